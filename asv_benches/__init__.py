@@ -1,0 +1,1 @@
+"""Benchmarks: `benchmarks/` is our own kernels' history (asv), `peers/` sets us beside others."""

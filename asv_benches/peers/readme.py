@@ -1,0 +1,75 @@
+"""The figures in README.md: written from the JSON files, never by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from asv_benches.peers.report import RESULTS, format_figure, format_ratio
+from asv_benches.peers.timing import FULL
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+TABLES = ("simulate", "collect", "train")
+
+
+def rewrite(readme: Path = README, results: Path = RESULTS) -> None:
+    """Replaces everything between the two markers by a table of the newest results.
+
+    Raises:
+        ValueError: the markers are missing, or there is no result to write.
+    """
+    text = readme.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{readme} has no {BEGIN} ... {END}")
+    readme.write_text(f"{before}{BEGIN}\n{block(newest(results))}{END}{after}")
+
+
+def newest(results: Path = RESULTS) -> list[dict[str, Any]]:
+    """The newest full measurement of each table; quick ones mean nothing and are left out.
+
+    Raises:
+        ValueError: there is none.
+    """
+    files = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
+    full = [content for content in files if content["effort"] == FULL._asdict()]
+    chosen = []
+    for what in TABLES:
+        of_table = [content for content in full if content["what"] == what]
+        if of_table:
+            chosen.append(max(of_table, key=lambda content: content["machine"]["date"]))
+    if not chosen:
+        raise ValueError(f"no result in {results}: run `python -m asv_benches.peers simulate`")
+    return chosen
+
+
+def block(tables: list[dict[str, Any]]) -> str:
+    """The Markdown between the markers: one table, and below it what it was measured on.
+
+    It holds the rows that have a target; the JSON files hold all.
+    """
+    lines = ["| What | Against | rlcpu | Peer | Ratio |", "| --- | --- | ---: | ---: | ---: |"]
+    lines += [line(row) for table in tables for row in table["rows"] if row["target"] is not None]
+    machines = dict.fromkeys(measured_on(table["machine"]) for table in tables)
+    return "\n".join([*lines, "", *machines, ""])
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row of the Markdown table."""
+    figures = (format_figure(row[key], row["unit"]) for key in ("ours", "peer"))
+    ratio = format_ratio(row["ratio"], row["kind"])
+    return f"| {row['what']} | {row['against']} | {' | '.join(figures)} | {ratio} |"
+
+
+def measured_on(machine: dict[str, Any]) -> str:
+    """The sentence below the table."""
+    versions = machine["versions"]
+    names = ("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3", "gcc")
+    listed = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
+    return (
+        f"Medians, interleaved, rates in environment steps per second; {machine['cpu']}, "
+        f"{machine['cores']} cores, {machine['date']}; {listed}."
+    )

@@ -1,0 +1,146 @@
+"""Rows of a table: measured, judged against their targets, printed and saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from asv_benches.peers import isolate, machine
+from asv_benches.peers.duel import Measurement
+from asv_benches.peers.timing import Effort
+
+RESULTS = Path(__file__).parents[1] / "results"
+HEADER = ("what", "against", "rlcpu", "peer", "ratio (quartiles)", "target", "met")
+WIDTHS = (46, 26, 13, 13, 24, 11, 3)
+
+Kind = Literal["speed-up", "share", "time"]
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        name: for `--only` and the JSON file.
+        what: the job.
+        against: the peer.
+        measure: picklable; called with the effort.
+        target: bound on the ratio, None for a row that is shown for information.
+        kind: "speed-up" and "share" (of the machine's peak) are to be at least the target; "time"
+            is our time over the peer's and is to be at most the target.
+        unit: of both figures: "env-steps/s", "FLOP/s" or "s".
+        limit_s: time-out of the process in which it is measured, in seconds; None where `measure`
+            itself starts processes under a limit.
+    """
+
+    name: str
+    what: str
+    against: str
+    measure: Callable[[Effort], Measurement]
+    target: float | None = None
+    kind: Kind = "speed-up"
+    unit: str = "env-steps/s"
+    limit_s: float | None = 300.0
+
+
+def measure(rows: Iterable[Row], effort: Effort) -> Iterator[Result]:
+    """Measures the rows one by one; a row that cannot be measured says why in its figures."""
+    for row in rows:
+        if row.limit_s is None:
+            measurement = row.measure(effort)
+        else:
+            value, status, detail = isolate.call(row.measure, effort, limit_s=row.limit_s)
+            measurement = value or Measurement("-", status, note=detail)
+        yield result(row, measurement)
+
+
+def result(row: Row, measurement: Measurement) -> Result:
+    """The row as the JSON file holds it."""
+    fields = {f.name: getattr(row, f.name) for f in dataclasses.fields(row)}
+    del fields["measure"], fields["limit_s"]
+    return {**fields, **dataclasses.asdict(measurement), "met": met(row, measurement.ratio)}
+
+
+def met(row: Row, ratio: float | None) -> bool | None:
+    """Whether the target is met; None where there is nothing to judge."""
+    if row.target is None or ratio is None:
+        return None
+    return ratio <= row.target if row.kind == "time" else ratio >= row.target
+
+
+def print_header() -> None:
+    """Prints the table's first lines."""
+    _print_cells(HEADER)
+    _print_cells(["-" * width for width in WIDTHS])
+
+
+def print_row(row: Result) -> None:
+    """Prints one line of the table, its note below."""
+    low, high = (format_ratio(bound, row["kind"]) for bound in row["spread"] or (None, None))
+    _print_cells(
+        [
+            row["what"],
+            row["against"],
+            format_figure(row["ours"], row["unit"]),
+            format_figure(row["peer"], row["unit"]),
+            format_ratio(row["ratio"], row["kind"]) + (f" ({low}-{high})" if row["spread"] else ""),
+            format_target(row["target"], row["kind"]),
+            {True: "yes", False: "NO", None: "-"}[row["met"]],
+        ]
+    )
+    if row["note"]:
+        print(f"    {row['note']}")
+
+
+def _print_cells(cells: Iterable[str]) -> None:
+    line = "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
+    print(line.rstrip(), flush=True)
+
+
+def format_figure(value: float | str, unit: str) -> str:
+    """A rate with its SI prefix, a time in s or ms, or the reason why there is no figure."""
+    if isinstance(value, str):
+        return value
+    if unit == "s":
+        return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+    steps = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, ""))
+    scale, prefix = next(step for step in steps if value >= step[0])
+    suffix = "FLOP/s" if unit == "FLOP/s" else "/s"
+    return f"{_digits(value / (scale or 1))} {prefix}{suffix}"
+
+
+def format_ratio(ratio: float | None, kind: Kind) -> str:
+    """ "15x", "1.08x" or, for a share, "68 %"."""
+    if ratio is None:
+        return "-"
+    return f"{100 * ratio:.0f} %" if kind == "share" else f"{_digits(ratio)}x"
+
+
+def format_target(target: float | None, kind: Kind) -> str:
+    """The bound on the ratio: ">= 40x", "<= 1.15x", ">= 65 %"."""
+    if target is None:
+        return "-"
+    number = f"{100 * target:g} %" if kind == "share" else f"{target:,}x"
+    return f"{'<=' if kind == 'time' else '>='} {number}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, no exponent."""
+    return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
+
+
+def save(path: Path, what: str, rows: list[Result], effort: Effort) -> None:
+    """Writes a table with what it was measured on, and how long, as JSON."""
+    content = {
+        "what": what,
+        "machine": machine.describe(),
+        "effort": effort._asdict(),
+        "rows": rows,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -1,0 +1,113 @@
+"""One training run to "solved", one process: `python -m asv_benches.peers.solve AGENT SEED`.
+
+Prints one line of JSON: the seconds that learning took (imports and warm-up excluded), the
+environment steps, and the mean return of the last 100 training episodes. CartPole-v1 counts as
+solved at 475.
+
+The module imports nothing of weight: the process's own duration is a figure too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from typing import Any
+
+SOLVED = 475.0
+EPISODES = 100
+TOTAL_STEPS = 100_000
+
+
+def stable_baselines3(seed: int) -> dict[str, Any]:
+    """stable-baselines3's PPO with the rl-zoo's settings for CartPole-v1."""
+    import numpy as np
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class StopWhenSolved(BaseCallback):
+        def _on_training_start(self) -> None:
+            self.returns: deque[float] = deque(maxlen=EPISODES)
+
+        def _on_step(self) -> bool:
+            infos = self.locals["infos"]
+            self.returns.extend(info["episode"]["r"] for info in infos if "episode" in info)
+            return len(self.returns) < EPISODES or float(np.mean(self.returns)) < SOLVED
+
+    agent = PPO(
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", n_envs=8, seed=seed),
+        n_steps=32,
+        batch_size=256,
+        n_epochs=20,
+        gamma=0.98,
+        gae_lambda=0.8,
+        ent_coef=0.0,
+        learning_rate=lambda remaining: 1e-3 * remaining,
+        clip_range=lambda remaining: 0.2 * remaining,
+        seed=seed,
+        device="cpu",
+    )
+    callback = StopWhenSolved()
+    begin = time.perf_counter()
+    agent.learn(TOTAL_STEPS, callback=callback)
+    return {
+        "seconds": time.perf_counter() - begin,
+        "steps": agent.num_timesteps,
+        "episode_return": float(np.mean(callback.returns)),
+    }
+
+
+def rlcpu_zoo(seed: int) -> dict[str, Any]:
+    """Ours with the same settings."""
+    from rlcpu.train import PPO
+
+    def agent(seed: int) -> PPO:
+        return PPO(
+            "CartPole-v1",
+            seed=seed,
+            num_envs=8,
+            num_steps=32,
+            batch_size=256,
+            epochs=20,
+            gamma=0.98,
+            lambda_=0.8,
+            learning_rate=1e-3,
+            clip=0.2,
+            schedule="linear",
+            entropy_coefficient=0.0,
+        )
+
+    agent(seed).learn(2 * 8 * 32)
+    learner = agent(seed)
+    begin = time.perf_counter()
+    history = learner.learn(TOTAL_STEPS, target_return=SOLVED)
+    return {"seconds": time.perf_counter() - begin, **_last(history)}
+
+
+def rlcpu_default(seed: int) -> dict[str, Any]:
+    """Ours with its default settings, no warm-up: the process's duration is the figure."""
+    from rlcpu.train import PPO
+
+    begin = time.perf_counter()
+    history = PPO("CartPole-v1", seed=seed).learn(10 * TOTAL_STEPS, target_return=SOLVED)
+    return {"seconds": time.perf_counter() - begin, **_last(history)}
+
+
+def _last(history: Any) -> dict[str, Any]:
+    return {
+        "steps": int(history.steps[-1]),
+        "episode_return": float(history.episode_return[-1]),
+    }
+
+
+AGENTS = {
+    "stable-baselines3": stable_baselines3,
+    "rlcpu-zoo": rlcpu_zoo,
+    "rlcpu-default": rlcpu_default,
+}
+
+if __name__ == "__main__":
+    print(json.dumps(AGENTS[sys.argv[1]](int(sys.argv[2]))))

@@ -1,0 +1,140 @@
+"""How a policy chooses the action of one lane inside a fused rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcpu.envs.heads import categorical, gaussian
+from rlcpu.envs.lane import LANES, Structure, compile_lane, load_rows
+from rlcpu.envs.policies import PolicyCode
+from rlcpu.kernels.compile import define, inline, specialise
+from rlcpu.kernels.mlp import forward
+from rlcpu.kernels.random import uniforms
+
+
+class Decide(NamedTuple):
+    """The functions of one policy for one environment.
+
+    Attributes:
+        unpack: (weights, log_std) -> constants of `choose`.
+        scratch: (sizes, value_sizes) -> arrays for `prepare`, made once a block.
+        prepare: (state, params, policy, count, scratch) -> layout, once a step and block: runs
+            the networks of the first `count` lanes, and tells where in scratch their outputs are.
+        choose: (observation, constants, greedy, bits, scratch, layout, i) -> (action, log_prob,
+            value) of lane i.
+    """
+
+    unpack: Callable[..., Any]
+    scratch: Callable[..., Any]
+    prepare: Callable[..., Any]
+    choose: Callable[..., Any]
+
+
+def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
+    """The functions of a policy; `dtype` is the environment's, policies compute in float32."""
+    first = env.reset_draws + env.step_draws
+    draws = uniforms(policy.draws, first, np.float32)
+    if policy.act is not None:
+        return _decide_by_function(env, policy, draws)
+    return _decide_by_network(env, dtype, policy, draws)
+
+
+def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
+    act = specialise(policy.act, np.float32)
+    single = _singles(env.observation_size)
+    items = "".join(f"weights[{k}], " for k in range(policy.num_params))
+    made = f"Params({items})" if policy.params_type else f"({items})"
+    unpack = define(f"def unpack(weights, log_std): return {made}", Params=policy.params_type)
+
+    @inline
+    def scratch(sizes, value_sizes):  # type: ignore[no-untyped-def]
+        return np.empty(0, np.float32)
+
+    @inline
+    def prepare(state, params, policy, count, scratch):  # type: ignore[no-untyped-def]
+        return 0, 0, 0
+
+    @inline
+    def choose(observation, constants, greedy, bits, scratch, layout, i):  # type: ignore[no-untyped-def]
+        return act(single(observation), constants, draws(bits[0], bits[1]))
+
+    return Decide(inline(unpack), scratch, prepare, choose)
+
+
+def _decide_by_network(
+    env: Structure, dtype: type, policy: PolicyCode, draws: Callable[..., Any]
+) -> Decide:
+    outputs = env.action_size or env.num_actions
+    log_stds = "".join(f"log_std[{k}], " for k in range(env.action_size))
+    unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
+    load_outputs = load_rows(outputs, "actions")
+    distribution = categorical(outputs) if env.num_actions else gaussian(outputs)
+    discrete, has_value = env.num_actions > 0, policy.value != "none"
+    none = np.float32(0)
+
+    @inline
+    def scratch(sizes, value_sizes):  # type: ignore[no-untyped-def]
+        return np.empty((sizes.sum() + value_sizes.sum() + 1) * LANES, np.float32)
+
+    @inline
+    def choose(observation, constants, greedy, bits, scratch, layout, i):  # type: ignore[no-untyped-def]
+        lanes, first, value_row = layout
+        heads = load_outputs(scratch[first:], lanes, i)
+        value = scratch[value_row + i] if has_value else none
+        uniform = draws(bits[0], bits[1])
+        if discrete:
+            action, log_prob = distribution(heads, uniform[0], greedy)
+        else:
+            action, log_prob = distribution(heads, constants, uniform, greedy)
+        return action, log_prob, value
+
+    return Decide(inline(unpack), scratch, _make_prepare(env, dtype, policy.value), choose)
+
+
+def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]:
+    """Function (state, params, policy, count, scratch) -> (lanes, first output, value row)."""
+    lane = compile_lane(env, dtype)
+    load, observe = lane.load, lane.observe
+    inputs, outputs = env.observation_size, env.action_size or env.num_actions
+    put = define(
+        "def put(rows, stride, i, seen, mean, scale):"
+        + "".join(
+            f"\n    x = (single(seen[{k}]) - mean[{k}]) * scale[{k}]"
+            f"\n    rows[{k} * stride + i] = min(max(x, low), high)"
+            for k in range(inputs)
+        ),
+        single=np.float32,
+        low=np.float32(-10),
+        high=np.float32(10),
+    )
+    put = inline(put)
+
+    @inline
+    def prepare(state, params, policy, count, scratch):  # type: ignore[no-untyped-def]
+        lanes = (count + 15) // 16 * 16
+        for i in range(lanes):
+            put(scratch, lanes, i, observe(load(state, LANES, i), params), policy.mean, policy.scale)
+        activation = policy.settings[0]
+        end = policy.sizes.sum() * lanes
+        if value == "separate":
+            critic = scratch[end:]
+            for k in range(inputs * lanes):
+                critic[k] = scratch[k]
+            value_row = end + forward(
+                policy.value_weights, policy.value_sizes, activation, critic, lanes
+            )
+        first = forward(policy.weights, policy.sizes, activation, scratch, lanes)
+        if value != "separate":
+            value_row = first + outputs * lanes
+        return lanes, first, value_row
+
+    return prepare
+
+
+def _singles(count: int) -> Callable[..., Any]:
+    """Inlinable function: a tuple of numbers in float32."""
+    items = "".join(f"single(values[{k}]), " for k in range(count))
+    return inline(define(f"def singles(values): return ({items})", single=np.float32))

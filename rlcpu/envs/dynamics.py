@@ -1,0 +1,297 @@
+"""The contract of an environment: what its author writes and what every driver relies on."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import numbers
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+#: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
+_TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
+_ARGUMENTS = {
+    "step": ("state", "action", "params", "uniforms"),
+    "reset": ("uniforms", "params"),
+    "observe": ("state", "params"),
+}
+
+
+def identity(state: tuple[float, ...], params: Any) -> tuple[float, ...]:
+    """The observation of an environment that shows its whole state."""
+    return state
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Dynamics:
+    """An environment as three scalar functions, its spaces and its parameters.
+
+    `step`, `reset` and `observe` describe ONE environment in plain Python: numbers and tuples in,
+    tuples out, `math` for mathematics, no allocation, no exception, no input or output. Kernels
+    compile them to float32 or float64, so real numbers are written as floats (`2.0 * x`: an
+    integer that meets a float32 would make a float64), and choices as ternaries, `min` and `max`,
+    which vectorise. A state, an observation, the uniforms and the action of a `Box` are tuples of
+    floats, the action of a `Discrete` is an int.
+
+    Attributes:
+        id: name and version, such as "CartPole-v1".
+        step: (state, action, params) -> (new_state, reward, terminated); with `step_draws`,
+            (state, action, params, uniforms).
+        reset: (uniforms, params) -> state.
+        observe: (state, params) -> observation; by default the state itself.
+        observation_space: one environment's, float32, (observation_size,).
+        action_space: one environment's: `Discrete(n)`, or a float32 `Box`, (action_size,).
+        params: NamedTuple of defaults, each of which a user can override by name. Its numbers
+            become floats and are read at run time: changing one compiles nothing. Its bools are
+            constants of the machine code: an option that is off costs nothing.
+        reset_draws: random numbers in [0, 1) that one reset takes.
+        step_draws: random numbers in [0, 1) that one step takes.
+        max_episode_steps: steps after which an episode is truncated; None for no limit.
+        reward_threshold: episode return from which the task counts as solved.
+        reset_options: for each option of `reset(options=...)`, the fields of `params` that it
+            overrides for that reset.
+        original: id of the same environment in Gymnasium, which lends its renderer.
+        state_size: numbers in a state (found by a trial reset).
+
+    Raises:
+        TypeError, ValueError: at construction, naming the argument, its value and what was
+            expected. The functions are tried on a few states and actions first, so that a wrong
+            number or type of results is reported before anything is compiled.
+
+    Example:
+        >>> from rlcpu.envs.cartpole import DYNAMICS
+        >>> DYNAMICS.with_params(gravity=1.6).params.gravity
+        1.6
+    """
+
+    id: str
+    step: Callable[..., Any]
+    reset: Callable[..., Any]
+    observe: Callable[..., Any] = identity
+    observation_space: Box
+    action_space: Box | Discrete
+    params: Any
+    reset_draws: int
+    step_draws: int = 0
+    max_episode_steps: int | None = None
+    reward_threshold: float | None = None
+    reset_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    original: str | None = None
+    state_size: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        _check_description(self)
+        _check_spaces(self)
+        for name in _ARGUMENTS:
+            _check_signature(self, name)
+        object.__setattr__(self, "params", _convert_params(self.id, self.params))
+        _check_reset_options(self)
+        object.__setattr__(self, "state_size", _try_functions(self))
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation."""
+        return int(self.observation_space.shape[0])
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether actions are integers 0, ..., num_actions - 1."""
+        return isinstance(self.action_space, Discrete)
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in the action of a `Box`; 0 for a `Discrete`."""
+        return 0 if isinstance(self.action_space, Discrete) else int(self.action_space.shape[0])
+
+    @property
+    def num_actions(self) -> int:
+        """Choices of a `Discrete`; 0 for a `Box`."""
+        return int(self.action_space.n) if isinstance(self.action_space, Discrete) else 0
+
+    def with_params(self, **params: Any) -> Dynamics:
+        """The same environment with other parameters.
+
+        Args:
+            **params: new values by name: numbers for run-time parameters, bools for options.
+
+        Raises:
+            TypeError: for an unknown name, or a value of the wrong kind.
+            ValueError: for a NaN, or values with which a trial step fails or is not finite.
+        """
+        unknown = sorted(params.keys() - set(self.params._fields))
+        if unknown:
+            valid = ", ".join(self.params._fields) or "none"
+            raise TypeError(f"{self.id} has no parameter {', '.join(unknown)}; it has: {valid}")
+        for name, value in params.items():
+            if _is_bool(value) != _is_bool(getattr(self.params, name)):
+                kind = "a number" if _is_bool(value) else "True or False"
+                raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
+        return dataclasses.replace(self, params=self.params._replace(**params))
+
+
+def _check_description(dynamics: Dynamics) -> None:
+    """Check the fields that are plain names and counts."""
+    name = dynamics.id
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.:-]+-v\d+", name):
+        raise ValueError(f'id={name!r} has to be a name and a version, such as "CartPole-v1"')
+    counts = {"reset_draws": 0, "step_draws": 0, "max_episode_steps": 1}
+    for field, least in counts.items():
+        value = getattr(dynamics, field)
+        if value is None and field == "max_episode_steps":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name}: {field}={value!r} has to be an int of at least {least}")
+        if value < least:
+            raise ValueError(f"{name}: {field}={value!r} has to be an int of at least {least}")
+    threshold, original = dynamics.reward_threshold, dynamics.original
+    if threshold is not None and (_is_bool(threshold) or not isinstance(threshold, numbers.Real)):
+        raise TypeError(f"{name}: reward_threshold={threshold!r} has to be a number or None")
+    if original is not None and not isinstance(original, str):
+        raise TypeError(f"{name}: original={original!r} has to be an id of Gymnasium or None")
+
+
+def _check_spaces(dynamics: Dynamics) -> None:
+    for field in ("observation_space", "action_space"):
+        space = getattr(dynamics, field)
+        if field == "action_space" and isinstance(space, Discrete):
+            if space.start != 0:
+                raise ValueError(f"{dynamics.id}: {field}={space} has to start at 0")
+            continue
+        flat = isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] > 0
+        if not flat or space.dtype != np.float32:
+            kinds = "a float32 Box of one dimension"
+            kinds += " or Discrete" if field == "action_space" else ""
+            raise TypeError(f"{dynamics.id}: {field}={space!r} has to be {kinds}")
+
+
+def _check_signature(dynamics: Dynamics, name: str) -> None:
+    """Check that a function is plain Python and takes the arguments that drivers give it."""
+    function = getattr(dynamics, name)
+    if not isinstance(function, types.FunctionType):
+        hint = "; give its py_func" if hasattr(function, "py_func") else ""
+        raise TypeError(
+            f"{dynamics.id}: {name}={function!r} has to be a plain Python function, "
+            f"got {type(function).__name__}{hint}"
+        )
+    signature = inspect.signature(function)
+    try:
+        signature.bind(*_arguments(dynamics, name))
+    except TypeError:
+        expected = ", ".join(_arguments(dynamics, name))
+        raise TypeError(
+            f"{dynamics.id}: {name} has to take ({expected}) with "
+            f"step_draws={dynamics.step_draws}; it takes {signature}"
+        ) from None
+
+
+def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
+    names = _ARGUMENTS[name]
+    return names[:-1] if name == "step" and dynamics.step_draws == 0 else names
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _convert_params(name: str, params: Any) -> Any:
+    """The params with every bool a bool and every number a float."""
+    if not isinstance(params, tuple) or not hasattr(params, "_fields"):
+        raise TypeError(
+            f"{name}: params={params!r} has to be an instance of a NamedTuple class, "
+            f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
+        )
+    for field, value in zip(params._fields, params, strict=True):
+        if not _is_bool(value) and not isinstance(value, numbers.Real):
+            raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
+        if math.isnan(value):
+            raise ValueError(f"{name}: {field}={value!r} has to be a number, not NaN")
+    return type(params)(*(bool(v) if _is_bool(v) else float(v) for v in params))
+
+
+def _check_reset_options(dynamics: Dynamics) -> None:
+    if not isinstance(dynamics.reset_options, Mapping):
+        raise TypeError(
+            f"{dynamics.id}: reset_options={dynamics.reset_options!r} has to be a dict from "
+            "option names to tuples of fields of params"
+        )
+    for option, fields in dynamics.reset_options.items():
+        valid = [f for f in dynamics.params._fields if not _is_bool(getattr(dynamics.params, f))]
+        if not isinstance(fields, tuple) or not set(fields) <= set(valid):
+            raise ValueError(
+                f"{dynamics.id}: reset_options[{option!r}]={fields!r} has to be a tuple of "
+                f"run-time parameters ({', '.join(valid)})"
+            )
+
+
+def _try_functions(dynamics: Dynamics) -> int:
+    """Reset, observe and take up to three steps from a few starts; return the size of a state."""
+    size = 0
+    for uniform in _TRIAL_UNIFORMS:
+        start = _call(dynamics, "reset", (uniform,) * dynamics.reset_draws, dynamics.params)
+        size = size or (len(start) if isinstance(start, tuple) else 1) or 1
+        _check_numbers(dynamics, "reset", "state", start, size)
+        for action in _trial_actions(dynamics):
+            state, terminated, steps = tuple(start), False, 0
+            while not terminated and steps < 3:
+                _try_observe(dynamics, state)
+                inputs = (state, action, dynamics.params, (uniform,) * dynamics.step_draws)
+                result = _call(dynamics, "step", *inputs[: len(_arguments(dynamics, "step"))])
+                _check_step(dynamics, result, size)
+                state, terminated, steps = tuple(result[0]), bool(result[2]), steps + 1
+            _try_observe(dynamics, state)
+    return size
+
+
+def _try_observe(dynamics: Dynamics, state: tuple[float, ...]) -> None:
+    observation = _call(dynamics, "observe", state, dynamics.params)
+    _check_numbers(dynamics, "observe", "observation", observation, dynamics.observation_size)
+
+
+def _trial_actions(dynamics: Dynamics) -> list[Any]:
+    """First and last action of a `Discrete`, lowest and highest of a `Box`."""
+    if isinstance(dynamics.action_space, Discrete):
+        return [0, dynamics.num_actions - 1]
+    space = dynamics.action_space
+    bounds = [np.clip(bound, -1e3, 1e3) for bound in (space.low, space.high)]
+    return [tuple(map(float, bound)) for bound in bounds]
+
+
+def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
+    try:
+        return getattr(dynamics, name)(*inputs)
+    except Exception as error:
+        given = ", ".join(f"{k}={v!r}" for k, v in zip(_ARGUMENTS[name], inputs, strict=False))
+        raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {given}") from error
+
+
+def _check_step(dynamics: Dynamics, result: Any, size: int) -> None:
+    start = f"{dynamics.id}: step has to return"
+    if not isinstance(result, tuple) or len(result) != 3:
+        raise TypeError(f"{start} (new_state, reward, terminated); returned {result!r}")
+    new_state, reward, terminated = result
+    _check_numbers(dynamics, "step", "new_state", new_state, size)
+    if not isinstance(reward, float | np.floating):
+        raise TypeError(f"{start} reward as a float (1.0, not 1); returned {reward!r}")
+    if not math.isfinite(reward):
+        raise ValueError(f"{start} a finite reward; returned {reward!r}")
+    if not _is_bool(terminated):
+        raise TypeError(f"{start} terminated as a bool; returned {terminated!r}")
+
+
+def _check_numbers(dynamics: Dynamics, name: str, what: str, values: Any, size: int) -> None:
+    """Raise unless `values` is a tuple of `size` finite floats."""
+    start = f"{dynamics.id}: {name} has to return {what} as a tuple of {size} floats"
+    if not isinstance(values, tuple):
+        raise TypeError(f"{start}; returned {values!r}")
+    if len(values) != size:
+        raise ValueError(f"{start}; returned {len(values)}: {values!r}")
+    if not all(isinstance(value, float | np.floating) for value in values):
+        raise TypeError(f"{start} (1.0, not 1); returned {values!r}")
+    if not all(map(math.isfinite, values)):
+        raise ValueError(f"{start} that are finite; returned {values!r}")

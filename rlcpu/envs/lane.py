@@ -1,0 +1,245 @@
+"""One environment of a batch: its rows in memory and its step, as functions that kernels inline.
+
+Environments live in blocks of `LANES`. A block's numbers are structure-of-arrays rows at constant
+distances (row r of lane i at `r * LANES + i`), so that every loop over lanes has a constant length
+and provably disjoint rows: LLVM vectorises it without a remainder and without alias checks.
+Array-of-structures costs 10x, a remainder loop would round differently from the vector body.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels.compile import define, inline, specialise
+from rlcpu.kernels.random import mix, uniforms
+from rlcpu.kernels.rows import row_access
+
+#: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
+#: the state of a block and an MLP's activations (64 x 64 float32: 16 KB a layer) stay in L1.
+LANES = 64
+
+#: Rows of a block's uint32 words.
+KEY_LOW, KEY_HIGH, COUNTER, ELAPSED = range(4)
+NUM_WORDS = 4
+
+
+#: A block's rows of real numbers are the state and, below it, the return of the running episode.
+#: Value of ELAPSED that marks an episode as finished and not reset yet. One more step makes it 0.
+PENDING = 0xFFFFFFFF
+
+
+class Structure(NamedTuple):
+    """What of a `Dynamics` decides machine code: environments that share it share kernels.
+
+    Attributes:
+        params_type: class of the params NamedTuple.
+        options: for each field of params its constant, or None where it is read at run time.
+    """
+
+    step: Callable[..., Any]
+    reset: Callable[..., Any]
+    observe: Callable[..., Any]
+    params_type: type
+    options: tuple[bool | None, ...]
+    state_size: int
+    observation_size: int
+    action_size: int
+    num_actions: int
+    reset_draws: int
+    step_draws: int
+
+
+def structure(dynamics: Dynamics) -> Structure:
+    """The structure of an environment."""
+    fields = [name for name in Structure._fields if name not in ("params_type", "options")]
+    options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
+    return Structure(
+        params_type=type(dynamics.params),
+        options=options,
+        **{name: getattr(dynamics, name) for name in fields},
+    )
+
+
+class Lane(NamedTuple):
+    """The functions of one environment in one dtype.
+
+    `rows` is a flat array in which row r of lane i stands at `r * stride + i`.
+
+    Attributes:
+        load: (rows, stride, i) -> state.
+        store: (rows, stride, i, state) -> None.
+        select: (condition, state, state) -> state.
+        unpack: (numbers,) -> the params NamedTuple.
+        step: (state, action, params, a, b) -> (state, reward, terminated); a, b from `mix`.
+        reset: (params, a, b) -> state.
+        observe: (state, params) -> observation.
+        scalars: the specialised user functions, for the check of their precision.
+        num_draws: random numbers that `reset` and `step` take; a policy's come after them.
+    """
+
+    load: Callable[..., Any]
+    store: Callable[..., Any]
+    select: Callable[..., Any]
+    unpack: Callable[..., Any]
+    step: Callable[..., Any]
+    reset: Callable[..., Any]
+    observe: Callable[..., Any]
+    scalars: tuple[Any, ...]
+    num_draws: int
+
+
+@functools.cache
+def compile_lane(env: Structure, dtype: type) -> Lane:
+    """The functions of an environment; float64 is exact, float32 fast."""
+    exact = dtype is np.float64
+    user_step = specialise(env.step, dtype, exact)
+    user_reset = specialise(env.reset, dtype, exact)
+    observe = specialise(env.observe, dtype, exact)
+    reset_draws = uniforms(env.reset_draws, 0, dtype)
+    step_draws = uniforms(env.step_draws, env.reset_draws, dtype)
+    noisy = env.step_draws > 0
+
+    @inline
+    def step(state, action, params, a, b):  # type: ignore[no-untyped-def]
+        if noisy:
+            return user_step(state, action, params, step_draws(a, b))
+        return user_step(state, action, params)
+
+    @inline
+    def reset(params, a, b):  # type: ignore[no-untyped-def]
+        return user_reset(reset_draws(a, b), params)
+
+    return Lane(
+        load_rows(env.state_size, "state"),
+        store_rows(env.state_size, "state", dtype),
+        select_rows(env.state_size),
+        _unpack(env),
+        step,
+        reset,
+        observe,
+        () if exact else (user_step, user_reset, observe),
+        env.reset_draws + env.step_draws,
+    )
+
+
+class Turn(NamedTuple):
+    """What one step of one lane leads to.
+
+    Attributes:
+        reached: the state after the step.
+        kept: the state that the lane goes on with: `reached`, or that of a new episode.
+        reward: of the step; 0 where the step only started a new episode.
+        terminated, truncated: whether and how the episode ended with this step.
+        total: return of the episode so far, this step included.
+        elapsed: steps of the episode so far, this one included.
+    """
+
+    reached: Any
+    kept: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    total: Any
+    elapsed: Any
+
+
+def make_draw_words() -> Callable[..., Any]:
+    """Inlinable function (words, i) -> the 64 random bits (a, b) of lane i's present step."""
+    get_word, _ = row_access("words")
+
+    @inline
+    def draw_words(words, i):  # type: ignore[no-untyped-def]
+        key_low, key_high = get_word(words, KEY_LOW * LANES + i), get_word(words, KEY_HIGH * LANES + i)
+        return mix(key_low, key_high, get_word(words, COUNTER * LANES + i))
+
+    return draw_words
+
+
+@functools.cache
+def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any]:
+    """Inlinable function (state, words, i, action, bits, params, limit) -> Turn of lane i.
+
+    It steps the lane, starts a new episode where one has ended (at once, or in the next step), and
+    writes the lane's state and words. Both outcomes are computed and one is selected: branches
+    would keep the loop over lanes from vectorising.
+    """
+    lane = compile_lane(env, dtype)
+    load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
+    get_word, set_word = row_access("words")
+    get_return, set_return = row_access("state")
+    return_row, nothing = env.state_size * LANES, dtype(0)
+    one, zero, mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
+    u32 = np.uint32
+
+    @inline
+    def turn(state, words, i, action, bits, params, limit):  # type: ignore[no-untyped-def]
+        elapsed = get_word(words, ELAPSED * LANES + i)
+        pending = False if same_step else elapsed == mark
+        reached, reward, failed = step(load(state, LANES, i), action, params, bits[0], bits[1])
+        reward = nothing if pending else real(reward)
+        total = get_return(state, return_row + i) + reward
+        elapsed = u32(elapsed + one)
+        terminated = failed & (not pending)
+        truncated = elapsed >= limit
+        done = terminated | truncated
+        renewed = done if same_step else pending
+        kept = select(renewed, reset(params, bits[0], bits[1]), reached)
+        store(state, LANES, i, kept)
+        set_return(state, return_row + i, nothing if renewed else total)
+        set_word(words, ELAPSED * LANES + i, (zero if same_step else mark) if done else elapsed)
+        set_word(words, COUNTER * LANES + i, u32(get_word(words, COUNTER * LANES + i) + one))
+        return Turn(reached, kept, reward, terminated, truncated, total, elapsed)
+
+    return turn
+
+
+def load_rows(count: int, scope: str, convert: type | None = None) -> Callable[..., Any]:
+    """Inlinable function (rows, stride, i) -> tuple of `count` numbers."""
+    peek, _ = row_access(scope)
+    items = "".join(f"convert(peek(rows, {row} * stride + i)), " for row in range(count))
+    source = f"def load(rows, stride, i): return ({items})"
+    return inline(define(source, peek=peek, convert=convert or _same))
+
+
+def store_rows(count: int, scope: str, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (rows, stride, i, values) that writes `count` numbers."""
+    _, poke = row_access(scope)
+    lines = "".join(
+        f"\n    poke(rows, {row} * stride + i, real(values[{row}]))" for row in range(count)
+    )
+    return inline(define(f"def store(rows, stride, i, values):{lines}", poke=poke, real=dtype))
+
+
+def select_rows(count: int) -> Callable[..., Any]:
+    """Inlinable function (condition, x, y) -> x where the condition holds, else y."""
+    items = "".join(f"x[{k}] if condition else y[{k}], " for k in range(count))
+    return inline(define(f"def select(condition, x, y): return ({items})"))
+
+
+@inline
+def _same(x):  # type: ignore[no-untyped-def]
+    return x
+
+
+def _unpack(env: Structure) -> Callable[..., Any]:
+    """Inlinable function that makes the params NamedTuple from its run-time numbers.
+
+    Real fields are read at run time, so that another gravity compiles nothing; bool fields are
+    constants of the machine code, so that an option that is off costs nothing.
+    """
+    numbers = itertools.count()
+    fields = [f"numbers[{next(numbers)}]" if o is None else repr(o) for o in env.options]
+    source = f"def unpack(numbers): return Params({', '.join(fields)})"
+    return inline(define(source, Params=env.params_type))
+
+
+def pack(params: Any, dtype: type) -> npt.NDArray[Any]:
+    """The run-time numbers of a params NamedTuple, (num_numbers,) of `dtype`."""
+    return np.array([value for value in params if not isinstance(value, bool)], dtype=dtype)

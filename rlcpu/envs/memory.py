@@ -1,0 +1,82 @@
+"""The memory of a batch of environments, in blocks, and its plain views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.lane import (
+    COUNTER,
+    ELAPSED,
+    KEY_HIGH,
+    KEY_LOW,
+    LANES,
+    NUM_WORDS,
+    PENDING,
+    Structure,
+)
+from rlcpu.kernels.random import keys
+
+
+class Memory:
+    """State, random streams and episode clocks of N environments.
+
+    The last block is padded with environments that nobody sees, so that every loop has whole
+    blocks; they run like the others.
+
+    Attributes:
+        real: (blocks, (state_size + 1) * LANES), float: state rows, then the return so far.
+        words: (blocks, NUM_WORDS * LANES) uint32: keys, counters and clocks.
+        actions: (blocks, max(action_size, 1) * LANES), int32 or float: scratch of one step.
+    """
+
+    def __init__(self, env: Structure, num_envs: int, dtype: type) -> None:
+        blocks = -(-num_envs // LANES)
+        self.num_envs = num_envs
+        self.real = np.zeros((blocks, (env.state_size + 1) * LANES), dtype)
+        self.words = np.zeros((blocks, NUM_WORDS * LANES), np.uint32)
+        action_type = dtype if env.action_size else np.int32
+        self.actions = np.zeros((blocks, max(env.action_size, 1) * LANES), action_type)
+
+    def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""
+        return array.reshape(array.shape[0], -1, LANES).swapaxes(0, 1)
+
+    def _lanes(self, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A (blocks, LANES) row as a new (num_envs,) array."""
+        return row.reshape(-1)[: self.num_envs].copy()
+
+    def get_state(self) -> npt.NDArray[Any]:
+        """(num_envs, state_size), a copy."""
+        return np.stack([self._lanes(row) for row in self._rows(self.real)[:-1]], axis=1)
+
+    def set_state(self, state: npt.NDArray[Any]) -> None:
+        """Copy (num_envs, state_size) in; finished episodes become running ones."""
+        padded = self.pad(state)
+        for row, values in zip(self._rows(self.real)[:-1], padded.T, strict=True):
+            row[...] = values.reshape(-1, LANES)
+        elapsed = self._rows(self.words)[ELAPSED]
+        elapsed[elapsed == PENDING] = 0
+
+    def get_actions(self) -> npt.NDArray[Any]:
+        """(num_envs, max(action_size, 1)), the actions of the last step, a copy."""
+        return np.stack([self._lanes(row) for row in self._rows(self.actions)], axis=1)
+
+    def elapsed(self) -> npt.NDArray[np.uint32]:
+        """(num_envs,) steps of the running episodes; `PENDING` where one has finished."""
+        return self._lanes(self._rows(self.words)[ELAPSED])
+
+    def seed(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
+        """Start the streams of the masked environments anew, from one seed each."""
+        rows = self._rows(self.words)
+        low, high = keys(self.pad(seeds))
+        chosen = self.pad(mask).reshape(-1, LANES)
+        for index, values in ((KEY_LOW, low), (KEY_HIGH, high), (COUNTER, np.zeros_like(low))):
+            np.copyto(rows[index], values.reshape(-1, LANES), where=chosen)
+
+    def pad(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """(num_envs, ...) grown to (blocks * LANES, ...) by repeating the last entry."""
+        missing = self.words.shape[0] * LANES - self.num_envs
+        return np.concatenate((values, np.repeat(values[-1:], missing, axis=0)))

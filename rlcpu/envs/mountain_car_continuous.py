@@ -1,0 +1,107 @@
+"""MountainCarContinuous-v0: the mountain car with an engine that can be throttled.
+
+Source: Moore (1990), "Efficient memory-based learning for robot control", PhD thesis, University of
+Cambridge; the continuous action as in Gymnasium.
+
+Gymnasium keeps this state in float32 after the first step and receives float32 actions, so that
+NumPy 2 rounds most of its intermediate results to float32. In float64 these functions round at the
+same places and nowhere else, and give the same bits; in float32 the rounding is free.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels.maths import round_to_single
+
+#: Limits of the state and of the action, which are those of the spaces.
+MIN_POSITION = -1.2
+MAX_POSITION = 0.6
+MAX_SPEED = 0.07
+MAX_ACTION = 1.0
+
+State = tuple[float, float]
+
+
+class Params(NamedTuple):
+    """Physics, goal and reset bounds; units are those of the valley: lengths, and steps of time."""
+
+    power: float = 0.0015  # velocity that the engine adds in one step at full throttle
+    gravity: float = 0.0025  # velocity that the steepest slope adds in one step
+    goal_position: float = 0.45
+    goal_velocity: float = 0.0  # least velocity at the goal
+    reset_low: float = -0.6  # bounds of the position of a new state
+    reset_high: float = -0.4
+
+
+def reset(uniforms: tuple[float], params: Params) -> State:
+    """A car at rest in [reset_low, reset_high)."""
+    return (params.reset_low + (params.reset_high - params.reset_low) * uniforms[0], 0.0)
+
+
+def round_if(single: bool, x: float) -> float:
+    """`x` rounded to float32 if `single`."""
+    return round_to_single(x) if single else x
+
+
+def accelerate(single: bool, position: float, throttle: float, params: Params) -> float:
+    """Velocity that engine and slope add in one step.
+
+    A float32 throttle makes the sum a float32; one that had to be clipped became a Python float.
+    """
+    force = min(max(throttle, -MAX_ACTION), MAX_ACTION)
+    slope = params.gravity * math.cos(round_if(single, 3.0 * position))
+    engine = round_to_single(force * round_to_single(params.power))
+    unclipped = round_to_single(engine - round_to_single(slope))
+    return unclipped if force == throttle else force * params.power - slope
+
+
+def step(state: State, action: tuple[float], params: Params) -> tuple[State, float, bool]:
+    """One step.
+
+    Args:
+        state: position and velocity of the car.
+        action: throttle in [-1, 1]; values beyond are clipped, but paid for in full.
+        params: see `Params`.
+    """
+    position, velocity = state
+    # True from the second step on: a new float64 state is a float32 by a chance of 2^-29 only.
+    single = (position == round_to_single(position)) & (velocity == round_to_single(velocity))
+    push = round_if(single, accelerate(single, position, action[0], params))
+    velocity = round_if(single, velocity + push)
+    limit = round_if(single, MAX_SPEED)
+    velocity = min(max(velocity, -limit), limit)
+    position = round_if(single, position + velocity)
+    left, right = round_if(single, MIN_POSITION), round_if(single, MAX_POSITION)
+    position = min(max(position, left), right)
+    # The wall on the left takes the speed of a car that runs into it.
+    velocity = 0.0 if (position == left) & (velocity < 0.0) else velocity
+    terminated = (position >= round_if(single, params.goal_position)) & (
+        velocity >= round_if(single, params.goal_velocity)
+    )
+    reward = (100.0 if terminated else 0.0) - action[0] * action[0] * 0.1
+    return (round_to_single(position), round_to_single(velocity)), reward, terminated
+
+
+DYNAMICS = Dynamics(
+    id="MountainCarContinuous-v0",
+    step=step,
+    reset=reset,
+    observation_space=Box(
+        np.array([MIN_POSITION, -MAX_SPEED], dtype=np.float32),
+        np.array([MAX_POSITION, MAX_SPEED], dtype=np.float32),
+        dtype=np.float32,
+    ),
+    action_space=Box(-MAX_ACTION, MAX_ACTION, shape=(1,), dtype=np.float32),
+    params=Params(),
+    reset_draws=1,
+    max_episode_steps=999,
+    reward_threshold=90.0,
+    reset_options={"low": ("reset_low",), "high": ("reset_high",)},
+    original="MountainCarContinuous-v0",
+)

@@ -1,0 +1,125 @@
+"""The environments by name, for `rlcpu.make_vec` and for Gymnasium."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from typing import Any
+
+import gymnasium
+
+from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.scalar_env import ScalarEnv
+from rlcpu.envs.vector_env import VectorEnv
+
+_BUILT_IN = {
+    module.DYNAMICS.id: module.DYNAMICS
+    for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
+}
+_known: dict[str, Dynamics] = {}
+
+
+def register(dynamics: Dynamics) -> None:
+    """Make an environment known by its id, here and to Gymnasium (as "rlcpu/<id>").
+
+    Registering an id of one's own again replaces the environment.
+
+    Args:
+        dynamics: the environment.
+
+    Raises:
+        TypeError: it is no `Dynamics`.
+        ValueError: the id belongs to an environment of this library.
+    """
+    if not isinstance(dynamics, Dynamics):
+        raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
+    if dynamics.id in _BUILT_IN and dynamics is not _BUILT_IN[dynamics.id]:
+        raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
+    name = f"rlcpu/{dynamics.id}"
+    gymnasium.registry.pop(name, None)
+    gymnasium.register(
+        name,
+        entry_point=f"{__name__}:make_scalar",
+        vector_entry_point=f"{__name__}:make_vec",
+        max_episode_steps=dynamics.max_episode_steps,
+        reward_threshold=dynamics.reward_threshold,
+        kwargs={"environment": dynamics.id},
+    )
+    _known[dynamics.id] = dynamics
+
+
+def register_built_in() -> None:
+    """Register the environments of this library."""
+    for dynamics in _BUILT_IN.values():
+        register(dynamics)
+
+
+def registered() -> list[str]:
+    """The ids of all known environments."""
+    return list(_known)
+
+
+def find(environment: str | Dynamics) -> Dynamics:
+    """The environment of an id, with or without the prefix "rlcpu/".
+
+    Raises:
+        TypeError: it is neither an id nor a `Dynamics`.
+        ValueError: no environment has the id; the message lists the known ones.
+    """
+    if isinstance(environment, Dynamics):
+        return environment
+    if not isinstance(environment, str):
+        raise TypeError(f"environment={environment!r}: expected an id or a Dynamics")
+    name = environment.removeprefix("rlcpu/")
+    if name not in _known:
+        near = difflib.get_close_matches(name, _known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(
+            f"environment={environment!r} is unknown: {hint}known are {', '.join(_known)}"
+        )
+    return _known[name]
+
+
+def make_vec(environment: str | Dynamics, num_envs: int = 1, **options: Any) -> VectorEnv:
+    """Make N copies of an environment that step together.
+
+    Args:
+        environment: id, such as "CartPole-v1", or a `Dynamics`.
+        num_envs: number of copies.
+        **options: `dtype`, `autoreset_mode`, `max_episode_steps`, `num_threads` and `render_mode`
+            of `VectorEnv`; every other name is a parameter of the environment, such as `gravity`.
+
+    Returns:
+        The vector environment, before its first reset.
+
+    Raises:
+        TypeError, ValueError: for a bad argument, with its name and value.
+
+    Example:
+        >>> env = make_vec("CartPole-v1", num_envs=2, gravity=1.6)
+        >>> env.reset(seed=0)[0].shape
+        (2, 4)
+    """
+    settings, params = _split(options)
+    dynamics = find(environment)
+    if params:
+        dynamics = dynamics.with_params(**params)
+    env = VectorEnv(dynamics, num_envs, **settings)
+    if dynamics.id in _known:
+        env.spec = copy.deepcopy(gymnasium.spec(f"rlcpu/{dynamics.id}"))
+        env.spec.kwargs.update(options, num_envs=num_envs)
+    return env
+
+
+def make_scalar(environment: str, **options: Any) -> ScalarEnv:
+    """Entry point of `gymnasium.make("rlcpu/...")`; the options are those of `make_vec`."""
+    settings, params = _split(options)
+    return ScalarEnv(find(environment).with_params(**params), **settings)
+
+
+def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the vector environment, and parameters of the dynamics."""
+    names = ("dtype", "autoreset_mode", "max_episode_steps", "num_threads", "render_mode")
+    settings = {k: v for k, v in options.items() if k in names}
+    return settings, {k: v for k, v in options.items() if k not in names}

@@ -1,0 +1,82 @@
+"""Pictures of environments, drawn by Gymnasium's own renderer of the original environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.dynamics import Dynamics
+
+
+class Renderer:
+    """Draws states of one kind of environment.
+
+    Args:
+        dynamics: the environment; its `original` lends the renderer.
+        render_mode: "rgb_array" or None.
+
+    Raises:
+        ValueError: for another mode, or "rgb_array" without an original.
+    """
+
+    def __init__(self, dynamics: Dynamics, render_mode: str | None) -> None:
+        self._dynamics = dynamics
+        self._env: Any = None
+        modes = ["rgb_array"] if dynamics.original else []
+        self.metadata: dict[str, Any] = {"render_modes": modes, "render_fps": _fps(dynamics)}
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(
+                f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {modes or None}"
+            )
+        self._mode = render_mode
+
+    def render(
+        self, states: npt.NDArray[Any], actions: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.uint8], ...] | None:
+        """One (height, width, 3) picture per state, or None without a render mode.
+
+        Args:
+            states: (n, state_size).
+            actions: (n, max(action_size, 1)), the last actions; Pendulum draws its torque.
+        """
+        if self._mode is None:
+            gymnasium.logger.warn(
+                f"{self._dynamics.id} was made without a render mode: "
+                'give render_mode="rgb_array" to see it'
+            )
+            return None
+        env = self._renderer()
+        frames = []
+        for state, action in zip(states, actions, strict=True):
+            env.state = state.astype(np.float64)
+            env.last_u = float(action[0])
+            frames.append(env.render())
+        return tuple(frames)
+
+    def _renderer(self) -> Any:
+        if self._env is None:
+            assert self._dynamics.original is not None
+            env = gymnasium.make(self._dynamics.original, render_mode=self._mode).unwrapped
+            for name, value in self._dynamics.params._asdict().items():
+                if hasattr(env, name):
+                    setattr(env, name, value)
+            self._env = env
+        return self._env
+
+    def close(self) -> None:
+        """Release the renderer."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+
+def _fps(dynamics: Dynamics) -> int:
+    """Frames a second of the original environment."""
+    if dynamics.original is None:
+        return 30
+    entry = gymnasium.spec(dynamics.original).entry_point
+    creator = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    return int(getattr(creator, "metadata", {}).get("render_fps", 30))

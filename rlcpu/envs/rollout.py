@@ -1,0 +1,284 @@
+"""Drivers: K steps of N environments and their policy in one kernel.
+
+Each block of environments runs all its steps before the next block starts, so that its state and
+the network's activations stay in cache.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from rlcpu.envs.decide import make_decide
+from rlcpu.envs.lane import (
+    LANES,
+    Structure,
+    compile_lane,
+    load_rows,
+    make_draw_words,
+    make_turn,
+    store_rows,
+)
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.kernels.compile import EXACT, FAST, define, inline, kernel
+from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.threads import Kernels
+
+#: Steps after which float32 sums of a lane are added to float64 ones.
+FLUSH = 256
+
+
+class EnvArrays(NamedTuple):
+    """The memory of the environments and their run-time numbers.
+
+    Attributes:
+        real, words: see `rlcpu.envs.memory.Memory`.
+        numbers: (num_numbers,) params.
+        bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
+        limit: (1,) uint32, steps of an episode.
+    """
+
+    real: Any
+    words: Any
+    numbers: Any
+    bounds: Any
+    limit: Any
+
+
+class Records(NamedTuple):
+    """What `collect` writes, T steps of N environments; flat arrays in time-major order.
+
+    Attributes:
+        observations: (T * N * observation_size,) float32, before each step.
+        actions: (T * N * max(action_size, 1),), int64 or float32, before clipping to the bounds.
+        log_probs, values: (T * N,) float32.
+        rewards: (T * N,).
+        flags: (2 * T * N,) bool, terminated, then truncated.
+        finals: (T * N * observation_size,) float32; written only where an episode ended.
+        totals: (T * N,), return of the episode; written only where it ended.
+        lengths: (T * N,) uint32, steps of the episode; written only where it ended.
+    """
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    values: Any
+    rewards: Any
+    flags: Any
+    finals: Any
+    totals: Any
+    lengths: Any
+
+
+@functools.cache
+def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
+    """Kernels (EnvArrays, PolicyArrays, num_steps, sums); see `_make_simulate`."""
+    return Kernels(
+        _make_simulate(env, dtype, policy, parallel=False),
+        _make_simulate(env, dtype, policy, parallel=True),
+        16384 if policy.act else 1024,
+    )
+
+
+@functools.cache
+def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
+    """Kernels (EnvArrays, PolicyArrays, num_steps, num_envs, Records); see `_make_collect`."""
+    return Kernels(
+        _make_collect(env, dtype, policy, parallel=False),
+        _make_collect(env, dtype, policy, parallel=True),
+        8192 if policy.act else 1024,
+    )
+
+
+def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bool) -> Any:
+    """Driver that records nothing but sums (blocks, 3): episodes, returns and their squares."""
+    lane = compile_lane(env, dtype)
+    run_block = _make_simulate_block(env, dtype, policy)
+
+    @kernel(parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
+    def simulate(env, policy, num_steps, num_envs, sums):
+        real, words, numbers, bounds, limit = env
+        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
+        for block in prange(real.shape[0]):
+            run_block(
+                EnvArrays(real[block], words[block], numbers, bounds, limit),
+                PolicyArrays(
+                    weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
+                ),
+                num_steps, min(LANES, num_envs - block * LANES), sums[block],
+            )  # fmt: skip
+
+    return simulate
+
+
+def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
+    """All steps of one block."""
+    lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
+    turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
+    unpack, load, observe = lane.unpack, lane.load, lane.observe
+    unpack_policy, scratch, prepare, choose = decide
+    get_sum, set_sum = row_access("rewards")
+    real, one, nothing, exact = dtype, dtype(1), dtype(0), dtype is np.float64
+
+    @inline
+    def run_block(env, policy, num_steps, count, sums):  # type: ignore[no-untyped-def]
+        state, words, limit = env.real, env.words, env.limit[0]
+        params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
+        greedy = policy.settings[1] != 0
+        space = scratch(policy.sizes, policy.value_sizes)
+        rows = np.zeros(3 * LANES, real)
+        for step in range(num_steps):
+            layout = prepare(state, params, policy, count, space)
+            for i in range(count if exact else LANES):
+                bits = draw_words(words, i)
+                seen = observe(load(state, LANES, i), params)
+                action = choose(seen, constants, greedy, bits, space, layout, i)[0]
+                end = turn(state, words, i, clip(action, env.bounds), bits, params, limit)
+                ended = end.terminated | end.truncated
+                total = end.total if ended else nothing
+                set_sum(rows, i, get_sum(rows, i) + (one if ended else nothing))
+                set_sum(rows, LANES + i, get_sum(rows, LANES + i) + total)
+                squares = get_sum(rows, 2 * LANES + i) + total * total
+                set_sum(rows, 2 * LANES + i, squares)
+            if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
+                for k in range(3):
+                    for i in range(count):
+                        sums[k] += rows[k * LANES + i]
+                rows[:] = nothing
+
+    return run_block
+
+
+def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: bool) -> Any:
+    """Driver that records every step; see `Records`."""
+    lane = compile_lane(env, dtype)
+    run_block = _make_collect_block(env, dtype, policy)
+
+    @kernel(parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
+    def collect(env, policy, num_steps, num_envs, records):
+        real, words, numbers, bounds, limit = env
+        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
+        observations, actions, log_probs, values, rewards, flags, finals, totals, lengths = records
+        for block in prange(real.shape[0]):
+            run_block(
+                EnvArrays(real[block], words[block], numbers, bounds, limit),
+                PolicyArrays(
+                    weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
+                ),
+                num_steps, num_envs, block * LANES,
+                Records(
+                    observations, actions, log_probs, values, rewards, flags, finals, totals,
+                    lengths,
+                ),
+            )  # fmt: skip
+
+    return collect
+
+
+def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
+    """All steps of one block, each lane's results into rows that `save` copies out."""
+    lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
+    turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
+    unpack, load, observe = lane.unpack, lane.load, lane.observe
+    unpack_policy, scratch, prepare, choose = decide
+    save, put = _make_save(env, dtype), _make_put(env, dtype)
+    real, exact, size = dtype, dtype is np.float64, env.observation_size
+    actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int64
+
+    @inline
+    def run_block(env, policy, num_steps, num_envs, begin, records):  # type: ignore[no-untyped-def]
+        state, words, limit = env.real, env.words, env.limit[0]
+        count = min(LANES, num_envs - begin)
+        params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
+        greedy = policy.settings[1] != 0
+        space = scratch(policy.sizes, policy.value_sizes)
+        rows = Records(
+            np.empty(size * LANES, np.float32), np.empty(actions * LANES, action_type),
+            np.empty(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES, real),
+            np.empty(2 * LANES, np.bool_), np.empty(size * LANES, np.float32),
+            np.empty(LANES, real), np.empty(LANES, np.uint32),
+        )  # fmt: skip
+        for step in range(num_steps):
+            layout = prepare(state, params, policy, count, space)
+            for i in range(count if exact else LANES):
+                bits = draw_words(words, i)
+                seen = observe(load(state, LANES, i), params)
+                chosen = choose(seen, constants, greedy, bits, space, layout, i)
+                end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
+                put(rows, i, seen, chosen, end, observe(end.reached, params))
+            save(rows, records, step * num_envs + begin, count)
+
+    return run_block
+
+
+def _make_put(env: Structure, dtype: type) -> Any:
+    """Inlinable function that writes the results of one lane into rows."""
+    width, size = env.action_size, env.observation_size
+    put_seen = store_rows(size, "observations", np.float32)
+    put_final = store_rows(size, "finals", np.float32)
+    put_actions = store_rows(width, "actions", np.float32) if width else None
+    _, put_action = row_access("actions")
+    _, put_real = row_access("rewards")
+    _, put_flag = row_access("flags")
+    real, discrete = dtype, width == 0
+
+    @inline
+    def put(rows, i, seen, chosen, end, final):  # type: ignore[no-untyped-def]
+        put_seen(rows.observations, LANES, i, seen)
+        if discrete:
+            put_action(rows.actions, i, np.int64(chosen[0]))
+        else:
+            put_actions(rows.actions, LANES, i, chosen[0])
+        rows.log_probs[i] = chosen[1]
+        rows.values[i] = chosen[2]
+        put_real(rows.rewards, i, end.reward)
+        put_flag(rows.flags, i, end.terminated)
+        put_flag(rows.flags, LANES + i, end.truncated)
+        put_final(rows.finals, LANES, i, final)
+        rows.totals[i] = real(end.total)
+        rows.lengths[i] = end.elapsed
+
+    return put
+
+
+def _make_save(env: Structure, dtype: type) -> Any:
+    """Inlinable function that copies the rows of a block into the records of one step."""
+    width, size = max(env.action_size, 1), env.observation_size
+
+    @inline
+    def save(rows, records, begin, count):  # type: ignore[no-untyped-def]
+        half = records.flags.shape[0] // 2
+        end = begin + count
+        records.log_probs[begin:end] = rows.log_probs[:count]
+        records.values[begin:end] = rows.values[:count]
+        records.rewards[begin:end] = rows.rewards[:count]
+        records.flags[begin:end] = rows.flags[:count]
+        records.flags[half + begin : half + end] = rows.flags[LANES : LANES + count]
+        for i in range(count):
+            for k in range(size):
+                records.observations[(begin + i) * size + k] = rows.observations[k * LANES + i]
+            for k in range(width):
+                records.actions[(begin + i) * width + k] = rows.actions[k * LANES + i]
+        for i in range(count):
+            if rows.flags[i] or rows.flags[LANES + i]:
+                records.totals[begin + i] = rows.totals[i]
+                records.lengths[begin + i] = rows.lengths[i]
+                for k in range(size):
+                    records.finals[(begin + i) * size + k] = rows.finals[k * LANES + i]
+
+    return save
+
+
+def make_clip(env: Structure, dtype: type) -> Any:
+    """Inlinable function (action, bounds) -> the action that the environment gets."""
+    if env.action_size == 0:
+        return inline(lambda action, bounds: np.int32(action))
+    size = env.action_size
+    items = "".join(
+        f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), " for k in range(size)
+    )
+    source = f"def clip(action, bounds): return ({items})"
+    return inline(define(source, real=dtype, single=np.float32))

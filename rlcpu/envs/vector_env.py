@@ -1,0 +1,330 @@
+"""The Gymnasium vector environment over any `Dynamics`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+from gymnasium.vector.utils import batch_space
+
+from rlcpu.envs import batch
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.lane import PENDING, pack, structure
+from rlcpu.envs.memory import Memory
+from rlcpu.envs.render import Renderer
+from rlcpu.envs.reset_options import reset_bounds, reset_mask
+from rlcpu.kernels.random import stream_seeds
+from rlcpu.kernels.threads import check_num_threads, launch
+
+Array = npt.NDArray[Any]
+_DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
+
+
+class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
+    """N copies of one environment, stepped together by one kernel.
+
+    It behaves as `gymnasium.vector.SyncVectorEnv` of the original environment does: the three
+    autoreset modes, `reset(seed=..., options=...)`, spaces, metadata and infos are the same.
+    Observations are float32, (num_envs, observation_size), stored environment by environment along
+    the last axis of memory (Fortran order), as Gymnasium's own CartPoleVectorEnv returns them;
+    every returned array is new.
+
+    Args:
+        dynamics: the environment.
+        num_envs: number of copies, N.
+        dtype: "float32" is fast; "float64" repeats Gymnasium's arithmetic bit for bit.
+        autoreset_mode: when a finished episode starts anew, see `gymnasium.vector.AutoresetMode`.
+        max_episode_steps: steps after which an episode is truncated; None takes the environment's
+            own limit.
+        num_threads: threads to use for large batches; None takes all of numba's.
+        render_mode: "rgb_array" or None.
+
+    Attributes:
+        dynamics: the environment, with the parameters that were given.
+        dtype: NumPy dtype of state and rewards.
+        memory, code, numbers, limit: what kernels take: memory of the batch, the environment's
+            structure, its run-time parameters, the steps of an episode.
+        autoreset_mode: see above.
+        num_threads: see above.
+
+    Raises:
+        TypeError, ValueError: for a bad argument, with its name and value.
+    """
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        num_envs: int = 1,
+        *,
+        dtype: str | type = "float32",
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        max_episode_steps: int | None = None,
+        num_threads: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self.dynamics = dynamics
+        self.num_envs = _check_count("num_envs", num_envs)
+        self.dtype = np.dtype(_check_dtype(dtype))
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        limit = max_episode_steps if max_episode_steps is not None else dynamics.max_episode_steps
+        self.max_episode_steps = None if limit is None else _check_count("max_episode_steps", limit)
+        self.num_threads = check_num_threads(num_threads)
+        self.single_observation_space = dynamics.observation_space
+        self.single_action_space = dynamics.action_space
+        self.observation_space = batch_space(dynamics.observation_space, self.num_envs)
+        self.action_space = batch_space(dynamics.action_space, self.num_envs)
+        self._renderer = Renderer(dynamics, render_mode)
+        self.render_mode = render_mode
+        self.metadata = {**self._renderer.metadata, "autoreset_mode": self.autoreset_mode}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Memory, kernels and the constants of `step`."""
+        self.code = structure(self.dynamics)
+        real = self.dtype.type
+        self.memory = Memory(self.code, self.num_envs, real)
+        self.numbers = pack(self.dynamics.params, real)
+        self.limit = np.uint32(self.max_episode_steps or PENDING)
+        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
+        self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
+        self._kernels = batch.step_kernels(self.code, real, self._same_step)
+        self._observation_size = self.dynamics.observation_size
+        finals = self._observation_size * self.num_envs if self._same_step else 0
+        self._finals = np.empty(finals, np.float32)
+        discrete = isinstance(self.single_action_space, Discrete)
+        self._action_dtype = np.dtype(np.int64 if discrete else np.float32)
+        self._action_shape = self.action_space.shape
+        self._seeded = self._ready = False
+
+    # ------------------------------------------------------------ reset
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start new episodes.
+
+        Args:
+            seed: an int seeds environment i with seed + i; a list gives one seed (or None, which
+                keeps the stream) per environment; None goes on with the streams as they are.
+            options: "reset_mask", a bool array (num_envs,) of the environments to reset, and the
+                bounds that Gymnasium's environment of the same name takes, such as "low", "high".
+
+        Returns:
+            Observations (num_envs, observation_size) float32, and an empty info.
+
+        Raises:
+            TypeError, ValueError: for a bad seed or option; nothing has changed then.
+        """
+        mask = reset_mask(options, self.num_envs)
+        params = reset_bounds(self.dynamics, options)
+        self._seed(seed, mask)
+        numbers = pack(params, self.dtype.type)
+        chosen = self.memory.pad(mask)
+        kernel = batch.reset_kernel(self.code, self.dtype.type)
+        kernel(self.memory.real, self.memory.words, chosen, numbers)
+        self._ready = True
+        return self.observe(), {}
+
+    def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
+        everyone = np.ones(self.num_envs, np.bool_)
+        if isinstance(seed, Sequence) and not isinstance(seed, str) and None in seed:
+            given = np.array([item is not None for item in seed])
+            seeds = stream_seeds([item or 0 for item in seed], self.num_envs)
+        else:
+            given = everyone if seed is not None else ~everyone
+            seeds = stream_seeds(seed if seed is not None else 0, self.num_envs)
+        if not self._seeded:
+            fresh = np.random.SeedSequence(secrets.randbits(128))
+            entropy = fresh.generate_state(self.num_envs, np.uint64)
+            self.memory.seed(entropy, everyone)
+            self._seeded = True
+        self.memory.seed(seeds, given & mask)
+        if isinstance(seed, int | np.integer):
+            super().reset(seed=int(seed))
+
+    # ------------------------------------------------------------ step
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """Take one step in every environment.
+
+        Args:
+            actions: (num_envs,) integers of a `Discrete`, or (num_envs, action_size) of a `Box`.
+
+        Returns:
+            Observations (num_envs, observation_size) float32, rewards (num_envs,) of the
+            environment's dtype, terminated and truncated (num_envs,) bool, and the infos, which
+            hold "final_obs" and "final_info" in same-step mode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first `reset`, or, with autoreset disabled, if
+                an environment has finished.
+            TypeError, ValueError: actions of another dtype, shape or range, or NaN; nothing has
+                been stepped then.
+        """
+        if not self._ready:
+            raise ResetNeeded("call reset() before step(): no environment has a state yet")
+        if not (
+            type(actions) is np.ndarray
+            and actions.dtype == self._action_dtype
+            and actions.shape == self._action_shape
+            and actions.flags.c_contiguous
+        ):
+            actions = self._convert_actions(actions)
+        if self._disabled:
+            self._check_running()
+        n, size = self.num_envs, self._observation_size
+        memory = self.memory
+        observations = np.empty((size, n), np.float32)
+        rewards = np.empty(n, self.dtype)
+        flags = np.empty((2, n), np.bool_)
+        bad = launch(
+            self._kernels, n, self.num_threads,
+            memory.real, memory.words, actions.ravel(), memory.actions, self.numbers, self.limit,
+            observations.ravel(), rewards, flags.ravel(), self._finals,
+        )  # fmt: skip
+        if bad:
+            raise ValueError(self._describe_bad(actions))
+        terminated, truncated = flags
+        infos = self._final_infos(terminated | truncated) if self._same_step else {}
+        return observations.T, rewards, terminated, truncated, infos
+
+    def _convert_actions(self, actions: Any) -> Array:
+        """The actions as a contiguous array of the dtype that kernels take."""
+        array = np.asarray(actions)
+        wanted = "an integer" if self._action_dtype.kind == "i" else "a real"
+        kinds = "iu" if self._action_dtype.kind == "i" else "fiu"
+        if array.dtype.kind not in kinds:
+            raise TypeError(f"actions have dtype {array.dtype}: expected {wanted} dtype")
+        if array.shape != self._action_shape:
+            raise ValueError(f"actions have shape {array.shape}: expected {self._action_shape}")
+        if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
+            raise ValueError(self._describe_bad(array))
+        return np.ascontiguousarray(array, self._action_dtype)
+
+    def _describe_bad(self, actions: Array) -> str:
+        if self._action_dtype.kind == "f":
+            bad = np.flatnonzero(np.isnan(actions).any(axis=1))
+            wanted = "a number"
+        else:
+            bad = np.flatnonzero((actions < 0) | (actions >= self.dynamics.num_actions))
+            wanted = f"0 to {self.dynamics.num_actions - 1}"
+        first = bad[0]
+        return (
+            f"actions[{first}]={actions[first]} of {self.dynamics.id} ({len(bad)} such): "
+            f"expected {wanted}"
+        )
+
+    def _check_running(self) -> None:
+        finished = np.flatnonzero(self.memory.elapsed() == PENDING)
+        if len(finished):
+            raise ResetNeeded(
+                f"{len(finished)} environments have finished (first: {finished[0]}) and autoreset "
+                'is disabled: call reset(options={"reset_mask": terminated | truncated}) first'
+            )
+
+    def _final_infos(self, done: npt.NDArray[np.bool_]) -> dict[str, Any]:
+        """Gymnasium's infos of same-step autoreset: the last observation of finished episodes."""
+        if not done.any():
+            return {}
+        finals = self._finals.reshape(self._observation_size, self.num_envs)
+        final_obs = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(done):
+            final_obs[i] = finals[:, i].copy()
+        return {
+            "final_obs": final_obs,
+            "_final_obs": done,
+            "final_info": {},
+            "_final_info": done.copy(),
+        }
+
+    # ------------------------------------------------------------ state
+
+    def observe(self) -> Array:
+        """Observations of the present states, (num_envs, observation_size) float32."""
+        observations = np.empty((self._observation_size, self.num_envs), np.float32)
+        kernel = batch.observe_kernel(self.code, self.dtype.type)
+        kernel(self.memory.real, self.numbers, observations.ravel())
+        return observations.T
+
+    def start_episodes(self) -> None:
+        """Reset what has never been reset, and what has finished and waits for its reset.
+
+        Raises:
+            gymnasium.error.ResetNeeded: an environment has finished and autoreset is disabled.
+        """
+        if not self._ready:
+            self.reset()
+        finished = self.memory.elapsed() == PENDING
+        if finished.any():
+            if self._disabled:
+                self._check_running()
+            kernel = batch.reset_kernel(self.code, self.dtype.type)
+            padded = self.memory.pad(finished)
+            kernel(self.memory.real, self.memory.words, padded, self.numbers)
+
+    @property
+    def state(self) -> Array:
+        """(num_envs, state_size), a copy; assign an array to set it.
+
+        Setting the state of a finished environment starts a new episode there.
+
+        Raises:
+            gymnasium.error.ResetNeeded: read before the first reset.
+            TypeError, ValueError: set to something of another shape, or not finite.
+        """
+        if not self._ready:
+            raise ResetNeeded("state is unset: call reset() or assign a state first")
+        return self.memory.get_state()
+
+    @state.setter
+    def state(self, state: npt.ArrayLike) -> None:
+        try:
+            values = np.asarray(state, dtype=self.dtype)
+        except (TypeError, ValueError):
+            raise TypeError(f"state={state!r}: expected an array of numbers") from None
+        shape = (self.num_envs, self.dynamics.state_size)
+        if values.shape != shape:
+            raise ValueError(f"state has shape {values.shape}: expected {shape}")
+        if not np.isfinite(values).all():
+            raise ValueError("state holds NaN or infinity: expected finite numbers")
+        if not self._ready:
+            self.reset()
+        self.memory.set_state(values)
+
+    # ------------------------------------------------------------ the rest of Gymnasium's contract
+
+    def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
+        """One RGB picture (height, width, 3) uint8 per environment, by Gymnasium's renderer."""
+        return self._renderer.render(self.state, self.memory.get_actions())
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the renderer."""
+        self._renderer.close()
+
+    def __repr__(self) -> str:
+        return f"VectorEnv({self.dynamics.id}, num_envs={self.num_envs}, dtype={self.dtype.name})"
+
+
+def _check_count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}={value!r}: expected an int of at least 1")
+    if not 1 <= value < PENDING:
+        raise ValueError(f"{name}={value}: expected at least 1")
+    return int(value)
+
+
+def _check_dtype(dtype: Any) -> type:
+    try:
+        return _DTYPES[np.dtype(dtype).name]
+    except (TypeError, KeyError):
+        raise ValueError(f'dtype={dtype!r}: expected "float32" or "float64"') from None

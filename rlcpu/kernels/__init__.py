@@ -1,0 +1,1 @@
+"""How a scalar function becomes machine code: compilation, maths, random numbers, threads."""

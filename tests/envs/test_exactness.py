@@ -1,0 +1,365 @@
+"""Every environment against Gymnasium's: float64 bit for bit, float32 within its stated bound."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+import types
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils import seeding
+from numba.np.unsafe.ndarray import to_fixed_tuple
+
+from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
+
+NUM_STEPS = 3000
+NUM_RESETS = 100
+
+#: What Gymnasium calls where it calls NumPy, on scalars.
+NUMPY_MATHS = types.SimpleNamespace(
+    sin=np.sin, cos=np.cos, fmod=np.fmod, pi=math.pi, pow=lambda x, y: np.float64(x) ** y
+)
+
+
+class Case(NamedTuple):
+    """An environment with some of its options.
+
+    Attributes:
+        dynamics: the environment.
+        bounds: of the float32 error of one step: each number of the state, the worst of the
+            observation, the reward, over the states that a random policy visits.
+        edges: states at the limits, from which every action is tried.
+        params: options of ours.
+        original: Gymnasium's words for them, arguments of the constructor or attributes.
+    """
+
+    dynamics: Dynamics
+    bounds: tuple[tuple[float, ...], float, float]
+    edges: list[tuple[float, ...]]
+    params: dict[str, Any] = {}
+    original: dict[str, Any] = {}
+
+
+def above(x: float) -> float:
+    return math.nextafter(x, math.inf)
+
+
+PI, ANGLE = math.pi, cartpole.THETA_THRESHOLD
+CARTPOLE = Case(
+    cartpole.DYNAMICS,
+    ((6e-8, 3e-7, 4e-8, 5e-7), 5e-7, 0.0),
+    [(x, 0.0, a, 0.0) for x in (0.0, 2.4, above(2.4), -2.4) for a in (0.0, ANGLE, above(ANGLE))],
+)
+MOUNTAIN_CAR = Case(
+    mountain_car.DYNAMICS,
+    ((1.2e-7, 8e-9), 1.2e-7, 0.0),
+    [(-1.2, -0.07), (-1.2, 0.0), (-1.13, -0.07), (0.5, 0.0), (0.43, 0.07), (0.6, 0.07)],
+)
+MOUNTAIN_CAR_CONTINUOUS = Case(
+    mountain_car_continuous.DYNAMICS,
+    ((2.4e-7, 1.6e-8), 2.4e-7, 1.2e-7),
+    [(-1.2, -0.07), (-1.2, 0.0), (-1.13, -0.07), (0.45, 0.0), (0.38, 0.07), (0.6, 0.07)],
+)
+PENDULUM = Case(
+    pendulum.DYNAMICS,
+    ((4e-6, 1.5e-6), 4e-6, 3e-5),
+    [(PI, 8.0), (-PI, -8.0), (above(PI), 0.0), (3.0 * PI, 8.0), (-80.0, 8.0), (0.0, 0.0)],
+)
+ACROBOT = Case(
+    acrobot.DYNAMICS,
+    ((7e-7, 1e-6, 2e-6, 4e-6), 4e-6, 0.0),
+    # The last two turn by 9.4 pi in a step, the most there is.
+    [(0.0, 0.0, 0.0, 0.0), (PI, 0.0, 4 * PI, 9 * PI), (-PI, -1.95, -4 * PI, -9 * PI)],
+)
+NIPS = {"book_or_nips": "nips"}
+NOISE = {"torque_noise_max": 0.5}
+CASES = {
+    "CartPole-v1": CARTPOLE,
+    "CartPole-v1 of Sutton and Barto": CARTPOLE._replace(
+        params={"sutton_barto_reward": True}, original={"sutton_barto_reward": True}
+    ),
+    "CartPole-v1 semi-implicit": CARTPOLE._replace(
+        params={"semi_implicit": True}, original={"kinematics_integrator": "semi-implicit"}
+    ),
+    "CartPole-v1 heavy": CARTPOLE._replace(
+        params={"masspole": 0.3, "gravity": 3.7},
+        original={"masspole": 0.3, "total_mass": 1.3, "polemass_length": 0.15, "gravity": 3.7},
+    ),
+    "MountainCar-v0": MOUNTAIN_CAR,
+    "MountainCar-v0 with speed": MOUNTAIN_CAR._replace(
+        params={"goal_velocity": 0.02}, original={"goal_velocity": 0.02}
+    ),
+    "MountainCarContinuous-v0": MOUNTAIN_CAR_CONTINUOUS,
+    "MountainCarContinuous-v0 with speed": MOUNTAIN_CAR_CONTINUOUS._replace(
+        params={"goal_velocity": 0.02}, original={"goal_velocity": 0.02}
+    ),
+    "Pendulum-v1": PENDULUM,
+    "Pendulum-v1 on Earth": PENDULUM._replace(params={"g": 9.81}, original={"g": 9.81}),
+    "Pendulum-v1 long": PENDULUM._replace(
+        params={"mass": 0.7, "length": 1.3}, original={"m": 0.7, "l": 1.3}
+    ),
+    "Acrobot-v1": ACROBOT,
+    "Acrobot-v1 of NIPS": ACROBOT._replace(params={"nips": True}, original=NIPS),
+    "Acrobot-v1 noisy": ACROBOT._replace(params=NOISE, original=NOISE),
+    "Acrobot-v1 with other links": ACROBOT._replace(
+        params={"link_length_1": 0.9, "link_mass_2": 0.8, "link_com_2": 0.4, "link_moi": 1.2},
+        original={
+            "LINK_LENGTH_1": 0.9,
+            "LINK_MASS_2": 0.8,
+            "LINK_COM_POS_2": 0.4,
+            "LINK_MOI": 1.2,
+        },
+    ),
+}
+#: Gymnasium calls `math`, not NumPy, in these.
+CALLS_LIBM = {"MountainCar-v0", "MountainCarContinuous-v0"}
+ENVIRONMENTS = [name for name, case in CASES.items() if not case.params]
+every_case = pytest.mark.parametrize("name", CASES)
+every_environment = pytest.mark.parametrize("name", ENVIRONMENTS)
+
+
+class Steps(NamedTuple):
+    """M steps, one a row; `uniforms` (M, 1) are the numbers that the environment drew."""
+
+    states: np.ndarray
+    actions: np.ndarray
+    uniforms: np.ndarray
+    new_states: np.ndarray
+    observations: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+
+
+class Uniform:
+    """Stands in for Gymnasium's generator and draws what it is told, as NumPy scales it."""
+
+    value = 0.0
+
+    def uniform(self, low: float, high: float) -> float:
+        return low + (high - low) * self.value
+
+
+def make_original(case: Case) -> Any:
+    kind = type(gymnasium.make(case.dynamics.original).unwrapped)
+    names = inspect.signature(kind).parameters
+    env = kind(**{key: value for key, value in case.original.items() if key in names})
+    for key, value in case.original.items():
+        if key not in names:
+            assert hasattr(env, key)
+            setattr(env, key, value)
+    return env
+
+
+def trial_actions(dynamics: Dynamics) -> list[Any]:
+    """Every action of a `Discrete`; of a `Box` the limits, zero and both sides beyond."""
+    if dynamics.is_discrete:
+        return list(range(dynamics.num_actions))
+    scales = np.array([-1.5, -1.0, -0.3, 0.0, 1.0, 1.5], dtype=np.float32)
+    return list(scales[:, None] * dynamics.action_space.high)
+
+
+def random_action(dynamics: Dynamics, rng: np.random.Generator) -> Any:
+    if dynamics.is_discrete:
+        return int(rng.integers(dynamics.num_actions))
+    return (dynamics.action_space.high * rng.uniform(-1.2, 1.2)).astype(np.float32)
+
+
+@functools.cache
+def gymnasium_steps(name: str) -> Steps:
+    """Steps of Gymnasium's environment: episodes, first steps, and steps from the edges."""
+    case, rng, rows = CASES[name], np.random.default_rng(7), []
+    env, draws = make_original(case), Uniform()
+
+    def record(action: Any) -> bool:
+        state, draws.value = np.array(env.state, dtype=np.float64), rng.random()
+        env.np_random, generator = draws, env.np_random
+        env.steps_beyond_terminated = None
+        observation, reward, terminated, _, _ = env.step(action)
+        env.np_random = generator
+        new_state = np.array(env.state, dtype=np.float64)
+        rows.append((state, action, [draws.value], new_state, observation, reward, terminated))
+        return terminated
+
+    env.reset(seed=7)
+    left, action = 0, None
+    for _ in range(NUM_STEPS):
+        # An action is kept for some steps: a restless car never leaves the valley.
+        action = random_action(case.dynamics, rng) if rng.random() < 0.3 else action
+        action = random_action(case.dynamics, rng) if action is None else action
+        left = left - 1 if left else case.dynamics.max_episode_steps
+        if record(action) or left == 0:
+            env.reset()
+            left = 0
+    single = np.asarray(env.state).dtype == np.float32
+    for _ in range(NUM_RESETS):
+        env.reset()
+        record(random_action(case.dynamics, rng))
+    for edge in case.edges:
+        for action in trial_actions(case.dynamics):
+            env.state = np.array(edge, dtype=np.float32 if single else np.float64)
+            record(action)
+    return Steps(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def our_steps(name: str, steps: Steps) -> Steps:
+    """The plain Python functions on the same states, actions and random numbers."""
+    case, rows = CASES[name], []
+    dynamics = case.dynamics.with_params(**case.params)
+    for state, action, uniforms in zip(*map(np.ndarray.tolist, steps[:3]), strict=True):
+        action = action if dynamics.is_discrete else tuple(action)
+        draws = [tuple(uniforms)] if dynamics.step_draws else []
+        new_state, *rest = dynamics.step(tuple(state), action, dynamics.params, *draws)
+        rows.append((new_state, dynamics.observe(new_state, dynamics.params), *rest))
+    return steps._replace(**dict(zip(Steps._fields[3:], map(np.array, zip(*rows)), strict=True)))
+
+
+@functools.cache
+def compiled(dynamics: Dynamics, dtype: type) -> Any:
+    """Kernel (*steps, params) that fills the last four arrays of `Steps`."""
+    exact = dtype is np.float64
+    step = specialise(dynamics.step, dtype, exact)
+    observe = specialise(dynamics.observe, dtype, exact)
+    state_size, action_size = dynamics.state_size, dynamics.action_size
+    step_draws, discrete = dynamics.step_draws, dynamics.is_discrete
+
+    @inline
+    def advance(state, action, uniforms, params):
+        if step_draws:
+            return step(state, action, params, to_fixed_tuple(uniforms, step_draws))
+        return step(state, action, params)
+
+    @inline
+    def choose(actions, i):
+        if discrete:
+            return actions[i]
+        return to_fixed_tuple(actions[i], action_size)
+
+    @kernel(fastmath=EXACT, scalars=() if exact else (step, observe))
+    def run(states, actions, uniforms, new_states, observations, rewards, terminated, params):
+        for i in range(len(states)):
+            state = to_fixed_tuple(states[i], state_size)
+            action = choose(actions, i)
+            state, rewards[i], terminated[i] = advance(state, action, uniforms[i], params)
+            observation = observe(state, params)
+            for j in range(len(state)):
+                new_states[i, j] = state[j]
+            for j in range(len(observation)):
+                observations[i, j] = observation[j]
+
+    return run
+
+
+def kernel_steps(name: str, steps: Steps, dtype: type) -> Steps:
+    """The compiled functions on the same states, actions and random numbers."""
+    case = CASES[name]
+    params = case.dynamics.with_params(**case.params).params
+    params = type(params)(*(v if isinstance(v, bool) else dtype(v) for v in params))
+    actions = steps.actions if case.dynamics.is_discrete else steps.actions.astype(dtype)
+    inputs = (steps.states.astype(dtype), actions, steps.uniforms.astype(dtype))
+    outputs = (np.empty_like(field) for field in steps[3:])
+    results = Steps(*inputs, *(o if o.dtype == bool else o.astype(dtype) for o in outputs))
+    compiled(case.dynamics, dtype)(*results, params)
+    return results
+
+
+def assert_same_bits(ours: Steps, theirs: Steps) -> None:
+    np.testing.assert_array_equal(ours.new_states, theirs.new_states)
+    np.testing.assert_array_equal(
+        ours.observations.astype(np.float32), theirs.observations.astype(np.float32)
+    )
+    np.testing.assert_array_equal(ours.rewards, theirs.rewards)
+    np.testing.assert_array_equal(ours.terminated, theirs.terminated)
+
+
+@every_case
+def test_operations_are_gymnasiums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With NumPy's sine and cosine every bit is Gymnasium's, whatever the machine."""
+    theirs = gymnasium_steps(name)
+    dynamics = CASES[name].dynamics
+    if dynamics.id not in CALLS_LIBM:
+        monkeypatch.setattr(sys.modules[dynamics.step.__module__], "math", NUMPY_MATHS)
+    assert_same_bits(our_steps(name, theirs), theirs)
+
+
+@every_case
+def test_float64_kernel_is_gymnasium(name: str) -> None:
+    """With libm, each sine and cosine may be one ulp off NumPy's; here they hardly ever are."""
+    theirs = gymnasium_steps(name)
+    ours = kernel_steps(name, theirs, np.float64)
+    assert_same_bits(ours, our_steps(name, theirs))
+    same = (ours.new_states == theirs.new_states).all(axis=1) & (ours.rewards == theirs.rewards)
+    assert same.mean() >= (1.0 if libm_is_numpy() else 0.9)
+    np.testing.assert_allclose(ours.new_states, theirs.new_states, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(ours.rewards, theirs.rewards, rtol=1e-13, atol=1e-13)
+
+
+def libm_is_numpy() -> bool:
+    angles = np.random.default_rng(0).uniform(-10.0, 10.0, 5000)
+    pairs = [(np.sin, math.sin), (np.cos, math.cos)]
+    return all(theirs(x) == ours(float(x)) for x in angles for theirs, ours in pairs)
+
+
+@every_case
+def test_float32_stays_within_its_bound(name: str) -> None:
+    """One float32 step against float64 from the same state, where a random policy goes."""
+    steps = Steps(*(field[:NUM_STEPS] for field in gymnasium_steps(name)))
+    steps = steps._replace(
+        states=steps.states.astype(np.float32), uniforms=steps.uniforms.astype(np.float32)
+    )
+    ours, exact = kernel_steps(name, steps, np.float32), our_steps(name, steps)
+    state_bounds, observation_bound, reward_bound = CASES[name].bounds
+    errors = np.abs(ours.new_states - exact.new_states)
+    if CASES[name].dynamics.id == "Acrobot-v1":
+        errors[:, :2] = np.minimum(errors[:, :2], np.abs(errors[:, :2] - 2 * np.pi))
+    assert (errors.max(axis=0) <= state_bounds).all(), errors.max(axis=0)
+    assert np.abs(ours.observations - exact.observations).max() <= observation_bound
+    agree = ours.terminated == exact.terminated
+    assert agree.mean() >= 0.999
+    assert np.abs(ours.rewards - exact.rewards)[agree].max() <= reward_bound
+
+
+@every_environment
+@pytest.mark.parametrize("options", [None, {"low": -0.3, "high": 0.2, "x_init": 1.5, "y_init": 2}])
+def test_reset_draws_gymnasiums_states(name: str, options: dict[str, float] | None) -> None:
+    dynamics = CASES[name].dynamics
+    chosen = {k: v for k, v in (options or {}).items() if k in dynamics.reset_options}
+    fields = {f: float(v) for k, v in chosen.items() for f in dynamics.reset_options[k]}
+    params = dynamics.params._replace(**fields)
+    env = make_original(CASES[name])
+    for seed in range(200):
+        observation, _ = env.reset(seed=seed, options=options and chosen)
+        uniforms = tuple(seeding.np_random(seed)[0].random(dynamics.reset_draws).tolist())
+        state = dynamics.reset(uniforms, params)
+        np.testing.assert_array_equal(state, np.array(env.state, dtype=np.float64))
+        ours = np.array(dynamics.observe(state, params), dtype=np.float32)
+        # Acrobot's first observation is made of float32 sines and cosines: one ulp of 1.
+        error = 2.0**-23 if name == "Acrobot-v1" else 0.0
+        np.testing.assert_allclose(ours, observation, rtol=0.0, atol=error)
+
+
+@every_environment
+def test_reset_in_float32_stays_within_the_bounds(name: str) -> None:
+    """The largest uniform, 1 - 2**-24, must not round up beyond the upper bound."""
+    dynamics = CASES[name].dynamics
+    params = type(dynamics.params)(*map(np.float32, dynamics.params))
+    state = dynamics.reset((np.float32(1.0 - 2.0**-24),) * dynamics.reset_draws, params)
+    high = dynamics.reset((1.0,) * dynamics.reset_draws, dynamics.params)
+    assert all(ours <= np.float32(limit) for ours, limit in zip(state, high, strict=True))
+
+
+@every_environment
+def test_description_is_gymnasiums(name: str) -> None:
+    dynamics = CASES[name].dynamics
+    spec, env = gymnasium.spec(dynamics.original), make_original(CASES[name])
+    assert dynamics.id == spec.id
+    assert dynamics.max_episode_steps == spec.max_episode_steps
+    assert dynamics.reward_threshold == spec.reward_threshold
+    assert dynamics.observation_space == env.observation_space
+    assert dynamics.action_space == env.action_space
