@@ -104,6 +104,14 @@ def test_duel_takes_the_median_of_paired_ratios(fakes, monkeypatch):
     assert measurement == Measurement(1.0, 0.25, 3.0, (3.0, 4.0), "")
 
 
+def test_the_peak_is_the_fastest_round(fakes, monkeypatch):
+    _, a, b = fakes
+    seconds = np.array([[1.0, 0.5], [1.0, 10.0], [2.0, 0.8]])
+    monkeypatch.setattr(duel, "interleave", lambda contenders, effort: seconds)
+    measurement = duel.PeakDuel(a, b)(QUICK)
+    assert (measurement.ours, measurement.peer, measurement.ratio) == (1.0, 2.0, 0.5)
+
+
 def test_duel_shows_the_other_figure_where_a_peer_is_missing(fakes, monkeypatch):
     clock, a, _ = fakes
     missing = Missing("c", 1.0, clock, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asv_benches.peers.cpp import FmaPeak
-from asv_benches.peers.duel import Duel
+from asv_benches.peers.duel import Duel, PeakDuel
 from asv_benches.peers.jax_collect import JaxCollect
 from asv_benches.peers.ours import Collect
 from asv_benches.peers.report import Row
@@ -31,8 +31,8 @@ def activation_rows(activation: str) -> list[Row]:
         Row(
             f"{activation}-peak",
             what,
-            "FMA peak, 2 cores",
-            Duel(counted, FmaPeak()),
+            "FMA peak of all cores",
+            PeakDuel(counted, FmaPeak()),
             0.65 if activation == "relu" else None,
             kind="share",
             unit="FLOP/s",

@@ -48,7 +48,7 @@ class Duel:
 
     Attributes:
         ours: the ratio says how many times faster this one is ...
-        peer: ... than this one. Where the peer is the machine's peak, that is the share reached.
+        peer: ... than this one.
     """
 
     ours: Contender
@@ -59,7 +59,7 @@ class Duel:
         contenders = (self.ours, self.peer)
         errors = [prepare(contender) for contender in contenders]
         ready = [c for c, error in zip(contenders, errors, strict=True) if error is None]
-        seconds = interleave(ready, effort)
+        seconds = self.settle(interleave(ready, effort))
         rates = iter((1 / np.median(seconds, axis=0)).tolist())
         ours, peer = (explain(error)[0] if error else next(rates) for error in errors)
         notes = [getattr(contender, "note", "") for contender in ready]
@@ -69,6 +69,19 @@ class Duel:
             return Measurement(ours, peer, note=note)
         low, ratio, high = np.percentile(seconds[:, 1] / seconds[:, 0], (25, 50, 75)).tolist()
         return Measurement(ours, peer, ratio, (low, high), note)
+
+    def settle(self, seconds: np.ndarray) -> np.ndarray:
+        """The timings (rounds, contenders) from which figures and ratios are made."""
+        return seconds
+
+
+class PeakDuel(Duel):
+    """Ours against the machine's peak, which is the fastest round: a disturbed one is no peak."""
+
+    def settle(self, seconds: np.ndarray) -> np.ndarray:
+        """Gives every round the peak's fastest timing."""
+        ours, *peak = seconds.T
+        return np.column_stack([ours, *(np.full_like(ours, each.min()) for each in peak)])
 
 
 @dataclass

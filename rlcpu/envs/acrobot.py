@@ -3,6 +3,11 @@
 Source: Sutton (1996), "Generalization in reinforcement learning: successful examples using sparse
 coarse coding", NIPS 8 (the `nips` equations); Sutton & Barto (2018), "Reinforcement learning: an
 introduction", section 11.3 of the first edition (the equations used by default).
+
+float64 is bit for bit Gymnasium's step, where NumPy's sine and cosine are libm's (elsewhere one ulp
+a call); only the first observation of an episode, which Gymnasium computes from float32 angles, may
+be a float32 ulp off. One float32 step errs by at most 7e-7 rad, 1e-6 rad, 2e-6 rad/s and 4e-6 rad/s
+from the same state, wherever a random policy goes.
 """
 
 from __future__ import annotations
@@ -104,8 +109,8 @@ def move(state: State, time: float, slope: State) -> State:
 def wrap(angle: float) -> float:
     """The angle in [-pi, pi], turn by turn, which rounds as Gymnasium's `while` loops do.
 
-    Five turns are enough from every state within the limits (at most 9.47 pi in one step), and a
-    loop of constant length vectorises.
+    A step from within the limits ends at 9.47 pi at most, which is five turns away, and a loop of
+    constant length vectorises.
     """
     turn = 2.0 * math.pi if angle > 0.0 else -2.0 * math.pi
     for _ in range(5):

@@ -91,6 +91,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     return step
 
 
+@functools.cache
 def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     """One step of the lanes of one block; outputs go to rows of length `stride`, from `begin` on."""
     lane = compile_lane(env, dtype)

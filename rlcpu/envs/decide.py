@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ class Decide(NamedTuple):
     choose: Callable[..., Any]
 
 
+@functools.cache
 def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
     """The functions of a policy; `dtype` is the environment's, policies compute in float32."""
     first = env.reset_draws + env.step_draws
@@ -94,6 +96,7 @@ def _decide_by_network(
     return Decide(inline(unpack), scratch, _make_prepare(env, dtype, policy.value), choose)
 
 
+@functools.cache
 def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]:
     """Function (state, params, policy, count, scratch) -> (lanes, first output, value row)."""
     lane = compile_lane(env, dtype)

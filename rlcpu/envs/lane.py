@@ -150,6 +150,7 @@ class Turn(NamedTuple):
     elapsed: Any
 
 
+@functools.cache
 def make_draw_words() -> Callable[..., Any]:
     """Inlinable function (words, i) -> the 64 random bits (a, b) of lane i's present step."""
     get_word, _ = row_access("words")
@@ -200,6 +201,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     return turn
 
 
+@functools.cache
 def load_rows(count: int, scope: str, convert: type | None = None) -> Callable[..., Any]:
     """Inlinable function (rows, stride, i) -> tuple of `count` numbers."""
     peek, _ = row_access(scope)
@@ -208,6 +210,7 @@ def load_rows(count: int, scope: str, convert: type | None = None) -> Callable[.
     return inline(define(source, peek=peek, convert=convert or _same))
 
 
+@functools.cache
 def store_rows(count: int, scope: str, dtype: type) -> Callable[..., Any]:
     """Inlinable function (rows, stride, i, values) that writes `count` numbers."""
     _, poke = row_access(scope)
@@ -217,6 +220,7 @@ def store_rows(count: int, scope: str, dtype: type) -> Callable[..., Any]:
     return inline(define(f"def store(rows, stride, i, values):{lines}", poke=poke, real=dtype))
 
 
+@functools.cache
 def select_rows(count: int) -> Callable[..., Any]:
     """Inlinable function (condition, x, y) -> x where the condition holds, else y."""
     items = "".join(f"x[{k}] if condition else y[{k}], " for k in range(count))

@@ -114,6 +114,7 @@ def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bo
     return simulate
 
 
+@functools.cache
 def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     """All steps of one block."""
     lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
@@ -145,9 +146,9 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
                 set_sum(rows, 2 * LANES + i, squares)
             if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
                 for k in range(3):
-                    for i in range(count):
-                        sums[k] += rows[k * LANES + i]
-                rows[:] = nothing
+                    for i in range(LANES):
+                        sums[k] += rows[k * LANES + i] if i < count else nothing
+                        rows[k * LANES + i] = nothing
 
     return run_block
 
@@ -178,6 +179,7 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
     return collect
 
 
+@functools.cache
 def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     """All steps of one block, each lane's results into rows that `save` copies out."""
     lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
@@ -214,6 +216,7 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     return run_block
 
 
+@functools.cache
 def _make_put(env: Structure, dtype: type) -> Any:
     """Inlinable function that writes the results of one lane into rows."""
     width, size = env.action_size, env.observation_size
@@ -244,6 +247,7 @@ def _make_put(env: Structure, dtype: type) -> Any:
     return put
 
 
+@functools.cache
 def _make_save(env: Structure, dtype: type) -> Any:
     """Inlinable function that copies the rows of a block into the records of one step."""
     width, size = max(env.action_size, 1), env.observation_size
@@ -251,12 +255,12 @@ def _make_save(env: Structure, dtype: type) -> Any:
     @inline
     def save(rows, records, begin, count):  # type: ignore[no-untyped-def]
         half = records.flags.shape[0] // 2
-        end = begin + count
-        records.log_probs[begin:end] = rows.log_probs[:count]
-        records.values[begin:end] = rows.values[:count]
-        records.rewards[begin:end] = rows.rewards[:count]
-        records.flags[begin:end] = rows.flags[:count]
-        records.flags[half + begin : half + end] = rows.flags[LANES : LANES + count]
+        for i in range(count):
+            records.log_probs[begin + i] = rows.log_probs[i]
+            records.values[begin + i] = rows.values[i]
+            records.rewards[begin + i] = rows.rewards[i]
+            records.flags[begin + i] = rows.flags[i]
+            records.flags[half + begin + i] = rows.flags[LANES + i]
         for i in range(count):
             for k in range(size):
                 records.observations[(begin + i) * size + k] = rows.observations[k * LANES + i]
@@ -272,6 +276,7 @@ def _make_save(env: Structure, dtype: type) -> Any:
     return save
 
 
+@functools.cache
 def make_clip(env: Structure, dtype: type) -> Any:
     """Inlinable function (action, bounds) -> the action that the environment gets."""
     if env.action_size == 0:

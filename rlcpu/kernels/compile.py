@@ -25,7 +25,6 @@ from numba import njit
 from numba import types as nbtypes
 from numba.core import ir as numba_ir
 from numba.core.dispatcher import Dispatcher
-from numba.extending import register_jitable
 
 from rlcpu.kernels import maths
 from rlcpu.kernels.fingerprint import KernelCache, referenced_globals
@@ -36,8 +35,16 @@ FAST = {"contract", "arcp", "nsz", "reassoc", "afn"}
 #: IEEE arithmetic in the order in which it is written.
 EXACT = False
 
-inline = register_jitable(forceinline=True, error_model="numpy", fastmath=FAST)
-"""Decorator: the function stays plain Python and is inlined where a kernel calls it."""
+_INLINE = {
+    "forceinline": True,
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
+#: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
+#: Plain Python calls it as `function.py_func`.
+inline = njit(fastmath=FAST, **_INLINE)
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
@@ -67,8 +74,7 @@ def specialise(function: Callable[..., Any], dtype: type, exact: bool = False) -
     """
     rebuilt = _rebuild(function, dtype, exact)
     flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
-    options = {"error_model": "numpy", "fastmath": EXACT if exact else flags}
-    return njit(forceinline=True, nogil=True, **options)(rebuilt)
+    return njit(fastmath=EXACT if exact else flags, **_INLINE)(rebuilt)
 
 
 def _rebuild(function: Callable[..., Any], dtype: type, exact: bool) -> types.FunctionType:

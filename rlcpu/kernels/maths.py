@@ -2,8 +2,27 @@
 
 pip's numba has no vector mathematics library: `math.sin` in a kernel calls libm once a lane. The
 functions here are plain Python without branches, tables or double arithmetic, which LLVM turns into
-straight vector code. `rlcpu.kernels.compile.specialise` puts them in the place of `math.*` in
-float32 kernels.
+straight vector code; `rlcpu.kernels.compile.specialise` puts them in the place of `math.*` in
+float32 kernels. Errors are the worst over all float32 of the domain, in units in the last place
+(ulp) of the exact result; times are per lane of a loop over arrays in the first cache (one core of
+Zen 5 with AVX-512), the loads and stores of 0.05 ns included.
+
+============= ==================== ============================= ======== ============
+function      domain               error                         time, ns libm's, ns
+============= ==================== ============================= ======== ============
+sin           abs(x) <= 2**22      1.8 ulp + 1.2e-15 * abs(x)    0.12     2.0
+cos           abs(x) <= 2**22      1.8 ulp + 1.2e-15 * abs(x)    0.12     2.0
+sin and cos                                                      0.14     4.0
+exp           all                  1.1 ulp, subnormals become 0  0.11     1.8
+log           all                  1.0 ulp                       0.16     1.8
+tanh          all                  2.5 ulp                       0.11     8.3
+============= ==================== ============================= ======== ============
+
+`RLCPU_EXHAUSTIVE=1 pytest tests/kernels/test_maths.py` measures the errors again, in minutes.
+
+Multiplications are fused with additions where `fma` says so and nowhere else, and nothing is
+reordered (see `FASTMATH`): vector code, its scalar remainder and every processor that has a fused
+multiply-add give the same bits. Coefficients are minimax (Remez), for the error named above.
 """
 
 from __future__ import annotations
@@ -21,14 +40,15 @@ from numba.extending import intrinsic, overload
 #: x - k * (high + low), and (x + _SHIFT) - _SHIFT, which rounds to a whole number, into x.
 FASTMATH = False
 
-_SHIFT = 12582912.0  # 1.5 * 2**23: adding it leaves a whole number in the low bits of the sum
+#: 1.5 * 2**23. x + _SHIFT holds x rounded to a whole number in its low bits, below 2**22.
+_SHIFT = 12582912.0
 _INFINITY = math.inf
 _NAN = math.nan
 
 # ---------------------------------------------------------------- what plain Python cannot say
 
 
-def fma(a: float, b: float, c: float) -> float:
+def fma(a: float, b: float, c: float) -> Any:
     """`a * b + c` in float32, rounded once (in plain Python, once in 1e8 times twice)."""
     return np.float32(float(a) * float(b) + float(c))
 
@@ -38,19 +58,14 @@ def bits(x: float) -> int:
     return int(np.float32(x).view(np.int32))
 
 
-def from_bits(word: int) -> float:
+def from_bits(word: int) -> Any:
     """The float32 made of the low 32 bits of `word`."""
     return np.uint32(word & 0xFFFFFFFF).view(np.float32)
 
 
-def from_int(word: int) -> float:
+def from_int(word: int) -> Any:
     """The signed integer in the low 32 bits of `word`, rounded to float32."""
     return np.float32((word + 0x80000000 & 0xFFFFFFFF) - 0x80000000)
-
-
-def round_down(x: float) -> float:
-    """The greatest whole number up to `x`, as a float32."""
-    return np.floor(np.float32(x))
 
 
 def round_to_single(x: float) -> float:
@@ -59,15 +74,13 @@ def round_to_single(x: float) -> float:
 
 
 #: Functions that compile to an instruction of their own: to be called as they are, not specialised.
-OVERLOADED = frozenset({fma, bits, from_bits, from_int, round_down, round_to_single})
-
+OVERLOADED = frozenset({fma, bits, from_bits, from_int, round_to_single})
 
 _FLOAT, _WORD, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _single, _long = types.float32, types.int64
 
 
-@intrinsic
-def _fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+def _define_fma(context: Any, a: Any, b: Any, c: Any) -> Any:
     signature = _single(_single, _single, _single)
     return signature, lambda _, builder, __, values: builder.fma(*values)
 
@@ -79,20 +92,15 @@ def _unary(signature: Any, build: Callable[[Any, Any], Any]) -> Any:
     return intrinsic(define)
 
 
-def _floor(builder: Any, x: Any) -> Any:
-    return builder.call(builder.module.declare_intrinsic("llvm.floor", [_FLOAT]), [x])
-
-
+_fma: Any = intrinsic(_define_fma)
 _bits = _unary(_long(_single), lambda to, x: to.sext(to.bitcast(x, _WORD), _LONG))
 _from_bits = _unary(_single(_long), lambda to, x: to.bitcast(to.trunc(x, _WORD), _FLOAT))
 _from_int = _unary(_single(_long), lambda to, x: to.sitofp(to.trunc(x, _WORD), _FLOAT))
-_round_down = _unary(_single(_single), _floor)
 
 overload(fma)(lambda a, b, c: lambda a, b, c: _fma(a, b, c))
 overload(bits)(lambda x: lambda x: _bits(x))
 overload(from_bits)(lambda word: lambda word: _from_bits(word))
 overload(from_int)(lambda word: lambda word: _from_int(word))
-overload(round_down)(lambda x: lambda x: _round_down(x))
 
 
 @overload(round_to_single)
@@ -104,87 +112,116 @@ def _round_to_single(x):  # type: ignore[no-untyped-def]
 
 
 def _sin_cos(x: float) -> tuple[int, float, float]:
-    """Sine and cosine of `x` but for a swap, and whether to swap them: one reduction for both."""
-    shifted = fma(x, 0.63661975, _SHIFT)  # 2 / pi
-    quarters = shifted - _SHIFT
-    r = fma(quarters, 4.371139e-08, fma(quarters, -1.5707964, x))  # exact, then rounded once
+    """Sine and cosine of `x` but for a swap, and whether to swap them: LLVM reduces once for both.
+
+    x = k * pi/2 + r. With fused multiply-add, x - k * 1.5707964 is exact below k = 2**22. What is
+    missing of pi/2 after its second part, 1.7e-15, is the error proportional to x; a third part
+    would cost a step of CartPole 5 %.
+    """
+    shifted = fma(x, 0.636619747, _SHIFT)  # 2 / pi
+    k = shifted - _SHIFT
+    r = fma(k, 4.37113883e-08, fma(k, -1.57079637, x))
     z = r * r
-    sine = fma(r * z, fma(z, fma(z, -1.95139612e-04, 8.33213795e-03), -1.66666538e-01), r)
-    cosine = fma(z, fma(z, fma(z, -1.35966158e-03, 4.16561328e-02), -4.99998897e-01), 1.0)
-    word = bits(shifted)
-    sign = word << 30 & 0x80000000
-    return word & 1, from_bits(bits(sine) ^ sign), from_bits(bits(cosine) ^ sign)
+    sine = fma(r * z, fma(z, fma(z, -1.95139612e-04, 8.33213795e-03), -0.166666538), r)
+    cosine = fma(z, fma(z, fma(z, -1.35966158e-03, 4.16561328e-02), -0.499998897), 1.0)
+    quadrant = bits(shifted)
+    sign = quadrant << 30 & 0x80000000
+    return quadrant & 1, from_bits(bits(sine) ^ sign), from_bits(bits(cosine) ^ sign)
 
 
 def sin(x: float) -> float:
+    """Sine; `sin` and `cos` of the same argument share most of their work.
+
+    1.8 ulp + 1.2e-15 * abs(x) for abs(x) <= 2**22 (1.6 ulp on [-2 pi, 2 pi]); meaningless and
+    unbounded beyond; NaN for infinities. The sign of a zero is lost.
+    """
     odd, sine, cosine = _sin_cos(x)
     return cosine if odd else sine
 
 
 def cos(x: float) -> float:
+    """Cosine: 1.8 ulp + 1.2e-15 * abs(x) for abs(x) <= 2**22; else see `sin`."""
     odd, sine, cosine = _sin_cos(x)
     return -sine if odd else cosine
 
 
 def exp(x: float) -> float:
-    shifted = fma(x, 1.4426950, _SHIFT)
-    power = shifted - _SHIFT
-    r = fma(power, 1.9046543e-09, fma(power, -0.69314718, x))
+    """Exponential, 1.1 ulp; 0 below 2**-126 (x < -87.34), inf above 88.72.
+
+    exp(x) = 2**k * exp(r) with x = k * log(2) + r; the polynomial has degree 6.
+    """
+    shifted = fma(x, 1.44269502, _SHIFT)  # 1 / log(2)
+    k = shifted - _SHIFT
+    r = fma(k, 1.90465421e-09, fma(k, -0.693147182, x))
     z = r * r
-    low = fma(r, 1.6666520e-01, 4.9999993e-01)
-    high = fma(z, 1.3814540e-03, fma(r, 8.3687451e-03, 4.1668391e-02))
-    mantissa = 1.0 + fma(z, fma(z, high, low), r)
+    p = fma(z, 1.38145399e-03, fma(r, 8.36874511e-03, 4.16683908e-02))
+    p = fma(z, p, fma(r, 0.166665204, 0.499999934))
+    mantissa = 1.0 + fma(z, p, r)
     y = from_bits(bits(mantissa) + (bits(shifted) << 23))
-    y = 0.0 if x < -87.336544 else y
-    return y if x <= 88.722839 else x + _INFINITY
+    y = 0.0 if x < -87.3365479 else y
+    return y if x <= 88.7228394 else x + _INFINITY  # an infinity, or the NaN that x is
 
 
 def log(x: float) -> float:
+    """Natural logarithm, 1.0 ulp, of subnormals too; -inf at 0 and NaN below.
+
+    log(x) = k * log(2) + log(1 + f) with 1 + f = x / 2**k in [sqrt(1/2), sqrt(2)).
+    """
     subnormal = x < 1.17549435e-38
     word = bits(x * 8388608.0 if subnormal else x)
     exponent = (word - 0x3F3504F3) & -0x800000  # 0x3F3504F3: sqrt(1/2)
+    k = fma(from_int(exponent), 1.1920929e-07, -23.0 if subnormal else 0.0)
     f = from_bits(word - exponent) - 1.0
-    power = fma(from_int(exponent), 1.1920929e-07, -23.0 if subnormal else 0.0)
     z = f * f
-    p = fma(z, fma(f, -0.0763449796, 0.127615771), fma(f, -0.131601820, 0.142017580))
+    p = fma(z, fma(f, -7.63449796e-02, 0.127615771), fma(f, -0.13160182, 0.14201758))
     p = fma(z, p, fma(f, -0.166233574, 0.200012269))
-    p = fma(z, p, fma(f, -0.250008210, 0.333333317))
-    y = fma(z, fma(f, p, -0.5), fma(power, -1.9046543e-09, f))
-    y = fma(power, 0.69314718, y)
+    p = fma(z, p, fma(f, -0.25000821, 0.333333317))
+    y = fma(z, fma(f, p, -0.5), fma(k, -1.90465421e-09, f))
+    y = fma(k, 0.693147182, y)
     y = y if x < _INFINITY else x
     return (-_INFINITY if x == 0.0 else _NAN) if x <= 0.0 else y
 
 
 def tanh(x: float) -> float:
-    x = min(max(x, -9.5), 9.5)
-    shifted = fma(x, 2.8853901, _SHIFT)  # 2 / log(2)
-    r = fma(shifted - _SHIFT, -0.34657359, x)
+    """Hyperbolic tangent, 2.5 ulp; odd, at most 1 in absolute value, 1 from abs(x) = 9.02 on.
+
+    x = k * log(2) / 2 + r and tanh(a + r) = (sinh(a) + cosh(a) tanh(r)) / (cosh(a) + sinh(a)
+    tanh(r)), where 2 exp(-a) sinh(a) = 1 - 2**-k and 2 exp(-a) cosh(a) = 1 + 2**-k are exact.
+    """
+    x = min(max(x, -9.5), 9.5)  # NaN passes
+    shifted = fma(x, 2.88539004, _SHIFT)  # 2 / log(2)
+    r = fma(shifted - _SHIFT, -0.346573591, x)
     z = r * r
-    t = fma(r * z, fma(z, 0.13106258, -0.33331190), r)
+    t = fma(r * z, fma(z, 0.13106258, -0.3333119), r)
     power = from_bits(0x3F800000 - (bits(shifted) << 23))
-    a = 1.0 + power
-    b = 1.0 - power
-    return fma(a, t, b) / fma(b, t, a)
+    cosh = 1.0 + power
+    sinh = 1.0 - power
+    return fma(cosh, t, sinh) / fma(sinh, t, cosh)
 
 
 def floor(x: float) -> float:
-    """Greatest whole number up to `x`, as a float32: `math.floor` is an integer of 64 bits."""
-    return round_down(x)
+    """Greatest whole number up to `x`; numba's `math.floor` would bring in 64-bit integers."""
+    return np.floor(x)
 
 
 def ceil(x: float) -> float:
-    """Smallest whole number from `x` on, as a float32."""
-    return -round_down(-x)
+    """Smallest whole number from `x` on, as a float."""
+    return np.ceil(x)
 
 
 def trunc(x: float) -> float:
-    """`x` without its fraction, as a float32."""
-    return -round_down(-x) if x < 0.0 else round_down(x)
+    """`x` without its fraction, as a float."""
+    return np.trunc(x)
 
 
 def fmod(x: float, y: float) -> float:
-    """Remainder of `x / y` with the sign of `x`; exact while the quotient is below 2**22."""
-    return fma(-trunc(x / y), y, x)
+    """Remainder of `x / y` with the sign of `x`, exact while abs(x / y) < 2**23 and `y` is finite.
+
+    The quotient may round up to the next whole number, which the last line corrects.
+    """
+    rest = fma(-np.trunc(x / y), y, x)
+    period = abs(y)
+    return rest + (period if rest < 0.0 < x else -period if x < 0.0 < rest else 0.0)
 
 
 def exact_fmod(x: float, y: float) -> float:

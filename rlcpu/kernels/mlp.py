@@ -18,17 +18,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.extending import register_jitable
+from numba import njit
 
 from rlcpu.kernels import simd
-from rlcpu.kernels.compile import FAST, inline, specialise
+from rlcpu.kernels.compile import _INLINE, FAST, inline, specialise
 from rlcpu.kernels.simd import Matrix
 
 #: Codes of the hidden layers' activation.
 TANH, RELU = 0, 1
 #: 16 of AVX-512's and NEON's 32 registers hold a tile, 8 of AVX2's 16.
 TILE_ROWS = 4 if simd.VECTOR_BYTES == 32 else 8
-outlined = register_jitable(error_model="numpy", fastmath=FAST)
+outlined = njit(fastmath=FAST, **{**_INLINE, "forceinline": False})
 #: Height below the last full tile, such as the few outputs of the last layer.
 FEW_ROWS = 4
 

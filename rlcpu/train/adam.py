@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
 from typing import NamedTuple
-
-from rlcpu.kernels.compile import inline, specialise
 
 
 class Rates(NamedTuple):
-    """Constants of one step, see `rates`."""
+    """What one step has in common for all parameters.
+
+    Attributes:
+        step: learning rate / (1 - 0.9**number), number counting steps from 1.
+        root: 1 / sqrt(1 - 0.999**number), which corrects the root of the second moment.
+        epsilon: added to the root.
+    """
 
     step: float
     root: float
-    first_decay: float
-    second_decay: float
     epsilon: float
-
-
-def rates(learning_rate: float, step: int, epsilon: float) -> Rates:
-    """Step size and bias corrections of step number `step`, counted from 1; decays 0.9, 0.999."""
-    return Rates(
-        step=learning_rate / (1.0 - 0.9**step),
-        root=1.0 / math.sqrt(1.0 - 0.999**step),
-        first_decay=0.9,
-        second_decay=0.999,
-        epsilon=epsilon,
-    )
 
 
 def adam(
     parameter: float, gradient: float, first: float, second: float, rates: Rates
 ) -> tuple[float, float, float]:
-    """New value of one parameter and of its first and second moment.
+    """New value of one parameter and of its first and second moment, which decay by 0.9 and 0.999.
 
-    The order of operations is that of torch.optim.Adam: epsilon is added to the bias-corrected root.
+    The order of operations is torch.optim.Adam's: epsilon is added to the corrected root.
     """
-    first = first + (gradient - first) * (1.0 - rates.first_decay)
-    second = second * rates.second_decay + gradient * gradient * (1.0 - rates.second_decay)
+    first = first + (gradient - first) * 0.1
+    second = second * 0.999 + gradient * gradient * 0.001
     change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
     return parameter - change, first, second

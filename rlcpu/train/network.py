@@ -9,9 +9,9 @@ them and, as every product with them is zero, their gradients: padding changes n
 
 Packed parameters, layer after layer: a hidden layer holds its weights (inputs, padded outputs) and
 its biases (padded outputs,); inputs are padded except the network's own. The last layer, of few
-outputs, is stored transposed, (outputs, padded inputs), so that no product is padded from its few
-units to 16. `copies` holds the transposed weights of all layers but the first: hidden
-(padded outputs, padded inputs), last (padded inputs, padded outputs).
+outputs, is stored transposed, (outputs, padded inputs), so that only its forward pass pays for
+padding a few units to 16. Copies hold the transposed weights of all layers but a hidden first one:
+hidden (padded outputs, padded inputs), last (padded inputs, padded outputs).
 """
 
 from __future__ import annotations
@@ -31,66 +31,78 @@ from rlcpu.kernels.simd import Matrix
 
 #: Layers are padded to whole vectors of the widest machine.
 UNIT = 16
+#: Columns of a network's table.
+ROWS, COLUMNS, WEIGHTS, BIASES, COPIES, CELLS, WIDTH_IN, WIDTH_OUT = range(8)
 
 
 class Network(NamedTuple):
     """One network as the kernels see it.
 
     Attributes:
-        sizes: (num_layers + 1,) int64, units of the input and of each layer.
+        table: (num_layers, 8) int64, see `layer_table`.
         activation: TANH or RELU, of the hidden layers.
         parameters: (packed_size,) packed weights and biases.
         copies: (copies_size,) transposed weights, made by `refresh_copies`.
     """
 
-    sizes: Any
+    table: Any
     activation: int
     parameters: Any
     copies: Any
 
 
-@inline
 def padded(size: int) -> int:
     """The size of a layer with its padding."""
-    return (size + UNIT - 1) // UNIT * UNIT
+    return -(-int(size) // UNIT) * UNIT
 
 
-@inline
-def rows_of(sizes: Any, layer: int) -> int:
-    """Rows of a layer's packed weights."""
-    if layer == sizes.size - 2:
-        return sizes[layer + 1]
-    return sizes[0] if layer == 0 else padded(sizes[layer])
+def layer_table(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Shape and place of each layer.
+
+    Returns:
+        (num_layers, 8) int64: rows and columns of the packed weights; where weights and biases
+        begin in the packed parameters, and the transposed weights in the copies; units of a sample
+        in front of the layer's input; padded inputs and outputs.
+    """
+    table = np.zeros((len(sizes) - 1, 8), np.int64)
+    weights = copies = cells = 0
+    for layer, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        width_in, width_out = padded(inputs), padded(outputs)
+        last = layer == len(sizes) - 2
+        rows = outputs if last else inputs if layer == 0 else width_in
+        columns = width_in if last else width_out
+        biases = weights + rows * columns
+        table[layer] = rows, columns, weights, biases, copies, cells, width_in, width_out
+        weights = biases + width_out
+        cells += width_in
+        copies += width_in * width_out if last or layer > 0 else 0
+    return table
 
 
-@inline
-def columns_of(sizes: Any, layer: int) -> int:
-    """Columns of a layer's packed weights."""
-    return padded(sizes[layer] if layer == sizes.size - 2 else sizes[layer + 1])
-
-
-def packed_size(sizes: npt.NDArray[np.int64]) -> int:
+def packed_size(table: npt.NDArray[np.int64]) -> int:
     """How many numbers the packed parameters are."""
-    layers = range(len(sizes) - 1)
-    return sum(rows_of(sizes, k) * columns_of(sizes, k) + padded(sizes[k + 1]) for k in layers)
+    return int(table[-1, BIASES] + table[-1, WIDTH_OUT])
 
 
-def copies_size(sizes: npt.NDArray[np.int64]) -> int:
+def copies_size(table: npt.NDArray[np.int64]) -> int:
     """How many numbers the transposed copies are."""
-    layers = len(sizes) - 1
-    return sum(padded(sizes[k]) * padded(sizes[k + 1]) for k in range(min(1, layers - 1), layers))
+    return int(table[-1, COPIES] + table[-1, WIDTH_IN] * table[-1, WIDTH_OUT])
+
+
+def cells_per_sample(table: npt.NDArray[np.int64]) -> int:
+    """Units of all layers and of the input, padded."""
+    return int(table[-1, CELLS] + table[-1, WIDTH_IN] + table[-1, WIDTH_OUT])
 
 
 def packed_layers(sizes: npt.NDArray[np.int64], packed: npt.NDArray) -> list[tuple[Any, Any]]:
     """Views (weights (inputs, outputs), biases (outputs,)) of each layer of packed parameters."""
-    views, begin = [], 0
-    for layer, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False)):
-        shape = rows_of(sizes, layer), columns_of(sizes, layer)
-        bias = begin + shape[0] * shape[1]
-        weights = packed[begin:bias].reshape(shape)
-        weights = weights.T if layer == len(sizes) - 2 else weights
+    views = []
+    table = layer_table(sizes)
+    for layer, (rows, columns, begin, bias, *_) in enumerate(table):
+        weights = packed[begin:bias].reshape(rows, columns)
+        weights = weights.T if layer == len(table) - 1 else weights
+        inputs, outputs = sizes[layer : layer + 2]
         views.append((weights[:inputs, :outputs], packed[bias : bias + outputs]))
-        begin = bias + padded(outputs)
     return views
 
 
@@ -98,50 +110,57 @@ def pack(sizes: npt.NDArray[np.int64], flat: npt.NDArray, packed: npt.NDArray) -
     """Write flat parameters (see `rlcpu.kernels.mlp`) to `packed`; padding is left as it is."""
     begin = 0
     for weights, biases in packed_layers(sizes, packed):
-        bias = begin + weights.size
-        weights[:] = flat[begin:bias].reshape(weights.shape)
-        begin = bias + biases.size
-        biases[:] = flat[bias:begin]
+        middle = begin + weights.size
+        weights[:] = flat[begin:middle].reshape(weights.shape)
+        begin = middle + biases.size
+        biases[:] = flat[middle:begin]
 
 
 def unpack(sizes: npt.NDArray[np.int64], packed: npt.NDArray, flat: npt.NDArray) -> None:
     """Write packed parameters to the flat array `flat`."""
     begin = 0
     for weights, biases in packed_layers(sizes, packed):
-        bias = begin + weights.size
-        flat[begin:bias].reshape(weights.shape)[:] = weights
-        begin = bias + biases.size
-        flat[bias:begin] = biases
+        middle = begin + weights.size
+        flat[begin:middle].reshape(weights.shape)[:] = weights
+        begin = middle + biases.size
+        flat[middle:begin] = biases
 
 
 @inline
-def refresh_copies(network: Network) -> None:
-    """Transpose the weights of all layers but the first into `network.copies`."""
-    sizes = network.sizes
-    weights = simd.address(network.parameters)
-    copies = simd.address(network.copies)
-    width = simd.lanes(weights)
-    begin = rows_of(sizes, 0) * columns_of(sizes, 0) + padded(sizes[1])
-    at = 0
-    layers = sizes.size - 1
-    if layers == 1: begin = 0
-    for layer in range(min(1, layers-1), layers):
-        rows, columns, outputs = rows_of(sizes, layer), columns_of(sizes, layer), padded(sizes[layer + 1])
+def _copy_last(weights, copies, rows, columns, width):  # type: ignore[no-untyped-def]
+    for row in range(rows):
+        for column in range(columns):
+            copies[column * width + row] = weights[row * columns + column]
+
+
+@inline
+def _copy_square(weights, copies, rows, columns):  # type: ignore[no-untyped-def]
+    source, out = simd.address(weights), simd.address(copies)
+    step = simd.lanes(source)
+    for row in range(0, rows, step):
+        for column in range(0, columns, step):
+            simd.transpose(
+                Matrix(source, row * columns + column, columns, 1),
+                Matrix(out, column * rows + row, rows, 1),
+            )
+
+
+@inline
+def refresh_copies(network):  # type: ignore[no-untyped-def]
+    """Transpose the weights into `network.copies`."""
+    layers = network.table.shape[0]
+    for layer in range(layers):
+        rows, columns, begin, end, copy, _, _, width_out = network.table[layer]
+        weights, copies = network.parameters[begin:end], network.copies[copy:]
         if layer == layers - 1:
-            for row in range(rows):
-                for column in range(columns):
-                    network.copies[at + column * outputs + row] = network.parameters[begin + row * columns + column]
-        else:
-            for row in range(0, rows, width):
-                for column in range(0, columns, width):
-                    simd.transpose(Matrix(weights, begin + row * columns + column, columns, 1), Matrix(copies, at + column * rows + row, rows, 1))
-        begin += rows * columns + outputs
-        at += padded(sizes[layer]) * outputs
+            _copy_last(weights, copies, rows, columns, width_out)
+        elif layer > 0:
+            _copy_square(weights, copies, rows, columns)
 
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., int]:
-    """Forward pass over samples in one dtype, as a plain function that kernels inline.
+    """Forward pass over samples in one dtype, for kernels to inline.
 
     Returns:
         `forward(network, activations, samples) -> index`. `activations` holds, layer after layer,
@@ -158,30 +177,25 @@ def make_forward(dtype: type) -> Callable[..., int]:
 
     @inline
     def forward(network, activations, samples):  # type: ignore[no-untyped-def]
-        sizes = network.sizes
         weights, copies = simd.address(network.parameters), simd.address(network.copies)
-        cells = simd.address(activations)
-        layers = sizes.size - 1
-        begin = inputs = outputs = at = 0
+        units = simd.address(activations)
+        layers = network.table.shape[0]
+        outputs = 0
         for layer in range(layers):
-            width_in, width_out = padded(sizes[layer]), padded(sizes[layer + 1])
+            rows, _, begin, biases, copy, cells, width_in, width_out = network.table[layer]
             hidden = layer < layers - 1
-            depth = rows_of(sizes, layer) if hidden else width_in
-            bias = begin + rows_of(sizes, layer) * columns_of(sizes, layer)
-            outputs = inputs + samples * width_in
+            inputs = cells * samples
+            outputs = inputs + width_in * samples
             product(
-                Matrix(cells, inputs, width_in, 1),
-                Matrix(weights, begin, width_out, 1) if hidden else Matrix(copies, at, width_out, 1),
-                Matrix(weights, bias, 0, 1),
-                Matrix(cells, outputs, width_out, 1),
-                (samples, depth, width_out),
+                Matrix(units, inputs, width_in, 1),
+                Matrix(weights, begin, width_out, 1) if hidden else Matrix(copies, copy, width_out, 1),
+                Matrix(weights, biases, 0, 1),
+                Matrix(units, outputs, width_out, 1),
+                (samples, rows if hidden else width_in, width_out),
                 zero if hidden and network.activation == RELU else none,
             )
             if hidden and network.activation == TANH:
                 tanh_in_place(activations[outputs : outputs + samples * width_out])
-            if layer > 0:
-                at += width_in * width_out
-            begin, inputs = bias + width_out, outputs
         return outputs
 
     return forward
@@ -189,13 +203,13 @@ def make_forward(dtype: type) -> Callable[..., int]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """Backward pass over samples in one dtype, as a plain function that kernels inline.
+    """Backward pass over samples in one dtype, for kernels to inline.
 
     Returns:
-        `backward(network, activations, scratch, gradients, samples)`: adds the gradients of the
+        `backward(network, activations, slopes, gradients, samples)`: adds the gradients of the
         packed parameters to `gradients`. `activations` comes from `forward`, with the derivatives
         of the loss by the outputs in the place of the outputs (zero in the padding), and is
-        overwritten. `scratch` ((samples + 1) * widest padded layer,) is overwritten.
+        overwritten. `slopes` ((samples + 1) * widest layer,) is scratch.
     """
     zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
 
@@ -218,49 +232,37 @@ def make_backward(dtype: type) -> Callable[..., None]:
             units[i] = slopes[i] if units[i] > zero else zero
 
     @inline
-    def backward(network, activations, scratch, gradients, samples):  # type: ignore[no-untyped-def]
-        sizes = network.sizes
+    def backward(network, activations, slopes, gradients, samples):  # type: ignore[no-untyped-def]
         weights, copies = simd.address(network.parameters), simd.address(network.copies)
-        cells, slopes = simd.address(activations), simd.address(scratch)
+        units, scratch = simd.address(activations), simd.address(slopes)
         sums = simd.address(gradients)
-        layers = sizes.size - 1
-        end, at, outputs = gradients.size, network.copies.size, activations.size
-        for back in range(layers):
-            layer = layers - 1 - back
-            last = back == 0
-            width_in, width_out = padded(sizes[layer]), padded(sizes[layer + 1])
-            rows, columns = rows_of(sizes, layer), columns_of(sizes, layer)
-            outputs -= samples * width_out
-            inputs = outputs - samples * width_in
-            units = activations[outputs : outputs + samples * width_out]
-            if not last:
-                if network.activation == TANH:
-                    through_tanh(units, scratch[: units.size])
-                else:
-                    through_relu(units, scratch[: units.size])
-            add_rows(gradients[end - width_out : end], units)
-            begin = end - width_out - rows * columns
-            here, before = Matrix(cells, outputs, 1, width_out), Matrix(cells, inputs, 1, width_in)
-            product(
-                here if last else before,
-                Matrix(cells, inputs, width_in, 1) if last else Matrix(cells, outputs, width_out, 1),
-                Matrix(sums, begin, columns, 1),
-                Matrix(sums, begin, columns, 1),
-                (rows, samples, columns),
-                none,
-            )
-            at -= width_in * width_out
+        layers = network.table.shape[0]
+        for layer in range(layers - 1, -1, -1):
+            rows, columns, begin, biases, copy, cells, width_in, width_out = network.table[layer]
+            last = layer == layers - 1
+            inputs = cells * samples
+            outputs = inputs + width_in * samples
+            here = activations[outputs : outputs + samples * width_out]
+            if not last and network.activation == TANH:
+                through_tanh(here, slopes[: here.size])
+            elif not last:
+                through_relu(here, slopes[: here.size])
+            add_rows(gradients[biases : biases + width_out], here)
+            before, after = Matrix(units, inputs, width_in, 1), Matrix(units, outputs, width_out, 1)
+            total = Matrix(sums, begin, columns, 1)
+            left = Matrix(units, outputs, 1, width_out) if last else Matrix(units, inputs, 1, width_in)
+            product(left, before if last else after, total, total, (rows, samples, columns), none)
             if layer > 0:
-                scratch[samples * width_in : (samples + 1) * width_in] = zero
+                zeros = samples * width_in
+                slopes[zeros : zeros + width_in] = zero
                 product(
-                    Matrix(cells, outputs, width_out, 1),
-                    Matrix(weights, begin, width_in, 1) if last else Matrix(copies, at, width_in, 1),
-                    Matrix(slopes, samples * width_in, 0, 1),
-                    Matrix(slopes, 0, width_in, 1),
+                    after,
+                    Matrix(weights, begin, width_in, 1) if last else Matrix(copies, copy, width_in, 1),
+                    Matrix(scratch, zeros, 0, 1),
+                    Matrix(scratch, 0, width_in, 1),
                     (samples, rows if last else width_out, width_in),
                     none,
                 )
-            end = begin
 
     return backward
 

@@ -64,7 +64,7 @@ MOUNTAIN_CAR = Case(
 )
 MOUNTAIN_CAR_CONTINUOUS = Case(
     mountain_car_continuous.DYNAMICS,
-    ((2.4e-7, 1.6e-8), 2.4e-7, 1.2e-7),
+    ((2.4e-7, 1.6e-8), 2.4e-7, 4e-6),
     [(-1.2, -0.07), (-1.2, 0.0), (-1.13, -0.07), (0.45, 0.0), (0.38, 0.07), (0.6, 0.07)],
 )
 PENDULUM = Case(
@@ -263,8 +263,9 @@ def kernel_steps(name: str, steps: Steps, dtype: type) -> Steps:
     params = type(params)(*(v if isinstance(v, bool) else dtype(v) for v in params))
     actions = steps.actions if case.dynamics.is_discrete else steps.actions.astype(dtype)
     inputs = (steps.states.astype(dtype), actions, steps.uniforms.astype(dtype))
-    outputs = (np.empty_like(field) for field in steps[3:])
-    results = Steps(*inputs, *(o if o.dtype == bool else o.astype(dtype) for o in outputs))
+    kinds = (bool if field.dtype == bool else dtype for field in steps[3:])
+    outputs = map(np.zeros, map(np.shape, steps[3:]), kinds)
+    results = Steps(*inputs, *outputs)
     compiled(case.dynamics, dtype)(*results, params)
     return results
 
