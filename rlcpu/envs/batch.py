@@ -9,8 +9,8 @@ import numpy as np
 from numba import prange
 
 from rlcpu.envs.lane import (
-    COUNTER,
     ELAPSED,
+    KEY_LOW,
     LANES,
     Structure,
     compile_lane,
@@ -20,6 +20,7 @@ from rlcpu.envs.lane import (
     store_rows,
 )
 from rlcpu.kernels.compile import EXACT, FAST, inline, kernel
+from rlcpu.kernels.random import GOLDEN
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
 
@@ -34,7 +35,7 @@ def step_kernels(env: Structure, dtype: type, same_step: bool) -> Kernels:
     return Kernels(
         _make_step(env, dtype, same_step, parallel=False),
         _make_step(env, dtype, same_step, parallel=True),
-        8192,
+        16384 if dtype is np.float32 else 512,
     )
 
 
@@ -42,50 +43,64 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     """Driver: checks all actions, then steps all environments.
 
     Its arguments are state (blocks, (state_size + 1) * LANES), words (blocks, NUM_WORDS * LANES),
-    actions (n,) int64 or (n * action_size,) float32, chosen (blocks, max(action_size, 1) * LANES),
-    scratch of int32 or `dtype`, params (num_numbers,), limit uint32, and the outputs observations (observation_size * n,) float32 in rows of n, rewards (n,), flags (2 * n,)
-    bool (terminated, then truncated); in same-step mode also finals, like observations. It returns
-    the number of bad actions; nothing is written unless that is 0.
+    actions (n,) int64 or (n, action_size) float32, params (num_numbers,), clock (2,) uint32: the
+    counter of random numbers and the limit of an episode's steps; and the outputs observations
+    (observation_size, n) float32, rewards (n,), terminated and truncated (n,) bool, and finals,
+    which is like observations in same-step mode and empty otherwise. It returns the number of bad
+    actions; nothing is written unless that is 0.
     """
     lane = compile_lane(env, dtype)
     step_block = _make_step_block(env, dtype, same_step)
-    take_actions = _make_take_actions(env)
+    count_bad, take_actions = _make_count_bad(env), _make_take_actions(env)
     width, outputs = max(env.action_size, 1), env.observation_size
     finals_size = outputs * LANES if same_step else 0
+    action_type = dtype if env.action_size else np.int32
     real = dtype
 
-    @kernel(parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
-    def step(state, words, actions, chosen, params, limit, observations, rewards, flags, finals):
+    @kernel(
+        parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
+    )
+    def step(
+        state, words, actions, params, clock, observations, rewards, terminated, truncated, finals
+    ):  # fmt: skip
         n = rewards.shape[0]
+        flat, seen, ended = actions.reshape(-1), observations.reshape(-1), finals.reshape(-1)
         chunks = (state.shape[0] + CHUNK - 1) // CHUNK
         bad = 0
         for c in prange(chunks):
             begin = c * CHUNK * LANES
-            end = min(begin + CHUNK * LANES, n)
-            bad += take_actions(actions[begin * width : end * width], chosen[c * CHUNK :])
+            bad += count_bad(flat[begin * width : min(begin + CHUNK * LANES, n) * width])
         if bad > 0:
             return bad
         whole = n // LANES
         for c in prange(chunks):
+            chosen = np.zeros(width * LANES, action_type)
             for block in range(c * CHUNK, min((c + 1) * CHUNK, whole)):
+                begin = block * LANES
+                take_actions(flat, begin, LANES, chosen)
                 step_block(
-                    LANES, state[block], words[block], chosen[block], params, limit,
-                    block * LANES, n, observations, rewards, flags, finals,
+                    LANES, state[block], words[block], chosen, params, clock,
+                    begin, n, seen, rewards, terminated, truncated, ended,
                 )  # fmt: skip
-        rest = n - whole * LANES
+        begin = whole * LANES
+        rest = n - begin
         if rest > 0:
-            observed = np.empty(outputs * LANES, np.float32)
-            rewarded = np.empty(LANES, real)
-            flagged = np.empty(2 * LANES, np.bool_)
-            ended = np.empty(finals_size, np.float32)
+            chosen = np.zeros(width * LANES, action_type)
+            seen_rows = np.empty(outputs * LANES, np.float32)
+            reward_row = np.empty(LANES, real)
+            flag_rows = np.empty((2, LANES), np.bool_)
+            final_rows = np.empty(finals_size, np.float32)
+            take_actions(flat, begin, rest, chosen)
             step_block(
-                rest, state[whole], words[whole], chosen[whole], params, limit,
-                0, LANES, observed, rewarded, flagged, ended,
+                rest, state[whole], words[whole], chosen, params, clock,
+                0, LANES, seen_rows, reward_row, flag_rows[0], flag_rows[1], final_rows,
             )  # fmt: skip
-            rewards[whole * LANES :] = rewarded[:rest]
-            copy_rows(flagged, flags, rest, whole * LANES)
-            copy_rows(observed, observations, rest, whole * LANES)
-            copy_rows(ended, finals, rest, whole * LANES)
+            copy_rows(reward_row, rewards, rest, begin)
+            copy_rows(flag_rows[0], terminated, rest, begin)
+            copy_rows(flag_rows[1], truncated, rest, begin)
+            copy_rows(seen_rows, seen, rest, begin)
+            copy_rows(final_rows, ended, rest, begin)
+        clock[0] += u32(1)
         return bad
 
     return step
@@ -99,28 +114,29 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     turn, exact = make_turn(env, dtype, same_step), dtype is np.float64
     draw_words = make_draw_words()
     _, set_reward = row_access("rewards")
-    _, set_flag = row_access("flags")
+    _, set_terminated = row_access("terminated")
+    _, set_truncated = row_access("truncated")
     get_action = _make_get_action(env)
     set_observation = store_rows(env.observation_size, "observations", np.float32)
     set_final = store_rows(env.observation_size, "finals", np.float32)
 
     @inline
     def step_block(
-        count, state, words, actions, numbers, limit,
-        begin, stride, observations, rewards, flags, finals,
+        count, state, words, actions, numbers, clock,
+        begin, stride, observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
-        params = unpack(numbers)
+        params, counter, limit = unpack(numbers), clock[0], clock[1]
         # libm does not vectorise: the exact mode steps only the lanes that are in use.
         for i in range(count if exact else LANES):
-            bits = draw_words(words, i)
+            bits = draw_words(words, i, counter)
             action = get_action(actions, LANES, i)
             end = turn(state, words, i, action, bits, params, limit)
             if same_step:
                 set_final(finals, stride, begin + i, observe(end.reached, params))
             set_observation(observations, stride, begin + i, observe(end.kept, params))
             set_reward(rewards, begin + i, end.reward)
-            set_flag(flags, begin + i, end.terminated)
-            set_flag(flags, stride + begin + i, end.truncated)
+            set_terminated(terminated, begin + i, end.terminated)
+            set_truncated(truncated, begin + i, end.truncated)
 
     return step_block
 
@@ -133,57 +149,70 @@ def _make_get_action(env: Structure) -> Any:
     return load_rows(env.action_size, "actions")
 
 
+def _make_count_bad(env: Structure) -> Any:
+    """Inlinable function that counts the actions of a slice which the environment cannot take."""
+    size = np.uint64(env.num_actions)
+
+    def out_of_range(actions):  # type: ignore[no-untyped-def]
+        bad = 0
+        for i in range(actions.shape[0]):
+            bad += np.uint64(actions[i]) >= size
+        return bad
+
+    def not_a_number(actions):  # type: ignore[no-untyped-def]
+        bad = 0
+        for i in range(actions.shape[0]):
+            bad += actions[i] != actions[i]
+        return bad
+
+    return inline(not_a_number if env.action_size else out_of_range)
+
+
 def _make_take_actions(env: Structure) -> Any:
-    """Inlinable function: copies a slice of actions into rows of blocks and counts the bad ones.
+    """Inlinable function (actions, begin, count, rows) that copies a block's actions into rows.
 
-    Discrete actions are narrowed to int32 on the way: an int64 in the loop over lanes would halve
-    the width of its vectors.
+    Discrete actions are narrowed to int32: an int64 in the loop over lanes would halve the width
+    of its vectors.
     """
-    size, width = np.uint64(env.num_actions), env.action_size
+    width = max(env.action_size, 1)
+    peek, poke = row_access("source")[0], row_access("target")[1]
 
-    def take_discrete(actions, blocks):  # type: ignore[no-untyped-def]
-        bad = 0
-        for begin in range(0, actions.shape[0], LANES):
-            part, rows = actions[begin : begin + LANES], blocks[begin // LANES]
-            for i in range(part.shape[0]):
-                rows[i] = part[i]
-                bad += np.uint64(part[i]) >= size
-        return bad
-
-    def take_real(actions, blocks):  # type: ignore[no-untyped-def]
-        bad = 0
-        for i in range(actions.shape[0] // width):
+    @inline
+    def take(actions, begin, count, rows):  # type: ignore[no-untyped-def]
+        for i in range(count):
             for k in range(width):
-                action = actions[i * width + k]
-                blocks[i // LANES, k * LANES + i % LANES] = action
-                bad += action != action
-        return bad
+                poke(rows, k * LANES + i, peek(actions, (begin + i) * width + k))
 
-    return inline(take_discrete if env.action_size == 0 else take_real)
+    return take
 
 
 @functools.cache
 def reset_kernel(env: Structure, dtype: type) -> Any:
-    """Driver (state, words, mask, params): draws new states where mask (blocks * LANES,) is set."""
+    """Driver (state, words, mask, params, clock): new states where mask (blocks * LANES,) is set.
+
+    The counter advances by one; the keys of the other environments step back by one, so
+    that their streams do not depend on it.
+    """
     lane = compile_lane(env, dtype)
     load, store, select, reset, unpack = lane.load, lane.store, lane.select, lane.reset, lane.unpack
-    return_row, one, zero, real = env.state_size * LANES, u32(1), u32(0), dtype
+    return_row, zero, real = env.state_size * LANES, u32(0), dtype
     draw_words = make_draw_words()
 
     @kernel(fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
-    def reset_batch(state, words, mask, numbers):
-        params = unpack(numbers)
+    def reset_batch(state, words, mask, numbers, clock):
+        params, counter = unpack(numbers), clock[0]
         for block in range(state.shape[0]):
             rows, word, chosen = state[block], words[block], mask[block * LANES :]
             for i in range(LANES):
-                counter = word[COUNTER * LANES + i]
-                bits = draw_words(word, i)
+                bits = draw_words(word, i, counter)
                 fresh = reset(params, bits[0], bits[1])
                 store(rows, LANES, i, select(chosen[i], fresh, load(rows, LANES, i)))
                 total, elapsed = rows[return_row + i], word[ELAPSED * LANES + i]
                 rows[return_row + i] = real(0) if chosen[i] else total
-                word[COUNTER * LANES + i] = u32(counter + one) if chosen[i] else counter
+                key = word[KEY_LOW * LANES + i]
+                word[KEY_LOW * LANES + i] = key if chosen[i] else u32(key - GOLDEN)
                 word[ELAPSED * LANES + i] = zero if chosen[i] else elapsed
+        clock[0] += u32(1)
 
     return reset_batch
 

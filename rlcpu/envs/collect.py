@@ -163,8 +163,7 @@ def _env_arrays(env: VectorEnv) -> EnvArrays:
     bounds = np.zeros(0, np.float32)
     if env.dynamics.action_size:
         bounds = np.concatenate((space.low, space.high)).astype(np.float32)  # type: ignore[attr-defined]
-    limit = np.array([env.limit], np.uint32)
-    return EnvArrays(env.memory.real, env.memory.words, env.numbers, bounds, limit)
+    return EnvArrays(env.memory.real, env.memory.words, env.numbers, bounds, env.memory.clock)
 
 
 def _take_records(env: VectorEnv, num_steps: int, out: Rollout | None) -> Records:

@@ -119,7 +119,9 @@ def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]
     def prepare(state, params, policy, count, scratch):  # type: ignore[no-untyped-def]
         lanes = (count + 15) // 16 * 16
         for i in range(lanes):
-            put(scratch, lanes, i, observe(load(state, LANES, i), params), policy.mean, policy.scale)
+            put(
+                scratch, lanes, i, observe(load(state, LANES, i), params), policy.mean, policy.scale
+            )
         activation = policy.settings[0]
         end = policy.sizes.sum() * lanes
         if value == "separate":

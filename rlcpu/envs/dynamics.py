@@ -211,7 +211,8 @@ def _convert_params(name: str, params: Any) -> Any:
             raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
         if math.isnan(value):
             raise ValueError(f"{name}: {field}={value!r} has to be a number, not NaN")
-    return type(params)(*(bool(v) if _is_bool(v) else float(v) for v in params))
+    kind: Any = type(params)
+    return kind(*(bool(v) if _is_bool(v) else float(v) for v in params))
 
 
 def _check_reset_options(dynamics: Dynamics) -> None:

@@ -26,8 +26,8 @@ from rlcpu.kernels.rows import row_access
 LANES = 64
 
 #: Rows of a block's uint32 words.
-KEY_LOW, KEY_HIGH, COUNTER, ELAPSED = range(4)
-NUM_WORDS = 4
+KEY_LOW, KEY_HIGH, ELAPSED = range(3)
+NUM_WORDS = 3
 
 
 #: A block's rows of real numbers are the state and, below it, the return of the running episode.
@@ -152,13 +152,16 @@ class Turn(NamedTuple):
 
 @functools.cache
 def make_draw_words() -> Callable[..., Any]:
-    """Inlinable function (words, i) -> the 64 random bits (a, b) of lane i's present step."""
+    """Inlinable function (words, i, counter) -> the 64 random bits (a, b) of lane i's step."""
     get_word, _ = row_access("words")
 
     @inline
-    def draw_words(words, i):  # type: ignore[no-untyped-def]
-        key_low, key_high = get_word(words, KEY_LOW * LANES + i), get_word(words, KEY_HIGH * LANES + i)
-        return mix(key_low, key_high, get_word(words, COUNTER * LANES + i))
+    def draw_words(words, i, counter):  # type: ignore[no-untyped-def]
+        key_low, key_high = (
+            get_word(words, KEY_LOW * LANES + i),
+            get_word(words, KEY_HIGH * LANES + i),
+        )
+        return mix(key_low, key_high, counter)
 
     return draw_words
 
@@ -195,7 +198,6 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
         store(state, LANES, i, kept)
         set_return(state, return_row + i, nothing if renewed else total)
         set_word(words, ELAPSED * LANES + i, (zero if same_step else mark) if done else elapsed)
-        set_word(words, COUNTER * LANES + i, u32(get_word(words, COUNTER * LANES + i) + one))
         return Turn(reached, kept, reward, terminated, truncated, total, elapsed)
 
     return turn
@@ -213,11 +215,11 @@ def load_rows(count: int, scope: str, convert: type | None = None) -> Callable[.
 @functools.cache
 def store_rows(count: int, scope: str, dtype: type) -> Callable[..., Any]:
     """Inlinable function (rows, stride, i, values) that writes `count` numbers."""
-    _, poke = row_access(scope)
+    pokes = {f"poke{row}": row_access(scope, row)[1] for row in range(count)}
     lines = "".join(
-        f"\n    poke(rows, {row} * stride + i, real(values[{row}]))" for row in range(count)
+        f"\n    poke{row}(rows, {row} * stride + i, real(values[{row}]))" for row in range(count)
     )
-    return inline(define(f"def store(rows, stride, i, values):{lines}", poke=poke, real=dtype))
+    return inline(define(f"def store(rows, stride, i, values):{lines}", real=dtype, **pokes))
 
 
 @functools.cache

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.lane import (
-    COUNTER,
     ELAPSED,
     KEY_HIGH,
     KEY_LOW,
@@ -17,7 +16,7 @@ from rlcpu.envs.lane import (
     PENDING,
     Structure,
 )
-from rlcpu.kernels.random import keys
+from rlcpu.kernels.random import GOLDEN, keys
 
 
 class Memory:
@@ -29,16 +28,16 @@ class Memory:
     Attributes:
         real: (blocks, (state_size + 1) * LANES), float: state rows, then the return so far.
         words: (blocks, NUM_WORDS * LANES) uint32: keys, counters and clocks.
-        actions: (blocks, max(action_size, 1) * LANES), int32 or float: scratch of one step.
+        clock: (2,) uint32: the counter of random numbers, which every step advances for all
+            streams alike (`seed` takes it off each key), and the limit of an episode's steps.
     """
 
-    def __init__(self, env: Structure, num_envs: int, dtype: type) -> None:
+    def __init__(self, env: Structure, num_envs: int, dtype: type, limit: int) -> None:
         blocks = -(-num_envs // LANES)
         self.num_envs = num_envs
         self.real = np.zeros((blocks, (env.state_size + 1) * LANES), dtype)
         self.words = np.zeros((blocks, NUM_WORDS * LANES), np.uint32)
-        action_type = dtype if env.action_size else np.int32
-        self.actions = np.zeros((blocks, max(env.action_size, 1) * LANES), action_type)
+        self.clock = np.array([0, limit], np.uint32)
 
     def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""
@@ -60,10 +59,6 @@ class Memory:
         elapsed = self._rows(self.words)[ELAPSED]
         elapsed[elapsed == PENDING] = 0
 
-    def get_actions(self) -> npt.NDArray[Any]:
-        """(num_envs, max(action_size, 1)), the actions of the last step, a copy."""
-        return np.stack([self._lanes(row) for row in self._rows(self.actions)], axis=1)
-
     def elapsed(self) -> npt.NDArray[np.uint32]:
         """(num_envs,) steps of the running episodes; `PENDING` where one has finished."""
         return self._lanes(self._rows(self.words)[ELAPSED])
@@ -73,7 +68,8 @@ class Memory:
         rows = self._rows(self.words)
         low, high = keys(self.pad(seeds))
         chosen = self.pad(mask).reshape(-1, LANES)
-        for index, values in ((KEY_LOW, low), (KEY_HIGH, high), (COUNTER, np.zeros_like(low))):
+        low -= self.clock[:1] * GOLDEN
+        for index, values in ((KEY_LOW, low), (KEY_HIGH, high)):
             np.copyto(rows[index], values.reshape(-1, LANES), where=chosen)
 
     def pad(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -3,8 +3,8 @@
 Source: Moore (1990), "Efficient memory-based learning for robot control", PhD thesis, University of
 Cambridge.
 
-float64 is bit for bit Gymnasium's step. One float32 step errs by at most 1.2e-7 in position and 8e-9
-in velocity from the same state, wherever a random policy goes.
+float64 is bit for bit Gymnasium's step. One float32 step errs by at most 1.2e-7 in position and
+8e-9 in velocity from the same state, wherever a random policy goes.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ class Renderer:
     def __init__(self, dynamics: Dynamics, render_mode: str | None) -> None:
         self._dynamics = dynamics
         self._env: Any = None
+        self._actions: npt.NDArray[Any] | None = None
         modes = ["rgb_array"] if dynamics.original else []
         self.metadata: dict[str, Any] = {"render_modes": modes, "render_fps": _fps(dynamics)}
         if render_mode is not None and render_mode not in modes:
@@ -33,15 +34,12 @@ class Renderer:
             )
         self._mode = render_mode
 
-    def render(
-        self, states: npt.NDArray[Any], actions: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One (height, width, 3) picture per state, or None without a render mode.
+    def remember(self, actions: npt.NDArray[Any]) -> None:
+        """Keep the last actions, (n,) or (n, action_size): Pendulum draws its torque."""
+        self._actions = actions.reshape(len(actions), -1).copy()
 
-        Args:
-            states: (n, state_size).
-            actions: (n, max(action_size, 1)), the last actions; Pendulum draws its torque.
-        """
+    def render(self, states: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], ...] | None:
+        """One (height, width, 3) picture per state, (n, state_size); None without a mode."""
         if self._mode is None:
             gymnasium.logger.warn(
                 f"{self._dynamics.id} was made without a render mode: "
@@ -50,9 +48,9 @@ class Renderer:
             return None
         env = self._renderer()
         frames = []
-        for state, action in zip(states, actions, strict=True):
+        for i, state in enumerate(states):
             env.state = state.astype(np.float64)
-            env.last_u = float(action[0])
+            env.last_u = None if self._actions is None else float(self._actions[i, 0])
             frames.append(env.render())
         return tuple(frames)
 

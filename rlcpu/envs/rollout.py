@@ -27,6 +27,7 @@ from rlcpu.kernels.compile import EXACT, FAST, define, inline, kernel
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
 
+u32 = np.uint32
 #: Steps after which float32 sums of a lane are added to float64 ones.
 FLUSH = 256
 
@@ -38,14 +39,14 @@ class EnvArrays(NamedTuple):
         real, words: see `rlcpu.envs.memory.Memory`.
         numbers: (num_numbers,) params.
         bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
-        limit: (1,) uint32, steps of an episode.
+        clock: (2,) uint32, counter of the first step's random numbers, limit of an episode's steps.
     """
 
     real: Any
     words: Any
     numbers: Any
     bounds: Any
-    limit: Any
+    clock: Any
 
 
 class Records(NamedTuple):
@@ -98,18 +99,21 @@ def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bo
     lane = compile_lane(env, dtype)
     run_block = _make_simulate_block(env, dtype, policy)
 
-    @kernel(parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
+    @kernel(
+        parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
+    )
     def simulate(env, policy, num_steps, num_envs, sums):
-        real, words, numbers, bounds, limit = env
+        real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
         for block in prange(real.shape[0]):
             run_block(
-                EnvArrays(real[block], words[block], numbers, bounds, limit),
+                EnvArrays(real[block], words[block], numbers, bounds, clock),
                 PolicyArrays(
                     weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
                 ),
                 num_steps, min(LANES, num_envs - block * LANES), sums[block],
             )  # fmt: skip
+        clock[0] += u32(num_steps)
 
     return simulate
 
@@ -126,15 +130,17 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
 
     @inline
     def run_block(env, policy, num_steps, count, sums):  # type: ignore[no-untyped-def]
-        state, words, limit = env.real, env.words, env.limit[0]
+        state, words = env.real, env.words
+        counter, limit = env.clock[0], env.clock[1]
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[1] != 0
         space = scratch(policy.sizes, policy.value_sizes)
         rows = np.zeros(3 * LANES, real)
         for step in range(num_steps):
+            now = u32(counter + u32(step))
             layout = prepare(state, params, policy, count, space)
             for i in range(count if exact else LANES):
-                bits = draw_words(words, i)
+                bits = draw_words(words, i, now)
                 seen = observe(load(state, LANES, i), params)
                 action = choose(seen, constants, greedy, bits, space, layout, i)[0]
                 end = turn(state, words, i, clip(action, env.bounds), bits, params, limit)
@@ -158,14 +164,16 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
     lane = compile_lane(env, dtype)
     run_block = _make_collect_block(env, dtype, policy)
 
-    @kernel(parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
+    @kernel(
+        parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
+    )
     def collect(env, policy, num_steps, num_envs, records):
-        real, words, numbers, bounds, limit = env
+        real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
         observations, actions, log_probs, values, rewards, flags, finals, totals, lengths = records
         for block in prange(real.shape[0]):
             run_block(
-                EnvArrays(real[block], words[block], numbers, bounds, limit),
+                EnvArrays(real[block], words[block], numbers, bounds, clock),
                 PolicyArrays(
                     weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
                 ),
@@ -175,6 +183,7 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
                     lengths,
                 ),
             )  # fmt: skip
+        clock[0] += u32(num_steps)
 
     return collect
 
@@ -192,7 +201,8 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
 
     @inline
     def run_block(env, policy, num_steps, num_envs, begin, records):  # type: ignore[no-untyped-def]
-        state, words, limit = env.real, env.words, env.limit[0]
+        state, words = env.real, env.words
+        counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[1] != 0
@@ -204,9 +214,10 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
             np.empty(LANES, real), np.empty(LANES, np.uint32),
         )  # fmt: skip
         for step in range(num_steps):
+            now = u32(counter + u32(step))
             layout = prepare(state, params, policy, count, space)
             for i in range(count if exact else LANES):
-                bits = draw_words(words, i)
+                bits = draw_words(words, i, now)
                 seen = observe(load(state, LANES, i), params)
                 chosen = choose(seen, constants, greedy, bits, space, layout, i)
                 end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
@@ -225,7 +236,7 @@ def _make_put(env: Structure, dtype: type) -> Any:
     put_actions = store_rows(width, "actions", np.float32) if width else None
     _, put_action = row_access("actions")
     _, put_real = row_access("rewards")
-    _, put_flag = row_access("flags")
+    _, put_flag = row_access("terminated")
     real, discrete = dtype, width == 0
 
     @inline
@@ -251,21 +262,29 @@ def _make_put(env: Structure, dtype: type) -> Any:
 def _make_save(env: Structure, dtype: type) -> Any:
     """Inlinable function that copies the rows of a block into the records of one step."""
     width, size = max(env.action_size, 1), env.observation_size
+    peek, poke = row_access("source")[0], row_access("target")[1]
+
+    @inline
+    def copy(source, first, target, begin, count):  # type: ignore[no-untyped-def]
+        for i in range(count):
+            poke(target, begin + i, peek(source, first + i))
+
+    @inline
+    def interleave(source, target, begin, count, width):  # type: ignore[no-untyped-def]
+        for i in range(count):
+            for k in range(width):
+                poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
 
     @inline
     def save(rows, records, begin, count):  # type: ignore[no-untyped-def]
         half = records.flags.shape[0] // 2
-        for i in range(count):
-            records.log_probs[begin + i] = rows.log_probs[i]
-            records.values[begin + i] = rows.values[i]
-            records.rewards[begin + i] = rows.rewards[i]
-            records.flags[begin + i] = rows.flags[i]
-            records.flags[half + begin + i] = rows.flags[LANES + i]
-        for i in range(count):
-            for k in range(size):
-                records.observations[(begin + i) * size + k] = rows.observations[k * LANES + i]
-            for k in range(width):
-                records.actions[(begin + i) * width + k] = rows.actions[k * LANES + i]
+        copy(rows.log_probs, 0, records.log_probs, begin, count)
+        copy(rows.values, 0, records.values, begin, count)
+        copy(rows.rewards, 0, records.rewards, begin, count)
+        copy(rows.flags, 0, records.flags, begin, count)
+        copy(rows.flags, LANES, records.flags, half + begin, count)
+        interleave(rows.observations, records.observations, begin, count, size)
+        interleave(rows.actions, records.actions, begin, count, width)
         for i in range(count):
             if rows.flags[i] or rows.flags[LANES + i]:
                 records.totals[begin + i] = rows.totals[i]
@@ -283,7 +302,8 @@ def make_clip(env: Structure, dtype: type) -> Any:
         return inline(lambda action, bounds: np.int32(action))
     size = env.action_size
     items = "".join(
-        f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), " for k in range(size)
+        f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), "
+        for k in range(size)
     )
     source = f"def clip(action, bounds): return ({items})"
     return inline(define(source, real=dtype, single=np.float32))

@@ -49,8 +49,8 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
     Attributes:
         dynamics: the environment, with the parameters that were given.
         dtype: NumPy dtype of state and rewards.
-        memory, code, numbers, limit: what kernels take: memory of the batch, the environment's
-            structure, its run-time parameters, the steps of an episode.
+        memory, code, numbers: what kernels take: memory of the batch, the environment's
+            structure, its run-time parameters.
         autoreset_mode: see above.
         num_threads: see above.
 
@@ -89,15 +89,15 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         """Memory, kernels and the constants of `step`."""
         self.code = structure(self.dynamics)
         real = self.dtype.type
-        self.memory = Memory(self.code, self.num_envs, real)
+        limit = self.max_episode_steps or PENDING
+        self.memory = Memory(self.code, self.num_envs, real, limit)
         self.numbers = pack(self.dynamics.params, real)
-        self.limit = np.uint32(self.max_episode_steps or PENDING)
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
         self._kernels = batch.step_kernels(self.code, real, self._same_step)
-        self._observation_size = self.dynamics.observation_size
-        finals = self._observation_size * self.num_envs if self._same_step else 0
-        self._finals = np.empty(finals, np.float32)
+        self._observation_shape = (self.dynamics.observation_size, self.num_envs)
+        shape = self._observation_shape if self._same_step else (0, 0)
+        self._finals = np.empty(shape, np.float32)
         discrete = isinstance(self.single_action_space, Discrete)
         self._action_dtype = np.dtype(np.int64 if discrete else np.float32)
         self._action_shape = self.action_space.shape
@@ -131,7 +131,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         numbers = pack(params, self.dtype.type)
         chosen = self.memory.pad(mask)
         kernel = batch.reset_kernel(self.code, self.dtype.type)
-        kernel(self.memory.real, self.memory.words, chosen, numbers)
+        kernel(self.memory.real, self.memory.words, chosen, numbers, self.memory.clock)
         self._ready = True
         return self.observe(), {}
 
@@ -182,19 +182,20 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
             actions = self._convert_actions(actions)
         if self._disabled:
             self._check_running()
-        n, size = self.num_envs, self._observation_size
-        memory = self.memory
-        observations = np.empty((size, n), np.float32)
+        n, memory = self.num_envs, self.memory
+        observations = np.empty(self._observation_shape, np.float32)
         rewards = np.empty(n, self.dtype)
-        flags = np.empty((2, n), np.bool_)
+        terminated = np.empty(n, np.bool_)
+        truncated = np.empty(n, np.bool_)
         bad = launch(
             self._kernels, n, self.num_threads,
-            memory.real, memory.words, actions.ravel(), memory.actions, self.numbers, self.limit,
-            observations.ravel(), rewards, flags.ravel(), self._finals,
+            memory.real, memory.words, actions, self.numbers, memory.clock,
+            observations, rewards, terminated, truncated, self._finals,
         )  # fmt: skip
         if bad:
             raise ValueError(self._describe_bad(actions))
-        terminated, truncated = flags
+        if self.render_mode:
+            self._renderer.remember(actions)
         infos = self._final_infos(terminated | truncated) if self._same_step else {}
         return observations.T, rewards, terminated, truncated, infos
 
@@ -236,10 +237,9 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         """Gymnasium's infos of same-step autoreset: the last observation of finished episodes."""
         if not done.any():
             return {}
-        finals = self._finals.reshape(self._observation_size, self.num_envs)
         final_obs = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(done):
-            final_obs[i] = finals[:, i].copy()
+            final_obs[i] = self._finals[:, i].copy()
         return {
             "final_obs": final_obs,
             "_final_obs": done,
@@ -251,7 +251,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
     def observe(self) -> Array:
         """Observations of the present states, (num_envs, observation_size) float32."""
-        observations = np.empty((self._observation_size, self.num_envs), np.float32)
+        observations = np.empty(self._observation_shape, np.float32)
         kernel = batch.observe_kernel(self.code, self.dtype.type)
         kernel(self.memory.real, self.numbers, observations.ravel())
         return observations.T
@@ -270,7 +270,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
                 self._check_running()
             kernel = batch.reset_kernel(self.code, self.dtype.type)
             padded = self.memory.pad(finished)
-            kernel(self.memory.real, self.memory.words, padded, self.numbers)
+            kernel(self.memory.real, self.memory.words, padded, self.numbers, self.memory.clock)
 
     @property
     def state(self) -> Array:
@@ -305,7 +305,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
     def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
         """One RGB picture (height, width, 3) uint8 per environment, by Gymnasium's renderer."""
-        return self._renderer.render(self.state, self.memory.get_actions())
+        return self._renderer.render(self.state)
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the renderer."""

@@ -24,7 +24,7 @@ from rlcpu.kernels.compile import define, inline
 
 u32 = np.uint32
 
-_GOLDEN = u32(0x9E3779B9)
+GOLDEN = u32(0x9E3779B9)
 _M1 = u32(0x7FEB352D)
 _M2 = u32(0x846CA68B)
 _M3 = u32(0x85EBCA6B)
@@ -40,7 +40,7 @@ def mix(key_low, key_high, counter):  # type: ignore[no-untyped-def]
     Four rounds of a generalised Feistel network (add, xor-shift, multiply): each input bit
     reaches each output bit.
     """
-    a = u32(key_low + u32(counter * _GOLDEN))
+    a = u32(key_low + u32(counter * GOLDEN))
     a = u32(u32(a ^ (a >> _HIGH)) * _M1)
     b = u32(key_high + a)
     b = u32(u32(b ^ (b >> _MIDDLE)) * _M2)

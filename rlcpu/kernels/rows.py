@@ -16,16 +16,22 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-#: The promise: arrays accessed under different names never overlap.
-SCOPES = ("state", "words", "actions", "observations", "rewards", "flags", "finals")
+#: The promise: arrays accessed under different names never overlap, nor do the first `MAX_ROWS`
+#: rows of observations or finals, whose distance is known only at run time.
+MAX_ROWS = 16
+SCOPES = (
+    *("state", "words", "actions", "rewards", "terminated", "truncated", "source", "target"),
+    *(f"{name}{row}" for name in ("observations", "finals") for row in range(MAX_ROWS)),
+)
 
 
 @functools.cache
-def row_access(scope: str) -> tuple[Any, Any]:
+def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
     """Intrinsics `peek(array, index)` and `poke(array, index, value)` of one alias scope.
 
-    Both take a one-dimensional contiguous array and check no bounds.
+    Both take a one-dimensional contiguous array and a non-negative index, and check no bounds.
     """
+    scope = f"{name}{row % MAX_ROWS}" if f"{name}0" in SCOPES else name
 
     @intrinsic
     def peek(typing_context, array, index):  # type: ignore[no-untyped-def]

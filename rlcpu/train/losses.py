@@ -22,10 +22,10 @@ def surrogate(ratio: float, advantage: float, clip: float) -> tuple[float, float
         advantage: how much better than expected the action was.
         clip: half-width of the range of ratios that are worth a gradient.
     """
-    bounded = min(max(ratio, 1.0 - clip), 1.0 + clip)
-    gain = ratio * advantage
-    bounded_gain = bounded * advantage
-    return -min(gain, bounded_gain), -gain if gain <= bounded_gain else 0.0
+    low, high = 1.0 - clip, 1.0 + clip
+    bounded = low if ratio < low else high if ratio > high else ratio
+    gain, bounded_gain = ratio * advantage, bounded * advantage
+    return (-gain, -gain) if gain <= bounded_gain else (-bounded_gain, 0.0)
 
 
 def divergence(ratio: float, log_ratio: float) -> float:

@@ -254,7 +254,8 @@ def make_backward(dtype: type) -> Callable[..., None]:
             product(left, before if last else after, total, total, (rows, samples, columns), none)
             if layer > 0:
                 zeros = samples * width_in
-                slopes[zeros : zeros + width_in] = zero
+                for i in range(zeros, zeros + width_in):
+                    slopes[i] = zero
                 product(
                     after,
                     Matrix(weights, begin, width_in, 1) if last else Matrix(copies, copy, width_in, 1),

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rlcpu.kernels.compile import inline, specialise
 from rlcpu.train import losses
 
@@ -31,21 +33,24 @@ class Weights(NamedTuple):
 
 
 @inline
-def take_heads(outputs: Any, heads: Any, width: int) -> None:
-    """Transpose outputs (samples, width) to heads (count, samples)."""
-    for k in range(heads.shape[0]):
-        row = heads[k]
-        for i in range(row.size):
-            row[i] = outputs[i * width + k]
+def fill(row, value):  # type: ignore[no-untyped-def]
+    """Set a row to one number."""
+    for i in range(row.size):
+        row[i] = value
 
 
 @inline
-def give_heads(heads: Any, outputs: Any, width: int) -> None:
-    """Transpose heads (count, samples) to outputs (samples, width)."""
-    for k in range(heads.shape[0]):
-        row = heads[k]
-        for i in range(row.size):
-            outputs[i * width + k] = row[i]
+def take_head(head, outputs, width, column):  # type: ignore[no-untyped-def]
+    """Copy a column of outputs (samples, width) to a row."""
+    for i in range(head.size):
+        head[i] = outputs[i * width + column]
+
+
+@inline
+def give_head(head, outputs, width, column):  # type: ignore[no-untyped-def]
+    """Copy a row to a column of outputs (samples, width)."""
+    for i in range(head.size):
+        outputs[i * width + column] = head[i]
 
 
 @functools.cache
@@ -107,12 +112,12 @@ def make_categorical(dtype: type) -> Callable[..., None]:
     """
     exp, log = specialise(_exp, dtype), specialise(_log, dtype)
     slope_of, surrogate = specialise(losses.categorical_slope, dtype), make_surrogate(dtype)
-    one, zero = dtype(1), dtype(0)
+    one, zero, lowest = dtype(1), dtype(0), dtype(-np.inf)
 
     @inline
     def raise_to(top, logits):  # type: ignore[no-untyped-def]
         for i in range(top.size):
-            top[i] = max(top[i], logits[i])
+            top[i] = logits[i] if logits[i] > top[i] else top[i]
 
     @inline
     def add_exp(total, logits, top):  # type: ignore[no-untyped-def]
@@ -126,10 +131,14 @@ def make_categorical(dtype: type) -> Callable[..., None]:
 
     @inline
     def normalise(logits, normaliser, entropy):  # type: ignore[no-untyped-def]
+        total = zero
         for i in range(logits.size):
             log_prob = logits[i] - normaliser[i]
+            part = -exp(log_prob) * log_prob
             logits[i] = log_prob
-            entropy[i] -= exp(log_prob) * log_prob
+            entropy[i] += part
+            total += part
+        return total
 
     @inline
     def pick(log_probs, taken, action, picked):  # type: ignore[no-untyped-def]
@@ -145,26 +154,25 @@ def make_categorical(dtype: type) -> Callable[..., None]:
 
     @inline
     def policy(outputs, width, count, lanes, log_std, log_std_gradient, weights, sums):  # type: ignore[no-untyped-def]
-        heads, taken = lanes[HEADS : HEADS + count], lanes[HEADS + count]
-        normaliser, total, picked = lanes[SLOPE], lanes[ENTROPY], lanes[LOG_PROB]
-        take_heads(outputs, heads, width)
-        normaliser[:] = heads[0]
-        for k in range(1, count):
-            raise_to(normaliser, heads[k])
-        total[:] = zero
+        normaliser, entropy, picked = lanes[SLOPE], lanes[ENTROPY], lanes[LOG_PROB]
+        taken, slopes = lanes[HEADS + count], lanes[SLOPE]
+        fill(normaliser, lowest)
         for k in range(count):
-            add_exp(total, heads[k], normaliser)
+            take_head(lanes[HEADS + k], outputs, width, k)
+            raise_to(normaliser, lanes[HEADS + k])
+        total = entropy
+        fill(total, zero)
+        for k in range(count):
+            add_exp(total, lanes[HEADS + k], normaliser)
         finish_normaliser(total, normaliser)
-        entropy = total
-        entropy[:] = zero
+        fill(entropy, zero)
         for k in range(count):
-            normalise(heads[k], normaliser, entropy)
-            pick(heads[k], taken, dtype(k), picked)
+            sums[ENTROPY_SUM] += normalise(lanes[HEADS + k], normaliser, entropy)
+            pick(lanes[HEADS + k], taken, dtype(k), picked)
         surrogate(lanes, weights, sums)
         for k in range(count):
-            slopes_of(heads[k], taken, dtype(k), lanes[SLOPE], entropy, weights)
-        give_heads(heads, outputs, width)
-        sums[ENTROPY_SUM] += entropy.sum()
+            slopes_of(lanes[HEADS + k], taken, dtype(k), slopes, entropy, weights)
+            give_head(lanes[HEADS + k], outputs, width, k)
 
     return policy
 
@@ -196,19 +204,19 @@ def make_gaussian(dtype: type) -> Callable[..., None]:
 
     @inline
     def policy(outputs, width, count, lanes, log_std, log_std_gradient, weights, sums):  # type: ignore[no-untyped-def]
-        heads, actions = lanes[HEADS : HEADS + count], lanes[HEADS + count : HEADS + 2 * count]
-        picked = lanes[LOG_PROB]
-        samples = picked.size
-        take_heads(outputs, heads, width)
-        picked[:] = zero
+        picked, slopes = lanes[LOG_PROB], lanes[SLOPE]
+        samples = dtype(picked.size)
+        fill(picked, zero)
         for k in range(count):
-            add_log_prob(heads[k], actions[k], log_std[k], picked)
+            take_head(lanes[HEADS + k], outputs, width, k)
+            add_log_prob(lanes[HEADS + k], lanes[HEADS + count + k], log_std[k], picked)
         surrogate(lanes, weights, sums)
         for k in range(count):
-            by_log_std = slopes_of(heads[k], actions[k], log_std[k], lanes[SLOPE], weights.sample)
-            log_std_gradient[k] += by_log_std - weights.entropy * weights.sample * dtype(samples)
-            sums[ENTROPY_SUM] += (entropy_of_unit + log_std[k]) * dtype(samples)
-        give_heads(heads, outputs, width)
+            means, actions = lanes[HEADS + k], lanes[HEADS + count + k]
+            by_log_std = slopes_of(means, actions, log_std[k], slopes, weights.sample)
+            log_std_gradient[k] += by_log_std - weights.entropy * weights.sample * samples
+            sums[ENTROPY_SUM] += (entropy_of_unit + log_std[k]) * samples
+            give_head(means, outputs, width, k)
 
     return policy
 

@@ -13,11 +13,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 
 from rlcpu.kernels.compile import inline, kernel, specialise
 from rlcpu.kernels.random import mix
-from rlcpu.kernels.threads import Kernels
 from rlcpu.train import adam as optimiser
 from rlcpu.train.network import (
     CELLS,
@@ -36,6 +34,7 @@ from rlcpu.train.objective import (
     OLD_LOG_PROB,
     TARGET,
     Weights,
+    fill,
     make_categorical,
     make_gaussian,
     make_value,
@@ -203,6 +202,13 @@ def network_of(learner, layout, k):  # type: ignore[no-untyped-def]
     return Network(layout.tables[k], layout.activation, parameters, copies)
 
 
+@kernel
+def refresh_all(learner, layout):  # type: ignore[no-untyped-def]
+    """Make the transposed weights of all networks anew."""
+    for k in range(layout.tables.shape[0]):
+        refresh_copies(network_of(learner, layout, k))
+
+
 @functools.cache
 def make_shuffle(dtype: type) -> Callable[..., None]:
     """`shuffle(batch, space, settings, epoch, minibatch)`: draw its samples, and their moments."""
@@ -248,7 +254,8 @@ def make_gather(dtype: type, discrete: bool) -> Callable[..., None]:
             row = cells[i * width : (i + 1) * width]
             for k in range(size):
                 x = (batch.observations[sample * size + k] - batch.mean[k]) * batch.scale[k]
-                row[k] = min(max(x, -CLIP_OBSERVATION), CLIP_OBSERVATION)
+                x = -CLIP_OBSERVATION if x < -CLIP_OBSERVATION else x
+                row[k] = CLIP_OBSERVATION if x > CLIP_OBSERVATION else x
             for k in range(size, width):
                 row[k] = zero
             old[i] = batch.log_probs[sample]
@@ -285,14 +292,14 @@ def make_gradient(dtype: type, discrete: bool) -> Callable[..., None]:
         end = min(begin + PART, last)
         num_parts = (last - first + PART - 1) // PART
         sums = space.sums[k * num_parts + part]
-        sums[:] = 0.0
+        fill(sums, 0.0)
         bounds = layout.begins
         gradients = space.gradients[part, bounds[k] : bounds[k + 1]]
-        gradients[:] = zero
+        fill(gradients, zero)
         log_std = learner.parameters[: bounds[0]]
         log_std_gradient = space.gradients[part, : bounds[0]]
         if k == 0:
-            log_std_gradient[:] = zero
+            fill(log_std_gradient, zero)
         rows = HEADS + layout.actions + (1 if discrete else layout.actions)
         for start in range(begin, end, CHUNK):
             samples = space.indices[start : min(start + CHUNK, end)]
@@ -320,7 +327,7 @@ def make_step(dtype: type) -> Callable[..., None]:
     which costs 1 us on two of 4-64-64 and saves a phase.
     """
     adam = specialise(optimiser.adam, dtype)
-    one = dtype(1)
+    one, zero = dtype(1), dtype(0)
 
     @inline
     def add_to(total, part):  # type: ignore[no-untyped-def]
@@ -329,7 +336,7 @@ def make_step(dtype: type) -> Callable[..., None]:
 
     @inline
     def square_sum(values):  # type: ignore[no-untyped-def]
-        total = dtype(0)
+        total = zero
         for i in range(values.size):
             total += values[i] * values[i]
         return total
@@ -344,11 +351,12 @@ def make_step(dtype: type) -> Callable[..., None]:
     @inline
     def step(worker, k, parts, learner, layout, space, settings, number):  # type: ignore[no-untyped-def]
         total = space.totals[worker]
-        total[:] = space.gradients[0]
-        for part in range(1, parts):
+        fill(total, zero)
+        for part in range(parts):
             add_to(total, space.gradients[part])
         norm = dtype(np.sqrt(square_sum(total)))
-        factor = min(one, settings.max_norm / (norm + dtype(1e-6)))
+        factor = settings.max_norm / (norm + dtype(1e-6))
+        factor = factor if factor < one else one
         begin = 0 if k == 0 else layout.begins[k]
         end = layout.begins[k + 1]
         bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
@@ -382,12 +390,12 @@ def add_report(report, sums, items, samples, norm):  # type: ignore[no-untyped-d
 
 
 @functools.cache
-def make_work(dtype: type, discrete: bool) -> Callable[..., None]:
-    """`work(worker, workers, learner, layout, batch, space, settings)`: what every worker runs."""
+def make_update(dtype: type, discrete: bool) -> Callable[..., None]:
+    """Kernel (worker, workers, Learner, Layout, Batch, Space, Settings): the part of one worker."""
     shuffle, gradient, step = make_shuffle(dtype), make_gradient(dtype, discrete), make_step(dtype)
 
-    @inline
-    def work(worker, workers, learner, layout, batch, space, settings):  # type: ignore[no-untyped-def]
+    @kernel
+    def update(worker, workers, learner, layout, batch, space, settings):  # type: ignore[no-untyped-def]
         board, count = Board(space.claims, space.done), space.indices.size
         networks = layout.tables.shape[0]
         minibatches = (count + settings.minibatch_size - 1) // settings.minibatch_size
@@ -415,7 +423,9 @@ def make_work(dtype: type, discrete: bool) -> Callable[..., None]:
                 done += items
                 if not wait(board, done, settings.patience):
                     return
-                divergence = space.sums[:parts, DIVERGENCE].sum() / samples
+                divergence = 0.0
+                for part in range(parts):
+                    divergence += space.sums[part, DIVERGENCE] / samples
                 phase += 1
                 steps += 1
                 for shift in range(networks):
@@ -432,21 +442,4 @@ def make_work(dtype: type, discrete: bool) -> Callable[..., None]:
                 if not wait(board, done, settings.patience):
                     return
 
-    return work
-
-
-@functools.cache
-def update_kernels(dtype: type, discrete: bool) -> Kernels:
-    """Kernels (workers, Learner, Layout, Batch, Space, Settings)."""
-    work = make_work(dtype, discrete)
-
-    @kernel
-    def serial(workers, learner, layout, batch, space, settings):  # type: ignore[no-untyped-def]
-        work(0, 1, learner, layout, batch, space, settings)
-
-    @kernel(parallel=True)
-    def parallel(workers, learner, layout, batch, space, settings):  # type: ignore[no-untyped-def]
-        for worker in prange(workers):
-            work(worker, workers, learner, layout, batch, space, settings)
-
-    return Kernels(serial, parallel, 0)
+    return update

@@ -1,6 +1,6 @@
 """Errors, special values and machine code of the float32 mathematics.
 
-Errors are measured on every 1021st float32, with the points where such code fails added; with
+Errors are measured on every 2039th float32, with the points where such code fails added; with
 RLCPU_EXHAUSTIVE=1 in the environment on all of them (minutes).
 """
 
@@ -19,7 +19,7 @@ from numba import njit
 from rlcpu.kernels import maths
 from rlcpu.kernels.compile import FAST, kernel, specialise
 
-STRIDE = 1 if os.environ.get("RLCPU_EXHAUSTIVE") == "1" else 1021
+STRIDE = 1 if os.environ.get("RLCPU_EXHAUSTIVE") == "1" else 2039
 CHUNK = 2**23
 TINY = float(np.finfo(np.float32).tiny)
 HUGE = float(np.finfo(np.float32).max)
@@ -35,8 +35,8 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "sin": Bound(-(2.0**22), 2.0**22, 1.8, 1.2e-15),
-    "cos": Bound(-(2.0**22), 2.0**22, 1.8, 1.2e-15),
+    "sin": Bound(-1e5, 1e5, 1.9, 1.2e-15),
+    "cos": Bound(-1e5, 1e5, 1.9, 1.2e-15),
     "exp": Bound(-87.3365, 88.7228, 1.1),
     "log": Bound(1e-45, HUGE, 1.0),
     "tanh": Bound(-HUGE, HUGE, 2.5),
@@ -95,7 +95,7 @@ def nasty_points() -> np.ndarray:
         np.arange(-300, 300) * (math.log(2.0) / 4),
         np.ldexp(1.0, np.arange(-149, 128)),
         np.ldexp(math.sqrt(0.5), np.arange(-149, 128)),
-        np.array([0.0, -87.3365479, 88.7228394, 88.376, 9.0, 9.5]),
+        np.array([0.0, -87.3365402, 88.7228317, 88.376, 9.0, 9.5]),
     ]
     around = ordinals(np.concatenate(centres).astype(np.float32))[:, None] + np.arange(-8, 9)
     return from_ordinals(np.concatenate([around.ravel(), -around.ravel()]))
@@ -130,10 +130,11 @@ def test_error_stays_within_its_bound(name):
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
-def test_one_turn_needs_no_absolute_error(name):
-    x = np.linspace(-math.pi, math.pi, 2_000_001).astype(np.float32)
-    exact = getattr(np, name)(x.astype(np.float64))
-    assert (np.abs(evaluate(name, x) - exact) / ulp(exact)).max() <= 1.8
+@pytest.mark.parametrize(("reach", "limit"), [(math.pi, 1.2e-7), (2.0**22, 3e-6)])
+def test_absolute_error(name, reach, limit):
+    for x in points(Bound(-reach, reach, 0.0)):
+        exact = getattr(np, name)(x.astype(np.float64))
+        assert np.abs(evaluate(name, x) - exact).max() <= limit
 
 
 @pytest.mark.parametrize("name", SPECIAL_VALUES)
@@ -264,10 +265,9 @@ def test_replaces_math_in_a_specialised_function():
         return math.tanh(x) + 2.0 * math.floor(x)
 
     x = np.linspace(-3.0, 3.0, 100, dtype=np.float32)
-    scalar = specialise(user, np.float32)
-    got = np.array([scalar(value) for value in x])
-    assert got.dtype == np.float32
-    np.testing.assert_array_equal(got, evaluate("tanh", x) + 2.0 * np.floor(x))
+    out = np.empty_like(x)
+    kernel(make_loop(user), fastmath=False)(x, out)
+    np.testing.assert_array_equal(out, evaluate("tanh", x) + np.float32(2.0) * np.floor(x))
 
 
 def test_fma_rounds_once():

@@ -1,0 +1,2 @@
+from tests import naive
+def test_x(): assert naive.gae
