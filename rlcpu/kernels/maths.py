@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 #: No fast-math: "reassoc" would turn the range reduction (x - k * high) - k * low into
@@ -74,8 +75,18 @@ def round_to_single(x: float) -> float:
     return x if isinstance(x, np.float32) else float(np.float32(x))
 
 
+def libm_pow(x: float, y: float) -> float:
+    """`math.pow` as libm computes it, in kernels too: LLVM makes `x * x` of a square."""
+    return math.pow(x, y)
+
+
+def single_square(x: float) -> float:
+    """`x ** 2` of NumPy's float32 scalars, in the dtype of `x`; in float32 kernels `x * x`."""
+    return float(np.float32(x) ** np.float32(2.0))
+
+
 #: Functions that compile to an instruction of their own: to be called as they are, not specialised.
-OVERLOADED = frozenset({fma, bits, from_bits, from_int, round_to_single})
+OVERLOADED = frozenset({fma, bits, from_bits, from_int, round_to_single, libm_pow, single_square})
 
 _FLOAT, _WORD, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _single, _long = types.float32, types.int64
@@ -84,6 +95,22 @@ _single, _long = types.float32, types.int64
 def _define_fma(context: Any, a: Any, b: Any, c: Any) -> Any:
     signature = _single(_single, _single, _single)
     return signature, lambda _, builder, __, values: builder.fma(*values)
+
+
+@intrinsic
+def _libm_pow(context: Any, x: Any, y: Any) -> Any:
+    """libm's `pow` or `powf`, whose squares end in another bit than `x * x` in 1 of 1,000."""
+    kind, name = (types.float32, "powf") if x == types.float32 else (types.float64, "pow")
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        real = context.get_value_type(kind)
+        shape = ir.FunctionType(real, [real, real])
+        function = cgutils.get_or_insert_function(builder.module, shape, name)
+        for attribute in ("nobuiltin", "nounwind", "readnone"):
+            function.attributes.add(attribute)
+        return builder.call(function, values)
+
+    return kind(kind, kind), generate
 
 
 def _unary(signature: Any, build: Callable[[Any, Any], Any]) -> Any:
@@ -107,6 +134,16 @@ overload(from_int)(lambda word: lambda word: _from_int(word))
 @overload(round_to_single)
 def _round_to_single(x):  # type: ignore[no-untyped-def]
     return (lambda x: np.float64(np.float32(x))) if x == types.float64 else (lambda x: x)
+
+
+overload(libm_pow)(lambda x, y: lambda x, y: _libm_pow(x, y))
+
+
+@overload(single_square)
+def _single_square(x):  # type: ignore[no-untyped-def]
+    if x == types.float32:
+        return lambda x: x * x
+    return lambda x: np.float64(_libm_pow(np.float32(x), np.float32(2.0)))
 
 
 # ---------------------------------------------------------------- functions
@@ -230,9 +267,14 @@ def exact_fmod(x: float, y: float) -> float:
     return np.fmod(x, y)
 
 
+def exact_pow(x: float, y: float) -> float:
+    """`math.pow` that no optimisation touches."""
+    return libm_pow(x, y)
+
+
 #: Name in `math` -> function of this module that takes its place in float32 kernels.
 FLOAT32: dict[str, Callable[..., float]] = {
     f.__name__: f for f in (sin, cos, exp, log, tanh, floor, ceil, trunc, fmod)
 }
 #: The same for float64 kernels, which otherwise call libm.
-FLOAT64: dict[str, Callable[..., float]] = {"fmod": exact_fmod}
+FLOAT64: dict[str, Callable[..., float]] = {"fmod": exact_fmod, "pow": exact_pow}

@@ -174,7 +174,7 @@ def discounted_returns(
     Raises:
         TypeError: an array is of another dtype.
         ValueError: an array is of another shape, a factor is outside of [0, 1], `out` is not
-            contiguous or overlaps an argument, or an episode was truncated without final_values.
+            contiguous or overlaps another array, or an episode was truncated without final_values.
 
     Example:
         >>> ended = np.array([[False], [True], [False]])
@@ -241,13 +241,12 @@ def gae(
     decay = _check_factor("gamma", gamma) * _check_factor("lambda_", lambda_)
     inputs = (rewards, values, *ends, last_values)
     advantages, returns = (None, None) if out is None else out
-    result = Advantages(
-        _check_out("out.advantages", advantages, rewards, inputs),
-        _check_out("out.returns", returns, rewards, inputs),
-    )
+    advantages = _check_out("out.advantages", advantages, rewards, inputs)
+    returns = _check_out("out.returns", returns, rewards, (*inputs, advantages))
+    result = Advantages(advantages, returns)
     kernels, kind = _kernels(_make_gae, rewards.dtype.name), rewards.dtype.type
-    arguments = (rewards, values, ends, last_values, kind(gamma), kind(decay), result)
-    launch(kernels, rewards.size, None, *arguments)
+    factors = kind(gamma), kind(decay)
+    launch(kernels, rewards.size, None, rewards, values, ends, last_values, *factors, result)
     return result
 
 
@@ -299,5 +298,5 @@ def _check_out(name: str, out: Array | None, like: Array, inputs: tuple[Array, .
         expected = f"a writable C-contiguous array of shape {like.shape}"
         raise ValueError(f"{name}: expected {expected}, got {out.shape}")
     if any(np.may_share_memory(out, array) for array in inputs):
-        raise ValueError(f"{name}: overlaps an argument")
+        raise ValueError(f"{name}: overlaps another array")
     return out

@@ -153,11 +153,10 @@ def test_exp_overflows_and_underflows_where_float32_does():
 
 
 def test_tanh_is_odd_bounded_and_monotone_up_to_two_ulp():
-    x = np.concatenate(list(points(Bound(0.0, 20.0, 0.0))))
-    y = evaluate("tanh", x)
-    assert np.array_equal(evaluate("tanh", -x), -y)
-    assert y.min() == 0.0
-    assert y.max() == 1.0
+    for x in points(Bound(0.0, 20.0, 0.0)):
+        y = evaluate("tanh", x)
+        assert np.array_equal(evaluate("tanh", -x), -y)
+        assert ((y >= 0.0) & (y <= 1.0)).all()
     for start in (1e-3, 0.17, 0.5, 1.0, 3.1, 8.5):
         run = from_ordinals(int(ordinals(start)) + np.arange(100_000))
         y = evaluate("tanh", run).astype(np.float64)

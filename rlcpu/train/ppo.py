@@ -1,0 +1,287 @@
+"""Proximal policy optimisation, wholly in kernels.
+
+Source: Schulman et al. 2017, "Proximal policy optimization algorithms"; in details that the paper
+leaves open (normalised advantages, no clipped values, Adam's epsilon) stable-baselines3's PPO.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.collect import Rollout, collect
+from rlcpu.envs.policies import MLP
+from rlcpu.envs.registration import make_vec
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.scan.returns import gae
+from rlcpu.train import checkpoint
+from rlcpu.train.config import PPOConfig, at
+from rlcpu.train.defaults import default_config
+from rlcpu.train.evaluate import evaluate
+from rlcpu.train.normalizer import Normalizer
+from rlcpu.train.update import Batch
+from rlcpu.train.updater import Losses, Updater
+
+Array = npt.NDArray[Any]
+#: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
+WINDOW = 100
+
+
+@dataclasses.dataclass
+class Progress:
+    """How far a call of `learn` has come.
+
+    Attributes:
+        steps: environment steps in this call.
+        episodes: episodes that ended in this call.
+        episode_return: mean return of the last 100 training episodes (NaN before the first ends).
+        time_collect, time_update, time_total: seconds in this call: simulating and inferring,
+            updating the networks, everything.
+        losses: of the last update.
+    """
+
+    steps: int = 0
+    episodes: int = 0
+    episode_return: float = float("nan")
+    time_collect: float = 0.0
+    time_update: float = 0.0
+    time_total: float = 0.0
+    losses: Losses = Losses()
+
+
+@dataclasses.dataclass
+class History(Progress):
+    """What `learn` returns: the last progress, and how it came there.
+
+    Attributes:
+        solved: whether the target was reached.
+        curve: (steps, episode_return) after each rollout.
+    """
+
+    solved: bool = False
+    curve: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+
+
+class PPO:
+    """An agent that learns by proximal policy optimisation.
+
+    Args:
+        env: id of a registered environment, or a `VectorEnv` (which the agent resets).
+        seed: the whole run is a function of it, whatever the number of threads.
+        num_envs: environments; None takes the settings' number.
+        num_threads: threads at most; None takes all of numba's.
+        dtype: of the simulation; the networks compute in float32.
+        policy: an `MLP` with a value, to go on from; None makes a new one.
+        hyper_parameters: fields of `PPOConfig`, in place of the environment's default settings.
+
+    Attributes:
+        env, policy, config, seed: see above.
+        steps: environment steps so far, over all calls of `learn`.
+
+    Raises:
+        TypeError, ValueError: a bad argument, with its name and value.
+
+    Example:
+        >>> from rlcpu.train import PPO
+        >>> agent = PPO("CartPole-v1", seed=0)
+        >>> agent.learn(2048).steps
+        2048
+    """
+
+    def __init__(
+        self,
+        env: str | VectorEnv,
+        *,
+        seed: int = 0,
+        num_envs: int | None = None,
+        num_threads: int | None = None,
+        dtype: str = "float32",
+        policy: MLP | None = None,
+        **hyper_parameters: Any,
+    ) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise TypeError(f"seed={seed!r}: expected an int of at least 0")
+        if not isinstance(env, str | VectorEnv):
+            raise TypeError(f"env={env!r}: expected an id or a rlcpu VectorEnv (unwrapped)")
+        config = default_config(env if isinstance(env, str) else env.dynamics.id)
+        count = env.num_envs if isinstance(env, VectorEnv) else num_envs
+        if num_envs is not None and num_envs != count:
+            raise ValueError(f"num_envs={num_envs}: env has {count}")
+        counted = {} if count is None else {"num_envs": count}
+        self.config = config.replace({**hyper_parameters, **counted})
+        if isinstance(env, str):
+            env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
+        self.env, self.seed, self.steps = env, int(seed), 0
+        streams = np.random.SeedSequence(self.seed).generate_state(3 + env.num_envs, np.uint64)
+        env.reset(seed=streams[3:].tolist())
+        self.policy = self._check_policy(policy) if policy else self._make_policy(streams[0])
+        threads = num_threads or env.num_threads
+        self.updater = Updater(self.policy, self.config, int(streams[1]), threads)
+        self.normalizer = Normalizer(env.dynamics.observation_size)
+        self.rng = np.random.default_rng(int(streams[2]))
+        self.returns: deque[float] = deque(maxlen=WINDOW)
+        self._rollout: Rollout | None = None
+
+    def _make_policy(self, seed: Any) -> MLP:
+        spaces = self.env.single_observation_space, self.env.single_action_space
+        config = self.config
+        policy = MLP(*spaces, config.hidden, config.activation, config.value, int(seed))
+        policy.log_std[:] = config.log_std_init
+        return policy
+
+    def _check_policy(self, policy: Any) -> MLP:
+        if not isinstance(policy, MLP) or policy.value is None:
+            raise TypeError(f"policy={policy!r}: expected an MLP with a value")
+        policy.code(self.env.dynamics)
+        return policy
+
+    def learn(
+        self,
+        total_steps: int,
+        *,
+        callback: Callable[[Progress], bool | None] | None = None,
+        target_return: float | None = None,
+    ) -> History:
+        """Collect and update until the steps are used up, the target is reached, or told to stop.
+
+        Args:
+            total_steps: environment steps, rounded up to whole rollouts; schedules run over them.
+            callback: called after every rollout and its update; learning stops when it returns
+                False.
+            target_return: stop once the mean return of the last 100 training episodes has reached
+                it and so has that of 100 greedy evaluation episodes.
+
+        Returns:
+            What was reached.
+        """
+        if isinstance(total_steps, bool) or not isinstance(total_steps, int | np.integer):
+            raise TypeError(f"total_steps={total_steps!r}: expected an int of at least 1")
+        if total_steps < 1:
+            raise ValueError(f"total_steps={total_steps}: expected at least 1")
+        history, start = History(), time.perf_counter()
+        while history.steps < total_steps and not history.solved:
+            rollout = self._collect(history)
+            history.solved = self._is_solved(target_return)
+            if not history.solved:
+                self._update(rollout, max(0.0, 1.0 - history.steps / total_steps), history)
+            history.time_total = time.perf_counter() - start
+            history.curve.append((history.steps, history.episode_return))
+            if callback is not None and callback(history) is False:
+                break
+        return history
+
+    def _collect(self, history: History) -> Rollout:
+        start = time.perf_counter()
+        num_steps = self.config.num_steps
+        rollout = self._rollout = collect(self.env, self.policy, num_steps, out=self._rollout)
+        self.returns.extend(rollout.episode_returns.tolist())
+        self.steps += rollout.rewards.size
+        history.steps += rollout.rewards.size
+        history.episodes += len(rollout.episode_returns)
+        history.episode_return = float(np.mean(self.returns)) if self.returns else float("nan")
+        history.time_collect += time.perf_counter() - start
+        return rollout
+
+    def _is_solved(self, target: float | None) -> bool:
+        """Whether training episodes and a greedy evaluation reach the target.
+
+        A policy that does well with sampled actions does not always do so greedily; 100 greedy
+        episodes cost as much as two or three rollouts, and only once the first condition holds.
+        """
+        if target is None or len(self.returns) < WINDOW or np.mean(self.returns) < target:
+            return False
+        return bool(self.evaluate(WINDOW, seed=self.steps).mean() >= target)
+
+    def _update(self, rollout: Rollout, remaining: float, history: History) -> None:
+        start = time.perf_counter()
+        config, policy = self.config, self.policy
+        estimates = gae(
+            rollout.rewards.astype(np.float32) * np.float32(config.reward_scale),
+            rollout.values,
+            rollout.terminated,
+            rollout.truncated,
+            rollout.last_values,
+            gamma=config.gamma,
+            lambda_=config.lambda_,
+            final_values=rollout.final_values,
+        )
+        batch = Batch(
+            rollout.observations.ravel(),
+            policy.observation_mean,
+            policy.observation_scale,
+            rollout.actions.ravel(),
+            rollout.log_probs.ravel(),
+            estimates.advantages.ravel(),
+            estimates.returns.ravel(),
+        )
+        learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
+        clip = at(config.clip_range, config.clip_schedule, remaining)
+        history.losses = self.updater.update(batch, learning_rate, clip)
+        if config.normalize_observations:
+            self._normalize(rollout.observations)
+        history.time_update += time.perf_counter() - start
+
+    def _normalize(self, observations: Array) -> None:
+        """Add observations to the statistics that the policy normalises with from now on."""
+        self.normalizer.add(observations.reshape(-1, observations.shape[-1]))
+        self.policy.observation_mean[:] = self.normalizer.mean
+        self.policy.observation_scale[:] = self.normalizer.scale()
+
+    def predict(self, observations: npt.ArrayLike, deterministic: bool = True) -> Array:
+        """Actions for observations.
+
+        Args:
+            observations: (n, observation_size), or (observation_size,) of one environment.
+            deterministic: take the most likely action in place of drawing one.
+
+        Returns:
+            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
+            bounds; without the first axis for one observation.
+        """
+        outputs = self.policy.outputs(observations)
+        stds = np.exp(self.policy.log_std)
+        space: Any = self.env.single_action_space
+        if stds.size == 0:
+            noise = 0.0 if deterministic else self.rng.gumbel(size=outputs.shape)
+            actions = np.argmax(outputs + noise, axis=1)
+        else:
+            noise = 0.0 if deterministic else self.rng.standard_normal(outputs.shape) * stds
+            actions = np.clip(outputs + noise, space.low, space.high).astype(np.float32)
+        return actions[0] if np.ndim(observations) == 1 else actions
+
+    def evaluate(
+        self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
+    ) -> npt.NDArray[np.float64]:
+        """Returns (num_episodes,) of whole new episodes; see `rlcpu.train.evaluate.evaluate`."""
+        return evaluate(
+            self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that the agent is to one file; see `rlcpu.train.checkpoint`."""
+        checkpoint.save(self, path)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, env: VectorEnv | None = None, num_threads: int | None = None
+    ) -> PPO:
+        """The agent of a file; it goes on exactly as the saved one would have.
+
+        Args:
+            path: what `save` wrote.
+            env: environments to go on in, for an environment that is not registered; they take
+                over the saved state.
+            num_threads: threads at most; None takes all of numba's.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged or something else, or env does not fit.
+        """
+        return checkpoint.load(cls, path, env, num_threads)
