@@ -64,42 +64,45 @@ def rlcpu_zoo(seed: int) -> dict[str, Any]:
     """Ours with the same settings."""
     from rlcpu.train import PPO
 
-    def agent(seed: int) -> PPO:
-        return PPO(
-            "CartPole-v1",
-            seed=seed,
-            num_envs=8,
-            num_steps=32,
-            batch_size=256,
-            epochs=20,
-            gamma=0.98,
-            lambda_=0.8,
-            learning_rate=1e-3,
-            clip=0.2,
-            schedule="linear",
-            entropy_coefficient=0.0,
-        )
-
-    agent(seed).learn(2 * 8 * 32)
-    learner = agent(seed)
-    begin = time.perf_counter()
-    history = learner.learn(TOTAL_STEPS, target_return=SOLVED)
-    return {"seconds": time.perf_counter() - begin, **_last(history)}
+    settings: dict[str, Any] = {
+        "num_envs": 8,
+        "num_steps": 32,
+        "minibatch_size": 256,
+        "num_epochs": 20,
+        "gamma": 0.98,
+        "lambda_": 0.8,
+        "entropy_coefficient": 0.0,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "clip_range": 0.2,
+        "clip_schedule": "linear",
+    }
+    PPO("CartPole-v1", seed=seed, **settings).learn(2 * 8 * 32)  # compiles, or loads from the cache
+    return _learn(PPO("CartPole-v1", seed=seed, **settings), TOTAL_STEPS)
 
 
 def rlcpu_default(seed: int) -> dict[str, Any]:
     """Ours with its default settings, no warm-up: the process's duration is the figure."""
     from rlcpu.train import PPO
 
+    return _learn(PPO("CartPole-v1", seed=seed), 10 * TOTAL_STEPS)
+
+
+def _learn(agent: Any, total_steps: int) -> dict[str, Any]:
+    """Learns until solved by the rule that the peer is stopped by.
+
+    `target_return` would be stricter: it asks for 100 greedy episodes on top.
+    """
+
+    def unsolved(progress: Any) -> bool:
+        return progress.episodes < EPISODES or progress.episode_return < SOLVED
+
     begin = time.perf_counter()
-    history = PPO("CartPole-v1", seed=seed).learn(10 * TOTAL_STEPS, target_return=SOLVED)
-    return {"seconds": time.perf_counter() - begin, **_last(history)}
-
-
-def _last(history: Any) -> dict[str, Any]:
+    history = agent.learn(total_steps, callback=unsolved)
     return {
-        "steps": int(history.steps[-1]),
-        "episode_return": float(history.episode_return[-1]),
+        "seconds": time.perf_counter() - begin,
+        "steps": history.steps,
+        "episode_return": history.episode_return,
     }
 
 
