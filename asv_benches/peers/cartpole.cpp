@@ -16,13 +16,13 @@ struct Lanes {
   uint32_t key_low[kBlock], key_high[kBlock];
 };
 
-// The generator of rlcpu/kernels/random.py: `mix` makes 64 bits per lane and step, number i of that step
-// is the linear hash a * odd(i) + b.
-struct Bits {
+// The generator of rlcpu/kernels/random.py: `mix` makes two words per lane and step, number i of that
+// step is the product of both after the addition of constants of its own.
+struct Words {
   uint32_t a, b;
 };
 
-inline Bits mix(uint32_t key_low, uint32_t key_high, uint32_t counter) {
+inline Words mix(uint32_t key_low, uint32_t key_high, uint32_t counter) {
   uint32_t a = key_low + counter * 0x9e3779b9u;
   a = (a ^ (a >> 16)) * 0x7feb352du;
   uint32_t b = key_high + a;
@@ -31,25 +31,26 @@ inline Bits mix(uint32_t key_low, uint32_t key_high, uint32_t counter) {
   a = (a ^ (a >> 16)) * 0x85ebca6bu;
   b += a;
   b = (b ^ (b >> 15)) * 0xc2b2ae35u;
-  return {a ^ (b >> 16), b};
+  return {a | 1, b};
 }
 
-constexpr uint32_t odd(uint64_t index) {
+constexpr uint64_t splitmix64(uint64_t index) {
   uint64_t x = index + 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<uint32_t>((x ^ (x >> 31)) >> 32) | 1;
+  return x ^ (x >> 31);
 }
 
 template <uint64_t index>
-inline float uniform(Bits bits) {
-  constexpr uint32_t multiplier = odd(index);
-  return static_cast<float>(static_cast<int32_t>((bits.a * multiplier + bits.b) >> 8)) * 0x1p-24f;
+inline float uniform(Words words) {
+  constexpr uint32_t k = splitmix64(index) & 0xfffffffe, l = splitmix64(index) >> 32;
+  const uint32_t product = (words.a + k) * (words.b + l);
+  return static_cast<float>(static_cast<int32_t>(product >> 8)) * 0x1p-24f;
 }
 
 template <uint64_t index>
-inline float start(Bits bits) {
-  return 0.1f * uniform<index>(bits) - 0.05f;
+inline float start(Words words) {
+  return 0.1f * uniform<index>(words) - 0.05f;
 }
 
 // Polynomials for |x| <= pi/4, all that CartPole needs: no range reduction. std::sin and std::cos of one
@@ -68,8 +69,8 @@ inline float cosine(float x) {
 // One step of one lane.
 inline void step(Lanes& s, int j, uint32_t counter) {
   const float total_mass = 1.1f, pole_mass_length = 0.05f, length = 0.5f, tau = 0.02f;
-  const Bits bits = mix(s.key_low[j], s.key_high[j], counter);
-  const float force = uniform<0>(bits) < 0.5f ? -10.0f : 10.0f;
+  const Words words = mix(s.key_low[j], s.key_high[j], counter);
+  const float force = uniform<4>(words) < 0.5f ? -10.0f : 10.0f;
   const float theta_dot = s.theta_dot[j];
   const float sin = sine(s.theta[j]), cos = cosine(s.theta[j]);
   const float temp = (force + pole_mass_length * theta_dot * theta_dot * sin) * (1 / total_mass);
@@ -83,10 +84,10 @@ inline void step(Lanes& s, int j, uint32_t counter) {
   const float episode_return = s.episode_return[j] + 1.0f;
   const bool done = (std::fabs(x) > 2.4f) | (std::fabs(theta) > 0.20943951f) |
                     (steps >= kMaxEpisodeSteps);
-  s.x[j] = done ? start<1>(bits) : x;
-  s.x_dot[j] = done ? start<2>(bits) : x_dot;
-  s.theta[j] = done ? start<3>(bits) : theta;
-  s.theta_dot[j] = done ? start<4>(bits) : new_theta_dot;
+  s.x[j] = done ? start<0>(words) : x;
+  s.x_dot[j] = done ? start<1>(words) : x_dot;
+  s.theta[j] = done ? start<2>(words) : theta;
+  s.theta_dot[j] = done ? start<3>(words) : new_theta_dot;
   const int32_t mask = -static_cast<int32_t>(done);  // as a select, gcc 12 makes a branch of it
   s.episodes[j] -= mask;
   s.length_sum[j] += steps & mask;

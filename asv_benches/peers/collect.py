@@ -23,10 +23,12 @@ def activation_rows(activation: str) -> list[Row]:
     what = f"collect, {NUM_ENVS:,} x {NUM_STEPS}, MLP 4-64-64 {activation}"
     mine = Collect(NUM_ENVS, NUM_STEPS, activation)
     torch = torch_collect(NUM_ENVS, NUM_STEPS, activation)
+    tuned = torch_collect(NUM_ENVS, NUM_STEPS, activation, tuned=True)
     jax = JaxCollect(NUM_ENVS, NUM_STEPS, activation)
     counted = Collect(NUM_ENVS, NUM_STEPS, activation, OPERATIONS)
     return [
         Row(f"{activation}-torch", what, "torch + CartPoleVectorEnv", Duel(mine, torch), 15),
+        Row(f"{activation}-torch-tuned", what, "the same, tuned", Duel(mine, tuned)),
         Row(f"{activation}-jax", what, "jax scan", Duel(mine, jax), 2.5),
         Row(
             f"{activation}-peak",

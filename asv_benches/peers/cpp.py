@@ -33,7 +33,7 @@ def load(source: str, flags: Sequence[str]) -> ctypes.CDLL:
     """Compiles a file beside this one into a shared library and loads it.
 
     Raises:
-        ImportError: there is no g++.
+        ModuleNotFoundError: there is no g++.
         RuntimeError: the compiler's complaint.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +42,7 @@ def load(source: str, flags: Sequence[str]) -> ctypes.CDLL:
         try:
             subprocess.run([*command, "-o", library], check=True, capture_output=True, text=True)
         except FileNotFoundError:
-            raise ImportError("no g++", name="g++") from None
+            raise ModuleNotFoundError("no g++") from None
         except subprocess.CalledProcessError as error:
             raise RuntimeError(error.stderr) from error
         return ctypes.CDLL(library)

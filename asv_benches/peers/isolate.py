@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
 def explain(error: Exception) -> tuple[str, str]:
     """Status and detail of an exception: a peer that is missing, or one that fails."""
-    if isinstance(error, ImportError):
+    if isinstance(error, ModuleNotFoundError):
         return "not installed", str(error)
     return "failed", f"{type(error).__name__}: {error}"
 

@@ -11,8 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-GOLDEN = 0x9E3779B9
-MULTIPLIERS = (0x9E3779B9, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)  # odd, one per number
+# Of the five numbers of a step, as random.py makes them from splitmix64.
+ADDENDS = (
+    (0x7B1DCDAE, 0xE220A839),
+    (0x89025CC0, 0x910A2DEC),
+    (0x1C9756CE, 0x975835DE),
+    (0xDB018FEC, 0x1D0B14E4),
+    (0xE2338ACA, 0x6E73E372),
+)
+
+SinCos = Callable[[Any], tuple[Any, Any]]
 
 
 class Lanes(NamedTuple):
@@ -43,7 +51,7 @@ def draw(lanes: Lanes, counter: Any) -> list[Any]:
     import jax.numpy as jnp
 
     u32 = jnp.uint32
-    a = lanes.key_low + counter * u32(GOLDEN)
+    a = lanes.key_low + counter * u32(0x9E3779B9)
     a = (a ^ (a >> 16)) * u32(0x7FEB352D)
     b = lanes.key_high + a
     b = (b ^ (b >> 15)) * u32(0x846CA68B)
@@ -51,17 +59,29 @@ def draw(lanes: Lanes, counter: Any) -> list[Any]:
     a = (a ^ (a >> 16)) * u32(0x85EBCA6B)
     b = b + a
     b = (b ^ (b >> 15)) * u32(0xC2B2AE35)
-    a = a ^ (b >> 16)
-    words = ((a * u32(multiplier) + b) >> 8 for multiplier in MULTIPLIERS)
+    words = (((a | 1) + u32(first)) * (b + u32(second)) >> 8 for first, second in ADDENDS)
     return [word.astype(jnp.int32).astype(jnp.float32) * jnp.float32(2**-24) for word in words]
 
 
-def physics(lanes: Lanes, force: Any) -> tuple[Any, Any, Any, Any]:
-    """CartPole's new x, x_dot, theta, theta_dot."""
+def polynomials(x: Any) -> tuple[Any, Any]:
+    """Sine and cosine for |x| <= pi/4, all that CartPole needs; those of cartpole.cpp."""
+    z = x * x
+    sin = x + x * z * (-1.6666654611e-1 + z * (8.3321608736e-3 + z * -1.9515295891e-4))
+    tail = 4.166664568298827e-2 + z * (-1.388731625493765e-3 + z * 2.443315711809948e-5)
+    return sin, 1.0 - 0.5 * z + z * z * tail
+
+
+def library(x: Any) -> tuple[Any, Any]:
+    """Sine and cosine as one writes them in JAX."""
     import jax.numpy as jnp
 
+    return jnp.sin(x), jnp.cos(x)
+
+
+def physics(lanes: Lanes, force: Any, sincos: SinCos) -> tuple[Any, Any, Any, Any]:
+    """CartPole's new x, x_dot, theta, theta_dot."""
     x, x_dot, theta, theta_dot = lanes[:4]
-    sin, cos = jnp.sin(theta), jnp.cos(theta)
+    sin, cos = sincos(theta)
     temp = (force + 0.05 * theta_dot * theta_dot * sin) * (1 / 1.1)
     theta_acc = (9.8 * sin - cos * temp) / (0.5 * (4 / 3 - (0.1 / 1.1) * cos * cos))
     x_acc = temp - (0.05 / 1.1) * theta_acc * cos
@@ -73,11 +93,13 @@ def physics(lanes: Lanes, force: Any) -> tuple[Any, Any, Any, Any]:
     )
 
 
-def advance(lanes: Lanes, right: Any, fresh: list[Any]) -> tuple[Lanes, Any, Any]:
+def advance(
+    lanes: Lanes, right: Any, fresh: list[Any], sincos: SinCos = library
+) -> tuple[Lanes, Any, Any]:
     """One step and automatic reset; returns the lanes, terminated and truncated."""
     import jax.numpy as jnp
 
-    state = physics(lanes, jnp.where(right, 10.0, -10.0).astype(jnp.float32))
+    state = physics(lanes, jnp.where(right, 10.0, -10.0).astype(jnp.float32), sincos)
     terminated = (abs(state[0]) > 2.4) | (abs(state[2]) > 0.20943951)
     steps = lanes.steps + 1
     truncated = steps >= 500
@@ -88,7 +110,7 @@ def advance(lanes: Lanes, right: Any, fresh: list[Any]) -> tuple[Lanes, Any, Any
     return new, terminated, truncated
 
 
-def simulate_function(num_steps: int) -> Callable[..., Any]:
+def simulate_function(num_steps: int, sincos: SinCos) -> Callable[..., Any]:
     """Compiled (lanes, totals, counter) -> (lanes, totals): steps and the actions' draws."""
     import jax
     import jax.numpy as jnp
@@ -96,7 +118,7 @@ def simulate_function(num_steps: int) -> Callable[..., Any]:
     def step(carry: Any, counter: Any) -> Any:
         lanes, (episodes, lengths) = carry
         u, *fresh = draw(lanes, counter)
-        new, terminated, truncated = advance(lanes, u >= 0.5, fresh)
+        new, terminated, truncated = advance(lanes, u >= 0.5, fresh, sincos)
         done = terminated | truncated
         episodes = episodes + done
         lengths = lengths + jnp.where(done, lanes.steps + 1, 0)
@@ -117,10 +139,12 @@ class JaxSimulate:
     Attributes:
         num_envs: number of environments.
         num_steps: steps per call.
+        sincos: `library` or `polynomials`.
     """
 
     num_envs: int
     num_steps: int
+    sincos: SinCos = library
     name: str = "jax scan"
     _carry: Any = field(default=None, repr=False)
 
@@ -133,7 +157,7 @@ class JaxSimulate:
         """Makes the initial states; the first call compiles."""
         import jax.numpy as jnp
 
-        self._function = simulate_function(self.num_steps)
+        self._function = simulate_function(self.num_steps, self.sincos)
         totals = tuple(jnp.zeros(self.num_envs, jnp.int32) for _ in range(2))
         self._carry = (start(self.num_envs), totals)
 

@@ -67,8 +67,11 @@ def result(row: Row, measurement: Measurement) -> Result:
 
 
 def met(row: Row, ratio: float | None) -> bool | None:
-    """Whether the target is met; None where there is nothing to judge."""
-    if row.target is None or ratio is None:
+    """Whether the target is met; None where there is nothing to judge.
+
+    More than the whole peak means that the peak's own measurement was disturbed.
+    """
+    if row.target is None or ratio is None or (row.kind == "share" and ratio > 1):
         return None
     return ratio <= row.target if row.kind == "time" else ratio >= row.target
 

@@ -6,7 +6,7 @@ from asv_benches.peers import ours
 from asv_benches.peers.cpp import cpp_simulate
 from asv_benches.peers.duel import Duel
 from asv_benches.peers.exact import ExactDuel
-from asv_benches.peers.jax_simulate import JaxSimulate
+from asv_benches.peers.jax_simulate import JaxSimulate, polynomials
 from asv_benches.peers.report import Row
 from asv_benches.peers.stepping import envpool_sync, gymnasium_sync, gymnasium_vector, rlcpu_step
 
@@ -54,9 +54,11 @@ def fused_rows() -> list[Row]:
     users = ours.Simulate(NUM_ENVS, NUM_STEPS, ours.USER_ID)
     cpp = cpp_simulate(NUM_ENVS, NUM_STEPS)
     jax = JaxSimulate(NUM_ENVS, NUM_STEPS)
+    jax_tuned = JaxSimulate(NUM_ENVS, NUM_STEPS, polynomials)
     return [
         Row("simulate-c++", what, "the same physics in C++", Duel(mine, cpp), 1.1),
         Row("simulate-jax", what, "jax scan", Duel(mine, jax), 40),
+        Row("simulate-jax-tuned", what, "the same, polynomials", Duel(mine, jax_tuned)),
         Row("simulate-sync", what, "SyncVectorEnv", Duel(mine, gymnasium_sync(NUM_ENVS)), 10_000),
         Row("simulate-user", "simulate, user-defined CartPole", "ours", Duel(users, mine), 0.95),
     ]

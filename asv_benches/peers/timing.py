@@ -49,7 +49,7 @@ class Contender(Protocol):
         """Units of work (environment steps, or operations) in one item of `inputs`."""
 
     def setup(self) -> None:
-        """Imports, allocates, compiles. Raises ImportError where the peer is not installed."""
+        """Imports, allocates, compiles. Raises ModuleNotFoundError where it is not installed."""
 
     def inputs(self, rng: np.random.Generator, count: int) -> Iterable[Any]:
         """Fresh random inputs of `count` calls. Not timed."""

@@ -1,8 +1,8 @@
-"""PyTorch beside Gymnasium's CartPoleVectorEnv: the collection loop of a good single-file PPO.
+"""PyTorch beside Gymnasium's CartPoleVectorEnv: the collection loop of a single-file PPO.
 
-What single-file implementations leave on the table is taken here: one network with three outputs in
-place of two, no `torch.distributions` objects, `inference_mode`, tensors that share memory with
-NumPy's arrays, buffers allocated once.
+One network with three outputs, `inference_mode`, tensors that share memory with NumPy's arrays and
+buffers allocated once are taken for granted. The tuned variant also does without the objects of
+`torch.distributions`, which single-file implementations use, and which cost a third of the time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class TorchCollect:
         num_steps: steps per call.
         activation: "relu" or "tanh".
         num_threads: PyTorch's.
+        tuned: without `torch.distributions`.
     """
 
     name: str
@@ -33,6 +34,7 @@ class TorchCollect:
     num_steps: int
     activation: str
     num_threads: int
+    tuned: bool = False
     _buffers: Any = field(default=None, repr=False)
 
     @property
@@ -81,23 +83,41 @@ class TorchCollect:
         buffers = self._buffers
         observations = torch.from_numpy(self._observations)
         outputs = self._network(observations)
-        log_softmax = torch.log_softmax(outputs[:, :2], 1)
-        actions = torch.multinomial(log_softmax.exp(), 1)
-        step = self._env.step(actions[:, 0].numpy())
+        sample = sample_tuned if self.tuned else sample_categorical
+        actions, log_probs = sample(outputs[:, :2])
+        step = self._env.step(actions.numpy())
         self._observations, rewards, terminated, truncated, _ = step
         buffers["observations"][t] = observations
-        buffers["actions"][t] = actions[:, 0]
-        buffers["log_probs"][t] = log_softmax.gather(1, actions)[:, 0]
+        buffers["actions"][t] = actions
+        buffers["log_probs"][t] = log_probs
         buffers["values"][t] = outputs[:, 2]
         buffers["rewards"][t] = torch.from_numpy(rewards)
         buffers["terminated"][t] = torch.from_numpy(terminated)
         buffers["truncated"][t] = torch.from_numpy(truncated)
 
 
-def torch_collect(num_envs: int, num_steps: int, activation: str) -> Best:
+def sample_categorical(logits: Any) -> tuple[Any, Any]:
+    """Actions and their log-probabilities (num_envs,), as single-file implementations write it."""
+    import torch
+
+    distribution = torch.distributions.Categorical(logits=logits)
+    actions = distribution.sample()
+    return actions, distribution.log_prob(actions)
+
+
+def sample_tuned(logits: Any) -> tuple[Any, Any]:
+    """The same, without what the distribution's object checks and computes twice."""
+    import torch
+
+    log_probs = torch.log_softmax(logits, 1)
+    actions = torch.multinomial(log_probs.exp(), 1)
+    return actions[:, 0], log_probs.gather(1, actions)[:, 0]
+
+
+def torch_collect(num_envs: int, num_steps: int, activation: str, tuned: bool = False) -> Best:
     """PyTorch with the number of threads that suits it here."""
     variants = [
-        TorchCollect(f"{threads} threads", num_envs, num_steps, activation, threads)
+        TorchCollect(f"{threads} threads", num_envs, num_steps, activation, threads, tuned)
         for threads in (1, 2)
     ]
     return Best("torch + CartPoleVectorEnv", variants)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.error import ResetNeeded
 
-from rlcpu.envs.lane import PENDING
-from rlcpu.envs.policies import MLP, Policy, PolicyArrays, PolicyCode
+from rlcpu.envs.networks import MLP
+from rlcpu.envs.policy import Policy, PolicyArrays, PolicyCode
 from rlcpu.envs.rollout import EnvArrays, Records, collect_kernels, simulate_kernels
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.threads import launch
@@ -100,7 +99,7 @@ def collect(
     """
     code, arrays = _prepare(env, policy, num_steps)
     records = _take_records(env, num_steps, out)
-    kernels = collect_kernels(env.code, env.dtype.type, code)
+    kernels = collect_kernels(env.code, env.scalar_type, code)
     launch(
         kernels, _work(env, num_steps), env.num_threads,
         _env_arrays(env), arrays, num_steps, env.num_envs, records,
@@ -123,7 +122,7 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
     code, arrays = _prepare(env, policy, num_steps)
     before = int(env.memory.elapsed().sum(dtype=np.int64))
     sums = np.zeros((env.memory.real.shape[0], 3))
-    kernels = simulate_kernels(env.code, env.dtype.type, code)
+    kernels = simulate_kernels(env.code, env.scalar_type, code)
     launch(
         kernels, _work(env, num_steps), env.num_threads,
         _env_arrays(env), arrays, num_steps, env.num_envs, sums,
@@ -146,7 +145,7 @@ def _prepare(env: VectorEnv, policy: Policy, num_steps: int) -> tuple[PolicyCode
         raise TypeError(f"num_steps={num_steps!r}: expected an int of at least 1")
     if num_steps < 1:
         raise ValueError(f"num_steps={num_steps}: expected at least 1")
-    if not (hasattr(policy, "code") and hasattr(policy, "arrays")):
+    if isinstance(policy, type) or not (hasattr(policy, "code") and hasattr(policy, "arrays")):
         raise TypeError(f"policy={policy!r}: expected one of rlcpu.policies")
     code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
     env.start_episodes()
@@ -209,9 +208,9 @@ def _finish(
     final_values = np.zeros(shape, np.float32) if out is None else out.final_values
     last = np.ascontiguousarray(env.observe())
     last_values = np.zeros(env.num_envs, np.float32)
+    final_values.fill(0.0)
     if isinstance(policy, MLP) and policy.value is not None:
         last_values = policy.evaluate(last)
-        final_values.fill(0.0)
         cut = truncated.ravel()[ends] & ~terminated.ravel()[ends]
         if cut.any():
             final_values.ravel()[ends[cut]] = policy.evaluate(finals[cut])

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.heads import categorical, gaussian
-from rlcpu.envs.lane import LANES, Structure, compile_lane, load_rows
-from rlcpu.envs.policies import PolicyCode
+from rlcpu.envs.lane import LANES, Structure, compile_lane, load_rows, store_rows
+from rlcpu.envs.policy import PolicyCode
 from rlcpu.kernels.compile import define, inline, specialise
 from rlcpu.kernels.mlp import forward
 from rlcpu.kernels.random import uniforms
+from rlcpu.kernels.rows import row_access
 
 
 class Decide(NamedTuple):
@@ -72,7 +73,7 @@ def _decide_by_network(
     outputs = env.action_size or env.num_actions
     log_stds = "".join(f"log_std[{k}], " for k in range(env.action_size))
     unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
-    load_outputs = load_rows(outputs, "actions")
+    load_outputs, peek = load_rows(outputs, "outputs"), row_access("outputs")[0]
     distribution = categorical(outputs) if env.num_actions else gaussian(outputs)
     discrete, has_value = env.num_actions > 0, policy.value != "none"
     none = np.float32(0)
@@ -84,8 +85,8 @@ def _decide_by_network(
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):  # type: ignore[no-untyped-def]
         lanes, first, value_row = layout
-        heads = load_outputs(scratch[first:], lanes, i)
-        value = scratch[value_row + i] if has_value else none
+        heads = load_outputs(scratch, lanes, first + i)
+        value = peek(scratch, value_row + i) if has_value else none
         uniform = draws(bits[0], bits[1])
         if discrete:
             action, log_prob = distribution(heads, uniform[0], greedy)
@@ -102,26 +103,29 @@ def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]
     lane = compile_lane(env, dtype)
     load, observe = lane.load, lane.observe
     inputs, outputs = env.observation_size, env.action_size or env.num_actions
-    put = define(
-        "def put(rows, stride, i, seen, mean, scale):"
-        + "".join(
-            f"\n    x = (single(seen[{k}]) - mean[{k}]) * scale[{k}]"
-            f"\n    rows[{k} * stride + i] = min(max(x, low), high)"
-            for k in range(inputs)
-        ),
-        single=np.float32,
-        low=np.float32(-10),
-        high=np.float32(10),
+    take = inline(
+        define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(inputs))})")
     )
-    put = inline(put)
+    items = "".join(
+        f"min(max((single(seen[{k}]) - mean[{k}]) * scale[{k}], low), high), " for k in range(inputs)
+    )
+    normalise = inline(
+        define(
+            f"def normalise(seen, mean, scale): return ({items})",
+            single=np.float32,
+            low=np.float32(-10),
+            high=np.float32(10),
+        )
+    )
+    put = store_rows(inputs, "observations", np.float32)
 
     @inline
     def prepare(state, params, policy, count, scratch):  # type: ignore[no-untyped-def]
         lanes = (count + 15) // 16 * 16
+        mean, scale = take(policy.mean), take(policy.scale)
         for i in range(lanes):
-            put(
-                scratch, lanes, i, observe(load(state, LANES, i), params), policy.mean, policy.scale
-            )
+            seen = observe(load(state, LANES, i), params)
+            put(scratch, lanes, i, normalise(seen, mean, scale))
         activation = policy.settings[0]
         end = policy.sizes.sum() * lanes
         if value == "separate":

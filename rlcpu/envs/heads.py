@@ -53,7 +53,9 @@ def categorical(num_actions: int) -> Callable[..., Any]:
     lines += [f"mass = uniform * c{num_actions - 1}", "action = zero"]
     lines += [f"action = i32({k + 1}) if mass >= c{k} else action" for k in range(num_actions - 1)]
     lines += ["action = best if greedy else action", "logit = logits[0]"]
-    lines += [f"logit = logits[{k}] if action == i32({k}) else logit" for k in range(1, num_actions)]
+    lines += [
+        f"logit = logits[{k}] if action == i32({k}) else logit" for k in range(1, num_actions)
+    ]
     lines += [f"return action, logit - top - log(c{num_actions - 1})"]
     body = "".join(f"\n    {line}" for line in lines)
     names = {"exp": specialise(exponential, np.float32), "log": specialise(logarithm, np.float32)}

@@ -35,8 +35,8 @@ class Memory:
     def __init__(self, env: Structure, num_envs: int, dtype: type, limit: int) -> None:
         blocks = -(-num_envs // LANES)
         self.num_envs = num_envs
-        self.real = np.zeros((blocks, (env.state_size + 1) * LANES), dtype)
-        self.words = np.zeros((blocks, NUM_WORDS * LANES), np.uint32)
+        self.real = _aligned_zeros((blocks, (env.state_size + 1) * LANES), dtype)
+        self.words = _aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
         self.clock = np.array([0, limit], np.uint32)
 
     def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -56,7 +56,8 @@ class Memory:
         padded = self.pad(state)
         for row, values in zip(self._rows(self.real)[:-1], padded.T, strict=True):
             row[...] = values.reshape(-1, LANES)
-        elapsed = self._rows(self.words)[ELAPSED]
+        elapsed, returns = self._rows(self.words)[ELAPSED], self._rows(self.real)[-1]
+        returns[elapsed == PENDING] = 0.0
         elapsed[elapsed == PENDING] = 0
 
     def elapsed(self) -> npt.NDArray[np.uint32]:
@@ -76,3 +77,11 @@ class Memory:
         """(num_envs, ...) grown to (blocks * LANES, ...) by repeating the last entry."""
         missing = self.words.shape[0] * LANES - self.num_envs
         return np.concatenate((values, np.repeat(values[-1:], missing, axis=0)))
+
+
+def _aligned_zeros(shape: tuple[int, int], dtype: type) -> npt.NDArray[Any]:
+    """Zeros that begin at a cache line: a vector across two lines takes twice as long to store."""
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    memory = np.zeros(size + 63, np.uint8)
+    first = -memory.ctypes.data % 64
+    return memory[first : first + size].view(dtype).reshape(shape)

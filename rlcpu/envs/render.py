@@ -76,5 +76,7 @@ def _fps(dynamics: Dynamics) -> int:
     if dynamics.original is None:
         return 30
     entry = gymnasium.spec(dynamics.original).entry_point
-    creator = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    creator = (
+        gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+    )
     return int(getattr(creator, "metadata", {}).get("render_fps", 30))

@@ -17,6 +17,8 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> npt.NDArray[np.
         TypeError: the mask is no bool array.
         ValueError: the mask has another shape, or selects nothing.
     """
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"options={options!r}: expected a dict or None")
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, np.bool_)
     mask = options["reset_mask"]

@@ -22,7 +22,7 @@ from rlcpu.envs.lane import (
     make_turn,
     store_rows,
 )
-from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.envs.policy import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import EXACT, FAST, define, inline, kernel
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
@@ -197,7 +197,7 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     unpack_policy, scratch, prepare, choose = decide
     save, put = _make_save(env, dtype), _make_put(env, dtype)
     real, exact, size = dtype, dtype is np.float64, env.observation_size
-    actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int64
+    actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int32
 
     @inline
     def run_block(env, policy, num_steps, num_envs, begin, records):  # type: ignore[no-untyped-def]
@@ -235,25 +235,27 @@ def _make_put(env: Structure, dtype: type) -> Any:
     put_final = store_rows(size, "finals", np.float32)
     put_actions = store_rows(width, "actions", np.float32) if width else None
     _, put_action = row_access("actions")
-    _, put_real = row_access("rewards")
-    _, put_flag = row_access("terminated")
+    names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
+    put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
+        row_access(name)[1] for name in names
+    )
     real, discrete = dtype, width == 0
 
     @inline
     def put(rows, i, seen, chosen, end, final):  # type: ignore[no-untyped-def]
         put_seen(rows.observations, LANES, i, seen)
         if discrete:
-            put_action(rows.actions, i, np.int64(chosen[0]))
+            put_action(rows.actions, i, np.int32(chosen[0]))
         else:
             put_actions(rows.actions, LANES, i, chosen[0])
-        rows.log_probs[i] = chosen[1]
-        rows.values[i] = chosen[2]
-        put_real(rows.rewards, i, end.reward)
+        put_log_prob(rows.log_probs, i, chosen[1])
+        put_value(rows.values, i, chosen[2])
+        put_reward(rows.rewards, i, end.reward)
         put_flag(rows.flags, i, end.terminated)
         put_flag(rows.flags, LANES + i, end.truncated)
         put_final(rows.finals, LANES, i, final)
-        rows.totals[i] = real(end.total)
-        rows.lengths[i] = end.elapsed
+        put_total(rows.totals, i, real(end.total))
+        put_length(rows.lengths, i, end.elapsed)
 
     return put
 

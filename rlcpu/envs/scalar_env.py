@@ -38,9 +38,7 @@ class ScalarEnv(gymnasium.Env[Array, Any]):
         self.observation_space = dynamics.observation_space
         self.action_space = dynamics.action_space
         self.render_mode = render_mode
-        self.metadata = {
-            k: v for k, v in self._batch.metadata.items() if k != "autoreset_mode"
-        }
+        self.metadata = {k: v for k, v in self._batch.metadata.items() if k != "autoreset_mode"}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -69,15 +70,18 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         num_threads: int | None = None,
         render_mode: str | None = None,
     ) -> None:
+        if not isinstance(dynamics, Dynamics):
+            raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
         self.dynamics = dynamics
         self.num_envs = _check_count("num_envs", num_envs)
         self.dtype = np.dtype(_check_dtype(dtype))
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.autoreset_mode = _check_mode(autoreset_mode)
         limit = max_episode_steps if max_episode_steps is not None else dynamics.max_episode_steps
         self.max_episode_steps = None if limit is None else _check_count("max_episode_steps", limit)
         self.num_threads = check_num_threads(num_threads)
-        self.single_observation_space = dynamics.observation_space
-        self.single_action_space = dynamics.action_space
+        # Copies: seeding the spaces of one environment must not change another's samples.
+        self.single_observation_space = copy.deepcopy(dynamics.observation_space)
+        self.single_action_space = copy.deepcopy(dynamics.action_space)
         self.observation_space = batch_space(dynamics.observation_space, self.num_envs)
         self.action_space = batch_space(dynamics.action_space, self.num_envs)
         self._renderer = Renderer(dynamics, render_mode)
@@ -88,7 +92,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
     def _prepare(self) -> None:
         """Memory, kernels and the constants of `step`."""
         self.code = structure(self.dynamics)
-        real = self.dtype.type
+        real = self.scalar_type
         limit = self.max_episode_steps or PENDING
         self.memory = Memory(self.code, self.num_envs, real, limit)
         self.numbers = pack(self.dynamics.params, real)
@@ -124,29 +128,31 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
         Raises:
             TypeError, ValueError: for a bad seed or option; nothing has changed then.
+            gymnasium.error.ResetNeeded: the first reset leaves environments out.
         """
         mask = reset_mask(options, self.num_envs)
+        if not (self._ready or mask.all()):
+            raise ResetNeeded('options["reset_mask"]: the first reset has to be of all of them')
         params = reset_bounds(self.dynamics, options)
         self._seed(seed, mask)
-        numbers = pack(params, self.dtype.type)
+        numbers = pack(params, self.scalar_type)
         chosen = self.memory.pad(mask)
-        kernel = batch.reset_kernel(self.code, self.dtype.type)
+        kernel = batch.reset_kernel(self.code, self.scalar_type)
         kernel(self.memory.real, self.memory.words, chosen, numbers, self.memory.clock)
         self._ready = True
         return self.observe(), {}
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
-        everyone = np.ones(self.num_envs, np.bool_)
-        if isinstance(seed, Sequence) and not isinstance(seed, str) and None in seed:
+        given = np.full(self.num_envs, seed is not None)
+        chosen: Any = 0 if seed is None else seed
+        if isinstance(seed, list | tuple):
             given = np.array([item is not None for item in seed])
-            seeds = stream_seeds([item or 0 for item in seed], self.num_envs)
-        else:
-            given = everyone if seed is not None else ~everyone
-            seeds = stream_seeds(seed if seed is not None else 0, self.num_envs)
+            chosen = [0 if item is None else item for item in seed]
+        seeds = stream_seeds(chosen, self.num_envs)
         if not self._seeded:
             fresh = np.random.SeedSequence(secrets.randbits(128))
-            entropy = fresh.generate_state(self.num_envs, np.uint64)
-            self.memory.seed(entropy, everyone)
+            entropy: Any = fresh.generate_state(self.num_envs, np.uint64)
+            self.memory.seed(entropy, np.ones(self.num_envs, np.bool_))
             self._seeded = True
         self.memory.seed(seeds, given & mask)
         if isinstance(seed, int | np.integer):
@@ -252,7 +258,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
     def observe(self) -> Array:
         """Observations of the present states, (num_envs, observation_size) float32."""
         observations = np.empty(self._observation_shape, np.float32)
-        kernel = batch.observe_kernel(self.code, self.dtype.type)
+        kernel = batch.observe_kernel(self.code, self.scalar_type)
         kernel(self.memory.real, self.numbers, observations.ravel())
         return observations.T
 
@@ -268,9 +274,14 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         if finished.any():
             if self._disabled:
                 self._check_running()
-            kernel = batch.reset_kernel(self.code, self.dtype.type)
+            kernel = batch.reset_kernel(self.code, self.scalar_type)
             padded = self.memory.pad(finished)
             kernel(self.memory.real, self.memory.words, padded, self.numbers, self.memory.clock)
+
+    @property
+    def scalar_type(self) -> Any:
+        """NumPy type of states and rewards; kernels are chosen by it."""
+        return self.dtype.type
 
     @property
     def state(self) -> Array:
@@ -288,22 +299,25 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
     @state.setter
     def state(self, state: npt.ArrayLike) -> None:
-        try:
-            values = np.asarray(state, dtype=self.dtype)
-        except (TypeError, ValueError):
-            raise TypeError(f"state={state!r}: expected an array of numbers") from None
+        given = np.asarray(state)
+        if given.dtype.kind not in "fiu":
+            raise TypeError(f"state has dtype {given.dtype}: expected real numbers")
         shape = (self.num_envs, self.dynamics.state_size)
-        if values.shape != shape:
-            raise ValueError(f"state has shape {values.shape}: expected {shape}")
+        if given.shape != shape:
+            raise ValueError(f"state has shape {given.shape}: expected {shape}")
+        with np.errstate(over="ignore"):
+            values = given.astype(self.dtype)
         if not np.isfinite(values).all():
-            raise ValueError("state holds NaN or infinity: expected finite numbers")
+            raise ValueError(
+                f"state holds NaN or infinity in {self.dtype}: expected finite numbers"
+            )
         if not self._ready:
             self.reset()
         self.memory.set_state(values)
 
     # ------------------------------------------------------------ the rest of Gymnasium's contract
 
-    def render(self) -> tuple[Array, ...] | None:  # type: ignore[override]
+    def render(self) -> tuple[Array, ...] | None:
         """One RGB picture (height, width, 3) uint8 per environment, by Gymnasium's renderer."""
         return self._renderer.render(self.state)
 
@@ -321,6 +335,14 @@ def _check_count(name: str, value: Any) -> int:
     if not 1 <= value < PENDING:
         raise ValueError(f"{name}={value}: expected at least 1")
     return int(value)
+
+
+def _check_mode(mode: Any) -> AutoresetMode:
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in AutoresetMode)
+        raise ValueError(f"autoreset_mode={mode!r}: expected an AutoresetMode or {known}") from None
 
 
 def _check_dtype(dtype: Any) -> type:

@@ -15,19 +15,25 @@ from __future__ import annotations
 
 import functools
 import linecache
-import math
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numba
 import numpy as np
-from numba import njit
 from numba import types as nbtypes
 from numba.core import ir as numba_ir
 from numba.core.dispatcher import Dispatcher
 
 from rlcpu.kernels import maths
-from rlcpu.kernels.fingerprint import KernelCache, referenced_globals
+from rlcpu.kernels.cache import KernelCache
+from rlcpu.kernels.fingerprint import referenced_attributes, referenced_globals, references
+
+# Any: some releases of numba have types, for less than what is used here.
+njit: Any = numba.njit
+_Tuple: Any = nbtypes.BaseTuple
+_overloaded: frozenset[Any] = maths.OVERLOADED
 
 #: Reordering and fused multiply-add are allowed; NaN and infinity keep their meaning, because a
 #: diverging simulation has to be seen.
@@ -35,7 +41,7 @@ FAST = {"contract", "arcp", "nsz", "reassoc", "afn"}
 #: IEEE arithmetic in the order in which it is written.
 EXACT = False
 
-_INLINE = {
+_INLINE: dict[str, Any] = {
     "forceinline": True,
     "nogil": True,
     "error_model": "numpy",
@@ -44,11 +50,11 @@ _INLINE = {
 }
 #: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
 #: Plain Python calls it as `function.py_func`.
-inline = njit(fastmath=FAST, **_INLINE)
+inline: Any = njit(fastmath=FAST, **_INLINE)
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
-    """The one function that `source` defines: for code unrolled over a size known only at run time."""
+    """The one function that `source` defines: code unrolled over a size known only at run time."""
     scope: dict[str, Any] = {}
     exec(source, namespace, scope)
     return next(iter(scope.values()))
@@ -57,12 +63,18 @@ def define(source: str, **namespace: Any) -> Callable[..., Any]:
 # ---------------------------------------------------------------- specialisation
 
 
+_lock = threading.RLock()
+_in_progress: set[Callable[..., Any]] = set()
+
+
 @functools.cache
-def specialise(function: Callable[..., Any], dtype: type, exact: bool = False) -> Dispatcher:
+def specialise(function: Callable[..., Any], dtype: type, exact: bool = False) -> Any:
     """Compile-ready twin of a scalar function that computes in one dtype.
 
-    Float constants and float globals become `dtype`, plain functions that it calls are specialised
-    in turn, and in float32 `math` means `rlcpu.kernels.maths`. In float64 `math` is libm.
+    Float constants, float globals (arrays and tuples of floats too) and float defaults become
+    `dtype`, plain functions that it calls are specialised in turn, also where they and the
+    constants are members of a module, and in float32 `math` means `rlcpu.kernels.maths`. In float64
+    `math` is libm. Globals are constants of the twin: they are read once, here.
 
     Args:
         function: plain Python function of numbers and tuples.
@@ -71,32 +83,42 @@ def specialise(function: Callable[..., Any], dtype: type, exact: bool = False) -
 
     Returns:
         A lazily compiled function, inlined wherever a kernel calls it.
+
+    Raises:
+        TypeError: the function is no plain Python function, or calls itself.
     """
-    rebuilt = _rebuild(function, dtype, exact)
-    flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
-    return njit(fastmath=EXACT if exact else flags, **_INLINE)(rebuilt)
-
-
-def _rebuild(function: Callable[..., Any], dtype: type, exact: bool) -> types.FunctionType:
-    """The function with its constants, globals and closure converted to `dtype`."""
     if not isinstance(function, types.FunctionType):
         raise TypeError(
             f"function={function!r} has to be a plain Python function, as `def` makes it; "
             f"got {type(function).__name__}"
         )
-    convert = functools.partial(_convert, dtype=dtype, exact=exact)
-    scope = referenced_globals(function)
-    for name, value in scope.items():
-        # Our own mathematics means NumPy itself when it names it.
-        own_module = function.__module__ == maths.__name__ and isinstance(value, types.ModuleType)
-        scope[name] = value if own_module else convert(value)
+    with _lock:
+        if function in _in_progress:
+            raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
+        _in_progress.add(function)
+        try:
+            rebuilt = _rebuild(function, dtype, exact)
+        finally:
+            _in_progress.discard(function)
+    flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
+    return njit(fastmath=EXACT if exact else flags, **_INLINE)(rebuilt)
+
+
+def _rebuild(function: types.FunctionType, dtype: type, exact: bool) -> types.FunctionType:
+    """The function with its constants, globals and closure converted to `dtype`."""
+
+    def convert(value: Any) -> Any:
+        return _convert(value, function, dtype, exact)
+
+    scope = {name: convert(value) for name, value in referenced_globals(function).items()}
     scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
     cells = tuple(types.CellType(convert(c.cell_contents)) for c in function.__closure__ or ())
     code = _convert_code(function.__code__, dtype)
-    rebuilt = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
+    defaults = convert(function.__defaults__)
+    rebuilt = types.FunctionType(code, scope, function.__name__, defaults, cells)
     rebuilt.__module__, rebuilt.__qualname__ = function.__module__, function.__qualname__
-    rebuilt.__defaults__ = convert(function.__defaults__)
-    rebuilt.__kwdefaults__ = function.__kwdefaults__
+    keywords = function.__kwdefaults__
+    rebuilt.__kwdefaults__ = keywords and {k: convert(v) for k, v in keywords.items()}
     return rebuilt
 
 
@@ -111,17 +133,23 @@ def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
     return code.replace(co_consts=tuple(constant(value) for value in code.co_consts))
 
 
-def _convert(value: Any, dtype: type, exact: bool) -> Any:
-    """What a global or a closed-over value becomes inside a function of `dtype`."""
+def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool) -> Any:
+    """What a global or a closed-over value of a function becomes inside its twin."""
     if type(value) in (float, np.float32, np.float64):
         return dtype(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        return value.astype(dtype)
     if isinstance(value, tuple):
-        items = [_convert(item, dtype, exact) for item in value]
+        items = [_convert(item, function, dtype, exact) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    if value is math or value is np:
-        return _namespace(value, dtype, exact)
+    if isinstance(value, types.ModuleType):
+        return _convert_module(value, function, dtype, exact)
     if isinstance(value, types.BuiltinFunctionType | np.ufunc):
-        return _replacement(value.__name__, value, dtype, exact)
+        own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
+        # NumPy's functions have had a __module__ since 2.2 only.
+        known = getattr(value, "__module__", "numpy") in ("math", "numpy")
+        replaced = known and value.__name__ in own
+        return specialise(own[value.__name__], dtype, exact) if replaced else value
     if isinstance(value, types.FunctionType) and not _has_overload(value):
         return specialise(value, dtype, exact)
     return value
@@ -129,25 +157,23 @@ def _convert(value: Any, dtype: type, exact: bool) -> Any:
 
 def _has_overload(function: types.FunctionType) -> bool:
     """Whether numba has an implementation of its own for the function (`overload`, `inline`)."""
-    return getattr(function, "__module__", "").startswith(("numpy", "numba")) or (
-        function in maths.OVERLOADED
-    )
+    package = (function.__module__ or "").partition(".")[0]
+    return package in ("numpy", "numba") or function in _overloaded
 
 
-@functools.cache
-def _namespace(module: types.ModuleType, dtype: type, exact: bool) -> types.ModuleType:
-    """`math` or `numpy` as kernels of a dtype see it."""
+def _convert_module(
+    module: types.ModuleType, function: types.FunctionType, dtype: type, exact: bool
+) -> types.ModuleType:
+    """A module with only the members that a function uses, converted."""
+    # Our own mathematics means NumPy itself when it names it; numba knows other packages by name.
+    package = module.__name__.partition(".")[0]
+    known = package == "numba" or (package == "numpy" and module is not np)
+    if known or function.__module__ == maths.__name__:
+        return module
     twin = types.ModuleType(f"{module.__name__}[{dtype.__name__}]")
-    for name, value in vars(module).items():
-        constant = dtype(value) if type(value) is float else value
-        setattr(twin, name, _replacement(name, constant, dtype, exact))
+    for name, value in referenced_attributes(function, module).items():
+        setattr(twin, name, _convert(value, function, dtype, exact))
     return twin
-
-
-def _replacement(name: str, value: Any, dtype: type, exact: bool) -> Any:
-    """Our own function of a dtype in place of one of `math` or `numpy`, or the value itself."""
-    own = (maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64).get(name)
-    return value if own is None else specialise(own, dtype, exact)
 
 
 # ---------------------------------------------------------------- kernels
@@ -158,7 +184,7 @@ def kernel(
     *,
     parallel: bool = False,
     fastmath: set[str] | bool = FAST,
-    scalars: tuple[Dispatcher, ...] = (),
+    scalars: tuple[Any, ...] = (),
 ) -> Any:
     """Decorator: a compiled driver whose machine code is kept on disk under its fingerprint.
 
@@ -177,13 +203,26 @@ def kernel(
     dispatcher = njit(parallel=parallel, nogil=True, error_model="numpy", fastmath=fastmath)(
         function
     )
-    dispatcher._cache = KernelCache(dispatcher, lambda: check_precision(scalars))
+    dispatcher._cache = KernelCache(dispatcher, lambda: _refuse_double(dispatcher, scalars))
     return dispatcher
 
 
-def check_precision(scalars: tuple[Dispatcher, ...]) -> None:
-    """Raise TypeError at the first line of a float32 function that computes in float64."""
-    for scalar in scalars:
+def _refuse_double(kernel: Any, scalars: tuple[Any, ...]) -> None:
+    """Run `check_precision` on a kernel just compiled; where it raises, forget the code."""
+    try:
+        check_precision(scalars)
+    except TypeError:
+        for dispatcher in (kernel, *_callees(scalars)):
+            dispatcher._reset_overloads()
+        raise
+
+
+def check_precision(scalars: tuple[Any, ...]) -> None:
+    """Raise TypeError at the first line of a float32 function that computes in float64.
+
+    The functions that it calls are checked before the function itself.
+    """
+    for scalar in _callees(scalars):
         for overload in scalar.overloads.values():
             for line, name in _double_lines(overload):
                 path = scalar.py_func.__code__.co_filename
@@ -193,6 +232,15 @@ def check_precision(scalars: tuple[Dispatcher, ...]) -> None:
                     "float64 inside a float32 kernel, which halves its speed; write whole numbers "
                     "that meet real ones as floats (2.0 * x, not 2 * x)"
                 )
+
+
+def _callees(scalars: tuple[Any, ...]) -> list[Any]:
+    """The compiled functions and those that they call, callees first."""
+    found: dict[Any, None] = {}
+    for scalar in scalars:
+        inner = [v for v in references(scalar.py_func) if isinstance(v, Dispatcher)]
+        found.update(dict.fromkeys([*_callees(tuple(inner)), scalar]))
+    return list(found)
 
 
 def _double_lines(overload: Any) -> Iterator[tuple[int, str]]:
@@ -206,6 +254,6 @@ def _double_lines(overload: Any) -> Iterator[tuple[int, str]]:
 
 
 def _holds_double(kind: Any) -> bool:
-    if isinstance(kind, nbtypes.BaseTuple):
-        return any(map(_holds_double, kind.types))
+    if isinstance(kind, _Tuple):
+        return any(map(_holds_double, kind))
     return kind == nbtypes.float64

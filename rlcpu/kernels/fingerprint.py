@@ -1,24 +1,84 @@
-"""What a kernel's machine code depends on, as one hash, and the on-disk cache keyed by it."""
+"""What a kernel's machine code depends on, as one hash."""
 
 from __future__ import annotations
 
 import dis
+import enum
 import functools
 import hashlib
 import inspect
+import itertools
+import sys
 import types
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
-from numba.core.caching import FunctionCache, NullCache
+from numba import extending
 from numba.core.dispatcher import Dispatcher
-from numba.extending import _Intrinsic as Intrinsic
+
+from rlcpu.kernels import maths
+
+_Intrinsic: Any = extending._Intrinsic  # type: ignore[attr-defined, unused-ignore]
+_overloaded: frozenset[Any] = maths.OVERLOADED
+_PLAIN = (int, float, complex, str, bytes, range, slice, np.generic, np.dtype, numba.types.Type)
+#: Flag of a code object whose first constant is its docstring. Up to Python 3.12 there is no flag:
+#: every function has its docstring, or None, there.
+_HAS_DOCSTRING = 0x4000000 if sys.version_info >= (3, 13) else 0
 
 
-_PLAIN = (int, float, complex, str, bytes, frozenset, type(None), np.generic, np.dtype)
+def fingerprint(function: Callable[..., Any]) -> str:
+    """SHA-256 of everything that decides a function's machine code, its callees included.
+
+    It covers bytecode, constants, closed-over values and referenced globals, recursively through
+    functions, and the source file of everything that generates code of its own (intrinsics and
+    overloads). Docstrings, line numbers, file names and the hash seed of the process do not count.
+    """
+    digest = hashlib.sha256()
+    _add(digest, function, set())
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------- what a function reads
+
+
+def referenced_globals(function: types.FunctionType) -> dict[str, Any]:
+    """The globals that a function reads, by name; builtins are left out."""
+    scope = function.__globals__
+    return {name: scope[name] for name in _global_names(function.__code__) if name in scope}
+
+
+def referenced_attributes(function: types.FunctionType, module: types.ModuleType) -> dict[str, Any]:
+    """The members of a module whose names a function uses."""
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    return {name: vars(module)[name] for name in sorted(names & vars(module).keys())}
+
+
+def references(function: types.FunctionType) -> Iterator[Any]:
+    """Everything that a function reads from outside, one level deep but through modules."""
+    pending = list(referenced_globals(function).values())
+    seen = set()
+    for value in pending:  # grows on the way
+        yield value
+        if isinstance(value, types.ModuleType) and value not in seen:
+            seen.add(value)
+            pending += referenced_attributes(function, value).values()
+    yield from (cell.cell_contents for cell in function.__closure__ or ())
+    yield from function.__defaults__ or ()
+    yield from itertools.chain(*sorted((function.__kwdefaults__ or {}).items()))
+
+
+@functools.cache
+def _global_names(code: types.CodeType) -> list[str]:
+    names = {
+        instruction.argval
+        for nested in _codes(code)
+        for instruction in dis.get_instructions(nested)
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
+    return sorted(names)
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:
@@ -27,147 +87,69 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
     return [code, *(inner for outer in nested for inner in _codes(outer))]
 
 
-def referenced_globals(function: types.FunctionType) -> dict[str, Any]:
-    """The globals that a function reads, by name; builtins are left out."""
-    names = {
-        instruction.argval
-        for code in _codes(function.__code__)
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    scope = function.__globals__
-    return {name: scope[name] for name in sorted(names) if name in scope}
+# ---------------------------------------------------------------- the hash
 
 
-def fingerprint(function: Callable[..., Any]) -> str:
-    """SHA-256 of everything that decides a function's machine code, its callees included.
-
-    It covers bytecode, constants, closed-over values and referenced globals, recursively through
-    functions, and the source file of every intrinsic. Line numbers and file names do not count.
-    """
-    digest = hashlib.sha256()
-    _add(digest, function, set())
-    return digest.hexdigest()
+def _write(digest: Any, *parts: Any) -> None:
+    digest.update(repr(parts).encode())
 
 
-def _add(digest: Any, value: Any, seen: set[int]) -> None:
+def _add(digest: Any, value: Any, seen: set[Any]) -> None:
+    """Add one value, whatever it is, to the digest; functions in `seen` are there already."""
     if isinstance(value, Dispatcher):
-        options = {k: sorted(v) if isinstance(v, set) else v for k, v in value.targetoptions.items()}
-        digest.update(repr(sorted(options.items())).encode())
+        options = {k: _sorted(v) for k, v in value.targetoptions.items()}
+        _write(digest, "compiled", sorted(options.items()))
         value = value.py_func
     if isinstance(value, types.FunctionType):
         _add_function(digest, value, seen)
-    elif isinstance(value, Intrinsic):
-        digest.update(_source_digest(inspect.getsourcefile(value._defn) or ""))
+    elif isinstance(value, _Intrinsic):
+        _write(digest, "intrinsic", _source_digest(inspect.getsourcefile(value._defn)))
         _add_function(digest, value._defn, seen)
+    elif isinstance(value, np.ndarray):
+        _write(digest, "array", value.dtype.str, value.shape, value.tobytes())
     elif isinstance(value, tuple | list):
-        digest.update(type(value).__name__.encode())
+        _write(digest, type(value).__qualname__, getattr(value, "_fields", ()), len(value))
         for item in value:
             _add(digest, item, seen)
+    elif isinstance(value, type) and issubclass(value, enum.Enum):
+        _write(digest, value.__qualname__, list(value.__members__.items()))
     elif isinstance(value, type):
-        digest.update(f"{value.__qualname__}{getattr(value, '_fields', '')}".encode())
-    elif isinstance(value, types.ModuleType):
-        digest.update(value.__name__.encode())
-    elif isinstance(value, _PLAIN):
-        digest.update(f"{type(value).__name__}:{value!r}".encode())
-    else:  # numba knows it by name; a repr would hold its address
-        digest.update(f"{type(value).__name__}:{getattr(value, '__name__', '')}".encode())
+        fields, defaults = (getattr(value, n, ()) for n in ("_fields", "_field_defaults"))
+        _write(digest, value.__qualname__, fields, defaults)
+    elif value is None or isinstance(value, _PLAIN):
+        _write(digest, type(value).__name__, repr(value))
+    elif isinstance(value, frozenset):
+        _write(digest, "frozenset", _sorted(value))
+    else:  # modules and built-in functions, which numba knows by name: a repr may hold an address
+        _write(digest, type(value).__name__, getattr(value, "__name__", ""))
 
 
-def _add_function(digest: Any, function: types.FunctionType, seen: set[int]) -> None:
-    digest.update(function.__name__.encode())
-    if id(function) in seen:
+def _add_function(digest: Any, function: types.FunctionType, seen: set[Any]) -> None:
+    _write(digest, "function", function.__name__)
+    package = (function.__module__ or "").partition(".")[0]
+    if function in seen or package in ("numpy", "numba"):
         return
-    seen.add(id(function))
+    seen.add(function)
+    if function in _overloaded:
+        _write(digest, _source_digest(maths.__file__))
     for code in _codes(function.__code__):
-        digest.update(code.co_code)
-        digest.update(repr(code.co_names).encode())
-        constants = (c for c in code.co_consts[_has_docstring(code) :])
+        _write(digest, code.co_argcount, code.co_kwonlyargcount, code.co_code, code.co_names)
+        constants = code.co_consts[_has_docstring(code) :]
         _add(digest, [c for c in constants if not isinstance(c, types.CodeType)], seen)
-    attributes = {name for code in _codes(function.__code__) for name in code.co_names}
-    for value in referenced_globals(function).values():
+    for value in references(function):
         _add(digest, value, seen)
-        if isinstance(value, types.ModuleType):
-            for name in sorted(attributes & vars(value).keys()):
-                _add(digest, vars(value)[name], seen)
-    for cell in function.__closure__ or ():
-        _add(digest, cell.cell_contents, seen)
-    _add(digest, function.__defaults__ or (), seen)
+
+
+def _sorted(value: Any) -> Any:
+    """A set as a list in an order that does not depend on the process."""
+    return sorted(map(repr, value)) if isinstance(value, set | frozenset) else value
 
 
 def _has_docstring(code: types.CodeType) -> bool:
-    return bool(code.co_consts) and isinstance(code.co_consts[0], str)
+    flagged = code.co_flags & _HAS_DOCSTRING == _HAS_DOCSTRING
+    return flagged and bool(code.co_consts) and isinstance(code.co_consts[0], str)
 
 
 @functools.cache
-def _source_digest(path: str) -> bytes:
-    return hashlib.sha256(Path(path).read_bytes()).digest() if path else b""
-
-
-class _KeyedCache(FunctionCache):
-    """Numba's cache of one kernel, with the fingerprint in place of the closure's pickle."""
-
-    def __init__(self, kernel: Dispatcher) -> None:
-        self._fingerprint = fingerprint(kernel)
-        super().__init__(kernel.py_func)
-
-    def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        return sig, codegen.magic_tuple(), self._fingerprint
-
-
-class KernelCache:
-    """Opens a kernel's cache at its first call: importing a module touches no file.
-
-    Where nothing can be written, kernels are compiled in every process, after one warning.
-    """
-
-    def __init__(self, kernel: Dispatcher, check: Callable[[], None]) -> None:
-        self._kernel = kernel
-        self._check = check
-
-    @functools.cached_property
-    def _cache(self) -> Any:
-        try:
-            return _KeyedCache(self._kernel)
-        except RuntimeError:
-            _warn_uncached("no folder can be written")
-            return NullCache()
-
-    @property
-    def cache_path(self) -> str | None:
-        """Folder of the machine code, or None without one."""
-        return self._cache.cache_path
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled code for a signature, or None."""
-        return self._cache.load_overload(sig, target_context)
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep freshly compiled code, once it has passed the kernel's check."""
-        self._check()
-        try:
-            self._cache.save_overload(sig, data)
-        except OSError as error:
-            _warn_uncached(str(error))
-
-    def enable(self) -> None:
-        """Part of numba's interface of a cache."""
-        self._cache.enable()
-
-    def disable(self) -> None:
-        """Part of numba's interface of a cache."""
-        self._cache.disable()
-
-    def flush(self) -> None:
-        """Part of numba's interface of a cache."""
-        self._cache.flush()
-
-
-@functools.cache
-def _warn_uncached(reason: str) -> None:
-    warnings.warn(
-        f"rlcpu keeps no compiled kernels ({reason}): every process compiles anew. "
-        "Set NUMBA_CACHE_DIR to a folder that can be written.",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+def _source_digest(path: str | None) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest() if path else ""

@@ -97,12 +97,11 @@ def _define_fma(context: Any, a: Any, b: Any, c: Any) -> Any:
     return signature, lambda _, builder, __, values: builder.fma(*values)
 
 
-@intrinsic
-def _libm_pow(context: Any, x: Any, y: Any) -> Any:
-    """libm's `pow` or `powf`, whose squares end in another bit than `x * x` in 1 of 1,000."""
+def _define_libm_pow(context, x, y):  # type: ignore[no-untyped-def]
+    """`pow` or `powf` of libm, whose squares end in another bit than `x * x` in 1 of 1,000."""
     kind, name = (types.float32, "powf") if x == types.float32 else (types.float64, "pow")
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
         real = context.get_value_type(kind)
         shape = ir.FunctionType(real, [real, real])
         function = cgutils.get_or_insert_function(builder.module, shape, name)
@@ -121,6 +120,7 @@ def _unary(signature: Any, build: Callable[[Any, Any], Any]) -> Any:
 
 
 _fma: Any = intrinsic(_define_fma)
+_libm_pow: Any = intrinsic(_define_libm_pow)
 _bits = _unary(_long(_single), lambda to, x: to.sext(to.bitcast(x, _WORD), _LONG))
 _from_bits = _unary(_single(_long), lambda to, x: to.bitcast(to.trunc(x, _WORD), _FLOAT))
 _from_int = _unary(_single(_long), lambda to, x: to.sitofp(to.trunc(x, _WORD), _FLOAT))

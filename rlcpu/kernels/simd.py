@@ -116,7 +116,9 @@ def _unpack(builder: Any, tile: Tile, packed: Any) -> list[Any]:
 
 
 @contextmanager
-def _loop(builder: Any, count: Any, starts: list[Any]) -> Iterator[tuple[Any, list[Any], list[Any]]]:
+def _loop(
+    builder: Any, count: Any, starts: list[Any]
+) -> Iterator[tuple[Any, list[Any], list[Any]]]:
     """Loop of at least one pass, with values carried from pass to pass in registers.
 
     Yields the pass number, the carried values and an empty list for what they become. LLVM may not
@@ -192,9 +194,7 @@ def spread(
 
 
 @intrinsic
-def store(
-    typing: Any, tile: Any, matrix: Any, last_row: Any
-) -> tuple[Any, Callable[..., Any]]:
+def store(typing: Any, tile: Any, matrix: Any, last_row: Any) -> tuple[Any, Callable[..., Any]]:
     """Write the tile to the matrix's corner."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -17,7 +17,12 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
+import numba as _numba
+import numpy as np
+
+from rlcpu.kernels.cache import cache_folder
+
+numba: Any = _numba  # Any: some releases of numba have types, for a part of what is used here
 
 _LIBRARIES = {
     "linux": "lib/libtbb.so.12",
@@ -79,13 +84,13 @@ def check_num_threads(num_threads: int | None) -> int | None:
     limit = numba.config.NUMBA_NUM_THREADS
     if num_threads is None:
         return None
-    if not isinstance(num_threads, int) or isinstance(num_threads, bool):
+    if not isinstance(num_threads, int | np.integer) or isinstance(num_threads, bool):
         raise TypeError(f"num_threads={num_threads!r}: expected an int or None")
     if not 1 <= num_threads <= limit:
         raise ValueError(
             f"num_threads={num_threads}: expected 1 to {limit} (NUMBA_NUM_THREADS sets the limit)"
         )
-    return num_threads
+    return int(num_threads)
 
 
 @functools.cache
@@ -121,7 +126,6 @@ def show_config() -> dict[str, str]:
     """Versions and settings that decide how fast kernels run, by name."""
     import gymnasium
     import llvmlite.binding
-    import numpy
 
     import rlcpu
 
@@ -131,18 +135,12 @@ def show_config() -> dict[str, str]:
         "rlcpu": rlcpu.__version__,
         "python": platform.python_version(),
         "numba": numba.__version__,
-        "numpy": numpy.__version__,
+        "numpy": np.__version__,
         "gymnasium": gymnasium.__version__,
         "threading layer": threading_layer(),
         "threads": f"{numba.get_num_threads()} of {numba.config.NUMBA_NUM_THREADS}",
         "cpu": llvmlite.binding.get_host_cpu_name(),
         "vector width": f"{width} bits",
-        "cache folder": _cache_folder(),
+        "cache folder": str(cache_folder() or "none: nothing can be written"),
         "gpu": "found" if any(Path("/dev").glob("nvidia[0-9]*")) else "none found",
     }
-
-
-def _cache_folder() -> str:
-    from rlcpu.kernels.compile import kernel
-
-    return kernel(_load_tbb)._cache.cache_path or "none: nothing can be written"

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import NamedTuple
+
+import numpy as np
+
+from rlcpu.kernels.compile import inline, specialise
+from rlcpu.train.memory import network_of
+from rlcpu.train.network import refresh_copies
+from rlcpu.train.objective import fill
 
 
 class Rates(NamedTuple):
@@ -31,3 +40,64 @@ def adam(
     second = second * 0.999 + gradient * gradient * 0.001
     change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
     return parameter - change, first, second
+
+
+@functools.cache
+def make_step(dtype: type) -> Callable[..., None]:
+    """`step(k, parts, number, learner, layout, total, space, settings) -> norm`: Adam on network k.
+
+    `number` counts the steps of this update from 1; `total` is scratch. Network 0 includes the
+    standard deviations. Every call adds up the gradients of all networks for their common norm,
+    which costs 1 us on two of 4-64-64 and saves a phase.
+    """
+    update = specialise(adam, dtype)
+    one, zero = dtype(1), dtype(0)
+
+    @inline
+    def add_to(total, part):  # type: ignore[no-untyped-def]
+        for i in range(total.size):
+            total[i] += part[i]
+
+    @inline
+    def square_sum(values):  # type: ignore[no-untyped-def]
+        total = zero
+        for i in range(values.size):
+            total += values[i] * values[i]
+        return total
+
+    @inline
+    def apply(parameters, gradients, first, second, factor, rates):  # type: ignore[no-untyped-def]
+        for i in range(parameters.size):
+            parameters[i], first[i], second[i] = update(
+                parameters[i], gradients[i] * factor, first[i], second[i], rates
+            )
+
+    @inline
+    def step(k, parts, number, learner, layout, total, space, settings):  # type: ignore[no-untyped-def]
+        fill(total, zero)
+        for part in range(parts):
+            add_to(total, space.gradients[part])
+        norm = dtype(np.sqrt(square_sum(total)))
+        factor = settings.max_norm / (norm + dtype(1e-6))
+        factor = factor if factor < one else one
+        begin = 0 if k == 0 else layout.begins[k]
+        end = layout.begins[k + 1]
+        number = settings.steps + number
+        bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
+        rates = Rates(
+            dtype(settings.learning_rate / bias1),
+            dtype(1.0 / np.sqrt(bias2)),
+            settings.epsilon,
+        )
+        apply(
+            learner.parameters[begin:end],
+            total[begin:end],
+            learner.first[begin:end],
+            learner.second[begin:end],
+            factor,
+            rates,
+        )
+        refresh_copies(network_of(learner, layout, k))
+        return norm
+
+    return step

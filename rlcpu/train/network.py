@@ -106,24 +106,14 @@ def packed_layers(sizes: npt.NDArray[np.int64], packed: npt.NDArray) -> list[tup
     return views
 
 
-def pack(sizes: npt.NDArray[np.int64], flat: npt.NDArray, packed: npt.NDArray) -> None:
-    """Write flat parameters (see `rlcpu.kernels.mlp`) to `packed`; padding is left as it is."""
-    begin = 0
-    for weights, biases in packed_layers(sizes, packed):
-        middle = begin + weights.size
-        weights[:] = flat[begin:middle].reshape(weights.shape)
-        begin = middle + biases.size
-        biases[:] = flat[middle:begin]
-
-
-def unpack(sizes: npt.NDArray[np.int64], packed: npt.NDArray, flat: npt.NDArray) -> None:
-    """Write packed parameters to the flat array `flat`."""
-    begin = 0
-    for weights, biases in packed_layers(sizes, packed):
-        middle = begin + weights.size
-        flat[begin:middle].reshape(weights.shape)[:] = weights
-        begin = middle + biases.size
-        flat[middle:begin] = biases
+def flat_layers(sizes: npt.NDArray[np.int64], flat: npt.NDArray) -> list[tuple[Any, Any]]:
+    """The same views of flat parameters, see `rlcpu.kernels.mlp`."""
+    views, begin = [], 0
+    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+        bias, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
+        views.append((flat[begin:bias].reshape(inputs, outputs), flat[bias:end]))
+        begin = end
+    return views
 
 
 @inline

@@ -27,7 +27,8 @@ class Board(NamedTuple):
 
     Attributes:
         claims: (LINE * most items of a phase,) int64, the last phase in which each was claimed.
-        done: (LINE,) int64, items finished since the region started; [1] is not 0 once they stop.
+        done: (LINE,) int64: items finished since the region started, whether they stop (not 0),
+            and how many workers lost patience.
     """
 
     claims: Any
@@ -98,5 +99,6 @@ def wait(board: Board, items: int, patience: int) -> bool:
     while _load(board.done, 0) < items:
         looks += 1
         if looks > patience:
+            _exchange_add(board.done, 2, 1)
             return False
     return _load(board.done, 1) == 0

@@ -26,7 +26,7 @@ from rlcpu.train.config import PPOConfig, at
 from rlcpu.train.defaults import default_config
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.normalizer import Normalizer
-from rlcpu.train.update import Batch
+from rlcpu.train.memory import Batch
 from rlcpu.train.updater import Losses, Updater
 
 Array = npt.NDArray[Any]

@@ -316,3 +316,22 @@ def test_round_to_single_rounds_and_keeps_the_dtype(dtype):
     plain = maths.round_to_single(x[0] * x[0])
     assert plain == out[0]
     assert isinstance(plain, np.float32) == (dtype is np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_are_those_of_libm_and_numpy(dtype):
+    @njit(fastmath=FAST)
+    def loop(x, powers, squares):
+        for i in range(x.shape[0]):
+            powers[i] = maths.libm_pow(x[i], x.dtype.type(2.0))
+            squares[i] = maths.single_square(x[i])
+
+    x = np.random.default_rng(0).normal(size=20_000).astype(dtype)
+    powers, squares = np.empty_like(x), np.empty_like(x)
+    loop(x, powers, squares)
+    if dtype is np.float64:
+        assert powers.tolist() == [maths.libm_pow(value, 2.0) for value in x.tolist()]
+        assert squares.tolist() == [maths.single_square(value) for value in x.tolist()]
+    else:
+        np.testing.assert_array_equal(squares, x * x)
+        np.testing.assert_array_max_ulp(powers, x * x, 1)

@@ -1,0 +1,283 @@
+"""Policies that are neural networks, with a value head of their own kind, or none."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete, Space
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.policy import Array, PolicyArrays, PolicyCode
+from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.mlp import RELU, TANH, forward
+
+_ACTIVATIONS = {"tanh": TANH, "relu": RELU}
+_MODULES = {"Tanh": "tanh", "ReLU": "relu"}
+#: Observations that pass a network at a time outside of rollouts: 133 units, as 4-64-64-1 has,
+#: take 545 KB, which stay in the second-level cache.
+_BATCH = 1024
+
+
+class MLP:
+    """A multi-layer perceptron with a categorical (`Discrete`) or Gaussian (`Box`) head.
+
+    Weights are orthogonal with gain sqrt(2) in hidden layers, 0.01 in the policy's last layer and
+    1 in the value's, biases 0 (Andrychowicz et al. 2021, "What matters for on-policy deep
+    actor-critic methods?"). The Gaussian's standard deviations do not depend on the observation.
+
+    Args:
+        observation_space: one environment's, float32, (observation_size,).
+        action_space: one environment's, `Discrete` or `Box`.
+        hidden: sizes of the hidden layers.
+        activation: "tanh" or "relu", of the hidden layers.
+        value: "separate" gives the value a network of its own, "shared" makes it one more output
+            of the policy's, None leaves it out.
+        seed: of the initial weights.
+
+    Attributes:
+        sizes, value_sizes: (L + 1,) int64, the layers of the two networks.
+        parameters, value_parameters: (P,) and (Q,) float32, all weights of a network: layer after
+            layer, weights (inputs, outputs) row-major, then biases (outputs,). Writable in place.
+        log_std: (action_size,) float32, logarithms of the Gaussian's standard deviations.
+        observation_mean, observation_scale: (observation_size,) float32: the networks see
+            (observation - mean) * scale, clipped to +-10.
+        deterministic: whether to take the most likely action in place of drawing one.
+
+    Raises:
+        TypeError, ValueError: for a bad argument, with its name and value.
+
+    Example:
+        >>> policy = MLP(Box(-1.0, 1.0, (3,)), Discrete(2), hidden=(8,))
+        >>> policy.sizes.tolist(), policy.parameters.shape
+        ([3, 8, 2], (50,))
+    """
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "tanh",
+        value: str | None = "separate",
+        seed: int = 0,
+    ) -> None:
+        if activation not in _ACTIVATIONS:
+            raise ValueError(f'activation={activation!r}: expected "tanh" or "relu"')
+        if value not in ("separate", "shared", None):
+            raise ValueError(f'value={value!r}: expected "separate", "shared" or None')
+        inputs = _observation_size(observation_space)
+        outputs, stds = _action_outputs(action_space)
+        layers = _check_hidden(hidden)
+        self.activation, self.value, self.hidden = activation, value, tuple(layers)
+        self.sizes = _sizes([inputs, *layers, outputs + (value == "shared")])
+        self.value_sizes = _sizes([inputs, *layers, 1] if value == "separate" else [0])
+        rng = np.random.default_rng(seed)
+        self.parameters = _orthogonal(rng, self.sizes, 0.01)
+        if value == "shared":
+            _gain_of_last_output(self.parameters, self.sizes, 100.0)
+        self.value_parameters = _orthogonal(rng, self.value_sizes, 1.0)
+        self.log_std = np.zeros(stds, np.float32)
+        self.observation_mean = np.zeros(inputs, np.float32)
+        self.observation_scale = np.ones(inputs, np.float32)
+        self.deterministic = False
+
+    @classmethod
+    def from_torch(
+        cls, module: Any, observation_space: Space[Any], action_space: Space[Any]
+    ) -> MLP:
+        """A policy with the weights of a `torch.nn.Sequential` of Linear and Tanh or ReLU layers.
+
+        Its last layer has one output per action (`Discrete`) or per number of an action (`Box`),
+        and may have one more, the value.
+
+        Raises:
+            ValueError: other layers, or sizes that do not fit the spaces.
+        """
+        layers = list(module)
+        linear, between = layers[::2], {type(layer).__name__ for layer in layers[1::2]}
+        if (
+            not all(type(layer).__name__ == "Linear" and layer.bias is not None for layer in linear)
+            or len(layers) % 2 == 0
+            or len(between) > 1
+            or not between <= _MODULES.keys()
+        ):
+            raise ValueError(
+                f"module={module!r}: expected Linear layers with biases, and all Tanh or all ReLU "
+                "between them"
+            )
+        outputs, _ = _action_outputs(action_space)
+        policy = cls(
+            observation_space,
+            action_space,
+            [layer.out_features for layer in linear[:-1]],
+            _MODULES[between.pop()] if between else "tanh",
+            "shared" if linear[-1].out_features == outputs + 1 else None,
+        )
+        sizes = [linear[0].in_features, *(layer.out_features for layer in linear)]
+        if list(policy.sizes) != sizes:
+            raise ValueError(f"module has layers {sizes}: expected {policy.sizes.tolist()}")
+        pairs = ((layer.weight.detach().cpu().numpy().T, layer.bias) for layer in linear)
+        flat = [(weight.ravel(), bias.detach().cpu().numpy()) for weight, bias in pairs]
+        policy.parameters[:] = np.concatenate(list(itertools.chain.from_iterable(flat)))
+        return policy
+
+    def code(self, dynamics: Dynamics) -> PolicyCode:
+        """See `PolicyCode`.
+
+        Raises:
+            ValueError: the sizes do not fit the environment.
+        """
+        outputs, stds = _action_outputs(dynamics.action_space)
+        wanted = (dynamics.observation_size, outputs + (self.value == "shared"), stds)
+        sizes = (int(self.sizes[0]), int(self.sizes[-1]), self.log_std.size)
+        if sizes != wanted:
+            raise ValueError(
+                f"policy has {sizes[0]} inputs, {sizes[1]} outputs and {sizes[2]} standard "
+                f"deviations: {dynamics.id} needs {wanted[0]}, {wanted[1]} and {wanted[2]}"
+            )
+        draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
+        return PolicyCode(None, None, 0, draws, self.value or "none")
+
+    def arrays(self, dynamics: Dynamics) -> PolicyArrays:
+        """See `PolicyArrays`.
+
+        Raises:
+            ValueError: an attribute was replaced by an array of another size.
+        """
+        inputs = int(self.sizes[0])
+        return PolicyArrays(
+            self._checked("parameters", _num_parameters(self.sizes)),
+            self.sizes,
+            self._checked("value_parameters", _num_parameters(self.value_sizes)),
+            self.value_sizes,
+            self._checked("log_std", dynamics.action_size),
+            self._checked("observation_mean", inputs),
+            self._checked("observation_scale", inputs),
+            np.array([_ACTIVATIONS[self.activation], self.deterministic], np.int64),
+        )
+
+    def _checked(self, name: str, size: int) -> Array:
+        """An attribute as kernels take it: they read it without looking at its size."""
+        array = np.ascontiguousarray(getattr(self, name), np.float32)
+        if array.shape != (size,):
+            raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
+        return array
+
+    def evaluate(self, observations: npt.ArrayLike) -> Array:
+        """Values of observations.
+
+        Args:
+            observations: (n, observation_size).
+
+        Returns:
+            (n,) float32.
+
+        Raises:
+            ValueError: the policy has no value head, or observations have another shape.
+        """
+        if self.value is None:
+            raise ValueError("policy has no value head: make it with value= separate or shared")
+        if self.value == "shared":
+            return self._run("parameters", self.sizes, observations)[:, -1]
+        return self._run("value_parameters", self.value_sizes, observations)[:, 0]
+
+    def outputs(self, observations: npt.ArrayLike) -> Array:
+        """Logits (n, num_actions) or means (n, action_size) float32 for (n, observation_size)."""
+        count = self.sizes[-1] - (self.value == "shared")
+        return self._run("parameters", self.sizes, observations)[:, :count]
+
+    def _run(self, name: str, sizes: Array, observations: npt.ArrayLike) -> Array:
+        """Outputs (n, sizes[-1]) of one of the networks."""
+        inputs = np.atleast_2d(np.asarray(observations, dtype=np.float32))
+        if inputs.ndim != 2 or inputs.shape[1] != sizes[0]:
+            raise ValueError(
+                f"observations have shape {np.shape(observations)}: expected (n, {sizes[0]})"
+            )
+        parameters, activation = self._checked(name, _num_parameters(sizes)), self.activation
+        seen = np.clip((inputs - self.observation_mean) * self.observation_scale, -10.0, 10.0)
+        outputs = np.empty((len(seen), sizes[-1]), np.float32)
+        for begin in range(0, len(seen), _BATCH):
+            part = seen[begin : begin + _BATCH]
+            lanes = (len(part) + 15) // 16 * 16
+            space = np.zeros((sizes.sum(), lanes), np.float32)
+            space[: sizes[0], : len(part)] = part.T
+            run_network(parameters, sizes, _ACTIVATIONS[activation], space.ravel(), lanes)
+            outputs[begin : begin + _BATCH] = space[-sizes[-1] :, : len(part)].T
+        return outputs
+
+
+@kernel
+def run_network(parameters, sizes, activation, activations, lanes):  # type: ignore[no-untyped-def]
+    """See `rlcpu.kernels.mlp.make_forward`."""
+    forward(parameters, sizes, activation, activations, lanes)
+
+
+class Linear(MLP):
+    """Actions from one linear layer: an `MLP` without hidden layers; see there."""
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        value: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(observation_space, action_space, (), value=value, seed=seed)
+
+
+def _observation_size(space: Any) -> int:
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise TypeError(f"observation_space={space!r}: expected a Box of one dimension")
+    return int(space.shape[0])
+
+
+def _action_outputs(space: Any) -> tuple[int, int]:
+    """Outputs of the policy's head, and its standard deviations."""
+    if isinstance(space, Discrete):
+        return int(space.n), 0
+    if not isinstance(space, Box) or len(space.shape) != 1:
+        raise TypeError(f"action_space={space!r}: expected a Discrete or a Box of one dimension")
+    return int(space.shape[0]), int(space.shape[0])
+
+
+def _check_hidden(hidden: Sequence[int]) -> list[int]:
+    sized = isinstance(hidden, list | tuple | np.ndarray)
+    if not sized or not all(isinstance(n, numbers.Integral) for n in hidden):
+        raise TypeError(f"hidden={hidden!r}: expected a sequence of ints")
+    if not all(n >= 1 for n in hidden):
+        raise ValueError(f"hidden={hidden!r}: expected sizes of at least 1")
+    return [int(n) for n in hidden]
+
+
+def _sizes(layers: Sequence[int]) -> npt.NDArray[np.int64]:
+    return np.array(layers, dtype=np.int64)
+
+
+def _num_parameters(sizes: Array) -> int:
+    """Weights and biases of all layers."""
+    return int(((sizes[:-1] + 1) * sizes[1:]).sum())
+
+
+def _orthogonal(rng: np.random.Generator, sizes: Array, last_gain: float) -> Array:
+    """Flat parameters with orthogonal weights (Saxe et al. 2014) and zero biases."""
+    parts = [np.zeros(0)]
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(map(int, sizes))):
+        gain = last_gain if layer == len(sizes) - 2 else math.sqrt(2.0)
+        tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
+        q, r = np.linalg.qr(tall)
+        q = q * np.sign(np.diag(r))
+        parts += [gain * (q if inputs >= outputs else q.T).ravel(), np.zeros(outputs)]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def _gain_of_last_output(parameters: Array, sizes: Array, gain: float) -> None:
+    """Scale the weights of the last output in place."""
+    outputs = int(sizes[-1])
+    last = parameters[-outputs * (int(sizes[-2]) + 1) : -outputs].reshape(-1, outputs)
+    last[:, -1] *= gain

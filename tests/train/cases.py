@@ -1,0 +1,50 @@
+"""Policies and batches to learn from, without an environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from rlcpu.envs.policies import MLP
+from rlcpu.train.memory import Batch
+
+
+def make_policy(
+    discrete: bool = True, inputs: int = 4, actions: int = 3, seed: int = 0, **options: Any
+) -> MLP:
+    """A policy whose weights are all of order 1, so that every gradient is too."""
+    seen = Box(-np.inf, np.inf, (inputs,), np.float32)
+    done = Discrete(actions) if discrete else Box(-1.0, 1.0, (actions,), np.float32)
+    policy = MLP(seen, done, seed=seed, **options)
+    rng = np.random.default_rng(seed)
+    for array in (policy.parameters, policy.value_parameters):
+        array[:] = rng.normal(0.0, 0.4, array.size)
+    policy.log_std[:] = rng.normal(-0.3, 0.3, policy.log_std.size)
+    policy.observation_mean[:] = rng.normal(0.0, 0.3, inputs)
+    policy.observation_scale[:] = rng.uniform(0.5, 2.0, inputs)
+    return policy
+
+
+def make_batch(policy: MLP, samples: int, seed: int = 0) -> Batch:
+    """Samples of which some ratios are within the clip range and some are not."""
+    rng = np.random.default_rng(seed)
+    inputs, outputs = policy.sizes[0], policy.sizes[-1] - (policy.value == "shared")
+    discrete = policy.log_std.size == 0
+    actions = (
+        rng.integers(0, outputs, samples)
+        if discrete
+        else rng.normal(0.0, 1.0, samples * outputs).astype(np.float32)
+    )
+    spread = 0.2 if discrete else 0.5
+    center = -np.log(outputs) if discrete else -1.3 * outputs
+    return Batch(
+        rng.normal(0.0, 1.0, samples * inputs).astype(np.float32),
+        policy.observation_mean,
+        policy.observation_scale,
+        actions,
+        rng.normal(center, spread, samples).astype(np.float32),
+        rng.normal(0.5, 2.0, samples).astype(np.float32),
+        rng.normal(0.0, 1.0, samples).astype(np.float32),
+    )

@@ -1,0 +1,98 @@
+"""PPO's update, slow and obvious, in float64 NumPy."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.policies import MLP
+from rlcpu.train.memory import Batch
+
+Array = npt.NDArray[Any]
+
+
+class Case(NamedTuple):
+    """A policy in float64 and the settings of its loss."""
+
+    policy: MLP
+    clip: float
+    entropy_coefficient: float
+    value_coefficient: float
+
+
+def parameter_arrays(policy: MLP) -> list[Array]:
+    """Copies in float64 of what is learnt: log_std, policy parameters, value parameters."""
+    arrays = [policy.log_std, policy.parameters]
+    if policy.value == "separate":
+        arrays.append(policy.value_parameters)
+    return [array.astype(np.float64) for array in arrays]
+
+
+def run_network(sizes: Array, parameters: Array, activation: str, inputs: Array) -> Array:
+    hidden, begin = inputs, 0
+    for layer, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        end = begin + fan_in * fan_out
+        weights = parameters[begin:end].reshape(fan_in, fan_out)
+        hidden = hidden @ weights + parameters[end : end + fan_out]
+        begin = end + fan_out
+        if layer < len(sizes) - 2:
+            hidden = np.tanh(hidden) if activation == "tanh" else np.maximum(hidden, 0.0)
+    return hidden
+
+
+def log_prob_and_entropy(heads: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
+    if log_std.size == 0:
+        log_probs = heads - np.log(np.exp(heads).sum(axis=1, keepdims=True))
+        taken = log_probs[np.arange(len(actions)), actions]
+        return taken, -(np.exp(log_probs) * log_probs).sum(axis=1)
+    z = (actions.reshape(heads.shape) - heads) / np.exp(log_std)
+    density = -0.5 * z**2 - log_std - 0.5 * np.log(2.0 * np.pi)
+    entropy = 0.5 + 0.5 * np.log(2.0 * np.pi) + log_std
+    return density.sum(axis=1), np.full(len(heads), entropy.sum())
+
+
+def normalised(advantages: Array) -> Array:
+    values = advantages.astype(np.float64)
+    return (values - values.mean()) / (values.std(ddof=1) + 1e-8)
+
+
+def loss(case: Case, arrays: list[Array], batch: Batch) -> float:
+    """The loss of a whole batch as one minibatch with normalised advantages."""
+    policy = case.policy
+    inputs = (batch.observations.reshape(-1, batch.mean.size) - batch.mean) * batch.scale
+    inputs = np.clip(inputs, -10.0, 10.0).astype(np.float64)
+    outputs = run_network(policy.sizes, arrays[1], policy.activation, inputs)
+    if policy.value == "shared":
+        heads, values = outputs[:, :-1], outputs[:, -1]
+    else:
+        heads = outputs
+        values = run_network(policy.value_sizes, arrays[2], policy.activation, inputs)[:, 0]
+    log_probs, entropy = log_prob_and_entropy(heads, arrays[0], batch.actions)
+    ratio = np.exp(log_probs - batch.log_probs)
+    gain = normalised(batch.advantages)
+    bounded = np.clip(ratio, 1.0 - case.clip, 1.0 + case.clip)
+    surrogate = -np.minimum(ratio * gain, bounded * gain).mean()
+    error = ((values - batch.targets) ** 2).mean()
+    return (
+        surrogate
+        - case.entropy_coefficient * entropy.mean()
+        + case.value_coefficient * error
+    )
+
+
+def gradient(case: Case, batch: Batch, step: float = 1e-6) -> list[Array]:
+    """Central finite differences of the loss by every parameter."""
+    arrays = parameter_arrays(case.policy)
+    slopes = [np.zeros_like(array) for array in arrays]
+    for array, slope in zip(arrays, slopes, strict=True):
+        for i in range(array.size):
+            value = array[i]
+            array[i] = value + step
+            above = loss(case, arrays, batch)
+            array[i] = value - step
+            below = loss(case, arrays, batch)
+            array[i] = value
+            slope[i] = (above - below) / (2.0 * step)
+    return slopes
