@@ -80,8 +80,9 @@ class PeakDuel(Duel):
 
     def settle(self, seconds: np.ndarray) -> np.ndarray:
         """Gives every round the peak's fastest timing."""
-        ours, *peak = seconds.T
-        return np.column_stack([ours, *(np.full_like(ours, each.min()) for each in peak)])
+        settled = seconds.copy()
+        settled[:, 1:] = seconds[:, 1:].min(axis=0, keepdims=True)
+        return settled
 
 
 @dataclass

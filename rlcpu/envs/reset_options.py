@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,12 @@ def reset_bounds(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
             number = float(value)
         except (TypeError, ValueError):
             raise ValueError(f"options[{name!r}]={value!r}: expected a number") from None
+        if not math.isfinite(number):
+            raise ValueError(f"options[{name!r}]={value!r}: expected a finite number")
         changes.update(dict.fromkeys(dynamics.reset_options[name], number))
-    params = dynamics.with_params(**changes).params if changes else dynamics.params
+    if not changes:
+        return dynamics.params
+    params = dynamics.with_params(**changes).params
     low, high = getattr(params, "reset_low", 0.0), getattr(params, "reset_high", 0.0)
     if low > high:
         raise ValueError(f'options["low"]={low} is above options["high"]={high}')

@@ -104,7 +104,8 @@ def _define_libm_pow(context, x, y):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, values):  # type: ignore[no-untyped-def]
         real = context.get_value_type(kind)
         shape = ir.FunctionType(real, [real, real])
-        function = cgutils.get_or_insert_function(builder.module, shape, name)
+        module = builder.module
+        function = cgutils.get_or_insert_function(module, shape, name)  # type: ignore[no-untyped-call]
         for attribute in ("nobuiltin", "nounwind", "readnone"):
             function.attributes.add(attribute)
         return builder.call(function, values)

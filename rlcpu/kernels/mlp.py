@@ -36,8 +36,8 @@ FEW_ROWS = 4
 @inline
 def _at(matrix: Matrix, row: int, column: int) -> Matrix:
     """The part of a matrix from (row, column) on."""
-    index = matrix.index + row * matrix.row_stride + column * matrix.column_stride
-    return Matrix(matrix.values, index, matrix.row_stride, matrix.column_stride)
+    begin = matrix.begin + row * matrix.row_stride + column * matrix.column_stride
+    return Matrix(matrix.values, begin, matrix.row_stride, matrix.column_stride)
 
 
 def _make_tile_product(start_tile: Any, rows: int, vectors: int) -> Callable[..., None]:

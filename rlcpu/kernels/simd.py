@@ -15,16 +15,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numba
 from llvmlite import ir
-from numba.core import cgutils, config, types
-from numba.core.codegen import get_host_cpu_features
-from numba.extending import intrinsic, models, register_model
+from numba.core import codegen, types
+from numba.core import cgutils as _cgutils
+from numba.extending import models, register_model
+
+# Their types do not fit what they are: kernels call an intrinsic without its first argument.
+intrinsic: Any = numba.extending.intrinsic
+cgutils: Any = _cgutils
+_config: Any = numba.config
+_host_features: Any = codegen.get_host_cpu_features
 
 
 def _vector_bytes() -> int:
     """Width of the machine's vector registers."""
-    features = config.CPU_FEATURES
-    features = get_host_cpu_features() if features is None else features
+    features = _config.CPU_FEATURES
+    features = _host_features() if features is None else features
     return 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
 
 
@@ -35,20 +42,20 @@ _INDEX = ir.IntType(64)
 
 
 class Matrix(NamedTuple):
-    """Element (r, c) is `values[index + r * row_stride + c * column_stride]`.
+    """Element (r, c) is `values[begin + r * row_stride + c * column_stride]`.
 
     Tiles read and write whole vectors along a row: only the left factor of a product may have a
     column stride other than 1, elsewhere it is not looked at.
 
     Attributes:
         values: pointer from `address`. An array in its place would cost two atomic counts a use.
-        index: position of the first element.
+        begin: position of the first element.
         row_stride: distance between rows, in elements; 0 repeats one row.
         column_stride: distance between columns, in elements.
     """
 
     values: Any
-    index: int
+    begin: int
     row_stride: int
     column_stride: int
 
@@ -77,12 +84,12 @@ class _TileModel(models.PrimitiveModel):
 
 def _row_pointers(builder: Any, matrix: Any, tile: Tile, last_row: Any) -> list[Any]:
     """Address of the first element of each row of the tile, clamped to the last row."""
-    values, index, row_stride, _ = cgutils.unpack_tuple(builder, matrix)
+    values, begin, row_stride, _ = cgutils.unpack_tuple(builder, matrix)
     pointers = []
     for row in range(tile.rows):
         number = ir.Constant(_INDEX, row)
         clamped = builder.select(builder.icmp_signed("<", number, last_row), number, last_row)
-        pointers.append(builder.gep(values, [builder.add(index, builder.mul(clamped, row_stride))]))
+        pointers.append(builder.gep(values, [builder.add(begin, builder.mul(clamped, row_stride))]))
     return pointers
 
 
@@ -220,9 +227,9 @@ def add_product(
         multiply_add = cgutils.get_or_insert_function(builder.module, kind, fma)
         pointers = _row_pointers(builder, args[1], tile, args[4])
         left_stride = builder.extract_value(args[1], 3)
-        values, index, right_stride, _ = cgutils.unpack_tuple(builder, args[2])
+        values, begin, right_stride, _ = cgutils.unpack_tuple(builder, args[2])
         with _loop(builder, args[3], _unpack(builder, tile, args[0])) as (step, sums, results):
-            row = builder.gep(values, [builder.add(index, builder.mul(step, right_stride))])
+            row = builder.gep(values, [builder.add(begin, builder.mul(step, right_stride))])
             vectors = _load_row(builder, row, tile)
             column = builder.mul(step, left_stride)
             numbers = [builder.load(builder.gep(p, [column])) for p in pointers]
@@ -252,7 +259,7 @@ def maximum(typing: Any, tile: Any, floor: Any) -> tuple[Any, Callable[..., Any]
 
 @intrinsic
 def transpose(typing: Any, source: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write the square in the corner of `source`, `lanes` rows by one vector, transposed to `out`."""
+    """Write the square in the corner of `source`, `lanes` rows of one vector, transposed to `out`."""
     dtype = source[0].dtype
     tile = Tile(dtype, VECTOR_BYTES * 8 // dtype.bitwidth, 1)
 

@@ -26,7 +26,7 @@ FORMAT = "rlcpu PPO 1"
 
 def save(agent: Any, path: str | os.PathLike[str]) -> None:
     """Write an agent to a file; an older file stays whole until the new one is."""
-    arrays = {f"state {name}": value for name, value in _state(agent).items()}
+    arrays: dict[str, Any] = {f"state {name}": value for name, value in _state(agent).items()}
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=path.name, suffix=".part")
     try:
@@ -55,7 +55,8 @@ def load(
         for name, target in _state(agent).items():
             source = arrays[f"state {name}"]
             if source.dtype != target.dtype or source.shape != target.shape:
-                raise ValueError(f"{name} has {source.dtype} {source.shape}, expected {target.dtype} {target.shape}")
+                wanted = f"{target.dtype} {target.shape}"
+                raise ValueError(f"{name} is {source.dtype} {source.shape}, expected {wanted}")
             target[...] = source
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{os.fspath(path)}: does not fit: {error}") from error

@@ -124,7 +124,7 @@ def _check(name: str, value: Any, kind: type, least: float, most: float, closed:
     real = numbers.Integral if kind is int else numbers.Real
     if not isinstance(value, real) or isinstance(value, bool):
         raise TypeError(f"{name}={value!r}: expected {'an int' if kind is int else 'a number'}")
-    if not (least <= value <= most) or (value == least and not closed):
+    if not least <= kind(value) <= most or (value == least and not closed):
         sign = "of at least" if closed else "above"
         limit = "" if most == _INF else f" and at most {most:g}"
         raise ValueError(f"{name}={value}: expected a number {sign} {least:g}{limit}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rlcpu.train.config import PPOConfig
 
-#: Settings that were tuned on this library.
+#: Settings tuned on this library. Steps until solved (the environment's threshold), as medians over
+#: ten seeds: CartPole 110,000, Acrobot 110,000, MountainCar 400,000, MountainCarContinuous 150,000.
+#: Pendulum, which has no threshold, reaches -150 in 300,000.
 DEFAULTS: dict[str, PPOConfig] = {
     "CartPole-v1": PPOConfig(
         num_envs=64,
@@ -14,6 +16,46 @@ DEFAULTS: dict[str, PPOConfig] = {
         learning_rate=1.5e-3,
         gamma=0.98,
         lambda_=0.8,
+    ),
+    "Acrobot-v1": PPOConfig(
+        num_envs=64,
+        num_steps=64,
+        num_epochs=4,
+        minibatch_size=512,
+        learning_rate=1.5e-3,
+        lambda_=0.94,
+        normalize_observations=True,
+    ),
+    "Pendulum-v1": PPOConfig(
+        num_envs=16,
+        num_steps=128,
+        minibatch_size=512,
+        learning_rate=1e-3,
+        learning_rate_schedule="linear",
+        gamma=0.97,
+        reward_scale=0.1,
+    ),
+    "MountainCar-v0": PPOConfig(
+        num_envs=32,
+        num_steps=128,
+        num_epochs=8,
+        minibatch_size=1024,
+        learning_rate=2e-3,
+        lambda_=0.98,
+        normalize_observations=True,
+    ),
+    # Wide noise at first, and hardly any discounting: the reward comes only at the end.
+    "MountainCarContinuous-v0": PPOConfig(
+        num_envs=64,
+        num_steps=128,
+        num_epochs=4,
+        minibatch_size=1024,
+        learning_rate=1e-3,
+        gamma=0.9999,
+        lambda_=0.99,
+        log_std_init=1.0,
+        reward_scale=0.1,
+        normalize_observations=True,
     ),
 }
 

@@ -21,6 +21,7 @@ PART = 128
 #: of weights and gradients, all in the second-level cache.
 CHUNK = 64
 
+
 class Batch(NamedTuple):
     """S samples of a rollout.
 
@@ -188,9 +189,7 @@ def make_layout(policy: MLP) -> Layout:
     )
 
 
-def make_space(
-    layout: Layout, config: PPOConfig, count: int, workers: int, dtype: type
-) -> Space:
+def make_space(layout: Layout, config: PPOConfig, count: int, workers: int, dtype: type) -> Space:
     """Scratch memory for batches of `count` samples."""
     minibatch = min(config.minibatch_size, count)
     num_minibatches = -(-count // minibatch)

@@ -17,6 +17,7 @@ hidden (padded outputs, padded inputs), last (padded inputs, padded outputs).
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ def layer_table(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """
     table = np.zeros((len(sizes) - 1, 8), np.int64)
     weights = copies = cells = 0
-    for layer, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         width_in, width_out = padded(inputs), padded(outputs)
         last = layer == len(sizes) - 2
         rows = outputs if last else inputs if layer == 0 else width_in
@@ -109,7 +110,7 @@ def packed_layers(sizes: npt.NDArray[np.int64], packed: npt.NDArray) -> list[tup
 def flat_layers(sizes: npt.NDArray[np.int64], flat: npt.NDArray) -> list[tuple[Any, Any]]:
     """The same views of flat parameters, see `rlcpu.kernels.mlp`."""
     views, begin = [], 0
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in itertools.pairwise(sizes):
         bias, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
         views.append((flat[begin:bias].reshape(inputs, outputs), flat[bias:end]))
         begin = end
@@ -178,7 +179,9 @@ def make_forward(dtype: type) -> Callable[..., int]:
             outputs = inputs + width_in * samples
             product(
                 Matrix(units, inputs, width_in, 1),
-                Matrix(weights, begin, width_out, 1) if hidden else Matrix(copies, copy, width_out, 1),
+                Matrix(weights, begin, width_out, 1)
+                if hidden
+                else Matrix(copies, copy, width_out, 1),
                 Matrix(weights, biases, 0, 1),
                 Matrix(units, outputs, width_out, 1),
                 (samples, rows if hidden else width_in, width_out),
@@ -240,7 +243,9 @@ def make_backward(dtype: type) -> Callable[..., None]:
             add_rows(gradients[biases : biases + width_out], here)
             before, after = Matrix(units, inputs, width_in, 1), Matrix(units, outputs, width_out, 1)
             total = Matrix(sums, begin, columns, 1)
-            left = Matrix(units, outputs, 1, width_out) if last else Matrix(units, inputs, 1, width_in)
+            left = (
+                Matrix(units, outputs, 1, width_out) if last else Matrix(units, inputs, 1, width_in)
+            )
             product(left, before if last else after, total, total, (rows, samples, columns), none)
             if layer > 0:
                 zeros = samples * width_in
@@ -248,7 +253,9 @@ def make_backward(dtype: type) -> Callable[..., None]:
                     slopes[i] = zero
                 product(
                     after,
-                    Matrix(weights, begin, width_in, 1) if last else Matrix(copies, copy, width_in, 1),
+                    Matrix(weights, begin, width_in, 1)
+                    if last
+                    else Matrix(copies, copy, width_in, 1),
                     Matrix(scratch, zeros, 0, 1),
                     Matrix(scratch, 0, width_in, 1),
                     (samples, rows if last else width_out, width_in),

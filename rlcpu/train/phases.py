@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import types
 
 from rlcpu.kernels.compile import inline
+from rlcpu.kernels.simd import cgutils, intrinsic
 
 #: Distance between two claims, in int64: one cache line each.
 LINE = 8
@@ -36,21 +36,29 @@ class Board(NamedTuple):
 
 
 @intrinsic
-def _exchange_max(typing: Any, array: Any, index: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
+def _exchange_max(
+    typing: Any, array: Any, index: Any, value: Any
+) -> tuple[Any, Callable[..., Any]]:
     """Atomic `old = array[index]; array[index] = max(old, value)`; returns old."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("max", _element(context, builder, array, args), args[2], "seq_cst")
+        return builder.atomic_rmw(
+            "max", _element(context, builder, array, args), args[2], "seq_cst"
+        )
 
     return types.int64(array, types.intp, types.int64), generate
 
 
 @intrinsic
-def _exchange_add(typing: Any, array: Any, index: Any, value: Any) -> tuple[Any, Callable[..., Any]]:
+def _exchange_add(
+    typing: Any, array: Any, index: Any, value: Any
+) -> tuple[Any, Callable[..., Any]]:
     """Atomic `old = array[index]; array[index] = old + value`; returns old."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.atomic_rmw("add", _element(context, builder, array, args), args[2], "seq_cst")
+        return builder.atomic_rmw(
+            "add", _element(context, builder, array, args), args[2], "seq_cst"
+        )
 
     return types.int64(array, types.intp, types.int64), generate
 

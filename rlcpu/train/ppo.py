@@ -156,7 +156,7 @@ class PPO:
             callback: called after every rollout and its update; learning stops when it returns
                 False.
             target_return: stop once the mean return of the last 100 training episodes has reached
-                it and so has that of 100 greedy evaluation episodes.
+                it and that of 100 greedy episodes is above it by three standard errors.
 
         Returns:
             What was reached.
@@ -192,12 +192,14 @@ class PPO:
     def _is_solved(self, target: float | None) -> bool:
         """Whether training episodes and a greedy evaluation reach the target.
 
-        A policy that does well with sampled actions does not always do so greedily; 100 greedy
-        episodes cost as much as two or three rollouts, and only once the first condition holds.
+        A policy that does well with sampled actions does not always do so greedily. 100 greedy
+        episodes cost as much as two or three rollouts, and only once the first condition holds;
+        their mean has to be three standard errors above the target, so that other episodes agree.
         """
         if target is None or len(self.returns) < WINDOW or np.mean(self.returns) < target:
             return False
-        return bool(self.evaluate(WINDOW, seed=self.steps).mean() >= target)
+        returns = self.evaluate(WINDOW, seed=self.steps)
+        return bool(returns.mean() - 3.0 * returns.std() / np.sqrt(WINDOW) >= target)
 
     def _update(self, rollout: Rollout, remaining: float, history: History) -> None:
         start = time.perf_counter()
@@ -260,9 +262,7 @@ class PPO:
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
     ) -> npt.NDArray[np.float64]:
         """Returns (num_episodes,) of whole new episodes; see `rlcpu.train.evaluate.evaluate`."""
-        return evaluate(
-            self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic
-        )
+        return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything that the agent is to one file; see `rlcpu.train.checkpoint`."""
@@ -270,7 +270,11 @@ class PPO:
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, env: VectorEnv | None = None, num_threads: int | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        env: VectorEnv | None = None,
+        num_threads: int | None = None,
     ) -> PPO:
         """The agent of a file; it goes on exactly as the saved one would have.
 

@@ -133,7 +133,10 @@ def make_phases(dtype: type, discrete: bool) -> tuple[Callable[..., None], ...]:
     @inline
     def steps(crew, minibatch, phase, number, learner, layout, space, settings):  # type: ignore[no-untyped-def]
         board = Board(space.claims, space.done)
-        parts, samples = parts_of(minibatch, space, settings), samples_of(minibatch, space, settings)
+        parts, samples = (
+            parts_of(minibatch, space, settings),
+            samples_of(minibatch, space, settings),
+        )
         divergence = 0.0
         for part in range(parts):
             divergence += space.sums[part, 0, DIVERGENCE] / samples

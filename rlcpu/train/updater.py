@@ -105,10 +105,15 @@ class Updater:
         """Each weight and bias array of the policy, as the learner has it and as the policy has."""
         policy, parameters, begins = self.policy, self.learner.parameters, self.layout.begins
         pairs = [(parameters[: policy.log_std.size], policy.log_std)]
-        networks = [(policy.sizes, policy.parameters), (policy.value_sizes, policy.value_parameters)]
+        networks = [
+            (policy.sizes, policy.parameters),
+            (policy.value_sizes, policy.value_parameters),
+        ]
         for k, (sizes, flat) in enumerate(networks[: len(begins) - 1]):
             packed = parameters[begins[k] : begins[k + 1]]
-            for learnt, own in zip(packed_layers(sizes, packed), flat_layers(sizes, flat), strict=True):
+            for learnt, own in zip(
+                packed_layers(sizes, packed), flat_layers(sizes, flat), strict=True
+            ):
                 pairs += zip(learnt, own, strict=True)
         return pairs
 
@@ -128,10 +133,10 @@ class Updater:
             shared[:] = 0
         settings = self._settings(learning_rate, clip, batch.mean.size)
         self._run(batch, space, settings)
-        *means, steps = space.report
+        *means, steps = space.report.tolist()
         self.counters += int(steps), self.config.num_epochs
         self.write_policy()
-        return Losses(*(np.array(means) / max(steps, 1.0)).tolist(), int(steps))
+        return Losses._make([*(mean / max(steps, 1.0) for mean in means), int(steps)])
 
     def _run(self, batch: Batch, space: Space, settings: Settings) -> None:
         """Run the kernel on this thread and, if there are more workers, on others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ def parameter_arrays(policy: MLP) -> list[Array]:
 
 def run_network(sizes: Array, parameters: Array, activation: str, inputs: Array) -> Array:
     hidden, begin = inputs, 0
-    for layer, (fan_in, fan_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         end = begin + fan_in * fan_out
         weights = parameters[begin:end].reshape(fan_in, fan_out)
         hidden = hidden @ weights + parameters[end : end + fan_out]
@@ -75,11 +76,7 @@ def loss(case: Case, arrays: list[Array], batch: Batch) -> float:
     bounded = np.clip(ratio, 1.0 - case.clip, 1.0 + case.clip)
     surrogate = -np.minimum(ratio * gain, bounded * gain).mean()
     error = ((values - batch.targets) ** 2).mean()
-    return (
-        surrogate
-        - case.entropy_coefficient * entropy.mean()
-        + case.value_coefficient * error
-    )
+    return surrogate - case.entropy_coefficient * entropy.mean() + case.value_coefficient * error
 
 
 def gradient(case: Case, batch: Batch, step: float = 1e-6) -> list[Array]:

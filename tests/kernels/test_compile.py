@@ -1,0 +1,373 @@
+"""What becomes of a plain function in a kernel: dtypes, callees, precision, flags, errors."""
+
+import enum
+import math
+import platform
+import re
+import types
+from math import sin as sine
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import pytest
+from numba import njit
+from numba.core import types as nbtypes
+
+from rlcpu.kernels import maths
+from rlcpu.kernels.compile import EXACT, FAST, check_precision, define, inline, kernel, specialise
+
+DTYPES = [np.float32, np.float64]
+X = 0.7
+#: Largest relative errors: a few roundings, and the polynomials of float32.
+TOLERANCE = {np.float32: 1e-6, np.float64: 1e-14}
+
+# ---------------------------------------------------------------- what a user may write
+
+GRAVITY = 9.8
+SINGLE = np.float32(0.1)
+DOUBLE = np.float64(0.1)
+TABLE = (0.5, 1.5, (2.5, 3))
+ARRAY = np.array([0.25, 0.75])
+COUNT = 3
+
+
+class Constants(NamedTuple):
+    mass: float
+    length: float
+    count: int
+
+
+class Push(enum.IntEnum):
+    LEFT = -1
+    RIGHT = 1
+
+
+CONSTANTS = Constants(0.3, 0.7, 2)
+constants = types.ModuleType("constants")
+constants.MASS = 0.3
+constants.inner = types.ModuleType("constants.inner")
+constants.inner.LENGTH = 0.7
+exec("def double(x): return 2.0 * x\ndef broken(x): return math.undefined(x)", vars(constants))
+
+
+def helper(x, scale=0.1):
+    return scale * x + 0.5
+
+
+def literals(x):
+    return 1.5 * x + 1e-3 - (x / 3.0) ** 2.0
+
+
+def whole_power(x):
+    return x**2 + x**3
+
+
+def global_floats(x):
+    return GRAVITY * x + SINGLE + DOUBLE + (0.5 if COUNT > 2 else 0.25)
+
+
+def tuples(x):
+    first, second = (0.1, 0.2)
+    return x * first + second + TABLE[0] * TABLE[2][0]
+
+
+def named_tuple(x):
+    return CONSTANTS.mass * x + Constants(0.1, 0.2, 3).length
+
+
+def arrays(x):
+    return ARRAY[0] * x + ARRAY[1]
+
+
+def math_module(x):
+    return math.sin(x) * math.cos(x) + math.exp(x) + math.log(x) - math.tanh(x) + math.pi
+
+
+def math_without_a_replacement(x):
+    return math.sqrt(x) + math.atan2(x, 0.3) + math.fabs(-x) + math.copysign(0.1, x)
+
+
+def numpy_module(x):
+    return np.sin(x) + np.exp(x) + np.sqrt(x) + np.pi
+
+
+def imported_name(x):
+    return sine(x) + 0.1
+
+
+def calls(x):
+    return helper(x) + helper(x, 0.3) + helper(x, scale=0.7)
+
+
+def keyword_only(x, *, offset=0.1):
+    return x + offset
+
+
+def own_module(x):
+    return constants.double(x) + constants.MASS * constants.inner.LENGTH
+
+
+def enumeration(x):
+    return 0.5 * x if x > 0.0 else 0.1 * Push.LEFT
+
+
+def builtin_names(x):
+    return min(max(abs(x), 0.1), 0.9) if x < 1.0 else -0.1
+
+
+def nested(x):
+    def inner(y):
+        return 0.1 * y + GRAVITY
+
+    return inner(x) + 0.2
+
+
+def make_closure(mass: float) -> Any:
+    offset, weights = 0.3, (0.1, mass)
+
+    def closure(x):
+        return weights[1] * x + offset * helper(x)
+
+    return closure
+
+
+FUNCTIONS = [
+    literals,
+    whole_power,
+    global_floats,
+    tuples,
+    named_tuple,
+    arrays,
+    math_module,
+    math_without_a_replacement,
+    numpy_module,
+    imported_name,
+    calls,
+    keyword_only,
+    own_module,
+    enumeration,
+    builtin_names,
+    nested,
+    make_closure(0.7),
+    lambda x: 0.1 * x + GRAVITY,
+]
+
+
+def run(scalar: Any, dtype: type, x: float = X) -> tuple[Any, Any]:
+    """Result of a specialised function of one number, and numba's type of it."""
+    driver = njit(error_model="numpy")(lambda x: scalar(x))
+    result = driver(dtype(x))
+    return result, driver.nopython_signatures[0].return_type
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_computes_in_the_dtype_alone(function, dtype):
+    scalar = specialise(function, dtype)
+    result, kind = run(scalar, dtype)
+    assert kind == numba.from_dtype(np.dtype(dtype))
+    assert result == pytest.approx(float(function(X)), rel=TOLERANCE[dtype])
+    if dtype is np.float32:
+        check_precision((scalar,))
+
+
+def test_the_function_itself_is_left_as_it_was():
+    before = literals.__code__
+    specialise(literals, np.float32)
+    assert literals.__code__ is before
+    assert literals(0.1) == 1.5 * 0.1 + 1e-3 - (0.1 / 3.0) ** 2.0
+
+
+def test_specialised_once_for_each_dtype():
+    assert specialise(helper, np.float32) is specialise(helper, np.float32)
+    assert specialise(helper, np.float32) is not specialise(helper, np.float64)
+
+
+def test_results_keep_their_types():
+    def several(x):
+        return (x * 2.0, 0.1), x > 0.5, COUNT, Constants(x, 0.5, 7)
+
+    result, kind = run(specialise(several, np.float32), np.float32)
+    single = nbtypes.float32
+    assert kind[0] == nbtypes.UniTuple(single, 2)
+    assert kind[1] == nbtypes.boolean
+    assert isinstance(kind[2], nbtypes.Integer)
+    assert kind[3].types[:2] == (single, single)
+    assert result[1] is True
+    assert type(result[3]) is Constants
+
+
+def test_exact_functions_are_not_contracted():
+    def product(x):
+        return x * x + 0.1
+
+    values = np.random.default_rng(0).random(1000)
+    exact, fast = (specialise(product, np.float64, exact) for exact in (True, False))
+    assert [run(exact, np.float64, x)[0] == product(x) for x in values[:3]] == [True] * 3
+    driver = njit(lambda values, out: _each(exact, values, out))
+    out = np.empty_like(values)
+    driver(values, out)
+    np.testing.assert_array_equal(out, [product(x) for x in values])
+    assert "fmadd" not in assembly(driver)
+    driver = njit(lambda values, out: _each(fast, values, out))
+    driver(values, out)
+    if has_avx():
+        assert "fmadd" in assembly(driver)
+
+
+@njit(forceinline=True)
+def _each(scalar, values, out):
+    for i in range(values.shape[0]):
+        out[i] = scalar(values[i])
+
+
+def assembly(dispatcher: Any) -> str:
+    return "".join(dispatcher.inspect_asm().values())
+
+
+def has_avx() -> bool:
+    return platform.machine() in ("x86_64", "AMD64") and "avx2" in numba.core.config.CPU_FEATURES
+
+
+def test_fast_mathematics_sees_nan_and_infinity():
+    def is_nan(x):
+        return x != x
+
+    def is_infinite(x):
+        return x - 1.0 == x
+
+    assert not {"nnan", "ninf"} & FAST
+    assert EXACT is False
+    for function, value in ((is_nan, math.nan), (is_infinite, math.inf)):
+        scalar = specialise(function, np.float32)
+        driver = kernel(lambda x, scalar=scalar: scalar(x))
+        assert driver(np.float32(value))
+        assert not driver(np.float32(0.5))
+
+
+# ---------------------------------------------------------------- what a user may not write
+
+
+@pytest.mark.parametrize("bad", [njit(helper), math.sin, np.sin, Constants, 3, None])
+def test_only_plain_functions_are_specialised(bad):
+    with pytest.raises(TypeError, match=r"^function=.* has to be a plain Python function"):
+        specialise(bad, np.float32)
+
+
+def even(x):
+    return True if x < 0.5 else odd(x - 1.0)
+
+
+def odd(x):
+    return False if x < 0.5 else even(x - 1.0)
+
+
+def test_recursion_is_refused():
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"^even calls itself"):
+            specialise(even, np.float32)
+
+
+def times_two(x):
+    y = x + 0.5
+    return 2 * y
+
+
+def through_a_callee(x):
+    return times_two(x) + 0.5
+
+
+def hidden_in_a_condition(x):
+    return 0.5 if 2 * x > 1.0 else 0.1
+
+
+def calls_hidden(x):
+    return hidden_in_a_condition(x) + x
+
+
+def divides_whole_numbers(x):
+    return x + 1 / COUNT
+
+
+@pytest.mark.parametrize(
+    ("function", "culprit", "text"),
+    [
+        (times_two, times_two, "return 2 * y"),
+        (through_a_callee, times_two, "return 2 * y"),
+        (hidden_in_a_condition, hidden_in_a_condition, "return 0.5 if 2 * x > 1.0 else 0.1"),
+        (calls_hidden, hidden_in_a_condition, "return 0.5 if 2 * x > 1.0 else 0.1"),
+        (divides_whole_numbers, divides_whole_numbers, "return x + 1 / COUNT"),
+    ],
+)
+def test_double_precision_is_refused_with_its_line(function, culprit, text, machine_code):
+    line = culprit.__code__.co_firstlineno + (2 if culprit is times_two else 1)
+    message = f"{culprit.__name__}, line {line}: `{text}` computes"
+    scalar = specialise(function, np.float32)
+    driver = kernel(lambda x: scalar(x), scalars=(scalar,))
+    for _ in range(2):  # a refused kernel is forgotten: it is refused again
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+            driver(np.float32(X))
+    assert not list(machine_code.iterdir())
+
+
+def identity(x):
+    return x
+
+
+def test_a_refused_kernel_spoils_no_other(machine_code):
+    bad, shared = specialise(times_two, np.float32), specialise(identity, np.float32)
+    with pytest.raises(TypeError, match=r"^times_two, line"):
+        kernel(lambda x: shared(bad(x)), scalars=(shared, bad))(np.float32(X))
+    good = kernel(lambda x: shared(x), scalars=(shared,))
+    assert good(np.float32(X)) == np.float32(X)
+    assert len(list(machine_code.iterdir())) == 1
+
+
+@pytest.fixture
+def machine_code(tmp_path, monkeypatch):
+    """An empty folder for the machine code of this test."""
+    monkeypatch.setattr("rlcpu.kernels.cache.cache_folder", lambda: tmp_path)
+    return tmp_path
+
+
+# ---------------------------------------------------------------- kernels
+
+
+def test_kernels_are_lazy_and_release_the_interpreter():
+    driver = kernel(parallel=True, fastmath={"contract"})(lambda out: None)
+    assert not driver.signatures
+    assert driver.targetoptions["nogil"]
+    assert driver.targetoptions["parallel"]
+    assert driver.targetoptions["fastmath"] == {"contract"}
+
+
+def test_division_by_zero_is_a_number():
+    assert kernel(lambda x: np.float32(1.0) / x)(np.float32(0.0)) == math.inf
+
+
+def test_inline_functions_run_in_plain_python_too():
+    @inline
+    def twice(x):
+        return x + x
+
+    assert twice.py_func(3) == 6
+    assert kernel(lambda x: twice(x))(3) == 6
+
+
+def test_define_makes_the_function_of_a_source():
+    function = define("def add(x, y): return x + y + offset", offset=0.5)
+    assert function.__name__ == "add"
+    assert function(1.0, 2.0) == 3.5
+    assert run(specialise(define("def f(x): return x + 0.1"), np.float32), np.float32)[1] == (
+        nbtypes.float32
+    )
+
+
+def test_replacements_are_those_of_maths():
+    def tanh(x):
+        return math.tanh(x)
+
+    twin = specialise(tanh, np.float32).py_func
+    assert twin.__globals__["math"].tanh is specialise(maths.tanh, np.float32)
+    assert specialise(tanh, np.float64).py_func.__globals__["math"].tanh is math.tanh
