@@ -91,7 +91,8 @@ def make_vec(environment: str | Dynamics, num_envs: int = 1, **options: Any) -> 
             of `VectorEnv`; every other name is a parameter of the environment, such as `gravity`.
 
     Returns:
-        The vector environment, before its first reset.
+        The vector environment, before its first reset. Its `spec` makes the same again, if the
+        environment is a registered one.
 
     Raises:
         TypeError, ValueError: for a bad argument, with its name and value.
@@ -103,12 +104,13 @@ def make_vec(environment: str | Dynamics, num_envs: int = 1, **options: Any) -> 
     """
     settings, params = _split(options)
     dynamics = find(environment)
-    if params:
-        dynamics = dynamics.with_params(**params)
-    env = VectorEnv(dynamics, num_envs, **settings)
-    if dynamics.id in _known:
+    env = VectorEnv(dynamics.with_params(**params) if params else dynamics, num_envs, **settings)
+    if _known.get(dynamics.id) is dynamics:
+        # Plain numbers and names, so that the spec can be written as JSON.
+        plain = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
         env.spec = copy.deepcopy(gymnasium.spec(f"rlcpu/{dynamics.id}"))
-        env.spec.kwargs.update(options, num_envs=num_envs)
+        env.spec.kwargs.update(options, num_envs=env.num_envs)
+        env.spec.kwargs.update({k: v for k, v in plain.items() if k in options})
     return env
 
 

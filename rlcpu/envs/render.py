@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.spaces import Box
 
 from rlcpu.envs.dynamics import Dynamics
 
@@ -50,17 +51,25 @@ class Renderer:
         frames = []
         for i, state in enumerate(states):
             env.state = state.astype(np.float64)
-            env.last_u = None if self._actions is None else float(self._actions[i, 0])
+            env.last_u = self._torque(i)
             frames.append(env.render())
         return tuple(frames)
+
+    def _torque(self, i: int) -> float | None:
+        """The last action of one environment, as it acted, which is all that Pendulum draws."""
+        space = self._dynamics.action_space
+        if self._actions is None or not isinstance(space, Box):
+            return None
+        return float(np.clip(self._actions[i], space.low, space.high)[0])
 
     def _renderer(self) -> Any:
         if self._env is None:
             assert self._dynamics.original is not None
             env = gymnasium.make(self._dynamics.original, render_mode=self._mode).unwrapped
             for name, value in self._dynamics.params._asdict().items():
-                if hasattr(env, name):
-                    setattr(env, name, value)
+                for attribute in (name, name.upper()):  # Acrobot writes LINK_LENGTH_1
+                    if hasattr(env, attribute):
+                        setattr(env, attribute, value)
             self._env = env
         return self._env
 

@@ -67,8 +67,7 @@ _lock = threading.RLock()
 _in_progress: set[Callable[..., Any]] = set()
 
 
-@functools.cache
-def specialise(function: Callable[..., Any], dtype: type, exact: bool = False) -> Any:
+def specialise(function: Callable[..., Any], dtype: Any, exact: bool = False) -> Any:
     """Compile-ready twin of a scalar function that computes in one dtype.
 
     Float constants, float globals (arrays and tuples of floats too) and float defaults become
@@ -93,13 +92,18 @@ def specialise(function: Callable[..., Any], dtype: type, exact: bool = False) -
             f"got {type(function).__name__}"
         )
     with _lock:
-        if function in _in_progress:
-            raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
-        _in_progress.add(function)
-        try:
-            rebuilt = _rebuild(function, dtype, exact)
-        finally:
-            _in_progress.discard(function)
+        return _specialise(function, np.dtype(dtype).type, bool(exact))
+
+
+@functools.cache
+def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
+    if function in _in_progress:
+        raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
+    _in_progress.add(function)
+    try:
+        rebuilt = _rebuild(function, dtype, exact)
+    finally:
+        _in_progress.discard(function)
     flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
     return njit(fastmath=EXACT if exact else flags, **_INLINE)(rebuilt)
 
@@ -117,8 +121,6 @@ def _rebuild(function: types.FunctionType, dtype: type, exact: bool) -> types.Fu
     defaults = convert(function.__defaults__)
     rebuilt = types.FunctionType(code, scope, function.__name__, defaults, cells)
     rebuilt.__module__, rebuilt.__qualname__ = function.__module__, function.__qualname__
-    keywords = function.__kwdefaults__
-    rebuilt.__kwdefaults__ = keywords and {k: convert(v) for k, v in keywords.items()}
     return rebuilt
 
 
@@ -222,16 +224,18 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
 
     The functions that it calls are checked before the function itself.
     """
-    for scalar in _callees(scalars):
-        for overload in scalar.overloads.values():
-            for line, name in _double_lines(overload):
-                path = scalar.py_func.__code__.co_filename
-                text = linecache.getline(path, line).strip()
-                raise TypeError(
-                    f"{scalar.py_func.__qualname__}, line {line}: `{text}` computes {name} in "
-                    "float64 inside a float32 kernel, which halves its speed; write whole numbers "
-                    "that meet real ones as floats (2.0 * x, not 2 * x)"
-                )
+    compiled = [(f, overload) for f in _callees(scalars) for overload in f.overloads.values()]
+    # What got a float64 is a victim: the culprit is a function that got none.
+    compiled.sort(key=lambda pair: any(map(_holds_double, pair[1].signature.args)))
+    for scalar, overload in compiled:
+        for line, name in _double_lines(overload):
+            path = scalar.py_func.__code__.co_filename
+            text = linecache.getline(path, line).strip()
+            raise TypeError(
+                f"{scalar.py_func.__qualname__}, line {line}: `{text}` computes {name} in "
+                "float64 inside a float32 kernel, which halves its speed; write whole numbers "
+                "that meet real ones as floats (2.0 * x, not 2 * x)"
+            )
 
 
 def _callees(scalars: tuple[Any, ...]) -> list[Any]:

@@ -42,10 +42,11 @@ def _at(matrix: Matrix, row: int, column: int) -> Matrix:
 
 def _make_tile_product(start_tile: Any, rows: int, vectors: int) -> Callable[..., None]:
     @inline
-    def tile_product(left, right, start, out, depth, last_row, floor):  # type: ignore[no-untyped-def]
-        tile = start_tile(rows, vectors, start, last_row)
-        tile = simd.add_product(tile, left, right, depth, last_row)
-        simd.store(simd.maximum(tile, floor), out, last_row)
+    def tile_product(left, right, start, out, corner, depth, last_row, floor):  # type: ignore[no-untyped-def]
+        row, column = corner
+        tile = start_tile(rows, vectors, _at(start, row, column), last_row)
+        tile = simd.add_product(tile, _at(left, row, 0), _at(right, 0, column), depth, last_row)
+        simd.store(simd.maximum(tile, floor), _at(out, row, column), last_row)
 
     return tile_product
 
@@ -64,37 +65,13 @@ def _make_product(start_tile: Any, decorate: Any) -> Callable[..., None]:
         whole = rows - rows % TILE_ROWS
         for row in range(0, whole, TILE_ROWS):
             for column in range(0, paired, 2 * width):
-                full(
-                    _at(left, row, 0),
-                    _at(right, 0, column),
-                    _at(start, row, column),
-                    _at(out, row, column),
-                    depth,
-                    TILE_ROWS - 1,
-                    floor,
-                )
+                full(left, right, start, out, (row, column), depth, TILE_ROWS - 1, floor)
         for row in range(whole, rows, FEW_ROWS):
             for column in range(0, paired, 2 * width):
-                low(
-                    _at(left, row, 0),
-                    _at(right, 0, column),
-                    _at(start, row, column),
-                    _at(out, row, column),
-                    depth,
-                    rows - row - 1,
-                    floor,
-                )
+                low(left, right, start, out, (row, column), depth, rows - row - 1, floor)
         for row in range(0, rows, TILE_ROWS):
             for column in range(paired, columns, width):
-                slim(
-                    _at(left, row, 0),
-                    _at(right, 0, column),
-                    _at(start, row, column),
-                    _at(out, row, column),
-                    depth,
-                    rows - row - 1,
-                    floor,
-                )
+                slim(left, right, start, out, (row, column), depth, rows - row - 1, floor)
 
     return product
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numba
 from llvmlite import ir
-from numba.core import codegen, types
 from numba.core import cgutils as _cgutils
+from numba.core import codegen, types
 from numba.extending import models, register_model
 
 # Their types do not fit what they are: kernels call an intrinsic without its first argument.
@@ -76,7 +76,8 @@ class Tile(types.Type):
 @register_model(Tile)
 class _TileModel(models.PrimitiveModel):
     def __init__(self, manager: Any, tile: Tile) -> None:
-        super().__init__(manager, tile, ir.ArrayType(tile.vector, tile.rows * tile.vectors))
+        registers = ir.ArrayType(tile.vector, tile.rows * tile.vectors)
+        super().__init__(manager, tile, registers)  # type: ignore[no-untyped-call]
 
 
 # ---------------------------------------------------------------- LLVM pieces
@@ -161,7 +162,8 @@ def address(typing: Any, array: Any) -> tuple[Any, Callable[..., Any]]:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return cgutils.create_struct_proxy(array)(context, builder, args[0]).data
 
-    return types.CPointer(array.dtype)(array), generate
+    pointer: Any = types.CPointer
+    return pointer(array.dtype)(array), generate
 
 
 @intrinsic
@@ -259,7 +261,7 @@ def maximum(typing: Any, tile: Any, floor: Any) -> tuple[Any, Callable[..., Any]
 
 @intrinsic
 def transpose(typing: Any, source: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write the square in the corner of `source`, `lanes` rows of one vector, transposed to `out`."""
+    """Transpose the square in the corner of `source`, `lanes` rows of one vector, to `out`."""
     dtype = source[0].dtype
     tile = Tile(dtype, VECTOR_BYTES * 8 // dtype.bitwidth, 1)
 

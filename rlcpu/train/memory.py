@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlcpu.envs.policies import MLP
 from rlcpu.kernels.compile import inline, kernel

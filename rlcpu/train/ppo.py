@@ -22,11 +22,11 @@ from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.scan.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.config import PPOConfig, at
+from rlcpu.train.config import at
 from rlcpu.train.defaults import default_config
 from rlcpu.train.evaluate import evaluate
-from rlcpu.train.normalizer import Normalizer
 from rlcpu.train.memory import Batch
+from rlcpu.train.normalizer import Normalizer
 from rlcpu.train.updater import Losses, Updater
 
 Array = npt.NDArray[Any]
@@ -53,7 +53,7 @@ class Progress:
     time_collect: float = 0.0
     time_update: float = 0.0
     time_total: float = 0.0
-    losses: Losses = Losses()
+    losses: Losses = dataclasses.field(default_factory=Losses)
 
 
 @dataclasses.dataclass

@@ -66,6 +66,7 @@ class Updater:
     Attributes:
         learner: parameters and moments of Adam.
         counters: (2,) int64, gradient steps and epochs so far.
+        space: scratch memory of the last update, or None.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Updater:
         self.learner = Learner(*(np.zeros(n, dtype) for n in (size, size, size, copies)))
         self.counters = np.zeros(2, np.int64)
         self.key = keys(np.array([seed], np.uint64))[:, 0]
-        self._space: Space | None = None
+        self.space: Space | None = None
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
         self._alone = 0
         self._views = self._pair_views()
@@ -126,12 +127,13 @@ class Updater:
             clip: half-width of the clip range in this update.
         """
         count = batch.log_probs.size
-        if self._space is None or self._space.indices.size != count:
-            self._space = make_space(self.layout, self.config, count, self.num_workers, self.dtype)
-        space = self._space
+        space = self.space
+        if space is None or space.indices.size != count:
+            space = make_space(self.layout, self.config, count, self.num_workers, self.dtype)
+        self.space = space
         for shared in (space.claims, space.done, space.report):
             shared[:] = 0
-        settings = self._settings(learning_rate, clip, batch.mean.size)
+        settings = self._settings(learning_rate, clip)
         self._run(batch, space, settings)
         *means, steps = space.report.tolist()
         self.counters += int(steps), self.config.num_epochs
@@ -144,11 +146,13 @@ class Updater:
         workers = 1 if self._alone else self.num_workers
         args = (workers, self.learner, self.layout, batch, space, settings)
         futures = [self._threads().submit(kernel, w, *args) for w in range(1, workers)]
-        kernel(0, *args)
-        for future in futures:
-            # A thread that has not begun is not needed: everything is done.
-            if not future.cancel():
-                future.result()
+        try:
+            kernel(0, *args)
+        finally:
+            for future in futures:
+                # A thread that has not begun is not needed: everything is done.
+                if not future.cancel():
+                    future.result()
         self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
 
     def _threads(self) -> ThreadPoolExecutor:
@@ -157,23 +161,25 @@ class Updater:
             self._pool = os.getpid(), ThreadPoolExecutor(self.num_workers - 1, "rlcpu-update")
         return self._pool[1]
 
-    def _settings(self, learning_rate: float, clip: float, inputs: int) -> Settings:
+    def _settings(self, learning_rate: float, clip: float) -> Settings:
         config, real = self.config, self.dtype
         divergence = np.inf if config.target_kl is None else 1.5 * config.target_kl
         samples = min(config.minibatch_size, PART)
         return Settings(
-            config.num_epochs,
-            config.minibatch_size,
-            int(config.normalize_advantages),
-            real(learning_rate),
-            real(config.adam_epsilon),
-            real(clip),
-            real(config.entropy_coefficient),
-            real(config.value_coefficient),
-            real(config.max_gradient_norm),
-            float(divergence),
-            *self.counters.tolist(),
-            *self.key,
+            epochs=config.num_epochs,
+            minibatch_size=config.minibatch_size,
+            normalize=int(config.normalize_advantages),
+            learning_rate=real(learning_rate),
+            epsilon=real(config.adam_epsilon),
+            clip=real(clip),
+            entropy=real(config.entropy_coefficient),
+            value=real(config.value_coefficient),
+            max_norm=real(config.max_gradient_norm),
+            max_divergence=float(divergence),
+            steps=int(self.counters[0]),
+            shuffles=int(self.counters[1]),
+            key_low=self.key[0],
+            key_high=self.key[1],
             # A look takes 1.3 ns: about four times as long as the longest item.
-            10_000 + samples * self.learner.parameters.size // 16,
+            patience=10_000 + samples * self.learner.parameters.size // 16,
         )
