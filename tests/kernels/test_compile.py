@@ -163,7 +163,7 @@ def test_computes_in_the_dtype_alone(function, dtype):
     scalar = specialise(function, dtype)
     result, kind = run(scalar, dtype)
     assert kind == numba.from_dtype(np.dtype(dtype))
-    assert result == pytest.approx(float(function(X)), rel=TOLERANCE[dtype])
+    assert result == pytest.approx(float(function(np.float64(X))), rel=TOLERANCE[dtype])
     if dtype is np.float32:
         check_precision((scalar,))
 

@@ -54,3 +54,100 @@ def test_gradient_equals_finite_differences(
     expected = naive.gradient(case, batch)
     for actual, wanted in zip(kernel_gradient(updater, batch), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-8)
+
+
+def make_updater(num_threads: int = 1, dtype: Any = np.float32, **options: Any) -> Updater:
+    settings = {"num_epochs": 3, "minibatch_size": 300, "learning_rate": 1e-3, **options}
+    return Updater(make_policy(seed=1), PPOConfig(**settings), 7, num_threads, dtype)
+
+
+def test_result_does_not_depend_on_the_number_of_threads() -> None:
+    results = []
+    for threads in (1, 2, 4):
+        updater = make_updater(threads)
+        for seed in range(20):
+            losses = updater.update(make_batch(updater.policy, 1000, seed), 1e-3, 0.2)
+        results.append((updater.policy.parameters, updater.policy.value_parameters, losses))
+    for other in results[1:]:
+        np.testing.assert_array_equal(results[0][0], other[0])
+        np.testing.assert_array_equal(results[0][1], other[1])
+        assert results[0][2] == other[2]
+    assert results[0][2].num_gradients == 3 * 4
+
+
+def test_minibatches_of_one_epoch_partition_the_samples() -> None:
+    updater = make_updater(num_epochs=1)
+    updater.update(make_batch(updater.policy, 1000), 1e-3, 0.2)
+    np.testing.assert_array_equal(np.sort(updater.space.indices), np.arange(1000))
+    before = updater.space.indices.copy()
+    updater.update(make_batch(updater.policy, 1000), 1e-3, 0.2)
+    assert (before != updater.space.indices).any(), "the next update shuffles anew"
+
+
+def test_advantages_are_normalised_by_the_minibatch() -> None:
+    """Shifting and scaling all advantages changes nothing."""
+    results = []
+    for shift, scale in ((0.0, 1.0), (5.0, 3.0)):
+        updater = make_updater(dtype=np.float64)
+        batch = make_batch(updater.policy, 600)
+        updater.update(batch._replace(advantages=batch.advantages * scale + shift), 1e-3, 0.2)
+        results.append(updater.policy.parameters)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-6)
+
+
+def test_gradient_norm_is_clipped_over_all_networks_together() -> None:
+    """Adam's first moments after one step are a tenth of the clipped gradient."""
+    options = {"num_epochs": 1, "minibatch_size": 600, "dtype": np.float64}
+    free, tight = make_updater(max_gradient_norm=np.inf, **options), make_updater(**options)
+    batch = make_batch(free.policy, 600)
+    norm = free.update(batch, 1e-3, 0.2).gradient_norm
+    assert norm > 0.5
+    assert tight.update(batch, 1e-3, 0.2).gradient_norm == pytest.approx(norm)
+    assert np.linalg.norm(free.learner.first) == pytest.approx(0.1 * norm)
+    np.testing.assert_allclose(
+        tight.learner.first, free.learner.first * 0.5 / norm, rtol=1e-5, atol=1e-12
+    )
+
+
+def test_update_ends_before_the_step_that_would_diverge() -> None:
+    loose = make_updater(num_epochs=50)
+    batch = make_batch(loose.policy, 600)
+    # Old log-probabilities that are the policy's own: the first minibatch has no divergence.
+    batch = batch._replace(log_probs=own_log_probs(loose.policy, batch))
+    free = loose.update(batch, 1e-3, 0.2)
+    updater = make_updater(num_epochs=50, target_kl=0.01)
+    held = updater.update(batch, 1e-3, 0.2)
+    assert free.num_gradients == 100
+    assert 2 <= held.num_gradients < 100
+    assert held.kl <= 1.5 * 0.01 < free.kl
+    assert updater.counters.tolist() == [held.num_gradients, 50]
+
+
+def own_log_probs(policy: Any, batch: Any) -> np.ndarray:
+    inputs = (batch.observations.reshape(-1, batch.mean.size) - batch.mean) * batch.scale
+    heads = naive.run_network(policy.sizes, policy.parameters, "tanh", np.clip(inputs, -10.0, 10.0))
+    log_probs, _ = naive.log_prob_and_entropy(heads, policy.log_std, batch.actions)
+    return log_probs.astype(np.float32)
+
+
+def test_reported_losses() -> None:
+    updater, case, batch = make_case(samples=200)
+    losses = updater.update(batch, 0.0, 0.2)
+    total = losses.policy - 0.3 * losses.entropy + 0.7 * losses.value
+    assert total == pytest.approx(naive.loss(case, naive.parameter_arrays(case.policy), batch))
+    ratio = np.exp(own_log_probs(case.policy, batch) - batch.log_probs)
+    assert losses.clip_fraction == pytest.approx((abs(ratio - 1.0) > 0.2).mean())
+    assert losses.kl == pytest.approx((ratio - 1.0 - np.log(ratio)).mean(), rel=1e-4)
+
+
+def test_policy_and_learner_agree_after_an_update() -> None:
+    for value in ("separate", "shared"):
+        policy = make_policy(discrete=False, value=value)
+        updater = Updater(policy, PPOConfig(num_epochs=1), num_threads=1)
+        before = policy.parameters.copy(), policy.log_std.copy()
+        updater.update(make_batch(policy, 64), 1e-2, 0.2)
+        assert (policy.parameters != before[0]).all()
+        assert (policy.log_std != before[1]).all()
+        learnt = updater.learner.parameters.copy()
+        updater.read_policy()
+        np.testing.assert_array_equal(updater.learner.parameters, learnt)

@@ -1,0 +1,320 @@
+"""The cache of machine code: what a second process compiles, after which edits, on which disks."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlcpu.kernels import cache
+from rlcpu.kernels.compile import define, kernel
+from tests.kernels.processes import ROOT, run_python
+
+#: A user's environment in three files, and a program that uses it.
+HELPERS = """
+import math
+
+def pull(position, strength):
+    return -strength * math.sin(position)
+"""
+CONSTANTS = "STRENGTH = 0.75\n"
+ENVIRONMENT = """
+from typing import NamedTuple
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+import constants
+import rlcpu
+from helpers import pull
+
+FRICTION = 0.5
+
+class Params(NamedTuple):
+    force: float = 1.5
+
+def reset(uniforms, params):
+    return (uniforms[0] - 0.5, 0.0)
+
+def step(state, action, params):
+    position, speed = state
+    push = params.force if action == 1 else -params.force
+    speed = FRICTION * speed + push + pull(position, constants.STRENGTH)
+    return (position + 0.125 * speed, speed), -abs(position), abs(position) > 2.0
+
+DYNAMICS = rlcpu.Dynamics(
+    id="Swing-v0", step=step, reset=reset, params=Params(), reset_draws=1, max_episode_steps=50,
+    observation_space=Box(-9.0, 9.0, (2,), np.float32), action_space=Discrete(2),
+)
+"""
+#: Prints the functions compiled, the cache's hits and a digest of all results.
+USE = """
+import hashlib, json
+import numpy as np
+from numba.core import event
+
+def use(env, rollouts=True):
+    with event.install_recorder("numba:compile") as recorder:
+        results = [env.reset(seed=0)[0]]
+        for _ in range(3):
+            results += env.step(np.ones(env.num_envs, np.int64))[:4]
+        if rollouts:
+            spaces = env.single_observation_space, env.single_action_space
+            policy = rlcpu.policies.MLP(*spaces, hidden=(8,))
+            rollout = rlcpu.collect(env, policy, 4)
+            results += [rollout.observations, rollout.log_probs, rollout.last_values]
+            results += [np.array(rlcpu.simulate(env, policy, 8).num_steps), env.state]
+    compiled = sum(event.is_start for _, event in recorder.buffer)
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(r).tobytes() for r in results))
+    print(json.dumps({"compiled": compiled, "digest": digest.hexdigest()}))
+"""
+USE_MODULE = (
+    f"import rlcpu, environment\n{USE}\nuse(rlcpu.make_vec(environment.DYNAMICS, 70), False)"
+)
+USE_MAIN = f"{ENVIRONMENT}\n{USE}\nuse(rlcpu.make_vec(DYNAMICS, 70))"
+USE_BUILT_IN = f"import rlcpu\n{USE}\nuse(rlcpu.make_vec('MountainCar-v0', 70))"
+
+
+class Project:
+    """A user's folder with a program, and a cache of its own."""
+
+    def __init__(self, folder: Path, program: str) -> None:
+        self.folder, self.cache = folder / "project", folder / "cache"
+        self.folder.mkdir()
+        files = {"helpers": HELPERS, "constants": CONSTANTS, "environment": ENVIRONMENT}
+        for name, source in {**files, "main": program}.items():
+            self.write(name, source)
+
+    def write(self, name: str, source: str) -> None:
+        (self.folder / f"{name}.py").write_text(source)
+
+    def run(self, seed: int = 0) -> Any:
+        program = self.folder / "main.py"
+        return run_python(program, NUMBA_CACHE_DIR=self.cache, PYTHONHASHSEED=seed)
+
+    def files(self) -> list[Path]:
+        return sorted(path for path in self.cache.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    "program", [USE_BUILT_IN, USE_MAIN], ids=["built-in environment", "in a script"]
+)
+def test_a_second_process_compiles_nothing(program, tmp_path):
+    project = Project(tmp_path, program)
+    first, files = project.run(seed=1), project.files()
+    assert first["compiled"] > 0
+    assert len(files) >= 5  # reset, observe, step, collect, simulate
+    second = project.run(seed=2)
+    assert second == {"compiled": 0, "digest": first["digest"]}
+    assert project.files() == files
+
+
+def test_edits_of_a_module_are_compiled_and_nothing_else(tmp_path):
+    project = Project(tmp_path, USE_MODULE)
+    original, files = project.run(seed=1), project.files()
+    assert original["compiled"] > 0
+    assert project.run(seed=2) == {"compiled": 0, "digest": original["digest"]}
+    moved = ENVIRONMENT.replace("def step", "\n\n# Moved.\n\ndef step")
+    project.write("environment", moved)
+    assert project.run() == {"compiled": 0, "digest": original["digest"]}
+    assert project.files() == files
+    edits = [
+        ("environment", ENVIRONMENT, "-abs(position)", "-2.0 * abs(position)"),
+        ("environment", ENVIRONMENT, "FRICTION = 0.5", "FRICTION = 0.25"),
+        ("helpers", HELPERS, "math.sin", "math.tanh"),
+        ("constants", CONSTANTS, "0.75", "0.5"),
+    ]
+    for name, source, old, new in edits:
+        project.write("environment", ENVIRONMENT)
+        project.write(name, source.replace(old, new))
+        edited = project.run()
+        assert edited["compiled"] > 0
+        assert edited["digest"] != original["digest"]
+        project.write(name, source)
+    assert project.run() == {"compiled": 0, "digest": original["digest"]}
+
+
+REFUSED = """
+import json, sys
+import numpy as np
+from rlcpu.kernels.compile import kernel, specialise
+
+def scale(x):
+    return 2 * x
+
+scalar = specialise(scale, np.float32)
+try:
+    kernel(lambda x: scalar(x), scalars=(scalar,))(np.float32(1.0))
+except TypeError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def test_a_refused_kernel_is_refused_in_every_process(tmp_path):
+    project = Project(tmp_path, REFUSED)
+    first, second = project.run(), project.run()
+    assert first == second
+    assert first.startswith("scale, line 7: `return 2 * x` computes")
+    assert not project.files()
+
+
+# ---------------------------------------------------------------- disks that cannot be written
+
+RECORDED = """
+import json, sys, warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import numpy as np
+    import rlcpu
+    {setup}
+    env = rlcpu.make_vec("MountainCar-v0", 3)
+    env.reset(seed=0)
+    for _ in range(2):
+        env.step(np.zeros(3, np.int64))
+found = [[w.category.__name__, str(w.message)] for w in caught]
+print(json.dumps([rlcpu.__file__, found, env.state.tolist()]))
+"""
+
+
+def test_a_read_only_install_without_a_home_works(tmp_path):
+    package = tmp_path / "site" / "rlcpu"
+    shutil.copytree(ROOT / "rlcpu", package, ignore=shutil.ignore_patterns("__pycache__"))
+    # For root no folder is read-only: a file where the folder would be stops root as well.
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("")
+        folder.chmod(0o555)
+    nowhere = tmp_path / "file"
+    nowhere.write_text("")
+    program = tmp_path / "program.py"
+    program.write_text(RECORDED.format(setup=""))
+    file, found, state = run_python(
+        program,
+        root=package.parent,
+        NUMBA_CACHE_DIR=nowhere / "cache",
+        HOME=nowhere / "home",
+        XDG_CACHE_HOME=None,
+        APPDATA=nowhere,
+    )
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        folder.chmod(0o755)
+    assert Path(file).is_relative_to(package)
+    assert [category for category, _ in found] == ["RuntimeWarning"]
+    assert found[0][1].startswith("rlcpu keeps no compiled kernels (no folder can be written)")
+    assert np.isfinite(state).all()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files")
+def test_a_full_disk_does_no_harm(tmp_path):
+    setup = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+    setup += "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))"
+    program = RECORDED.format(setup=setup)
+    _, found, state = run_python("-c", program, NUMBA_CACHE_DIR=tmp_path)
+    assert [category for category, _ in found] == ["RuntimeWarning"]
+    assert "File too large" in found[0][1]
+    assert np.isfinite(state).all()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+# ---------------------------------------------------------------- one kernel
+
+
+def make_kernel(value: float, name: str = "driver") -> Any:
+    """A kernel that adds a constant to a number; all share their name, line and types."""
+    return kernel(define(f"def {name}(x): return x + value", value=value))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(cache, "_warned", False)
+    return tmp_path
+
+
+def loaded(dispatcher: Any) -> bool:
+    return bool(dispatcher.stats.cache_hits) and not dispatcher.stats.cache_misses
+
+
+def test_kernels_that_differ_in_a_constant_have_files_of_their_own(folder):
+    for value in (1.0, 2.0):
+        assert make_kernel(value)(0.5) == 0.5 + value
+    assert len(list(folder.iterdir())) == 2
+    for value in (1.0, 2.0):
+        again = make_kernel(value)
+        assert again(0.5) == 0.5 + value
+        assert loaded(again)
+
+
+def test_argument_types_have_files_of_their_own(folder):
+    for x in (1.0, 1, np.float32(1.0), np.ones(2), np.ones(4)[::2]):
+        np.testing.assert_array_equal(make_kernel(1.0)(x), x + 1.0)
+    assert len(list(folder.iterdir())) == 5
+
+
+def test_nothing_is_read_or_written_before_the_first_call(folder):
+    dispatcher = make_kernel(1.0)
+    assert dispatcher.stats.cache_path == str(folder)
+    dispatcher._cache._check = None
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_a_damaged_file_is_written_anew(folder, damage):
+    make_kernel(1.0)(0.5)
+    (file,) = folder.iterdir()
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2] if damage is None else damage)
+    again = make_kernel(1.0)
+    assert again(0.5) == 1.5
+    assert not loaded(again)
+    third = make_kernel(1.0)
+    assert third(0.5) == 1.5
+    assert loaded(third)
+    assert list(folder.iterdir()) == [file]
+
+
+def test_a_folder_that_vanished_is_made_again(folder):
+    make_kernel(1.0)(0.5)
+    shutil.rmtree(folder)
+    assert make_kernel(2.0)(0.5) == 2.5
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_disk_that_vanished_warns_once(folder):
+    shutil.rmtree(folder)
+    folder.write_text("")
+    with pytest.warns(RuntimeWarning, match=r"keeps no compiled kernels \(.*Set NUMBA_CACHE_DIR"):
+        assert make_kernel(1.0)(0.5) == 1.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert make_kernel(2.0)(0.5) == 2.5
+
+
+def test_a_write_that_fails_leaves_nothing_behind(folder, monkeypatch):
+    def fail(source, target):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.warns(RuntimeWarning, match=r"Input/output error"):
+        assert make_kernel(1.0)(0.5) == 1.5
+    assert not list(folder.iterdir())
+
+
+CONCURRENT = """
+import numpy as np
+from rlcpu.kernels.compile import define, kernel
+for k in range(4):
+    assert kernel(define("def f(x): return x + k", k=k))(1.5) == 1.5 + k
+"""
+
+
+def test_processes_that_fill_the_cache_at_once_agree(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", CONCURRENT]
+    running = [subprocess.Popen(command, env=environment) for _ in range(2)]
+    assert [process.wait() for process in running] == [0, 0]
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 4
+    subprocess.run(command, env=environment, check=True)

@@ -1,0 +1,128 @@
+"""The register tile against NumPy: both dtypes, clamped rows, and its machine code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlcpu.kernels import simd
+from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.simd import Matrix
+
+DTYPES = [np.float32, np.float64]
+ROWS, VECTORS = 4, 2
+
+
+def width(dtype: Any) -> int:
+    """Numbers in one register."""
+    return simd.VECTOR_BYTES // np.dtype(dtype).itemsize
+
+
+def numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+@kernel
+def copy_tile(source, begin, stride, last_row, out):  # type: ignore[no-untyped-def]
+    tile = simd.load(ROWS, VECTORS, Matrix(simd.address(source), begin, stride, 1), last_row)
+    simd.store(tile, Matrix(simd.address(out), 0, VECTORS * simd.lanes(simd.address(out)), 1), ROWS)
+
+
+@kernel
+def spread_tile(source, begin, stride, last_row, out):  # type: ignore[no-untyped-def]
+    tile = simd.spread(ROWS, VECTORS, Matrix(simd.address(source), begin, stride, 1), last_row)
+    simd.store(tile, Matrix(simd.address(out), 0, VECTORS * simd.lanes(simd.address(out)), 1), ROWS)
+
+
+@kernel
+def multiply_tile(left, right, out, depth, strides, last_row):  # type: ignore[no-untyped-def]
+    wide = VECTORS * simd.lanes(simd.address(out))
+    result = Matrix(simd.address(out), 0, wide, 1)
+    tile = simd.load(ROWS, VECTORS, result, last_row)
+    factors = Matrix(simd.address(left), 0, strides[0], strides[1])
+    tile = simd.add_product(tile, factors, Matrix(simd.address(right), 0, wide, 1), depth, last_row)
+    simd.store(tile, result, last_row)
+
+
+@kernel
+def raise_tile(values, floor):  # type: ignore[no-untyped-def]
+    matrix = Matrix(simd.address(values), 0, VECTORS * simd.lanes(simd.address(values)), 1)
+    simd.store(simd.maximum(simd.load(ROWS, VECTORS, matrix, ROWS), floor), matrix, ROWS)
+
+
+@kernel
+def transpose_square(source, stride, out, out_stride):  # type: ignore[no-untyped-def]
+    matrix = Matrix(simd.address(source), 0, stride, 1)
+    simd.transpose(matrix, Matrix(simd.address(out), 0, out_stride, 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("last_row", [0, 2, 3])
+def test_load_clamps_rows_to_the_last(dtype: Any, last_row: int) -> None:
+    wide = VECTORS * width(dtype)
+    source = numbers((ROWS, wide + 3), dtype)
+    out = np.zeros((ROWS, wide), dtype)
+    copy_tile(source.ravel(), 2, wide + 3, last_row, out.ravel())
+    rows = np.minimum(np.arange(ROWS), last_row)
+    np.testing.assert_array_equal(out, source[rows, 2 : 2 + wide])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_spread_repeats_one_number_along_each_row(dtype: Any) -> None:
+    wide = VECTORS * width(dtype)
+    source = numbers((20,), dtype)
+    out = np.zeros((ROWS, wide), dtype)
+    spread_tile(source, 3, 5, 2, out.ravel())
+    np.testing.assert_array_equal(out, np.repeat(source[[3, 8, 13, 13], None], wide, axis=1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("depth", "last_row"), [(1, 3), (7, 1), (33, 3)])
+def test_add_product_is_a_matrix_product(
+    dtype: Any, transposed: bool, depth: int, last_row: int
+) -> None:
+    wide = VECTORS * width(dtype)
+    left, right = numbers((ROWS, depth), dtype, 1), numbers((depth, wide), dtype, 2)
+    out = numbers((ROWS, wide), dtype, 3)
+    expected = out.copy()
+    expected[: last_row + 1] += left[: last_row + 1] @ right
+    stored = np.ascontiguousarray(left.T if transposed else left)
+    strides = (1, ROWS) if transposed else (depth, 1)
+    multiply_tile(stored.ravel(), right.ravel(), out.ravel(), depth, strides, last_row)
+    np.testing.assert_allclose(
+        out, expected, rtol=1e-4 if dtype is np.float32 else 1e-12, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_maximum_keeps_nan_and_infinity(dtype: Any) -> None:
+    values = np.resize(
+        np.array([-2.0, -0.0, 3.0, np.nan, np.inf, -np.inf], dtype), ROWS * VECTORS * width(dtype)
+    )
+    expected = np.where(values < dtype(0.5), dtype(0.5), values)
+    raise_tile(values, dtype(0.5))
+    np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transpose(dtype: Any) -> None:
+    n = width(dtype)
+    source, out = numbers((n, n + 5), dtype), np.zeros((n, n + 2), dtype)
+    transpose_square(source.ravel(), n + 5, out.ravel(), n + 2)
+    np.testing.assert_array_equal(out[:, :n], source[:, :n].T)
+    assert (out[:, n:] == 0.0).all()
+
+
+def test_the_product_stays_in_registers() -> None:
+    """One fused multiply-add per register and step, and no reload of the sums in the loop."""
+    out = np.zeros(ROWS * VECTORS * width(np.float32), np.float32)
+    multiply_tile(out, out.copy(), out, 1, (1, 1), 3)
+    code = next(iter(multiply_tile.inspect_asm().values()))
+    fused = [line for line in code.splitlines() if "fmadd" in line and "ps" in line]
+    if simd.VECTOR_BYTES >= 32:
+        assert len(fused) == ROWS * VECTORS
+        register = "zmm" if simd.VECTOR_BYTES == 64 else "ymm"
+        assert all(register in line for line in fused)
