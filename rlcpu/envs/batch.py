@@ -60,7 +60,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     @kernel(
         parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
     )
-    def step(
+    def step(  # type: ignore[no-untyped-def]
         state, words, actions, params, clock, observations, rewards, terminated, truncated, finals
     ):  # fmt: skip
         n = rewards.shape[0]
@@ -74,7 +74,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
             return bad
         whole = n // LANES
         for c in prange(chunks):
-            chosen = np.zeros(width * LANES, action_type)
+            chosen: Any = np.zeros(width * LANES, action_type)
             for block in range(c * CHUNK, min((c + 1) * CHUNK, whole)):
                 begin = block * LANES
                 take_actions(flat, begin, LANES, chosen)
@@ -87,7 +87,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
         if rest > 0:
             chosen = np.zeros(width * LANES, action_type)
             seen_rows = np.empty(outputs * LANES, np.float32)
-            reward_row = np.empty(LANES, real)
+            reward_row: Any = np.empty(LANES, real)
             flag_rows = np.empty((2, LANES), np.bool_)
             final_rows = np.empty(finals_size, np.float32)
             take_actions(flat, begin, rest, chosen)
@@ -108,7 +108,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
 
 @functools.cache
 def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
-    """One step of the lanes of one block; outputs go to rows of length `stride`, from `begin` on."""
+    """One step of the lanes of one block; outputs go to rows of `stride` numbers, from `begin` on."""
     lane = compile_lane(env, dtype)
     observe, unpack = lane.observe, lane.unpack
     turn, exact = make_turn(env, dtype, same_step), dtype is np.float64
@@ -121,7 +121,7 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     set_final = store_rows(env.observation_size, "finals", np.float32)
 
     @inline
-    def step_block(
+    def step_block(  # type: ignore[no-untyped-def]
         count, state, words, actions, numbers, clock,
         begin, stride, observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
@@ -154,13 +154,13 @@ def _make_count_bad(env: Structure) -> Any:
     size = np.uint64(env.num_actions)
 
     def out_of_range(actions):  # type: ignore[no-untyped-def]
-        bad = 0
+        bad: Any = 0
         for i in range(actions.shape[0]):
             bad += np.uint64(actions[i]) >= size
         return bad
 
     def not_a_number(actions):  # type: ignore[no-untyped-def]
-        bad = 0
+        bad: Any = 0
         for i in range(actions.shape[0]):
             bad += actions[i] != actions[i]
         return bad
@@ -199,7 +199,7 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
     draw_words = make_draw_words()
 
     @kernel(fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
-    def reset_batch(state, words, mask, numbers, clock):
+    def reset_batch(state, words, mask, numbers, clock):  # type: ignore[no-untyped-def]
         params, counter = unpack(numbers), clock[0]
         for block in range(state.shape[0]):
             rows, word, chosen = state[block], words[block], mask[block * LANES :]
@@ -226,7 +226,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
     size = env.observation_size
 
     @kernel(fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
-    def observe_batch(state, numbers, observations):
+    def observe_batch(state, numbers, observations):  # type: ignore[no-untyped-def]
         params, n = unpack(numbers), observations.shape[0] // size
         for block in range(state.shape[0]):
             begin = block * LANES

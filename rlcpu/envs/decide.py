@@ -46,6 +46,7 @@ def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
 
 
 def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
+    assert policy.act is not None
     act = specialise(policy.act, np.float32)
     single = _singles(env.observation_size)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
@@ -107,7 +108,8 @@ def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]
         define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(inputs))})")
     )
     items = "".join(
-        f"min(max((single(seen[{k}]) - mean[{k}]) * scale[{k}], low), high), " for k in range(inputs)
+        f"min(max((single(seen[{k}]) - mean[{k}]) * scale[{k}], low), high), "
+        for k in range(inputs)
     )
     normalise = inline(
         define(

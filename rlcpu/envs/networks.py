@@ -184,7 +184,7 @@ class MLP:
         if self.value is None:
             raise ValueError("policy has no value head: make it with value= separate or shared")
         if self.value == "shared":
-            return self._run("parameters", self.sizes, observations)[:, -1]
+            return self._run("parameters", self.sizes, observations)[:, -1].copy()
         return self._run("value_parameters", self.value_sizes, observations)[:, 0]
 
     def outputs(self, observations: npt.ArrayLike) -> Array:

@@ -17,7 +17,6 @@ from rlcpu.envs.lane import (
     LANES,
     Structure,
     compile_lane,
-    load_rows,
     make_draw_words,
     make_turn,
     store_rows,
@@ -102,7 +101,7 @@ def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bo
     @kernel(
         parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
     )
-    def simulate(env, policy, num_steps, num_envs, sums):
+    def simulate(env, policy, num_steps, num_envs, sums):  # type: ignore[no-untyped-def]
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
         for block in prange(real.shape[0]):
@@ -135,7 +134,7 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[1] != 0
         space = scratch(policy.sizes, policy.value_sizes)
-        rows = np.zeros(3 * LANES, real)
+        rows: Any = np.zeros(3 * LANES, real)
         for step in range(num_steps):
             now = u32(counter + u32(step))
             layout = prepare(state, params, policy, count, space)
@@ -167,7 +166,7 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
     @kernel(
         parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
     )
-    def collect(env, policy, num_steps, num_envs, records):
+    def collect(env, policy, num_steps, num_envs, records):  # type: ignore[no-untyped-def]
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
         observations, actions, log_probs, values, rewards, flags, finals, totals, lengths = records
@@ -233,7 +232,7 @@ def _make_put(env: Structure, dtype: type) -> Any:
     width, size = env.action_size, env.observation_size
     put_seen = store_rows(size, "observations", np.float32)
     put_final = store_rows(size, "finals", np.float32)
-    put_actions = store_rows(width, "actions", np.float32) if width else None
+    put_actions: Any = store_rows(width, "actions", np.float32)
     _, put_action = row_access("actions")
     names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
     put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (

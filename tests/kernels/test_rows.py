@@ -94,14 +94,10 @@ def compile_sums(names: list[str]) -> str:
     return next(iter(sums.inspect_llvm().values()))
 
 
-def comparisons(code: str) -> int:
-    """Comparisons of addresses, by which vector code guards itself against overlaps."""
-    return len(re.findall(r"icmp ult (?:i64|ptr|float\*|i8\*) %\S*(?:scevgep|arg)", code))
-
-
 def test_rows_of_different_scopes_are_not_compared():
+    # LLVM's name for the comparison of all addresses before a loop of vectors.
     different = compile_sums(["state", "words", "rewards", "terminated", "truncated"])
     same = compile_sums(["state"] * 5)
     assert re.search(r"fadd(?: \w+)* <\d+ x float>", different)
     assert "vector.memcheck" not in different
-    assert "vector.memcheck" in same or comparisons(same) > comparisons(different)
+    assert "vector.memcheck" in same
