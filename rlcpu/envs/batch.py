@@ -108,7 +108,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
 
 @functools.cache
 def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
-    """One step of the lanes of one block; outputs go to rows of `stride` numbers, from `begin` on."""
+    """One step of the lanes of one block; outputs go to rows of length `stride`, from `begin`."""
     lane = compile_lane(env, dtype)
     observe, unpack = lane.observe, lane.unpack
     turn, exact = make_turn(env, dtype, same_step), dtype is np.float64

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from rlcpu.envs.networks import MLP
 from rlcpu.envs.policy import Policy, PolicyArrays, PolicyCode
-from rlcpu.envs.rollout import EnvArrays, Records, collect_kernels, simulate_kernels
+from rlcpu.envs.records import Records
+from rlcpu.envs.rollout import EnvArrays, collect_kernels, simulate_kernels
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.threads import launch
 

@@ -119,9 +119,10 @@ class MLP:
             _MODULES[between.pop()] if between else "tanh",
             "shared" if linear[-1].out_features == outputs + 1 else None,
         )
-        sizes = [linear[0].in_features, *(layer.out_features for layer in linear)]
-        if list(policy.sizes) != sizes:
-            raise ValueError(f"module has layers {sizes}: expected {policy.sizes.tolist()}")
+        sizes = [(layer.in_features, layer.out_features) for layer in linear]
+        wanted = list(itertools.pairwise(policy.sizes.tolist()))
+        if sizes != wanted:
+            raise ValueError(f"module has layers of sizes {sizes}: expected {wanted}")
         pairs = ((layer.weight.detach().cpu().numpy().T, layer.bias) for layer in linear)
         flat = [(weight.ravel(), bias.detach().cpu().numpy()) for weight, bias in pairs]
         policy.parameters[:] = np.concatenate(list(itertools.chain.from_iterable(flat)))

@@ -19,9 +19,9 @@ from rlcpu.envs.lane import (
     compile_lane,
     make_draw_words,
     make_turn,
-    store_rows,
 )
 from rlcpu.envs.policy import PolicyArrays, PolicyCode
+from rlcpu.envs.records import Records, make_put, make_save
 from rlcpu.kernels.compile import EXACT, FAST, define, inline, kernel
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
@@ -46,31 +46,6 @@ class EnvArrays(NamedTuple):
     numbers: Any
     bounds: Any
     clock: Any
-
-
-class Records(NamedTuple):
-    """What `collect` writes, T steps of N environments; flat arrays in time-major order.
-
-    Attributes:
-        observations: (T * N * observation_size,) float32, before each step.
-        actions: (T * N * max(action_size, 1),), int64 or float32, before clipping to the bounds.
-        log_probs, values: (T * N,) float32.
-        rewards: (T * N,).
-        flags: (2 * T * N,) bool, terminated, then truncated.
-        finals: (T * N * observation_size,) float32; written only where an episode ended.
-        totals: (T * N,), return of the episode; written only where it ended.
-        lengths: (T * N,) uint32, steps of the episode; written only where it ended.
-    """
-
-    observations: Any
-    actions: Any
-    log_probs: Any
-    values: Any
-    rewards: Any
-    flags: Any
-    finals: Any
-    totals: Any
-    lengths: Any
 
 
 @functools.cache
@@ -194,7 +169,7 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
     unpack, load, observe = lane.unpack, lane.load, lane.observe
     unpack_policy, scratch, prepare, choose = decide
-    save, put = _make_save(env, dtype), _make_put(env, dtype)
+    save, put = make_save(env, dtype), make_put(env, dtype)
     real, exact, size = dtype, dtype is np.float64, env.observation_size
     actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int32
 
@@ -224,76 +199,6 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
             save(rows, records, step * num_envs + begin, count)
 
     return run_block
-
-
-@functools.cache
-def _make_put(env: Structure, dtype: type) -> Any:
-    """Inlinable function that writes the results of one lane into rows."""
-    width, size = env.action_size, env.observation_size
-    put_seen = store_rows(size, "observations", np.float32)
-    put_final = store_rows(size, "finals", np.float32)
-    put_actions: Any = store_rows(width, "actions", np.float32)
-    _, put_action = row_access("actions")
-    names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
-    put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
-        row_access(name)[1] for name in names
-    )
-    real, discrete = dtype, width == 0
-
-    @inline
-    def put(rows, i, seen, chosen, end, final):  # type: ignore[no-untyped-def]
-        put_seen(rows.observations, LANES, i, seen)
-        if discrete:
-            put_action(rows.actions, i, np.int32(chosen[0]))
-        else:
-            put_actions(rows.actions, LANES, i, chosen[0])
-        put_log_prob(rows.log_probs, i, chosen[1])
-        put_value(rows.values, i, chosen[2])
-        put_reward(rows.rewards, i, end.reward)
-        put_flag(rows.flags, i, end.terminated)
-        put_flag(rows.flags, LANES + i, end.truncated)
-        put_final(rows.finals, LANES, i, final)
-        put_total(rows.totals, i, real(end.total))
-        put_length(rows.lengths, i, end.elapsed)
-
-    return put
-
-
-@functools.cache
-def _make_save(env: Structure, dtype: type) -> Any:
-    """Inlinable function that copies the rows of a block into the records of one step."""
-    width, size = max(env.action_size, 1), env.observation_size
-    peek, poke = row_access("source")[0], row_access("target")[1]
-
-    @inline
-    def copy(source, first, target, begin, count):  # type: ignore[no-untyped-def]
-        for i in range(count):
-            poke(target, begin + i, peek(source, first + i))
-
-    @inline
-    def interleave(source, target, begin, count, width):  # type: ignore[no-untyped-def]
-        for i in range(count):
-            for k in range(width):
-                poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
-
-    @inline
-    def save(rows, records, begin, count):  # type: ignore[no-untyped-def]
-        half = records.flags.shape[0] // 2
-        copy(rows.log_probs, 0, records.log_probs, begin, count)
-        copy(rows.values, 0, records.values, begin, count)
-        copy(rows.rewards, 0, records.rewards, begin, count)
-        copy(rows.flags, 0, records.flags, begin, count)
-        copy(rows.flags, LANES, records.flags, half + begin, count)
-        interleave(rows.observations, records.observations, begin, count, size)
-        interleave(rows.actions, records.actions, begin, count, width)
-        for i in range(count):
-            if rows.flags[i] or rows.flags[LANES + i]:
-                records.totals[begin + i] = rows.totals[i]
-                records.lengths[begin + i] = rows.lengths[i]
-                for k in range(size):
-                    records.finals[(begin + i) * size + k] = rows.finals[k * LANES + i]
-
-    return save
 
 
 @functools.cache

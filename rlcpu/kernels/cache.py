@@ -65,7 +65,16 @@ class KernelCache(caching.NullCache):
 
     @functools.cached_property
     def _fingerprint(self) -> str:
-        return fingerprint(self._kernel)
+        """The kernel's hash, which becomes a part of its name in machine code.
+
+        Numba numbers the functions of a process to tell their symbols apart. Kernels that two
+        processes compiled would meet under one symbol in a third, and share its environment: the
+        array that one returns gets the dtype of the other's.
+        """
+        found = fingerprint(self._kernel)
+        function = self._kernel.py_func
+        function.__qualname__ = f"{function.__qualname__}_{found[:16]}"
+        return found
 
     @property
     def cache_path(self) -> str | None:
@@ -89,7 +98,10 @@ class KernelCache(caching.NullCache):
             return None
         try:
             return _numba_cache().rebuild(target_context, pickle.loads(path.read_bytes()))
-        except Exception:  # a file that is absent or damaged is written anew
+        except (FileNotFoundError, EOFError, pickle.UnpicklingError):
+            return None  # absent or damaged: it is written anew
+        except Exception as error:
+            _warn_uncached(f"{path} cannot be loaded: {error!r}")
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:

@@ -56,6 +56,7 @@ inline: Any = njit(fastmath=FAST, **_INLINE)
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
     """The one function that `source` defines: code unrolled over a size known only at run time."""
     scope: dict[str, Any] = {}
+    namespace["__name__"] = __name__  # numba finds the globals of cached code by their module
     exec(source, namespace, scope)
     return next(iter(scope.values()))
 

@@ -303,6 +303,30 @@ def test_a_write_that_fails_leaves_nothing_behind(folder, monkeypatch):
     assert not list(folder.iterdir())
 
 
+DTYPES = """
+import json, sys
+import numpy as np
+from rlcpu.kernels.compile import define, kernel
+
+found = []
+for name in sys.argv[1:]:
+    dispatcher = kernel(define("def f(x): return np.ones(2, real)", np=np, real=getattr(np, name)))
+    result = dispatcher(1.0)
+    found.append([result.dtype.name, result.tolist(), sum(dispatcher.stats.cache_hits.values())])
+print(json.dumps(found))
+"""
+
+
+def test_kernels_of_several_processes_meet_in_one(tmp_path):
+    """Their symbols have to differ, though numba gave each of them the first number."""
+    for name in ("float32", "float64"):
+        found = run_python("-c", DTYPES, name, NUMBA_CACHE_DIR=tmp_path)
+        assert found == [[name, [1.0, 1.0], 0]]
+    for names in (("float32", "float64"), ("float64", "float32")):
+        found = run_python("-c", DTYPES, *names, NUMBA_CACHE_DIR=tmp_path)
+        assert found == [[name, [1.0, 1.0], 1] for name in names]
+
+
 CONCURRENT = """
 import numpy as np
 from rlcpu.kernels.compile import define, kernel

@@ -35,11 +35,11 @@ def test_epochs_differ() -> None:
     assert len(drawn) > 990
 
 
-@pytest.mark.parametrize("count", [24, 32])
+@pytest.mark.parametrize("count", [5, 24, 32])
 def test_places_and_pairs_are_even(count: int) -> None:
     """Chi-square tests at 1e-4: where samples land, and which two are drawn together first."""
     drawn = np.array([draw(count, epoch) for epoch in range(20_000)])
-    for position in (0, 1, count - 1):
+    for position in (0, 1, count // 2, count - 1):
         assert stats.chisquare(np.bincount(drawn[:, position], minlength=count)).pvalue > 1e-4
     pairs = np.bincount(drawn[:, 0] * count + drawn[:, 1], minlength=count * count)
     pairs = np.delete(pairs, np.arange(count) * (count + 1))

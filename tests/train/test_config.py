@@ -1,0 +1,62 @@
+"""Hyper-parameters: each bad value is one error that names it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from rlcpu.train.config import PPOConfig, at
+from rlcpu.train.defaults import DEFAULTS, GENERAL, ZOO_CARTPOLE, default_config
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("num_envs", 0, ValueError),
+        ("num_steps", 2.5, TypeError),
+        ("num_epochs", True, TypeError),
+        ("minibatch_size", -1, ValueError),
+        ("learning_rate", -1e-3, ValueError),
+        ("learning_rate", math.nan, ValueError),
+        ("learning_rate", "fast", TypeError),
+        ("learning_rate_schedule", "cosine", ValueError),
+        ("clip_range", 0.0, ValueError),
+        ("gamma", 1.01, ValueError),
+        ("lambda_", -0.1, ValueError),
+        ("entropy_coefficient", None, TypeError),
+        ("max_gradient_norm", 0.0, ValueError),
+        ("target_kl", 0.0, ValueError),
+        ("normalize_advantages", 1, TypeError),
+        ("value", None, ValueError),
+    ],
+)
+def test_bad_value_is_named(name: str, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=name):
+        PPOConfig(**{name: value})
+
+
+def test_unknown_name_is_an_error() -> None:
+    with pytest.raises(TypeError, match="clip_rnage"):
+        PPOConfig().replace({"clip_rnage": 0.2})
+
+
+def test_limits_themselves_are_allowed() -> None:
+    config = PPOConfig(gamma=1, lambda_=0.0, learning_rate=0.0, max_gradient_norm=math.inf)
+    assert config.gamma == 1.0
+    assert isinstance(config.gamma, float)
+    assert config.replace({"num_envs": 3}) == dataclasses.replace(config, num_envs=3)
+
+
+def test_schedules() -> None:
+    assert at(0.3, "constant", 0.25) == 0.3
+    assert at(0.4, "linear", 0.25) == 0.1
+    assert at(0.4, "linear", 0.0) == 0.0
+
+
+def test_default_settings() -> None:
+    assert default_config("CartPole-v1") is DEFAULTS["CartPole-v1"]
+    assert default_config("Nobody-v0") is GENERAL
+    assert ZOO_CARTPOLE.num_envs * ZOO_CARTPOLE.num_steps == ZOO_CARTPOLE.minibatch_size

@@ -1,0 +1,178 @@
+"""The agent: it learns, reports, stops when told, and repeats itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlcpu
+from rlcpu.train import PPO, Progress
+from rlcpu.train.defaults import ZOO_CARTPOLE
+
+SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
+
+
+def parameters(agent: PPO) -> np.ndarray:
+    policy = agent.policy
+    return np.concatenate([policy.parameters, policy.value_parameters, policy.log_std])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_solves_cartpole(seed: int) -> None:
+    agent = PPO("CartPole-v1", seed=seed)
+    history = agent.learn(400_000, target_return=475.0)
+    assert history.solved
+    assert history.episode_return >= 475.0
+    assert history.steps < 400_000
+    assert agent.evaluate(100, seed=seed + 1).mean() >= 475.0
+
+
+@pytest.mark.parametrize(
+    ("env_id", "steps", "reached"),
+    [
+        ("Acrobot-v1", 250_000, -110.0),
+        ("MountainCarContinuous-v0", 250_000, 85.0),
+        ("Pendulum-v1", 250_000, -220.0),
+    ],
+)
+def test_learns(env_id: str, steps: int, reached: float) -> None:
+    """Untrained policies return about -500, 0 or less, and -1,200."""
+    agent = PPO(env_id, seed=0)
+    agent.learn(steps)
+    assert agent.evaluate(100, seed=1).mean() >= reached
+
+
+def test_run_is_a_function_of_the_seed_alone() -> None:
+    runs = []
+    for seed, threads in ((3, 1), (3, 2), (3, 4), (4, 1)):
+        agent = PPO("CartPole-v1", seed=seed, num_threads=threads, **SMALL)
+        history = agent.learn(2000)
+        runs.append((parameters(agent), history.episode_return, agent.evaluate(5)))
+    for same in runs[1:3]:
+        np.testing.assert_array_equal(runs[0][0], same[0])
+        np.testing.assert_array_equal(runs[0][2], same[2])
+        assert runs[0][1] == same[1]
+    assert (runs[0][0] != runs[3][0]).any()
+
+
+@pytest.mark.parametrize("options", [{}, {"value": "shared"}, {"activation": "relu"}])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_reports_progress(env_id: str, dtype: str, options: dict[str, Any]) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def callback(progress: Progress) -> None:
+        seen.append((progress.steps, progress.losses.num_gradients))
+        assert progress.time_collect + progress.time_update <= progress.time_total
+
+    agent = PPO(env_id, dtype=dtype, normalize_observations=True, **SMALL, **options)
+    before = parameters(agent)
+    history = agent.learn(500, callback=callback)
+    assert seen == [(128, 4), (256, 4), (384, 4), (512, 4)]
+    assert [steps for steps, _ in history.curve] == [128, 256, 384, 512]
+    assert history.steps == agent.steps == 512
+    assert np.isfinite(history.losses).all()
+    assert not history.solved
+    assert (parameters(agent) != before).any()
+
+
+def test_callback_stops() -> None:
+    agent = PPO("CartPole-v1", **SMALL)
+    history = agent.learn(10_000, callback=lambda progress: progress.steps < 256)
+    assert history.steps == 256
+
+
+def test_linear_schedules_reach_zero_with_the_last_update() -> None:
+    options = {**SMALL, "learning_rate_schedule": "linear", "clip_schedule": "linear"}
+    agent = PPO("CartPole-v1", **options)
+    agent.learn(128)
+    np.testing.assert_array_equal(parameters(agent), parameters(PPO("CartPole-v1", **options)))
+
+
+def test_statistics_of_observations_are_frozen_while_a_rollout_is_used() -> None:
+    agent = PPO("Acrobot-v1", normalize_observations=True, **SMALL)
+    assert (agent.policy.observation_scale == 1.0).all()
+    agent.learn(128)
+    seen = agent._rollout.observations.reshape(-1, 6)
+    np.testing.assert_allclose(agent.policy.observation_mean, seen.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(agent.policy.observation_scale, 1.0 / seen.std(axis=0), rtol=1e-3)
+
+
+def test_goes_on_from_a_policy_in_given_environments() -> None:
+    env = rlcpu.make_vec("CartPole-v1", num_envs=8, length=0.7)
+    space = env.single_observation_space, env.single_action_space
+    policy = rlcpu.policies.MLP(*space, hidden=(16,), seed=5)
+    before = policy.parameters.copy()
+    agent = PPO(env, policy=policy, num_steps=16)
+    assert agent.env is env
+    assert agent.config.num_envs == 8
+    agent.learn(128)
+    assert agent.policy is policy
+    assert (policy.parameters != before).any()
+
+
+def test_predict() -> None:
+    agent = PPO("CartPole-v1", **SMALL)
+    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    actions = agent.predict(observations)
+    assert actions.shape == (50,)
+    np.testing.assert_array_equal(actions, agent.policy.outputs(observations).argmax(axis=1))
+    assert agent.predict(observations[0]) == actions[0]
+    drawn = np.array([agent.predict(observations, deterministic=False) for _ in range(400)])
+    logits = agent.policy.outputs(observations)
+    expected = 1.0 / (1.0 + np.exp(logits[:, 0] - logits[:, 1]))
+    np.testing.assert_allclose(drawn.mean(axis=0), expected, atol=0.13)
+
+
+def test_predict_keeps_continuous_actions_within_bounds() -> None:
+    agent = PPO("Pendulum-v1", log_std_init=2.0, **SMALL)
+    observations = np.zeros((200, 3), np.float32)
+    actions = agent.predict(observations, deterministic=False)
+    assert actions.shape == (200, 1)
+    assert actions.dtype == np.float32
+    assert (np.abs(actions) <= 2.0).all()
+    assert (np.abs(actions) == 2.0).any()
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "name"),
+    [
+        ({"env": 3}, TypeError, "env"),
+        ({"seed": -1}, TypeError, "seed"),
+        ({"seed": 0.5}, TypeError, "seed"),
+        ({"num_envs": 0}, ValueError, "num_envs"),
+        ({"policy": "MLP"}, TypeError, "policy"),
+        ({"gama": 0.9}, TypeError, "gama"),
+        ({"activation": "gelu"}, ValueError, "activation"),
+        ({"hidden": (0,)}, ValueError, "hidden"),
+    ],
+)
+def test_bad_argument_is_named(args: dict[str, Any], error: type[Exception], name: str) -> None:
+    with pytest.raises(error, match=name):
+        PPO(**{"env": "CartPole-v1", **args})
+
+
+def test_policy_has_to_fit() -> None:
+    other = PPO("Acrobot-v1", **SMALL).policy
+    with pytest.raises(ValueError, match="policy"):
+        PPO("CartPole-v1", policy=other)
+
+
+def test_num_envs_has_to_agree_with_the_environments() -> None:
+    with pytest.raises(ValueError, match="num_envs"):
+        PPO(rlcpu.make_vec("CartPole-v1", num_envs=4), num_envs=8)
+
+
+@pytest.mark.parametrize("steps", [0, -5])
+def test_total_steps_is_checked(steps: int) -> None:
+    with pytest.raises(ValueError, match="total_steps"):
+        PPO("CartPole-v1", **SMALL).learn(steps)
+
+
+def test_zoo_settings_learn() -> None:
+    import dataclasses
+
+    agent = PPO("CartPole-v1", **dataclasses.asdict(ZOO_CARTPOLE))
+    assert agent.learn(100_000, target_return=475.0).solved
