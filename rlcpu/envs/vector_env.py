@@ -16,6 +16,14 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlcpu.envs import batch
+from rlcpu.envs.checks import (
+    check_count,
+    check_dtype,
+    check_mode,
+    convert_actions,
+    convert_state,
+    describe_bad_actions,
+)
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import PENDING, pack, structure
 from rlcpu.envs.memory import Memory
@@ -25,7 +33,6 @@ from rlcpu.kernels.random import stream_seeds
 from rlcpu.kernels.threads import check_num_threads, launch
 
 Array = npt.NDArray[Any]
-_DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
 
 
 class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
@@ -73,11 +80,11 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         if not isinstance(dynamics, Dynamics):
             raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
         self.dynamics = dynamics
-        self.num_envs = _check_count("num_envs", num_envs)
-        self.dtype = np.dtype(_check_dtype(dtype))
-        self.autoreset_mode = _check_mode(autoreset_mode)
+        self.num_envs = check_count("num_envs", num_envs)
+        self.dtype = np.dtype(check_dtype(dtype))
+        self.autoreset_mode = check_mode(autoreset_mode)
         limit = max_episode_steps if max_episode_steps is not None else dynamics.max_episode_steps
-        self.max_episode_steps = None if limit is None else _check_count("max_episode_steps", limit)
+        self.max_episode_steps = None if limit is None else check_count("max_episode_steps", limit)
         self.num_threads = check_num_threads(num_threads)
         # Copies: seeding the spaces of one environment must not change another's samples.
         self.single_observation_space = copy.deepcopy(dynamics.observation_space)
@@ -185,7 +192,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
             and actions.shape == self._action_shape
             and actions.flags.c_contiguous
         ):
-            actions = self._convert_actions(actions)
+            actions = convert_actions(actions, self.dynamics, self._action_shape)
         if self._disabled:
             self._check_running()
         n, memory = self.num_envs, self.memory
@@ -199,37 +206,11 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
             observations, rewards, terminated, truncated, self._finals,
         )  # fmt: skip
         if bad:
-            raise ValueError(self._describe_bad(actions))
+            raise ValueError(describe_bad_actions(actions, self.dynamics))
         if self.render_mode:
             self._renderer.remember(actions)
         infos = self._final_infos(terminated | truncated) if self._same_step else {}
         return observations.T, rewards, terminated, truncated, infos
-
-    def _convert_actions(self, actions: Any) -> Array:
-        """The actions as a contiguous array of the dtype that kernels take."""
-        array = np.asarray(actions)
-        wanted = "an integer" if self._action_dtype.kind == "i" else "a real"
-        kinds = "iu" if self._action_dtype.kind == "i" else "fiu"
-        if array.dtype.kind not in kinds:
-            raise TypeError(f"actions have dtype {array.dtype}: expected {wanted} dtype")
-        if array.shape != self._action_shape:
-            raise ValueError(f"actions have shape {array.shape}: expected {self._action_shape}")
-        if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
-            raise ValueError(self._describe_bad(array))
-        return np.ascontiguousarray(array, self._action_dtype)
-
-    def _describe_bad(self, actions: Array) -> str:
-        if self._action_dtype.kind == "f":
-            bad = np.flatnonzero(np.isnan(actions).any(axis=1))
-            wanted = "a number"
-        else:
-            bad = np.flatnonzero((actions < 0) | (actions >= self.dynamics.num_actions))
-            wanted = f"0 to {self.dynamics.num_actions - 1}"
-        first = bad[0]
-        return (
-            f"actions[{first}]={actions[first]} of {self.dynamics.id} ({len(bad)} such): "
-            f"expected {wanted}"
-        )
 
     def _check_running(self) -> None:
         finished = np.flatnonzero(self.memory.elapsed() == PENDING)
@@ -299,18 +280,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
     @state.setter
     def state(self, state: npt.ArrayLike) -> None:
-        given = np.asarray(state)
-        if given.dtype.kind not in "fiu":
-            raise TypeError(f"state has dtype {given.dtype}: expected real numbers")
-        shape = (self.num_envs, self.dynamics.state_size)
-        if given.shape != shape:
-            raise ValueError(f"state has shape {given.shape}: expected {shape}")
-        with np.errstate(over="ignore"):
-            values = given.astype(self.dtype)
-        if not np.isfinite(values).all():
-            raise ValueError(
-                f"state holds NaN or infinity in {self.dtype}: expected finite numbers"
-            )
+        values = convert_state(state, (self.num_envs, self.dynamics.state_size), self.dtype)
         if not self._ready:
             self.reset()
         self.memory.set_state(values)
@@ -327,26 +297,3 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
     def __repr__(self) -> str:
         return f"VectorEnv({self.dynamics.id}, num_envs={self.num_envs}, dtype={self.dtype.name})"
-
-
-def _check_count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name}={value!r}: expected an int of at least 1")
-    if not 1 <= value < PENDING:
-        raise ValueError(f"{name}={value}: expected at least 1")
-    return int(value)
-
-
-def _check_mode(mode: Any) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        known = ", ".join(repr(each.value) for each in AutoresetMode)
-        raise ValueError(f"autoreset_mode={mode!r}: expected an AutoresetMode or {known}") from None
-
-
-def _check_dtype(dtype: Any) -> type:
-    try:
-        return _DTYPES[np.dtype(dtype).name]
-    except (TypeError, KeyError):
-        raise ValueError(f'dtype={dtype!r}: expected "float32" or "float64"') from None

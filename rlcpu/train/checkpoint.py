@@ -75,7 +75,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, npt.N
         ValueError: it is damaged, or not one of ours.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, for NumPy leaves a damaged file open.
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
             if str(file["format"]) != FORMAT:
                 raise ValueError(f"format is {file['format']}, expected {FORMAT}")
             return json.loads(str(file["description"])), {k: file[k] for k in file.files}

@@ -22,7 +22,7 @@ def make_agent(env: Any = "CartPole-v1", **options: Any) -> PPO:
 
 def assert_same_future(first: PPO, second: PPO) -> None:
     histories = [agent.learn(1000) for agent in (first, second)]
-    assert histories[0].curve == histories[1].curve
+    np.testing.assert_array_equal(histories[0].curve, histories[1].curve)
     assert histories[0].losses == histories[1].losses
     for name in ("parameters", "value_parameters", "log_std", "observation_scale"):
         np.testing.assert_array_equal(getattr(first.policy, name), getattr(second.policy, name))

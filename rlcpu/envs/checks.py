@@ -1,0 +1,92 @@
+"""What the arguments of a vector environment have to be, in one clear exception each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.lane import PENDING
+
+Array = npt.NDArray[Any]
+_DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
+
+
+def check_count(name: str, value: Any) -> int:
+    """The value as an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name}={value!r}: expected an int of at least 1")
+    if not 1 <= value < PENDING:
+        raise ValueError(f"{name}={value}: expected at least 1")
+    return int(value)
+
+
+def check_mode(mode: Any) -> AutoresetMode:
+    """The autoreset mode of a mode or its name."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in AutoresetMode)
+        raise ValueError(f"autoreset_mode={mode!r}: expected an AutoresetMode or {known}") from None
+
+
+def check_dtype(dtype: Any) -> type:
+    """`np.float32` or `np.float64`."""
+    try:
+        return _DTYPES[np.dtype(dtype).name]
+    except (TypeError, KeyError):
+        raise ValueError(f'dtype={dtype!r}: expected "float32" or "float64"') from None
+
+
+def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
+    """The actions as a contiguous array of the dtype that kernels take.
+
+    Raises:
+        TypeError: actions of another kind of dtype.
+        ValueError: actions of another shape, or beyond int64.
+    """
+    array = np.asarray(actions)
+    wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"actions have dtype {array.dtype}: expected {wanted} dtype")
+    if array.shape != shape:
+        raise ValueError(f"actions have shape {array.shape}: expected {shape}")
+    if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
+        raise ValueError(describe_bad_actions(array, dynamics))
+    return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
+
+
+def describe_bad_actions(actions: Array, dynamics: Dynamics) -> str:
+    """Message that names the first action which the environment cannot take."""
+    if dynamics.is_discrete:
+        bad = np.flatnonzero((actions < 0) | (actions >= dynamics.num_actions))
+        wanted = f"0 to {dynamics.num_actions - 1}"
+    else:
+        bad = np.flatnonzero(np.isnan(actions).any(axis=1))
+        wanted = "a number"
+    first = bad[0]
+    return (
+        f"actions[{first}]={actions[first]} of {dynamics.id} ({len(bad)} such): expected {wanted}"
+    )
+
+
+def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    """The state as an array of the environment's dtype.
+
+    Raises:
+        TypeError: no real numbers.
+        ValueError: another shape, or numbers that are not finite in the dtype.
+    """
+    given = np.asarray(state)
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"state has dtype {given.dtype}: expected real numbers")
+    if given.shape != shape:
+        raise ValueError(f"state has shape {given.shape}: expected {shape}")
+    with np.errstate(over="ignore"):
+        values = given.astype(dtype)
+    if not np.isfinite(values).all():
+        raise ValueError(f"state holds NaN or infinity in {dtype}: expected finite numbers")
+    return values
