@@ -293,7 +293,9 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the renderer."""
-        self._renderer.close()
+        # Up to Gymnasium 1.2, __del__ closes also what was refused by its constructor.
+        if hasattr(self, "_renderer"):
+            self._renderer.close()
 
     def __repr__(self) -> str:
         return f"VectorEnv({self.dynamics.id}, num_envs={self.num_envs}, dtype={self.dtype.name})"

@@ -46,8 +46,7 @@ def shuffled(position, count, bits, a, b):  # type: ignore[no-untyped-def]
 def _scramble(x):  # type: ignore[no-untyped-def]
     """Hash of a uint32 whose low bits depend on all bits of x."""
     x = u32(u32(x ^ (x >> u32(16))) * u32(0x7FEB352D))
-    x = u32(u32(x ^ (x >> u32(15))) * u32(0x846CA68B))
-    return u32(x ^ (x >> u32(16)))
+    return u32(x ^ (x >> u32(15)))
 
 
 @inline

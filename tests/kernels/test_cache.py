@@ -14,6 +14,7 @@ import pytest
 
 from rlcpu.kernels import cache
 from rlcpu.kernels.compile import define, kernel
+from tests.kernels.conftest import BUILT_IN, USE
 from tests.kernels.processes import ROOT, run_python
 
 #: A user's environment in three files, and a program that uses it.
@@ -51,32 +52,12 @@ DYNAMICS = rlcpu.Dynamics(
     observation_space=Box(-9.0, 9.0, (2,), np.float32), action_space=Discrete(2),
 )
 """
-#: Prints the functions compiled, the cache's hits and a digest of all results.
-USE = """
-import hashlib, json
-import numpy as np
-from numba.core import event
-
-def use(env, rollouts=True):
-    with event.install_recorder("numba:compile") as recorder:
-        results = [env.reset(seed=0)[0]]
-        for _ in range(3):
-            results += env.step(np.ones(env.num_envs, np.int64))[:4]
-        if rollouts:
-            spaces = env.single_observation_space, env.single_action_space
-            policy = rlcpu.policies.MLP(*spaces, hidden=(8,))
-            rollout = rlcpu.collect(env, policy, 4)
-            results += [rollout.observations, rollout.log_probs, rollout.last_values]
-            results += [np.array(rlcpu.simulate(env, policy, 8).num_steps), env.state]
-    compiled = sum(event.is_start for _, event in recorder.buffer)
-    digest = hashlib.sha256(b"".join(np.ascontiguousarray(r).tobytes() for r in results))
-    print(json.dumps({"compiled": compiled, "digest": digest.hexdigest()}))
+USE_MODULE = f"""
+{USE}
+from environment import DYNAMICS
+use(rlcpu.make_vec(DYNAMICS, 70), rollouts=False)
 """
-USE_MODULE = (
-    f"import rlcpu, environment\n{USE}\nuse(rlcpu.make_vec(environment.DYNAMICS, 70), False)"
-)
-USE_MAIN = f"{ENVIRONMENT}\n{USE}\nuse(rlcpu.make_vec(DYNAMICS, 70))"
-USE_BUILT_IN = f"import rlcpu\n{USE}\nuse(rlcpu.make_vec('MountainCar-v0', 70))"
+USE_MAIN = f"{USE}\n{ENVIRONMENT}\nuse(rlcpu.make_vec(DYNAMICS, 70))"
 
 
 class Project:
@@ -97,19 +78,29 @@ class Project:
         return run_python(program, NUMBA_CACHE_DIR=self.cache, PYTHONHASHSEED=seed)
 
     def files(self) -> list[Path]:
-        return sorted(path for path in self.cache.rglob("*") if path.is_file())
+        return files_in(self.cache)
 
 
-@pytest.mark.parametrize(
-    "program", [USE_BUILT_IN, USE_MAIN], ids=["built-in environment", "in a script"]
-)
-def test_a_second_process_compiles_nothing(program, tmp_path):
-    project = Project(tmp_path, program)
+def files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_second_process_compiles_nothing(compiled):
+    files = files_in(compiled.cache)
+    assert compiled.report["compiled"] > 0
+    assert len(files) >= 5  # reset, observe, step, collect, simulate
+    program = USE + BUILT_IN.format(assembly=False)
+    second = run_python("-c", program, NUMBA_CACHE_DIR=compiled.cache, PYTHONHASHSEED=2)
+    assert second == {"compiled": 0, "digest": compiled.report["digest"]}
+    assert files_in(compiled.cache) == files
+
+
+def test_a_second_run_of_a_script_compiles_nothing(tmp_path):
+    project = Project(tmp_path, USE_MAIN)
     first, files = project.run(seed=1), project.files()
     assert first["compiled"] > 0
-    assert len(files) >= 5  # reset, observe, step, collect, simulate
-    second = project.run(seed=2)
-    assert second == {"compiled": 0, "digest": first["digest"]}
+    assert len(files) >= 5
+    assert project.run(seed=2) == {"compiled": 0, "digest": first["digest"]}
     assert project.files() == files
 
 
@@ -216,7 +207,7 @@ def test_a_full_disk_does_no_harm(tmp_path):
     assert [category for category, _ in found] == ["RuntimeWarning"]
     assert "File too large" in found[0][1]
     assert np.isfinite(state).all()
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not files_in(tmp_path)
 
 
 # ---------------------------------------------------------------- one kernel
@@ -340,5 +331,5 @@ def test_processes_that_fill_the_cache_at_once_agree(tmp_path):
     command = [sys.executable, "-c", CONCURRENT]
     running = [subprocess.Popen(command, env=environment) for _ in range(2)]
     assert [process.wait() for process in running] == [0, 0]
-    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 4
+    assert len(files_in(tmp_path)) == 4
     subprocess.run(command, env=environment, check=True)

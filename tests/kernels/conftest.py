@@ -1,0 +1,77 @@
+"""One process that compiles the kernels of an environment of ours from nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.kernels.processes import run_python
+
+#: `use(env)` steps, collects and simulates, and prints the number of functions compiled, a digest
+#: of all results and the instructions of each kernel: the cache keeps no assembly.
+USE = """
+import collections, hashlib, json, re
+import numpy as np
+import rlcpu
+from numba.core import event
+
+def use(env, rollouts=True, assembly=False):
+    kernels = {}
+    with event.install_recorder("numba:compile") as recorder:
+        results = [env.reset(seed=0)[0]]
+        for _ in range(3):
+            results += env.step(np.ones(env.num_envs, np.int64))[:4]
+        if rollouts:
+            spaces = env.single_observation_space, env.single_action_space
+            policies = rlcpu.policies.MLP(*spaces, hidden=(8,)), rlcpu.policies.Uniform()
+            rollout = rlcpu.collect(env, policies[0], 4)
+            results += [rollout.observations, rollout.log_probs, rollout.last_values]
+            results += [np.array(rlcpu.simulate(env, policies[1], 8).num_steps), env.state]
+    compiled = sum(event.is_start for _, event in recorder.buffer)
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(r).tobytes() for r in results))
+    report = {"compiled": compiled, "digest": digest.hexdigest()}
+    if assembly:
+        report["assembly"] = {k: count(v) for k, v in find_kernels(env, *policies).items()}
+    print(json.dumps(report))
+
+def find_kernels(env, collector, simulator):
+    from rlcpu.envs import batch, rollout
+    real = env.dtype.type
+    codes = collector.code(env.dynamics), simulator.code(env.dynamics)
+    return {
+        "reset": batch.reset_kernel(env.code, real),
+        "observe": batch.observe_kernel(env.code, real),
+        "step": batch.step_kernels(env.code, real, False).serial,
+        "collect": rollout.collect_kernels(env.code, real, codes[0]).serial,
+        "simulate": rollout.simulate_kernels(env.code, real, codes[1]).serial,
+    }
+
+def count(kernel):
+    # How often each instruction occurs, with the width of its registers; symbols it refers to.
+    (code,) = kernel.inspect_asm().values()
+    found = re.findall(r"^\\t([a-z]\\w+)[ \\t]*(.*)$", code, re.MULTILINE)
+    symbols = re.findall(r"movabsq[ \\t]+[$](\\w+)|callq[ \\t]+(\\w+)", code)
+    counts = collections.Counter(
+        mnemonic + " " + max(re.findall("[xyz]mm", operands), default="")
+        for mnemonic, operands in found
+    )
+    return counts, sorted({first or second for first, second in symbols})
+"""
+BUILT_IN = "use(rlcpu.make_vec('MountainCar-v0', 70), assembly={assembly})"
+
+
+class Compiled(NamedTuple):
+    """What the process said, and the folder of the machine code that it left."""
+
+    report: Any
+    cache: Path
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """MountainCar-v0 in a process that found an empty cache."""
+    cache = tmp_path_factory.mktemp("cache")
+    program = USE + BUILT_IN.format(assembly=True)
+    return Compiled(run_python("-c", program, NUMBA_CACHE_DIR=cache, PYTHONHASHSEED=1), cache)
