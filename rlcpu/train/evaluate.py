@@ -35,8 +35,13 @@ def evaluate(
         (num_episodes,) float64, a function of the arguments alone.
 
     Raises:
+        TypeError, ValueError: num_episodes is no int of at least 1.
         RuntimeError: an environment without a limit of steps does not come to an end.
     """
+    if isinstance(num_episodes, bool) or not isinstance(num_episodes, int | np.integer):
+        raise TypeError(f"num_episodes={num_episodes!r}: expected an int of at least 1")
+    if num_episodes < 1:
+        raise ValueError(f"num_episodes={num_episodes}: expected at least 1")
     fresh = VectorEnv(
         env.dynamics,
         num_episodes,

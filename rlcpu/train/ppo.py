@@ -6,7 +6,6 @@ leaves open (normalised advantages, no clipped values, Adam's epsilon) stable-ba
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections import deque
@@ -25,48 +24,14 @@ from rlcpu.train import checkpoint
 from rlcpu.train.config import at
 from rlcpu.train.defaults import default_config
 from rlcpu.train.evaluate import evaluate
+from rlcpu.train.history import History, Progress
 from rlcpu.train.memory import Batch
 from rlcpu.train.normalizer import Normalizer
-from rlcpu.train.updater import Losses, Updater
+from rlcpu.train.updater import Updater
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
 WINDOW = 100
-
-
-@dataclasses.dataclass
-class Progress:
-    """How far a call of `learn` has come.
-
-    Attributes:
-        steps: environment steps in this call.
-        episodes: episodes that ended in this call.
-        episode_return: mean return of the last 100 training episodes (NaN before the first ends).
-        time_collect, time_update, time_total: seconds in this call: simulating and inferring,
-            updating the networks, everything.
-        losses: of the last update.
-    """
-
-    steps: int = 0
-    episodes: int = 0
-    episode_return: float = float("nan")
-    time_collect: float = 0.0
-    time_update: float = 0.0
-    time_total: float = 0.0
-    losses: Losses = dataclasses.field(default_factory=Losses)
-
-
-@dataclasses.dataclass
-class History(Progress):
-    """What `learn` returns: the last progress, and how it came there.
-
-    Attributes:
-        solved: whether the target was reached.
-        curve: (steps, episode_return) after each rollout.
-    """
-
-    solved: bool = False
-    curve: list[tuple[int, float]] = dataclasses.field(default_factory=list)
 
 
 class PPO:
@@ -121,7 +86,9 @@ class PPO:
         self.env, self.seed, self.steps = env, int(seed), 0
         streams = np.random.SeedSequence(self.seed).generate_state(3 + env.num_envs, np.uint64)
         env.reset(seed=streams[3:].tolist())
-        self.policy = self._check_policy(policy) if policy else self._make_policy(streams[0])
+        self.policy = policy = self._take_policy(policy, int(streams[0]))
+        given = {"hidden": policy.hidden, "activation": policy.activation, "value": policy.value}
+        self.config = self.config.replace(given)
         threads = num_threads or env.num_threads
         self.updater = Updater(self.policy, self.config, int(streams[1]), threads)
         self.normalizer = Normalizer(env.dynamics.observation_size)
@@ -129,17 +96,17 @@ class PPO:
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self._rollout: Rollout | None = None
 
-    def _make_policy(self, seed: Any) -> MLP:
+    def _take_policy(self, policy: Any, seed: int) -> MLP:
+        """The given policy, after checks, or a new one."""
+        if policy is not None:
+            if not isinstance(policy, MLP) or policy.value is None:
+                raise TypeError(f"policy={policy!r}: expected an MLP with a value")
+            policy.code(self.env.dynamics)
+            return policy
         spaces = self.env.single_observation_space, self.env.single_action_space
         config = self.config
-        policy = MLP(*spaces, config.hidden, config.activation, config.value, int(seed))
+        policy = MLP(*spaces, config.hidden, config.activation, config.value, seed)
         policy.log_std[:] = config.log_std_init
-        return policy
-
-    def _check_policy(self, policy: Any) -> MLP:
-        if not isinstance(policy, MLP) or policy.value is None:
-            raise TypeError(f"policy={policy!r}: expected an MLP with a value")
-        policy.code(self.env.dynamics)
         return policy
 
     def learn(

@@ -186,3 +186,18 @@ def test_an_unset_state_is_an_error() -> None:
         env.step(np.zeros(2, np.int64))
     with pytest.raises(ResetNeeded, match="reset"):
         _ = env.state
+
+
+@pytest.mark.parametrize("num_envs", [70, 4096])
+def test_kernels_of_all_sizes_are_exact(num_envs: int) -> None:
+    """Serial and parallel float64 kernels give the bits of the plain Python function."""
+    dynamics = find("CartPole-v1")
+    env = rlcpu.make_vec("CartPole-v1", num_envs, dtype="float64")
+    rng = np.random.default_rng(5)
+    states = rng.uniform(-0.2, 0.2, (num_envs, 4))
+    actions = rng.integers(0, 2, num_envs)
+    env.state = states
+    env.step(actions)
+    moves = zip(states.tolist(), actions.tolist(), strict=True)
+    expected = [dynamics.step(tuple(s), a, dynamics.params)[0] for s, a in moves]
+    np.testing.assert_array_equal(env.state, expected)

@@ -33,8 +33,6 @@ import constants
 import rlcpu
 from helpers import pull
 
-FRICTION = 0.5
-
 class Params(NamedTuple):
     force: float = 1.5
 
@@ -44,7 +42,7 @@ def reset(uniforms, params):
 def step(state, action, params):
     position, speed = state
     push = params.force if action == 1 else -params.force
-    speed = FRICTION * speed + push + pull(position, constants.STRENGTH)
+    speed = 0.5 * speed + push + pull(position, constants.STRENGTH)
     return (position + 0.125 * speed, speed), -abs(position), abs(position) > 2.0
 
 DYNAMICS = rlcpu.Dynamics(
@@ -115,9 +113,8 @@ def test_edits_of_a_module_are_compiled_and_nothing_else(tmp_path):
     assert project.files() == files
     edits = [
         ("environment", ENVIRONMENT, "-abs(position)", "-2.0 * abs(position)"),
-        ("environment", ENVIRONMENT, "FRICTION = 0.5", "FRICTION = 0.25"),
-        ("helpers", HELPERS, "math.sin", "math.tanh"),
         ("constants", CONSTANTS, "0.75", "0.5"),
+        ("helpers", HELPERS, "math.sin", "math.tanh"),
     ]
     for name, source, old, new in edits:
         project.write("environment", ENVIRONMENT)

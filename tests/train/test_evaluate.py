@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 import rlcpu
 from rlcpu.train.evaluate import evaluate
@@ -48,3 +51,9 @@ def test_is_a_function_of_its_arguments_and_touches_neither() -> None:
 def test_keeps_the_limit_of_the_environment() -> None:
     env, policy = make(max_episode_steps=5)
     assert (evaluate(env, policy, 10) == 5.0).all()
+
+
+@pytest.mark.parametrize(("episodes", "error"), [(0, ValueError), (2.0, TypeError)])
+def test_number_of_episodes_is_checked(episodes: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="num_episodes"):
+        evaluate(*make(), episodes)

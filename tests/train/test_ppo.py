@@ -109,7 +109,7 @@ def test_goes_on_from_a_policy_in_given_environments() -> None:
     before = policy.parameters.copy()
     agent = PPO(env, policy=policy, num_steps=16)
     assert agent.env is env
-    assert agent.config.num_envs == 8
+    assert (agent.config.num_envs, agent.config.hidden) == (8, (16,))
     agent.learn(128)
     assert agent.policy is policy
     assert (policy.parameters != before).any()
