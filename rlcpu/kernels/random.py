@@ -10,7 +10,7 @@ A linear hash a * K[index] + b would cost as much, and make sum(c[i] * number[i]
 all steps with a vector c as short as 198 for five numbers of a step. Here the shortest such c is
 20,000 long for five numbers, and 400 for the eight that share a pair of words.
 
-The generator passes dieharder's battery on the streams that kernels draw: see
+No test of dieharder fails on the streams that kernels draw: see
 `tests/kernels/dieharder.txt`, written by `tests/kernels/dieharder.py`.
 """
 
