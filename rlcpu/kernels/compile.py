@@ -41,7 +41,8 @@ FAST = {"contract", "arcp", "nsz", "reassoc", "afn"}
 #: IEEE arithmetic in the order in which it is written.
 EXACT = False
 
-_INLINE: dict[str, Any] = {
+#: Options of `inline`, for functions that are compiled alike but called.
+INLINE: dict[str, Any] = {
     "forceinline": True,
     "nogil": True,
     "error_model": "numpy",
@@ -50,7 +51,7 @@ _INLINE: dict[str, Any] = {
 }
 #: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
 #: Plain Python calls it as `function.py_func`.
-inline: Any = njit(fastmath=FAST, **_INLINE)
+inline: Any = njit(fastmath=FAST, **INLINE)
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
@@ -106,7 +107,9 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
     finally:
         _in_progress.discard(function)
     flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
-    return njit(fastmath=EXACT if exact else flags, **_INLINE)(rebuilt)
+    # With its wrapper: a specialised function that Python calls must not crash the process.
+    options = {**INLINE, "no_cpython_wrapper": False}
+    return njit(fastmath=EXACT if exact else flags, **options)(rebuilt)
 
 
 def _rebuild(function: types.FunctionType, dtype: type, exact: bool) -> types.FunctionType:

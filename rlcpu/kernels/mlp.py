@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from rlcpu.kernels import simd
-from rlcpu.kernels.compile import _INLINE, FAST, inline, specialise
+from rlcpu.kernels.compile import FAST, INLINE, inline, specialise
 from rlcpu.kernels.simd import Matrix
 
 #: Codes of the hidden layers' activation.
@@ -32,7 +32,7 @@ TILE_ROWS = 4 if simd.VECTOR_BYTES == 32 else 8
 FEW_ROWS = 4
 
 # As `inline`, but called: training uses the product from three places.
-_outline = njit(fastmath=FAST, **{**_INLINE, "forceinline": False})
+_outline = njit(fastmath=FAST, **{**INLINE, "forceinline": False})
 
 
 @inline

@@ -111,13 +111,13 @@ def test_edits_of_a_module_are_compiled_and_nothing_else(tmp_path):
     project.write("environment", moved)
     assert project.run() == {"compiled": 0, "digest": original["digest"]}
     assert project.files() == files
+    project.write("environment", ENVIRONMENT)
     edits = [
         ("environment", ENVIRONMENT, "-abs(position)", "-2.0 * abs(position)"),
         ("constants", CONSTANTS, "0.75", "0.5"),
         ("helpers", HELPERS, "math.sin", "math.tanh"),
     ]
     for name, source, old, new in edits:
-        project.write("environment", ENVIRONMENT)
         project.write(name, source.replace(old, new))
         edited = project.run()
         assert edited["compiled"] > 0
