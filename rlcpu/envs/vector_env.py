@@ -293,8 +293,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the renderer."""
-        # Up to Gymnasium 1.2, __del__ closes also what was refused by its constructor.
-        if hasattr(self, "_renderer"):
+        if hasattr(self, "_renderer"):  # Gymnasium 1.1's __del__ closes what was never made
             self._renderer.close()
 
     def __repr__(self) -> str:

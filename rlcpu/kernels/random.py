@@ -64,7 +64,7 @@ def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
     """Inlinable function (a, b) -> tuple of `count` numbers in [0, 1), from index `first` on.
 
     float32 numbers have 24 random bits. float64 numbers have 32: these 24, and 8 more to which the
-    highest 8 are added, because the lowest bits of the products of one step are alike.
+    highest 8 are added: the lowest bits of the products of one step are alike, and fail dieharder.
     """
     single = dtype is np.float32
     finish = "real(i32(w{0} >> u32(8)))" if single else "real(i64(w{0} ^ (w{0} >> u32(24))))"
