@@ -52,6 +52,8 @@ INLINE: dict[str, Any] = {
 #: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
 #: Plain Python calls it as `function.py_func`.
 inline: Any = njit(fastmath=FAST, **INLINE)
+#: The same, in IEEE arithmetic.
+inline_exact: Any = njit(fastmath=EXACT, **INLINE)
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:

@@ -39,6 +39,13 @@ _HIGH = u32(16)
 _MIDDLE = u32(15)
 _ODD = u32(1)
 
+u64 = np.uint64
+_GOLDEN64 = u64(0x9E3779B97F4A7C15)
+_S1 = u64(0xBF58476D1CE4E5B9)
+_S2 = u64(0x94D049BB133111EB)
+_ONE64, _11, _27, _30, _31 = u64(1), u64(11), u64(27), u64(30), u64(31)
+_SCALE53 = 2.0**-53
+
 
 @inline
 def mix(key_low: Any, key_high: Any, counter: Any) -> tuple[Any, Any]:
@@ -91,10 +98,22 @@ def _addends(index: int) -> tuple[int, int]:
 def splitmix64(x: Any) -> Any:
     """Bijective mixing of uint64 values (Steele, Lea & Flood 2014, the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
-        x = np.uint64(x) + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+        x = u64(x) + _GOLDEN64
+        x = (x ^ (x >> _30)) * _S1
+        x = (x ^ (x >> _27)) * _S2
+        return x ^ (x >> _31)
+
+
+@inline
+def uniform53(key: Any, counter: Any) -> Any:
+    """Number `counter` of the stream `key` (both uint64) in [0, 1), with 53 random bits.
+
+    SplitMix64 (Steele, Lea & Flood 2014), of which any number can be had without those before.
+    """
+    z = u64(key + u64(counter + _ONE64) * _GOLDEN64)
+    z = u64(u64(z ^ (z >> _30)) * _S1)
+    z = u64(u64(z ^ (z >> _27)) * _S2)
+    return np.float64(u64(z ^ (z >> _31)) >> _11) * _SCALE53
 
 
 def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:

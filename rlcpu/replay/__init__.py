@@ -1,0 +1,5 @@
+"""Store and sample."""
+
+from rlcpu.replay.sum_tree import SumTree
+
+__all__ = ["SumTree"]

@@ -1,0 +1,88 @@
+"""Checks of what users hand to buffers, before anything is written."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+
+
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """A whole number that is at least `least`.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is too small, or does not fit into 48 bits.
+    """
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r}: expected an int")
+    count = operator.index(value)
+    if not least <= count < 2**48:
+        raise ValueError(f"{name}={count}: expected at least {least}, and below 2**48")
+    return count
+
+
+def check_number(name: str, value: Any, low: float, high: float) -> float:
+    """A real number in [low, high].
+
+    Raises:
+        TypeError: it is no real number.
+        ValueError: it is outside, or NaN.
+    """
+    if isinstance(value, bool | np.bool_ | str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}={value!r}: expected a number")
+    number = float(value)
+    if not low <= number <= high:
+        raise ValueError(f"{name}={number}: expected a number in [{low:g}, {high:g}]")
+    return number
+
+
+def check_indices(indices: Any) -> Array:
+    """Indices as (n,) int64, C-contiguous; not yet compared with any limit.
+
+    Raises:
+        TypeError: they are no whole numbers.
+        ValueError: they have more than one axis.
+    """
+    array = np.asarray(indices)
+    empty_list = array.size == 0 and array.dtype == _FLOAT64
+    if array.dtype.kind not in "iu" and not empty_list:
+        raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
+    if array.ndim > 1:
+        raise ValueError(f"indices: expected shape (n,), got {array.shape}")
+    if array.dtype != _INT64:
+        beyond = array > np.iinfo(np.int64).max if array.dtype.kind == "u" else np.False_
+        if np.any(beyond):
+            raise IndexError(f"indices: {array[beyond].ravel()[0]} is out of range")
+        array = array.astype(np.int64)
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def check_numbers(name: str, numbers: Any, count: int) -> Array:
+    """Real numbers as (count,) float64, C-contiguous; one number is repeated.
+
+    Raises:
+        TypeError: they are no real numbers.
+        ValueError: they are as many as they should not be.
+    """
+    array = np.asarray(numbers)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
+    if array.ndim == 0:
+        return np.full(count, array, np.float64)
+    if array.shape != (count,):
+        raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
+    return np.ascontiguousarray(array, _FLOAT64)
+
+
+def refuse(name: str, index: int, number: float, capacity: int, expected: str) -> Exception:
+    """The exception for a pair that `first_offender` found."""
+    if not 0 <= index < capacity:
+        return IndexError(f"indices: {index} is out of range, expected 0 to {capacity - 1}")
+    return ValueError(f"{name}: {number} for index {index}, expected {expected}")

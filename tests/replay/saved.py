@@ -1,0 +1,58 @@
+"""Checkpoints of plain arrays, in chunks small enough that a few bytes make several files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from rlcpu.replay import chunks
+from rlcpu.replay.checkpoint import Reader, Section, save
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@contextmanager
+def small_chunks(chunk: int = 8, file: int = 32) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "MIN_CHUNK_BYTES", chunk)
+        patch.setattr(chunks, "MAX_FILE_BYTES", file)
+        yield
+
+
+def store(path: Path, header: Any, arrays: dict[str, Bytes], since: str | None = None) -> str:
+    return save(path, header, [Section(name, data) for name, data in arrays.items()], since)
+
+
+def load(path: Path) -> tuple[Any, dict[str, bytes]]:
+    with Reader(path) as reader:
+        arrays = {name: np.zeros(reader.num_bytes(name), np.uint8) for name in reader.names}
+        for name, out in arrays.items():
+            reader.read_into(name, out)
+        return reader.header, {name: out.tobytes() for name, out in arrays.items()}
+
+
+def make_arrays(value: int, sizes: tuple[int, ...] = (77, 8, 0, 1)) -> dict[str, Bytes]:
+    rng = np.random.default_rng(value)
+    return {f"part_{k}": rng.integers(0, 256, n, np.uint8) for k, n in enumerate(sizes)}
+
+
+def as_bytes(arrays: dict[str, Bytes]) -> dict[str, bytes]:
+    return {name: data.tobytes() for name, data in arrays.items()}
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+
+
+def named(path: Path) -> set[str]:
+    """Every file that belongs to the checkpoint in a folder."""
+    from rlcpu.replay.folder import LOCK
+    from rlcpu.replay.manifest import NAME, read
+
+    return {NAME, LOCK, *read(path).files}
