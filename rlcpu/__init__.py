@@ -9,7 +9,7 @@ from rlcpu.envs import Dynamics, VectorEnv, make_vec, register, registered
 from rlcpu.envs.registration import register_built_in as _register_built_in
 
 if TYPE_CHECKING:
-    from rlcpu import scan, train
+    from rlcpu import replay, scan, train
     from rlcpu.envs import policies
     from rlcpu.envs.collect import Rollout, Statistics, collect, simulate
 
@@ -24,6 +24,7 @@ __all__ = [
     "policies",
     "register",
     "registered",
+    "replay",
     "scan",
     "simulate",
     "train",
@@ -37,6 +38,7 @@ _LAZY = {
     "collect": "rlcpu.envs.collect",
     "simulate": "rlcpu.envs.collect",
     "policies": "rlcpu.envs.policies",
+    "replay": "rlcpu.replay",
     "scan": "rlcpu.scan",
     "train": "rlcpu.train",
 }
@@ -46,7 +48,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'rlcpu' has no attribute {name!r}")
     module = importlib.import_module(_LAZY[name])
-    value = module if name in ("policies", "scan", "train") else getattr(module, name)
+    value = module if name in ("policies", "replay", "scan", "train") else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,5 +1,19 @@
 """Store and sample."""
 
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.buffers import ItemBuffer, ReplayBuffer
+from rlcpu.replay.prioritized import PrioritizedReplayBuffer
+from rlcpu.replay.return_weighted import ReturnWeightedBuffer
 from rlcpu.replay.sum_tree import SumTree
+from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer, TrajectoryBuffer
 
-__all__ = ["SumTree"]
+__all__ = [
+    "Batch",
+    "ItemBuffer",
+    "PrioritizedReplayBuffer",
+    "PrioritizedTrajectoryBuffer",
+    "ReplayBuffer",
+    "ReturnWeightedBuffer",
+    "SumTree",
+    "TrajectoryBuffer",
+]

@@ -160,8 +160,10 @@ def _decode(content: Any) -> Manifest:
             if chunk.offset + section.length(index) > files[chunk.file]:
                 raise ValueError(f"section {name}: chunk {index} is beyond the end of its file")
         sections[_name(name, SECTION)] = section
-    if not isinstance(content["header"], dict) or len(sections) != len(content["sections"]):
-        raise ValueError("header is no object, or a section is named twice")
+    if not isinstance(content["header"], dict) or not isinstance(content["sections"], list):
+        raise ValueError("header is no object, or sections are no list")
+    if len(files) != len(content["files"]) or len(sections) != len(content["sections"]):
+        raise ValueError("a file or a section is named twice")
     manifest = Manifest(_name(content["token"], TOKEN), content["header"], files, sections)
     # Who allocates what the sections ask for needs no more memory than the files have bytes.
     if any(used > files[name] for name, used in manifest.used().items()):

@@ -52,7 +52,7 @@ class Structure:
         self._index(root, 0)
         try:
             root.build(range(len(self.fields)))
-        except TypeError as error:  # a class that derives from another one of a fixed layout
+        except (TypeError, AttributeError) as error:  # of a fixed layout, of read-only fields
             raise TypeError(f"example cannot be made anew from its fields: {error}") from error
 
     def _index(self, node: Node, start: int) -> None:

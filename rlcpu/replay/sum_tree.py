@@ -11,17 +11,11 @@ import numpy.typing as npt
 from rlcpu.kernels.octets import WIDTH
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
-from rlcpu.replay.draw import distinct_kernel, draw_kernels
+from rlcpu.replay.distinct import distinct_kernel
+from rlcpu.replay.draw import draw_kernels
 from rlcpu.replay.stream import make_stream
-from rlcpu.replay.tree import (
-    PRIORITIES,
-    assign_kernel,
-    first_offender,
-    layout,
-    make_tree,
-    rebuild_kernel,
-    update_kernel,
-)
+from rlcpu.replay.tree import PRIORITIES, layout, make_tree
+from rlcpu.replay.upkeep import assign_kernel, first_offender, rebuild_kernel, update_kernel
 
 Array = npt.NDArray[Any]
 
@@ -67,7 +61,8 @@ class SumTree:
         return f"SumTree({self.capacity})"
 
     @property
-    def _leaves(self) -> Array:
+    def leaves(self) -> Array:
+        """(capacity,) float64, the priorities themselves; `rebuild` after a change."""
         return self._numbers[: self.capacity]
 
     # ------------------------------------------------------------ reading and writing
@@ -79,7 +74,7 @@ class SumTree:
             worst = array.min() if array.min() < 0 else array.max()
             raise refuse("priorities", int(worst), 0.0, self.capacity, "")
         with self._lock:
-            priorities = self._leaves[array]
+            priorities = self.leaves[array]
         return priorities if np.ndim(indices) else priorities[0]
 
     def update(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
@@ -135,7 +130,7 @@ class SumTree:
                 raise self._refuse(place, float(numbers[place]))
         with self._lock:
             if priorities is not None:
-                self._leaves[:] = numbers
+                self.leaves[:] = numbers
             rebuild_kernel(PRIORITIES)(self._numbers, self.capacity, 0)
 
     # ------------------------------------------------------------ sums and extremes
@@ -210,12 +205,19 @@ class SumTree:
                 self._draw_distinct(stream, stratified, out)
         return out
 
-    def _draw(self, stream: Array, stratified: bool, out: Array) -> None:
+    def draw(self, stream: Array, out: Array) -> tuple[Array, float]:
+        """Fill `out`, (n,) int64, by another stream; returns its priorities, and the total."""
+        with self._lock:
+            weight = self._draw(stream, False, out)
+            return self.leaves[out], weight
+
+    def _draw(self, stream: Array, stratified: bool, out: Array) -> float:
         arguments = (self._numbers, self.capacity, 0, stream, bool(stratified), out)
         weight = launch(draw_kernels(PRIORITIES), out.size, self._num_threads, *arguments)
         if not weight > 0.0:
             stream[1] -= np.uint64(out.size)
             raise ValueError("sample: no item has a priority above zero, the total is 0")
+        return float(weight)
 
     def _draw_distinct(self, stream: Array, stratified: bool, out: Array) -> None:
         before = stream[1]
@@ -225,7 +227,7 @@ class SumTree:
             found = distinct_kernel(PRIORITIES)(*arguments)
         if found < out.size:
             stream[1] = before
-            positive = int(np.count_nonzero(self._leaves))
+            positive = int(np.count_nonzero(self.leaves))
             raise ValueError(
                 f"size={out.size}: expected at most {positive} without replacement, the number of "
                 "items with a priority above zero"

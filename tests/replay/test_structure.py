@@ -160,7 +160,7 @@ def test_fields_keep_the_users_order() -> None:
 
 def test_spaces() -> None:
     pairs = {"box": spaces.Box(0, 255, (4, 2), np.uint8), "go": spaces.Discrete(3, start=1)}
-    example = {
+    example: dict[str, Any] = {
         "observation": spaces.Dict(pairs),
         "action": spaces.Tuple([spaces.MultiBinary((2, 3)), spaces.MultiDiscrete([3, 4])]),
         "reward": np.float32(0),
@@ -173,7 +173,7 @@ def test_spaces() -> None:
         ("action.1", "int64", (2,)),
         ("reward", "float32", ()),
     ]
-    sample = {name: example[name].sample() for name in ("observation", "action")}  # type: ignore[attr-defined]
+    sample = {name: example[name].sample() for name in ("observation", "action")}
     arrays, lead = structure.check({**sample, "reward": 1.0}, 0)
     assert lead == ()
     np.testing.assert_array_equal(arrays[0], sample["observation"]["box"])
@@ -213,7 +213,7 @@ def test_metadata_of_a_dtype_is_dropped() -> None:
 # ---------------------------------------------------------------- examples that are refused
 
 
-class Text(dict):  # type: ignore[type-arg]
+class Text(dict[str, Any]):
     pass
 
 

@@ -162,14 +162,15 @@ def test_named_tuples_and_dataclasses_by_their_names() -> None:
             ):
                 structure.check({"x": wrong}, 0)
     item = Data(1, 2.0)
-    del item.b  # type: ignore[attr-defined]
+    del item.b
     with pytest.raises(ValueError, match=r"^field 'x' lacks a field: .*'b'"):
         structure.check({"x": item}, 0)
 
 
 def test_single_names() -> None:
-    One: Any = make_dataclass("One", ["a"])
-    for example in ({"a": 0}, One(0), (0,), [0], namedtuple("T", "a")(0)):  # type: ignore[call-arg]
+    one: Any = make_dataclass("One", ["a"])
+    single: Any = namedtuple("single", "a")
+    for example in ({"a": 0}, one(0), (0,), [0], single(0)):
         structure = Structure(example)
         arrays, lead = structure.check(example, 0)
         assert [array.item() for array in arrays] == [0]

@@ -1,0 +1,43 @@
+"""What `sample` returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.replay.storage import Rows
+
+
+class Batch:
+    """Transitions, or sequences of them, drawn from a buffer.
+
+    Attributes:
+        data: structured like the buffer's example, each leaf (batch_size, *shape), or
+            (sequence_length, batch_size, *shape).
+        indices: (batch_size,) int64, for `update_priorities`.
+        probabilities: (batch_size,) float64, with which each was drawn; None if all were alike.
+        weights: (batch_size,) float32, importance weights, at most 1; None if all are alike.
+        rows: the memory of the data.
+        owner: the buffer.
+    """
+
+    __slots__ = ("data", "indices", "owner", "probabilities", "rows", "weights")
+
+    def __init__(self, data: Any, rows: Rows, indices: npt.NDArray[np.int64], owner: Any) -> None:
+        self.data = data
+        self.indices = indices
+        self.probabilities: npt.NDArray[np.float64] | None = None
+        self.weights: npt.NDArray[np.float32] | None = None
+        self.rows, self.owner = rows, owner
+
+    def __getitem__(self, key: Any) -> Any:
+        """Part of the data: `batch["reward"]` is `batch.data["reward"]`."""
+        return self.data[key]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"Batch of {len(self)}: {self.data!r}"

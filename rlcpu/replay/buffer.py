@@ -1,0 +1,219 @@
+"""What all buffers have in common: the ring, the lock, the stream of random numbers, files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.threads import check_num_threads
+from rlcpu.replay import checkpoint
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.checks import check_count
+from rlcpu.replay.ring import Ring, spans
+from rlcpu.replay.sections import Section
+from rlcpu.replay.storage import Storage
+from rlcpu.replay.stream import make_stream
+from rlcpu.replay.structure import Structure
+
+Array = npt.NDArray[Any]
+Self = TypeVar("Self", bound="Buffer")
+
+
+class Buffer:
+    """A ring of transitions of one or many environments, from which batches are drawn.
+
+    Any thread may call any method: calls wait for each other, and let Python run while they copy.
+    What a call returns was complete when it was drawn: never half of an old and half of a new item.
+
+    Args:
+        structure: of one transition.
+        num_envs: environments that are added side by side; None for one whose batches have no
+            axis for it.
+        length: steps that are kept of each.
+        memmap: a file to be made that holds the transitions, for more than fits into memory.
+        seed: of the buffer's own stream of random numbers; None takes a new one.
+        num_threads: most threads that a call may use; None for all.
+    """
+
+    #: Arguments of the constructor that are kept in files, beside those of every buffer.
+    _settings: tuple[str, ...] = ()
+
+    def __init__(
+        self,
+        structure: Structure,
+        num_envs: int | None,
+        length: int,
+        memmap: str | os.PathLike[str] | None,
+        seed: int | None,
+        num_threads: int | None,
+    ) -> None:
+        self._stream = make_stream(seed)
+        self._num_threads = check_num_threads(num_threads)
+        self._structure, self.num_envs = structure, num_envs
+        self._envs = 1 if num_envs is None else num_envs
+        self._ring = Ring(length, 0)
+        self._lock = threading.Lock()
+        self._saved: tuple[str, int] | None = None
+        self._storage = Storage(structure, self._envs, length, memmap)
+
+    # ------------------------------------------------------------ adding
+
+    def __len__(self) -> int:
+        """Number of transitions held."""
+        return self._ring.filled * self._envs
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the transitions, if the buffer is full."""
+        return self._storage.block.size
+
+    def _check(self, batch: Any) -> list[Array]:
+        """The arrays of a batch as (num_steps, num_envs, *field.shape)."""
+        plain = self.num_envs is None
+        arrays, lead = self._structure.check(batch, 1 if plain else 2)
+        if plain:
+            return [array[:, None] if lead else array[None, None] for array in arrays]
+        if not lead or lead[-1] != self.num_envs:
+            raise ValueError(
+                f"batch has leading axes {lead}: expected ({self.num_envs},) for one step, or "
+                f"(num_steps, {self.num_envs})"
+            )
+        return arrays if len(lead) == 2 else [array[None] for array in arrays]
+
+    def _write(self, arrays: list[Array]) -> tuple[Ring, Ring]:
+        """Store checked arrays, with the lock held; returns the ring before and after."""
+        before = self._ring
+        self._storage.write(arrays, before.slot)
+        self._ring = Ring(before.length, before.added + len(arrays[0]))
+        return before, self._ring
+
+    # ------------------------------------------------------------ sampling
+
+    def _batch(self, batch_size: Any, out: Batch | None, steps: int | None) -> Batch:
+        """Room for a batch."""
+        size = check_count("batch_size", batch_size)
+        if out is None:
+            rows = self._storage.make_batch(size, steps)
+            indices = np.empty(size, np.int64)
+            return Batch(self._structure.unflatten(rows.leaves), rows, indices, self)
+        if not isinstance(out, Batch) or out.owner is not self or len(out) != size:
+            raise ValueError(
+                f"out={type(out).__name__}: expected a Batch that this buffer returned for "
+                f"batch_size={size}"
+            )
+        return out
+
+    # ------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a folder, or what has changed since it was last saved there.
+
+        A process killed at any moment leaves the old checkpoint or the new one. Other calls wait
+        meanwhile.
+
+        Args:
+            path: a folder, made if it is not there; what contains it has to be.
+
+        Raises:
+            FileNotFoundError, ValueError, OSError: see `rlcpu.replay.checkpoint.save`.
+        """
+        with self._lock:
+            since, added = self._saved or (None, 0)
+            sections = [Section("rows", self._storage.block, self._changed(added)), *self._arrays()]
+            token = checkpoint.save(path, self._describe(), sections, since)
+            self._saved = token, self._ring.added
+
+    def _changed(self, added: int) -> list[tuple[int, int]]:
+        """Byte ranges written since so many steps had been added."""
+        ring, storage = self._ring, self._storage
+        rows = spans(added, ring.added, ring.length, self._envs).tolist()
+        ranges = []
+        pairs = zip(self._structure.fields, storage.begins, strict=True)
+        for field, begin in pairs:
+            size = field.row_bytes
+            ranges += [(begin + a * size, begin + b * size) for a, b in rows]
+        return ranges
+
+    def _arrays(self) -> list[Section]:
+        """What is to be saved beside the transitions."""
+        return []
+
+    def _describe(self) -> dict[str, Any]:
+        settings = {name: getattr(self, name) for name in self._settings}
+        return {
+            "buffer": type(self).__name__,
+            "structure": self._structure.describe(),
+            "settings": settings,
+            "added": self._ring.added,
+            "stream": [int(word) for word in self._stream],
+            "state": self._state(),
+        }
+
+    def _state(self) -> dict[str, Any]:
+        """Numbers to be saved, beside those of every buffer."""
+        return {}
+
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+        """Take over what `_state` and `_arrays` saved."""
+
+    @classmethod
+    def load(
+        cls: type[Self],
+        path: str | os.PathLike[str],
+        *,
+        example: Any = None,
+        memmap: str | os.PathLike[str] | None = None,
+        num_threads: int | None = None,
+    ) -> Self:
+        """The buffer in a checkpoint; it goes on bit for bit as the saved one would have.
+
+        Args:
+            path: the folder given to `save`.
+            example: as given when the buffer was made; needed only for dataclasses and
+                NamedTuples.
+            memmap: a file to be made that holds the transitions.
+            num_threads: most threads that a call may use; None for all.
+
+        Raises:
+            FileNotFoundError: there is no checkpoint.
+            ValueError: it is damaged, of another kind of buffer, or needs the example.
+        """
+        with Reader(path) as reader:
+            header = reader.header
+            found = header.get("buffer")
+            if found != cls.__name__:
+                raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a {cls.__name__}")
+            structure = Structure.restore(header.get("structure"), example)
+            try:
+                settings = dict(header["settings"], num_threads=num_threads, memmap=memmap)
+                buffer = cls._remake(structure, settings)
+                added = check_count("added", header["added"], 0)
+                stream = np.array([int(word) for word in header["stream"]], np.uint64)
+                buffer._ring = Ring(buffer._ring.length, added)
+                buffer._stream[:] = stream
+                reader.read_into("rows", buffer._storage.block)
+                buffer._restore(header["state"], reader)
+            except (KeyError, TypeError, OverflowError) as error:
+                raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
+            buffer._saved = reader.token, added
+        return buffer
+
+    @classmethod
+    def _remake(cls: type[Self], structure: Structure, settings: dict[str, Any]) -> Self:
+        make: Any = cls
+        return make(example=structure, **settings)
+
+
+def as_structure(example: Any) -> Structure:
+    """The structure of an example, or the example itself if it is one."""
+    return example if isinstance(example, Structure) else Structure(example)
+
+
+def check_envs(num_envs: int | None) -> int | None:
+    """None, or a number of environments."""
+    return None if num_envs is None else check_count("num_envs", num_envs)

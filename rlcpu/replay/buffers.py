@@ -1,0 +1,133 @@
+"""Uniform replay: transitions, items."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.buffer import Buffer, as_structure, check_envs
+from rlcpu.replay.checks import check_count
+from rlcpu.replay.ring import Ring, draw_items
+
+
+class ReplayBuffer(Buffer):
+    """Transitions, drawn uniformly with replacement (Lin 1992, Self-improving reactive agents).
+
+    Args:
+        capacity: transitions that are kept, the newest ones; divided by `num_envs` and rounded
+            down to whole steps of all environments.
+        example: one transition: a dict of arrays, numbers or Gymnasium spaces, nested as you like,
+            or a dataclass, NamedTuple, tuple or array. It gives dtypes and shapes, and batches are
+            structured like it.
+        num_envs: environments that are added side by side; None if batches have no axis for it.
+        memmap: a file to be made that holds the transitions, for more than fits into memory.
+        seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
+        num_threads: most threads that a call may use; None for all.
+
+    Raises:
+        TypeError, ValueError: an argument is of the wrong kind, or out of range.
+        FileExistsError: there is something at `memmap` already.
+        MemoryError: there is no room.
+
+    Example:
+        >>> buffer = ReplayBuffer(1000, {"observation": np.zeros(4, np.float32), "reward": 0.0})
+        >>> buffer.add({"observation": np.ones((3, 4), np.float32), "reward": np.arange(3.0)})
+        >>> buffer.sample(2)["observation"].shape
+        (2, 4)
+    """
+
+    _settings: tuple[str, ...] = ("capacity", "num_envs")
+
+    def __init__(
+        self,
+        capacity: int,
+        example: Any,
+        *,
+        num_envs: int | None = None,
+        memmap: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+    ) -> None:
+        check_envs(num_envs)
+        self.capacity = check_count("capacity", capacity, num_envs or 1)
+        length = self.capacity // (num_envs or 1)
+        super().__init__(as_structure(example), num_envs, length, memmap, seed, num_threads)
+
+    def add(self, batch: Any) -> None:
+        """Store transitions; the oldest ones make room.
+
+        Args:
+            batch: structured like the example. Each leaf is (n, *shape), or (*shape) for one
+                transition; with `num_envs`, (num_steps, num_envs, *shape), or (num_envs, *shape)
+                for one step. Copied once, straight to its place.
+
+        Raises:
+            TypeError: a container, or a dtype that cannot be cast safely.
+            ValueError: a missing or extra field, a wrong shape, a value that does not fit. Nothing
+                is stored by a call that raises.
+        """
+        arrays = self._check(batch)
+        with self._lock:
+            self._added(*self._write(arrays))
+
+    def _added(self, before: Ring, after: Ring) -> None:
+        """Called with the lock held, when steps have been stored."""
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether there is anything to be drawn."""
+        check_count("batch_size", batch_size)
+        return self._ring.added > 0
+
+    def _refuse_empty(self) -> None:
+        if not self._ring.added:
+            raise ValueError("sample: the buffer is empty")
+
+    def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
+        """Draw transitions, uniformly with replacement.
+
+        Args:
+            batch_size: how many.
+            out: a batch that this buffer returned for the same size: overwritten and returned.
+
+        Returns:
+            The transitions, copied, and their indices.
+
+        Raises:
+            TypeError, ValueError: batch_size is no whole number above 0, `out` is something else,
+                or the buffer is empty.
+        """
+        batch = self._batch(batch_size, out, None)
+        with self._lock:
+            self._refuse_empty()
+            ring = self._ring
+            arguments = (self._envs, 0, ring.filled, ring.length, batch.indices)
+            draw_items(self._stream, *arguments)
+            self._storage.gather(batch.indices, batch.rows, 1, self._num_threads)
+        return batch
+
+
+class ItemBuffer(ReplayBuffer):
+    """Items of any kind, each added by itself, drawn uniformly with replacement.
+
+    Arguments are those of `ReplayBuffer`, without `num_envs`.
+    """
+
+    _settings: tuple[str, ...] = ("capacity",)
+
+    def __init__(
+        self,
+        capacity: int,
+        example: Any,
+        *,
+        memmap: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+    ) -> None:
+        super().__init__(capacity, example, memmap=memmap, seed=seed, num_threads=num_threads)
+
+    def add(self, batch: Any) -> None:
+        """Store one item, structured and shaped like the example; see `ReplayBuffer.add`."""
+        arrays, _ = self._structure.check(batch, 0)
+        with self._lock:
+            self._added(*self._write([array[None, None] for array in arrays]))

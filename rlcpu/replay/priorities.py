@@ -1,0 +1,90 @@
+"""Priorities of the items of a buffer: exponents, new items, importance weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.checks import check_count, check_indices, check_number, check_numbers, refuse
+from rlcpu.replay.sections import Section
+from rlcpu.replay.sum_tree import SumTree
+from rlcpu.replay.upkeep import first_offender
+
+Array = npt.NDArray[Any]
+
+MOST = 1e100  # so that no exponent from 0 to 2 leaves the tree's range
+
+
+class Priorities:
+    """Priorities p of items, drawn with probability P proportional to (p + epsilon) ** alpha.
+
+    Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3.
+
+    Args:
+        num_items: number of items; none of them has a priority at first.
+        alpha: 0 draws uniformly, 1 in proportion; at most 2.
+        beta: 0 to 1, how much of the bias importance weights correct.
+        epsilon: added to each priority, so that items of priority 0 are drawn too.
+
+    Attributes:
+        largest: largest priority ever given (after exponentiation), at first 1: of new items.
+    """
+
+    def __init__(self, num_items: int, alpha: float, beta: float, epsilon: float) -> None:
+        self.alpha = check_number("alpha", alpha, 0.0, 2.0)
+        self.beta = check_number("beta", beta, 0.0, 1.0)
+        self.epsilon = check_number("epsilon", epsilon, 0.0, MOST)
+        self.tree = SumTree(check_count("capacity", num_items), seed=0)
+        self.largest = 1.0
+
+    def check(self, indices: Any, priorities: Any) -> tuple[Array, Array]:
+        """Indices and what their leaves will be: the only place where alpha is applied."""
+        array = check_indices(indices)
+        numbers = check_numbers("priorities", priorities, array.size)
+        capacity = self.tree.capacity
+        place = first_offender(array, numbers, capacity, 0.0, MOST)
+        if place >= 0:
+            expected = f"a priority in [0, {MOST:g}]"
+            number = float(numbers[place])
+            raise refuse("priorities", int(array[place]), number, capacity, expected)
+        return array, (numbers + self.epsilon) ** self.alpha
+
+    def update(self, indices: Array, leaves: Array) -> None:
+        """Write checked leaves."""
+        self.tree.update(indices, leaves)
+        if leaves.size:
+            self.largest = max(self.largest, float(leaves.max()))
+
+    def assign(self, empty: Array, new: Array) -> None:
+        """Items in the ranges `empty`, (n, 2), get no priority, those in `new` the largest."""
+        ranges = np.concatenate((empty, new))
+        leaves = np.zeros(len(ranges))
+        leaves[len(empty) :] = self.largest
+        self.tree.assign(ranges, leaves)
+
+    def draw(self, stream: Array, batch: Batch, beta: float | None) -> None:
+        """Fill a batch's indices, probabilities and weights.
+
+        Raises:
+            TypeError, ValueError: beta is no number in [0, 1], or no item has a priority.
+        """
+        beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
+        leaves, total = self.tree.draw(stream, batch.indices)
+        # Number of items and total cancel out of (N P)^-beta over its maximum in the batch.
+        batch.weights = np.power(leaves.min() / leaves, beta).astype(np.float32)
+        batch.probabilities = leaves / total
+
+    def section(self) -> Section:
+        """The priorities, for a checkpoint; their sums are a function of them."""
+        return Section("priorities", self.tree.leaves.view(np.uint8), None)
+
+    def restore(self, largest: Any, reader: Reader) -> None:
+        """Take over what a checkpoint holds; ValueError where it is nonsense."""
+        leaves = np.empty(self.tree.capacity)
+        reader.read_into("priorities", leaves.view(np.uint8))
+        self.tree.rebuild(leaves)
+        self.largest = check_number("largest", largest, 0.0, MOST * MOST)

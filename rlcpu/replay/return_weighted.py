@@ -1,0 +1,169 @@
+"""Replay weighted by a value of each transition, such as the return of its episode."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.buffer import Buffer, as_structure
+from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
+from rlcpu.replay.distinct import value_kernel
+from rlcpu.replay.sections import Section
+from rlcpu.replay.tree import VALUES, make_tree
+from rlcpu.replay.upkeep import first_offender, rebuild_kernel, update_kernel, write_kernel
+
+Array = npt.NDArray[Any]
+
+
+class ReturnWeightedBuffer(Buffer):
+    """Transitions with a value each, drawn in proportion to it, none twice in a batch.
+
+    The weight of a transition is its value - min(0, smallest value that is in the buffer); where
+    all weights are zero, all transitions are as likely. Sums are kept of the values themselves, so
+    that another smallest value changes all weights in no time, when it comes and when it goes.
+
+    Args:
+        capacity: transitions that are kept, the newest ones.
+        example: see `ReplayBuffer`.
+        memmap: see `ReplayBuffer`.
+        seed: see `ReplayBuffer`.
+        num_threads: see `ReplayBuffer`.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+
+    Example:
+        >>> buffer = ReturnWeightedBuffer(1000, {"reward": 0.0}, seed=0)
+        >>> buffer.add({"reward": np.zeros(3)}, [-5.0, 10.0, 10.0])
+        >>> sorted(buffer.sample_indices(2).tolist())  # weights 0, 15 and 15
+        [1, 2]
+    """
+
+    _settings: tuple[str, ...] = ("capacity",)
+
+    def __init__(
+        self,
+        capacity: int,
+        example: Any,
+        *,
+        memmap: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+    ) -> None:
+        self.capacity = check_count("capacity", capacity)
+        structure = as_structure(example)
+        super().__init__(structure, None, self.capacity, memmap, seed, num_threads)
+        self._numbers = make_tree(self.capacity, extremes=True)
+        #: Values up to here: sums of them, raised by the smallest, have to be finite.
+        self._most = float(np.finfo(np.float64).max) / (4 * self.capacity + 64)
+
+    def add(self, batch: Any, values: npt.ArrayLike) -> None:
+        """Store transitions; the oldest ones make room.
+
+        Args:
+            batch: structured like the example; each leaf (n, *shape), or (*shape) for one.
+            values: (n,), or one for all; finite.
+
+        Raises:
+            TypeError: a container, or a dtype that cannot be cast safely.
+            ValueError: a missing or extra field, a wrong shape, a value that is NaN or infinite.
+                Nothing is stored by a call that raises.
+        """
+        arrays = self._check(batch)
+        numbers = check_numbers("values", values, len(arrays[0]))
+        self._check_values(np.arange(numbers.size) % self.capacity, numbers)
+        with self._lock:
+            _, after = self._write(arrays)
+            kept = numbers[-self.capacity :]
+            begin = (after.added - kept.size) % self.capacity
+            first = min(kept.size, self.capacity - begin)
+            for slot, part in ((begin, kept[:first]), (0, kept[first:])):
+                if part.size:
+                    arguments = (self._numbers, self.capacity, after.filled, slot, part)
+                    write_kernel(VALUES)(*arguments)
+
+    def _check_values(self, indices: Array, numbers: Array) -> None:
+        place = first_offender(indices, numbers, self.capacity, -self._most, self._most)
+        if place >= 0:
+            expected = f"a finite number, at most {self._most:.3g} in size"
+            index, number = int(indices[place]), float(numbers[place])
+            raise refuse("values", index, number, self.capacity, expected)
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether there are as many transitions."""
+        return check_count("batch_size", batch_size) <= len(self)
+
+    def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
+        """Draw different transitions, in proportion to their weights.
+
+        Args:
+            batch_size: how many.
+            out: a batch that this buffer returned for the same size: overwritten and returned.
+
+        Returns:
+            The transitions, copied, and their indices.
+
+        Raises:
+            TypeError, ValueError: an argument is of the wrong kind, or fewer transitions than
+                `batch_size` have a weight.
+        """
+        batch = self._batch(batch_size, out, None)
+        with self._lock:
+            self._draw(batch.indices)
+            self._storage.gather(batch.indices, batch.rows, 1, self._num_threads)
+        return batch
+
+    def sample_indices(self, size: int) -> npt.NDArray[np.int64]:
+        """Draw different transitions as `sample` does, and return (size,) indices alone."""
+        out = np.empty(check_count("size", size), np.int64)
+        with self._lock:
+            self._draw(out)
+        return out
+
+    def _draw(self, out: Array) -> None:
+        filled, before, found = len(self), self._stream[1], 0
+        if out.size <= filled:
+            found = value_kernel()(self._numbers, self.capacity, filled, self._stream, out)
+        if found < out.size:
+            self._stream[1] = before
+            values = self._numbers[:filled]
+            weighty = int((values > min(values.min(), 0.0)).sum()) if filled else 0
+            raise ValueError(
+                f"sample: {out.size} different transitions wanted, of {filled} there are, "
+                f"{weighty} have a weight above zero"
+            )
+
+    def update_values(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
+        """Give transitions new values; of equal indices the last one counts.
+
+        Args:
+            indices: (n,) of any integer dtype, as a batch has them.
+            values: (n,), or one for all; finite.
+
+        Raises:
+            IndexError: an index is out of range, or nothing was written there yet.
+            TypeError, ValueError: see `add`. Nothing is changed by a call that raises.
+        """
+        array = check_indices(indices)
+        numbers = check_numbers("values", values, array.size)
+        self._check_values(array, numbers)
+        with self._lock:
+            filled = len(self)
+            if array.size and array.max() >= filled:
+                raise IndexError(f"indices: nothing was written at {array.max()} yet")
+            update_kernel(VALUES)(self._numbers, self.capacity, filled, array, numbers)
+
+    def _arrays(self) -> list[Section]:
+        return [Section("values", self._numbers[: self.capacity].view(np.uint8), None)]
+
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+        values = np.empty(self.capacity)
+        reader.read_into("values", values.view(np.uint8))
+        self._check_values(np.arange(self.capacity), values)
+        self._numbers[: self.capacity] = values
+        rebuild_kernel(VALUES)(self._numbers, self.capacity, len(self))

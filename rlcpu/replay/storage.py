@@ -1,0 +1,144 @@
+"""Where transitions are kept: one array per field, in one block of memory or one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.threads import launch
+from rlcpu.replay.gather import GATHER
+from rlcpu.replay.memory import allocate
+from rlcpu.replay.structure import Structure
+
+Array = npt.NDArray[Any]
+
+_ALIGN = 64  # bytes: rows of a cache line's size are not spread over two
+
+
+class Plan(NamedTuple):
+    """Where the fields of so many rows lie in a block of bytes.
+
+    Attributes:
+        begins: first byte of each field.
+        num_bytes: of the block.
+    """
+
+    begins: list[int]
+    num_bytes: int
+
+
+def plan(structure: Structure, num_rows: int) -> Plan:
+    """Field after field, each from a cache line on."""
+    begins, end = [], 0
+    for field in structure.fields:
+        begins.append(end)
+        end += -(-field.row_bytes * num_rows // _ALIGN) * _ALIGN
+    return Plan(begins, end)
+
+
+def views(
+    structure: Structure, block: Array, begins: list[int], lead: tuple[int, ...]
+) -> list[Any]:
+    """One array per field, (*lead, *field.shape), over a block."""
+    pairs = zip(structure.fields, begins, strict=True)
+    return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
+
+
+class Storage:
+    """Rows of transitions of `num_envs` environments, `length` rows each.
+
+    Args:
+        structure: of one transition.
+        num_envs: number of environments.
+        length: rows of each.
+        memmap: a file to be made, for more than fits into memory; it must not exist.
+
+    Attributes:
+        block: (num_bytes,) uint8.
+        begins: first byte of each field.
+        fields: one array per field, (num_envs, length, *field.shape), in the block.
+
+    Raises:
+        FileExistsError: there is something at `memmap` already.
+        MemoryError: the system refuses so much.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        num_envs: int,
+        length: int,
+        memmap: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.structure, self.num_envs, self.length = structure, num_envs, length
+        layout = plan(structure, num_envs * length)
+        self.block: Array
+        if memmap is None:
+            self.block = allocate(layout.num_bytes)
+        else:
+            with open(memmap, "xb") as file:
+                file.truncate(layout.num_bytes)
+            self.block = np.memmap(memmap, np.uint8, "r+").view(np.ndarray)
+        self.begins = layout.begins
+        self.fields = views(structure, self.block, layout.begins, (num_envs, length))
+
+    def write(self, arrays: Sequence[Array], slot: int) -> None:
+        """Copy (num_steps, num_envs, *field.shape) arrays to the slots from `slot` on, going round.
+
+        Of more steps than there are slots, the last ones are kept, where they belong.
+        """
+        num_steps = len(arrays[0])
+        skipped = max(num_steps - self.length, 0)
+        begin = (slot + skipped) % self.length
+        first = min(num_steps - skipped, self.length - begin)
+        for field, array in zip(self.fields, arrays, strict=True):
+            steps = array.swapaxes(0, 1)
+            field[:, begin : begin + first] = steps[:, skipped : skipped + first]
+            if skipped + first < num_steps:
+                field[:, : num_steps - skipped - first] = steps[:, skipped + first :]
+
+    def make_batch(self, batch_size: int, steps: int | None) -> Rows:
+        """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
+        lead = (batch_size,) if steps is None else (steps, batch_size)
+        layout = plan(self.structure, batch_size * (steps or 1))
+        block = np.empty(layout.num_bytes + _ALIGN, np.uint8)
+        block = block[-block.ctypes.data % _ALIGN :][: layout.num_bytes]
+        total = self.num_envs * self.length
+        table = [
+            (begin, field.row_bytes, to, total)
+            for field, begin, to in zip(
+                self.structure.fields, self.begins, layout.begins, strict=True
+            )
+        ]
+        leaves = views(self.structure, block, layout.begins, lead)
+        return Rows(block, np.array(table, np.int64), leaves)
+
+    def gather(self, rows: Array, batch: Rows, steps: int, num_threads: int | None) -> None:
+        """Copy rows, and the `steps - 1` after each of them, to a batch.
+
+        Args:
+            rows: (batch_size,) int64 in [0, num_envs * length): env * length + slot; not checked.
+            batch: overwritten.
+            steps: rows of each sequence.
+            num_threads: most threads to use.
+        """
+        arguments = (self.block, batch.block, batch.table, rows, steps, self.length)
+        launch(GATHER, batch.block.size, num_threads, *arguments)
+
+
+class Rows(NamedTuple):
+    """Memory of a batch.
+
+    Attributes:
+        block: (num_bytes,) uint8, overwritten by `Storage.gather`.
+        table: (num_fields, 4) int64, see `GATHER`.
+        leaves: one array per field, over the block.
+    """
+
+    block: Array
+    table: Array
+    leaves: list[Any]

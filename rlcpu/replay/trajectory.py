@@ -1,0 +1,241 @@
+"""Replay of sequences: uniform and prioritised."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy.typing as npt
+
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.buffer import Buffer, as_structure
+from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.checks import check_count
+from rlcpu.replay.priorities import Priorities
+from rlcpu.replay.prioritized import refuse_unwritten
+from rlcpu.replay.ring import Ring, draw_items, spans
+from rlcpu.replay.sections import Section
+
+
+class TrajectoryBuffer(Buffer):
+    """Steps of many environments side by side, from which sequences are drawn uniformly.
+
+    A sequence begins at every `period`-th step of an environment, and is drawn only when all of it
+    is there: none holds steps from both sides of the place where writing goes on. Sequences run
+    across the ends of episodes.
+
+    Args:
+        num_envs: number of environments.
+        length: steps that are kept of each; a multiple of `period`.
+        example: one transition, see `ReplayBuffer`.
+        sequence_length: steps of a sequence, at most `length`.
+        period: steps between the beginnings of sequences.
+        memmap: see `ReplayBuffer`, as the arguments after it.
+        seed: see `ReplayBuffer`.
+        num_threads: see `ReplayBuffer`.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+
+    Example:
+        >>> buffer = TrajectoryBuffer(2, 100, np.zeros(3, np.float32), sequence_length=5)
+        >>> buffer.add(np.ones((7, 2, 3), np.float32))
+        >>> buffer.sample(4).data.shape
+        (5, 4, 3)
+    """
+
+    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length", "period")
+
+    def __init__(
+        self,
+        num_envs: int,
+        length: int,
+        example: Any,
+        sequence_length: int,
+        period: int = 1,
+        *,
+        memmap: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+    ) -> None:
+        self.sequence_length = check_count("sequence_length", sequence_length)
+        self.period = check_count("period", period)
+        self.length = check_count("length", length, self.sequence_length)
+        if self.length % self.period:
+            raise ValueError(f"length={length}: expected a multiple of period={period}")
+        num_envs = check_count("num_envs", num_envs)
+        structure = as_structure(example)
+        super().__init__(structure, num_envs, self.length, memmap, seed, num_threads)
+        self._items = self.length // self.period  # sequences of an environment, at most
+
+    def add(self, batch: Any) -> None:
+        """Store steps of all environments; the oldest ones make room.
+
+        Args:
+            batch: structured like the example, each leaf (num_steps, num_envs, *shape), or
+                (num_envs, *shape) for one step.
+
+        Raises:
+            TypeError, ValueError: see `ReplayBuffer.add`.
+        """
+        arrays = self._check(batch)
+        with self._lock:
+            self._added(*self._write(arrays))
+
+    def _added(self, before: Ring, after: Ring) -> None:
+        """Called with the lock held, when steps have been stored."""
+
+    def _sequences(self, ring: Ring) -> tuple[int, int]:
+        """Numbers of the first sequence that is there, and of the first that is not yet."""
+        begin = -(-ring.first // self.period)
+        return begin, max((ring.added - self.sequence_length) // self.period + 1, begin)
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether there is a whole sequence."""
+        check_count("batch_size", batch_size)
+        begin, end = self._sequences(self._ring)
+        return end > begin
+
+    def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
+        """Draw sequences, uniformly with replacement.
+
+        Args:
+            batch_size: how many.
+            out: a batch that this buffer returned for the same size: overwritten and returned.
+
+        Returns:
+            The sequences, copied, leaves (sequence_length, batch_size, *shape), and their indices.
+
+        Raises:
+            TypeError, ValueError: batch_size is no whole number above 0, `out` is something else,
+                or there is no whole sequence.
+        """
+        batch = self._batch(batch_size, out, self.sequence_length)
+        with self._lock:
+            self._refuse_short()
+            begin, end = self._sequences(self._ring)
+            arguments = (self._envs, begin % self._items, end - begin, self._items, batch.indices)
+            draw_items(self._stream, *arguments)
+            self._gather(batch)
+        return batch
+
+    def _refuse_short(self) -> None:
+        if not self.can_sample():
+            raise ValueError(
+                f"sample: {self._ring.added} steps were added, expected {self.sequence_length} "
+                "for a sequence"
+            )
+
+    def _gather(self, batch: Batch) -> None:
+        # Sequence i of an environment begins at its step i * period, and so it is for all of them.
+        rows = batch.indices if self.period == 1 else batch.indices * self.period
+        self._storage.gather(rows, batch.rows, self.sequence_length, self._num_threads)
+
+
+class PrioritizedTrajectoryBuffer(TrajectoryBuffer):
+    """Steps of many environments side by side, from which sequences are drawn by priority.
+
+    See `TrajectoryBuffer` for the sequences and `PrioritizedReplayBuffer` for the priorities; a
+    sequence gets the largest priority given so far when its last step comes.
+
+    Args:
+        num_envs: see `TrajectoryBuffer`, as the arguments up to `period`.
+        length: see `TrajectoryBuffer`.
+        example: see `TrajectoryBuffer`.
+        sequence_length: see `TrajectoryBuffer`.
+        period: see `TrajectoryBuffer`.
+        alpha: see `PrioritizedReplayBuffer`, as the arguments after it.
+        beta: see `PrioritizedReplayBuffer`.
+        epsilon: see `PrioritizedReplayBuffer`.
+        memmap: see `ReplayBuffer`.
+        seed: see `ReplayBuffer`.
+        num_threads: see `ReplayBuffer`.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+    """
+
+    _settings: tuple[str, ...] = (*TrajectoryBuffer._settings, "alpha", "beta", "epsilon")
+
+    def __init__(
+        self,
+        num_envs: int,
+        length: int,
+        example: Any,
+        sequence_length: int,
+        period: int = 1,
+        *,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        epsilon: float = 1e-6,
+        memmap: str | os.PathLike[str] | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
+        super().__init__(num_envs, length, example, sequence_length, period, **options)
+        self._priorities = Priorities(self._envs * self._items, alpha, beta, epsilon)
+        self.alpha, self.beta = self._priorities.alpha, self._priorities.beta
+        self.epsilon = self._priorities.epsilon
+
+    def _added(self, before: Ring, after: Ring) -> None:
+        period, items = self.period, self._items
+        lost = spans(-(-before.added // period), -(-after.added // period), items, self._envs)
+        begin, end = self._sequences(after)
+        known = max(begin, self._sequences(before)[1])
+        self._priorities.assign(lost, spans(known, end, items, self._envs))
+
+    def sample(
+        self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
+    ) -> Batch:
+        """Draw sequences by priority, with replacement.
+
+        Args:
+            batch_size: how many.
+            beta: instead of the buffer's own.
+            out: a batch that this buffer returned for the same size: overwritten and returned.
+
+        Returns:
+            The sequences, copied, leaves (sequence_length, batch_size, *shape), with indices,
+            probabilities and importance weights.
+
+        Raises:
+            TypeError, ValueError: an argument is of the wrong kind, there is no whole sequence, or
+                none has a priority above zero.
+        """
+        batch = self._batch(batch_size, out, self.sequence_length)
+        with self._lock:
+            self._refuse_short()
+            self._priorities.draw(self._stream, batch, beta)
+            self._gather(batch)
+        return batch
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Give sequences new priorities; of equal indices the last one counts.
+
+        Sequences that are no longer there, or not again yet, are passed over.
+
+        Args:
+            indices: (n,) of any integer dtype, as a batch has them.
+            priorities: (n,), or one for all; finite and not negative.
+
+        Raises:
+            IndexError: an index is out of range, or its sequence was never there.
+            TypeError, ValueError: see `PrioritizedReplayBuffer.update_priorities`.
+        """
+        array, leaves = self._priorities.check(indices, priorities)
+        with self._lock:
+            begin, end = self._sequences(self._ring)
+            refuse_unwritten(array, Ring(self._items, end))
+            there = (array - begin) % self._items < end - begin
+            whole = bool(there.all())
+            self._priorities.update(*((array, leaves) if whole else (array[there], leaves[there])))
+
+    def _arrays(self) -> list[Section]:
+        return [self._priorities.section()]
+
+    def _state(self) -> dict[str, Any]:
+        return {"largest": self._priorities.largest}
+
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+        self._priorities.restore(state["largest"], reader)
