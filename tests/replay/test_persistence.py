@@ -1,0 +1,142 @@
+"""Buffers saved and loaded go on as if nothing had happened."""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+import numpy as np
+import pytest
+
+from rlcpu.replay import (
+    ItemBuffer,
+    PrioritizedReplayBuffer,
+    PrioritizedTrajectoryBuffer,
+    ReplayBuffer,
+    ReturnWeightedBuffer,
+    TrajectoryBuffer,
+)
+
+_spec = importlib.util.spec_from_file_location(
+    "replay_naive_files", pathlib.Path(__file__).with_name("naive.py")
+)
+naive = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(naive)
+EXAMPLE, steps, take = naive.EXAMPLE, naive.steps, naive.take
+
+
+def make(kind):
+    if kind in (TrajectoryBuffer, PrioritizedTrajectoryBuffer):
+        return kind(2, 20, EXAMPLE, 3, 2, seed=5)
+    return kind(40, EXAMPLE, seed=5)
+
+
+def drive(buffer, rng, rounds):
+    """Add, sample and update for a while; returns all that was sampled."""
+    seen = []
+    for _ in range(rounds):
+        if isinstance(buffer, TrajectoryBuffer):
+            buffer.add(steps(rng, 7, 2))
+        elif isinstance(buffer, ReturnWeightedBuffer):
+            buffer.add(steps(rng, 7), rng.normal(size=7))
+        elif isinstance(buffer, ItemBuffer):
+            buffer.add(steps(rng))
+        else:
+            buffer.add(steps(rng, 7))
+        batch = buffer.sample(4)
+        if hasattr(buffer, "update_priorities"):
+            buffer.update_priorities(batch.indices, rng.random(4))
+        seen.append((batch.indices.tobytes(), batch["observation"]["state"].tobytes()))
+    return seen
+
+
+KINDS = [
+    ItemBuffer,
+    ReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReturnWeightedBuffer,
+    TrajectoryBuffer,
+    PrioritizedTrajectoryBuffer,
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_loaded_goes_on_bit_for_bit(kind, tmp_path):
+    buffer, rng = make(kind), np.random.default_rng(0)
+    for rounds in (4, 1, 2, 9):  # full and incremental saves, before and after going round
+        drive(buffer, rng, rounds)
+        buffer.save(tmp_path / "buffer")
+        loaded = kind.load(tmp_path / "buffer", num_threads=1)
+        state = rng.bit_generator.state
+        expected = drive(buffer, rng, 5)
+        rng.bit_generator.state = state
+        assert drive(loaded, rng, 5) == expected
+        if rounds == 1:
+            buffer = loaded  # whose next save is incremental too
+            buffer.save(tmp_path / "buffer")
+
+
+def test_incremental_save_writes_what_changed(tmp_path):
+    buffer = ReplayBuffer(20_000, {"x": np.zeros(200)}, seed=0)
+    buffer.add({"x": np.random.default_rng(0).random((20_000, 200))})
+    path = tmp_path / "buffer"
+    buffer.save(path)
+    before = {file.name for file in path.iterdir()}
+    buffer.add({"x": np.ones((100, 200))})
+    buffer.save(path)
+    new = sum(file.stat().st_size for file in path.iterdir() if file.name not in before)
+    assert new < 4e6 < 32e6
+    np.testing.assert_array_equal(
+        ReplayBuffer.load(path)._storage.fields[0], buffer._storage.fields[0]
+    )
+
+
+def test_memmap(tmp_path):
+    buffer = ReplayBuffer(50, EXAMPLE, memmap=tmp_path / "rows", seed=0)
+    rng = np.random.default_rng(0)
+    drive(buffer, rng, 5)
+    buffer.save(tmp_path / "saved")
+    loaded = ReplayBuffer.load(tmp_path / "saved", memmap=tmp_path / "again")
+    assert loaded._storage.block.tobytes() == buffer._storage.block.tobytes()
+    assert (tmp_path / "again").read_bytes() == loaded._storage.block.tobytes()
+    with pytest.raises(FileExistsError):
+        ReplayBuffer(50, EXAMPLE, memmap=tmp_path / "rows")
+
+
+def test_foreign_and_damaged(tmp_path):
+    buffer = make(ReplayBuffer)
+    drive(buffer, np.random.default_rng(0), 3)
+    path = tmp_path / "buffer"
+    with pytest.raises(FileNotFoundError):
+        ReplayBuffer.load(path)
+    buffer.save(path)
+    with pytest.raises(ValueError, match="holds a ReplayBuffer, expected a TrajectoryBuffer"):
+        TrajectoryBuffer.load(path)
+    for file in sorted(path.iterdir()):
+        content = file.read_bytes()
+        if not content:
+            continue
+        for damaged in (content[:-1], content[: len(content) // 2] + b"!"):
+            file.write_bytes(damaged)
+            with pytest.raises(ValueError, match=str(tmp_path)):
+                ReplayBuffer.load(path)
+        file.write_bytes(content)
+    assert len(ReplayBuffer.load(path)) == len(buffer)
+    other = tmp_path / "notes"
+    other.mkdir()
+    (other / "a").write_text("text")
+    with pytest.raises(ValueError, match="notes"):
+        buffer.save(other)
+    assert [f.name for f in other.iterdir()] == ["a"]
+
+
+def test_dataclass_needs_the_example(tmp_path):
+    @dataclasses.dataclass
+    class Data:
+        x: float
+
+    buffer = ReplayBuffer(4, Data(0.0), seed=0)
+    buffer.add(Data(np.arange(3.0)))
+    buffer.save(tmp_path / "b")
+    with pytest.raises(ValueError, match="example"):
+        ReplayBuffer.load(tmp_path / "b")
+    assert isinstance(ReplayBuffer.load(tmp_path / "b", example=Data(0.0)).sample(2).data, Data)
