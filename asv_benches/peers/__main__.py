@@ -1,4 +1,4 @@
-"""`python -m asv_benches.peers simulate|collect|train|readme`."""
+"""`python -m asv_benches.peers simulate|collect|train|replay|readme`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import argparse
 import os
 from pathlib import Path
 
-from asv_benches.peers import collect, machine, readme, report, simulate, train
+from asv_benches.peers import collect, machine, readme, replay, report, simulate, train
 from asv_benches.peers.timing import FULL, QUICK
 
-TABLES = {"simulate": simulate.rows, "collect": collect.rows, "train": train.rows}
+TABLES = {
+    "simulate": simulate.rows,
+    "collect": collect.rows,
+    "train": train.rows,
+    "replay": replay.rows,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,6 +53,7 @@ def measure(options: argparse.Namespace) -> None:
     for result in report.measure(rows, effort):
         report.print_row(result)
         results.append(result)
+    report.print_closest(results)
     path = options.json
     if path is None and not (options.quick or options.only):
         path = report.RESULTS / f"{options.machine}-{options.what}.json"

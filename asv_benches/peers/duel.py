@@ -60,19 +60,43 @@ class Duel:
         errors = [prepare(contender) for contender in contenders]
         ready = [c for c, error in zip(contenders, errors, strict=True) if error is None]
         seconds = self.settle(interleave(ready, effort))
-        rates = iter((1 / np.median(seconds, axis=0)).tolist())
-        ours, peer = (explain(error)[0] if error else next(rates) for error in errors)
+        figures = iter(self.figures(np.median(seconds, axis=0)).tolist())
+        ours, peer = (explain(error)[0] if error else next(figures) for error in errors)
         notes = [getattr(contender, "note", "") for contender in ready]
         notes += [": ".join(explain(error)) for error in errors if error]
         note = "; ".join(filter(None, notes))
         if len(ready) < 2:
             return Measurement(ours, peer, note=note)
-        low, ratio, high = np.percentile(seconds[:, 1] / seconds[:, 0], (25, 50, 75)).tolist()
+        low, ratio, high = np.percentile(self.ratios(seconds), (25, 50, 75)).tolist()
         return Measurement(ours, peer, ratio, (low, high), note)
+
+    def figures(self, seconds: np.ndarray) -> np.ndarray:
+        """What is shown for medians in seconds per unit of work: rates."""
+        return 1 / seconds
+
+    def ratios(self, seconds: np.ndarray) -> np.ndarray:
+        """One ratio for each round of timings (rounds, 2)."""
+        return seconds[:, 1] / seconds[:, 0]
 
     def settle(self, seconds: np.ndarray) -> np.ndarray:
         """The timings (rounds, contenders) from which figures and ratios are made."""
         return seconds
+
+
+class TimeDuel(Duel):
+    """A duel whose figures are seconds per unit of work."""
+
+    def figures(self, seconds: np.ndarray) -> np.ndarray:
+        """The times themselves."""
+        return seconds
+
+
+class CostDuel(TimeDuel):
+    """What more work costs: the ratio is the first one's time over the second one's."""
+
+    def ratios(self, seconds: np.ndarray) -> np.ndarray:
+        """Times as much time."""
+        return seconds[:, 0] / seconds[:, 1]
 
 
 class PeakDuel(Duel):

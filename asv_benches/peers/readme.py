@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from asv_benches.peers.report import RESULTS, format_figure, format_ratio
+from asv_benches.peers.report import RESULTS, closest, format_figure, format_ratio
 from asv_benches.peers.timing import FULL
 
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
-TABLES = ("simulate", "collect", "train")
+GROUPS = (("simulate", "collect", "train"), ("replay",))  # tables of figures that go together
+TABLES = tuple(what for group in GROUPS for what in group)
+DISTRIBUTIONS = (
+    *("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3"),
+    *("flashbax", "torchrl", "tianshou", "cpprb", "gcc"),
+)
 
 
 def rewrite(readme: Path = README, results: Path = RESULTS) -> None:
@@ -47,14 +52,21 @@ def newest(results: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def block(tables: list[dict[str, Any]]) -> str:
-    """The Markdown between the markers: one table, and below it what it was measured on.
+    """The Markdown between the markers: tables, and below them what they were measured on.
 
-    It holds the rows that have a target; the JSON files hold all.
+    They hold the rows that have a target, of ranked peers the best one; the JSON files hold all.
     """
-    lines = ["| What | Against | rlcpu | Peer | Ratio |", "| --- | --- | ---: | ---: | ---: |"]
-    lines += [line(row) for table in tables for row in table["rows"] if row["target"] is not None]
+    grouped = ([table for table in tables if table["what"] in group] for group in GROUPS)
+    lines = [line for group in grouped if group for line in [*markdown(group), ""]]
     machines = dict.fromkeys(measured_on(table["machine"]) for table in tables)
-    return "\n".join([*lines, "", *machines, ""])
+    return "\n".join([*lines, *machines, ""])
+
+
+def markdown(tables: list[dict[str, Any]]) -> list[str]:
+    """The lines of one Markdown table."""
+    rows = [row for table in tables for row in closest(table["rows"])]
+    lines = ["| What | Against | rlcpu | Peer | Ratio |", "| --- | --- | ---: | ---: | ---: |"]
+    return [*lines, *(line(row) for row in rows if row["target"] is not None)]
 
 
 def line(row: dict[str, Any]) -> str:
@@ -67,9 +79,8 @@ def line(row: dict[str, Any]) -> str:
 def measured_on(machine: dict[str, Any]) -> str:
     """The sentence below the table."""
     versions = machine["versions"]
-    names = ("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3", "gcc")
-    listed = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
+    listed = ", ".join(f"{name} {versions[name]}" for name in DISTRIBUTIONS if name in versions)
     return (
-        f"Medians, interleaved, rates in environment steps per second; {machine['cpu']}, "
-        f"{machine['cores']} cores, {machine['date']}; {listed}."
+        "Medians, interleaved: rates in environment steps per second, times per call; "
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['date']}; {listed}."
     )

@@ -15,6 +15,7 @@ from asv_benches.peers.timing import Effort
 
 RESULTS = Path(__file__).parents[1] / "results"
 HEADER = ("what", "against", "rlcpu", "peer", "ratio (quartiles)", "target", "met")
+TIMES = ((1.0, "s"), (1e-3, "ms"), (0.0, "us"))
 WIDTHS = (46, 26, 13, 13, 24, 11, 3)
 
 Kind = Literal["speed-up", "share", "time"]
@@ -32,10 +33,11 @@ class Row:
         measure: picklable; called with the effort.
         target: bound on the ratio, None for a row that is shown for information.
         kind: "speed-up" and "share" (of the machine's peak) are to be at least the target; "time"
-            is our time over the peer's and is to be at most the target.
-        unit: of both figures: "env-steps/s", "FLOP/s" or "s".
+            is our time, or memory, over the peer's and is to be at most the target.
+        unit: of both figures: "env-steps/s", "FLOP/s", "s" or "B".
         limit_s: time-out of the process in which it is measured, in seconds; None where `measure`
             itself starts processes under a limit.
+        ranked: whether only the best of the peers of the same job counts.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Row:
     kind: Kind = "speed-up"
     unit: str = "env-steps/s"
     limit_s: float | None = 300.0
+    ranked: bool = False
 
 
 def measure(rows: Iterable[Row], effort: Effort) -> Iterator[Result]:
@@ -66,6 +69,20 @@ def result(row: Row, measurement: Measurement) -> Result:
     return {**fields, **dataclasses.asdict(measurement), "met": met(row, measurement.ratio)}
 
 
+def closest(rows: Iterable[Result]) -> list[Result]:
+    """The rows, those of ranked peers reduced to the best peer of each job."""
+    kept: dict[str | int, Result] = {}
+    for number, row in enumerate(rows):
+        key = row["what"] if row.get("ranked", False) else number
+        if key not in kept or _rank(row) < _rank(kept[key]):
+            kept[key] = row
+    return list(kept.values())
+
+
+def _rank(row: Result) -> float:
+    return float("inf") if row["ratio"] is None else float(row["ratio"])
+
+
 def met(row: Row, ratio: float | None) -> bool | None:
     """Whether the target is met; None where there is nothing to judge.
 
@@ -80,6 +97,15 @@ def print_header() -> None:
     """Prints the table's first lines."""
     _print_cells(HEADER)
     _print_cells(["-" * width for width in WIDTHS])
+
+
+def print_closest(rows: list[Result]) -> None:
+    """Prints the best of the ranked peers once more, job by job."""
+    ranked = [row for row in rows if row["ranked"]]
+    if ranked:
+        print("\nagainst the best of them:")
+    for row in closest(ranked):
+        print_row({**row, "note": ""})
 
 
 def print_row(row: Result) -> None:
@@ -106,11 +132,14 @@ def _print_cells(cells: Iterable[str]) -> None:
 
 
 def format_figure(value: float | str, unit: str) -> str:
-    """A rate with its SI prefix, a time in s or ms, or the reason why there is no figure."""
+    """A rate with its SI prefix, a time in s, ms or us, bytes in MB, or why there is no figure."""
     if isinstance(value, str):
         return value
+    if unit == "B":
+        return f"{_digits(value / 1e6)} MB"
     if unit == "s":
-        return f"{value:.3g} s" if value >= 1 else f"{1e3 * value:.3g} ms"
+        least, name = next(each for each in TIMES if value >= each[0])
+        return f"{value / (least or 1e-6):.3g} {name}"
     steps = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (0.0, ""))
     scale, prefix = next(step for step in steps if value >= step[0])
     suffix = "FLOP/s" if unit == "FLOP/s" else "/s"

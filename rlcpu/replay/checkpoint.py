@@ -35,7 +35,7 @@ def save(
 ) -> str:
     """Write a checkpoint, or what changed in it.
 
-    Two saves to one folder wait for each other, and a save for readers.
+    Saves to one folder wait for each other; a save waits for readers, and they for it.
 
     Args:
         path: a folder, to be made where it does not exist; what contains it does.
@@ -138,8 +138,10 @@ class Reader:
         """
         section = self._section(name)
         check_bytes(name, out)
-        if len(out) != section.num_bytes:
-            raise ValueError(f"section {name}: {section.num_bytes} bytes, expected {len(out)}")
+        if len(out) != section.num_bytes or not out.flags.writeable:
+            raise ValueError(
+                f"section {name}: out of {len(out)} bytes, expected {section.num_bytes}, writable"
+            )
         for chunk, data in zip(section.chunks, parts(out, section.chunk_bytes), strict=True):
             self._source.read(chunk, data)
 

@@ -71,6 +71,8 @@ def check_numbers(name: str, numbers: Any, count: int) -> Array:
         TypeError: they are no real numbers.
         ValueError: they are as many as they should not be.
     """
+    if type(numbers) is float:
+        return np.full(count, numbers)
     array = np.asarray(numbers)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name}: expected real numbers, got {array.dtype}")

@@ -1,4 +1,4 @@
-"""Rows of a storage into a batch: all fields, one call, cache misses side by side."""
+"""Rows between batches and a storage, as bytes: cache misses side by side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.octets import LINE, prefetch
 from rlcpu.kernels.threads import Kernels
 
-_AHEAD = 8  # rows asked for before they are copied
+_AHEAD = 4096  # bytes asked for before they are copied: 18 ns a row of one number, 10 at 40 rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
 _BLOCK = 32  # sequences that a thread takes at a time
 _U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
@@ -45,10 +45,11 @@ def _gather_field(storage, out, field, rows, first, last, steps, length):  # typ
     source, row_bytes, target = field[0], field[1], field[2]
     size = rows.size
     # A sequence is one piece of memory: its first rows are asked for, the rest is read ahead.
-    ahead = row_bytes * min(steps, 2)
+    asked = row_bytes * min(steps, 2)
+    ahead = min(max(_AHEAD // asked, 4), _BLOCK)
     for b in range(first, last):
-        wanted = source + rows[min(b + _AHEAD, size - 1)] * row_bytes
-        _ask_for(storage, wanted, min(ahead, source + field[3] * row_bytes - wanted))
+        wanted = source + rows[min(b + ahead, size - 1)] * row_bytes
+        _ask_for(storage, wanted, min(asked, source + field[3] * row_bytes - wanted))
         begin = rows[b] // length * length
         slot = rows[b] - begin
         for t in range(steps):
@@ -75,3 +76,19 @@ def _make_gather(parallel: bool) -> Any:
 #: storage, the bytes of its rows, where it begins in `out`, and its number of rows; `rows` is
 #: (batch_size,) int64. Row numbers go round within the `length` rows of an environment.
 GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
+
+
+@kernel(fastmath=EXACT)
+def scatter(batch, storage, begin, row_bytes, shape, length):  # type: ignore[no-untyped-def]
+    """Rows of a field, (num_steps, num_envs) of them, to the same slots of every environment.
+
+    `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`, and
+    `shape` is (num_steps, num_envs). Half the time that NumPy takes for 400 bytes a row.
+    """
+    num_steps, num_envs = shape
+    for env in range(num_envs):
+        to = begin + env * length * row_bytes
+        for t in range(num_steps):
+            _copy_row(
+                storage, to + t * row_bytes, batch, (t * num_envs + env) * row_bytes, row_bytes
+            )

@@ -59,12 +59,13 @@ class Priorities:
         if leaves.size:
             self.largest = max(self.largest, float(leaves.max()))
 
-    def assign(self, empty: Array, new: Array) -> None:
-        """Items in the ranges `empty`, (n, 2), get no priority, those in `new` the largest."""
-        ranges = np.concatenate((empty, new))
-        leaves = np.zeros(len(ranges))
-        leaves[len(empty) :] = self.largest
-        self.tree.assign(ranges, leaves)
+    def mark(self, num_envs: int, begin: int, end: int) -> None:
+        """Give new items the largest priority; see `SumTree.mark`."""
+        self.tree.mark(num_envs, begin, end, self.largest)
+
+    def clear(self, num_envs: int, begin: int, end: int) -> None:
+        """Take the priority of items that are lost."""
+        self.tree.mark(num_envs, begin, end, 0.0)
 
     def draw(self, stream: Array, batch: Batch, beta: float | None) -> None:
         """Fill a batch's indices, probabilities and weights.

@@ -13,7 +13,7 @@ from rlcpu.replay.buffers import ReplayBuffer
 from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_indices
 from rlcpu.replay.priorities import Priorities
-from rlcpu.replay.ring import Ring, spans
+from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
 
 
@@ -74,8 +74,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self.epsilon = self._priorities.epsilon
 
     def _added(self, before: Ring, after: Ring) -> None:
-        new = spans(before.added, after.added, after.length, self._envs)
-        self._priorities.assign(new[:0], new)
+        self._priorities.mark(self._envs, before.added, after.added)
 
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None

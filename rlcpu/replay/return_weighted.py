@@ -15,7 +15,13 @@ from rlcpu.replay.checks import check_count, check_indices, check_numbers, refus
 from rlcpu.replay.distinct import value_kernel
 from rlcpu.replay.sections import Section
 from rlcpu.replay.tree import VALUES, make_tree
-from rlcpu.replay.upkeep import first_offender, rebuild_kernel, update_kernel, write_kernel
+from rlcpu.replay.upkeep import (
+    first_offender,
+    first_outside,
+    rebuild_kernel,
+    update_kernel,
+    write_kernel,
+)
 
 Array = npt.NDArray[Any]
 
@@ -76,16 +82,15 @@ class ReturnWeightedBuffer(Buffer):
         """
         arrays = self._check(batch)
         numbers = check_numbers("values", values, len(arrays[0]))
-        self._check_values(np.arange(numbers.size) % self.capacity, numbers)
+        place = first_outside(numbers, -self._most, self._most)
+        if place >= 0:
+            expected = f"a finite number, at most {self._most:.3g} in size"
+            raise ValueError(f"values: {numbers[place]} at {place}, expected {expected}")
         with self._lock:
             _, after = self._write(arrays)
             kept = numbers[-self.capacity :]
             begin = (after.added - kept.size) % self.capacity
-            first = min(kept.size, self.capacity - begin)
-            for slot, part in ((begin, kept[:first]), (0, kept[first:])):
-                if part.size:
-                    arguments = (self._numbers, self.capacity, after.filled, slot, part)
-                    write_kernel(VALUES)(*arguments)
+            write_kernel(VALUES)(self._numbers, self.capacity, after.filled, begin, kept)
 
     def _check_values(self, indices: Array, numbers: Array) -> None:
         place = first_offender(indices, numbers, self.capacity, -self._most, self._most)

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.threads import launch
-from rlcpu.replay.gather import GATHER
+from rlcpu.replay.gather import GATHER, scatter
 from rlcpu.replay.memory import allocate
 from rlcpu.replay.structure import Structure
 
 Array = npt.NDArray[Any]
 
 _ALIGN = 64  # bytes: rows of a cache line's size are not spread over two
+_WORTHWHILE = 4096  # bytes of a field from which the kernel's call pays
 
 
 class Plan(NamedTuple):
@@ -94,12 +95,21 @@ class Storage:
         num_steps = len(arrays[0])
         skipped = max(num_steps - self.length, 0)
         begin = (slot + skipped) % self.length
-        first = min(num_steps - skipped, self.length - begin)
-        for field, array in zip(self.fields, arrays, strict=True):
-            steps = array.swapaxes(0, 1)
-            field[:, begin : begin + first] = steps[:, skipped : skipped + first]
-            if skipped + first < num_steps:
-                field[:, : num_steps - skipped - first] = steps[:, skipped + first :]
+        first = skipped + min(num_steps - skipped, self.length - begin)
+        for number, array in enumerate(arrays):
+            self._put(number, array[skipped:first], begin)
+            if first < num_steps:
+                self._put(number, array[first:], 0)
+
+    def _put(self, number: int, array: Array, slot: int) -> None:
+        """Copy (num_steps, num_envs, *field.shape) to slots of one field that do not go round."""
+        row_bytes = self.structure.fields[number].row_bytes
+        if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
+            begin = self.begins[number] + slot * row_bytes
+            data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
+            scatter(data, self.block, begin, row_bytes, shape, self.length)
+        else:
+            self.fields[number][:, slot : slot + len(array)] = array.swapaxes(0, 1)
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""

@@ -15,7 +15,7 @@ from rlcpu.replay.distinct import distinct_kernel
 from rlcpu.replay.draw import draw_kernels
 from rlcpu.replay.stream import make_stream
 from rlcpu.replay.tree import PRIORITIES, layout, make_tree
-from rlcpu.replay.upkeep import assign_kernel, first_offender, rebuild_kernel, update_kernel
+from rlcpu.replay.upkeep import first_offender, mark_kernel, rebuild_kernel, update_kernel
 
 Array = npt.NDArray[Any]
 
@@ -103,15 +103,11 @@ class SumTree:
         expected = f"a finite priority in [0, {self._most:.3g}]"
         return refuse("priorities", index, number, self.capacity, expected)
 
-    def assign(self, ranges: Array, priorities: Array) -> None:
-        """Fill ranges of items with one priority each, unchecked.
-
-        Args:
-            ranges: (n, 2) int64, begin and end of each; nothing happens where end <= begin.
-            priorities: (n,) float64.
-        """
+    def mark(self, num_envs: int, begin: int, end: int, priority: float) -> None:
+        """Fill runs of items, one of each of `num_envs` equal parts; see `mark_kernel`."""
+        items = self.capacity // num_envs
         with self._lock:
-            assign_kernel(PRIORITIES)(self._numbers, self.capacity, 0, ranges, priorities)
+            mark_kernel()(self._numbers, self.capacity, num_envs, items, begin, end, priority)
 
     def rebuild(self, priorities: npt.ArrayLike | None = None) -> None:
         """Set all priorities at once, or recompute all sums from those that are there.

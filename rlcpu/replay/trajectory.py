@@ -13,7 +13,7 @@ from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.priorities import Priorities
 from rlcpu.replay.prioritized import refuse_unwritten
-from rlcpu.replay.ring import Ring, draw_items, spans
+from rlcpu.replay.ring import Ring, draw_items
 from rlcpu.replay.sections import Section
 
 
@@ -179,11 +179,10 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer):
         self.epsilon = self._priorities.epsilon
 
     def _added(self, before: Ring, after: Ring) -> None:
-        period, items = self.period, self._items
-        lost = spans(-(-before.added // period), -(-after.added // period), items, self._envs)
+        period, priorities = self.period, self._priorities
+        priorities.clear(self._envs, -(-before.added // period), -(-after.added // period))
         begin, end = self._sequences(after)
-        known = max(begin, self._sequences(before)[1])
-        self._priorities.assign(lost, spans(known, end, items, self._envs))
+        priorities.mark(self._envs, max(begin, self._sequences(before)[1]), end)
 
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None

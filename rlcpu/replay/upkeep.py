@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.octets import prefetch
-from rlcpu.replay.tree import Kind, make_propagate, make_propagate_range, unpack
+from rlcpu.replay.tree import PRIORITIES, Kind, make_propagate, make_propagate_range, unpack
 
 _AHEAD = 16  # leaves asked for before they are written: cache misses overlap, 30 % at 1,600 of 2^20
 
@@ -32,38 +32,53 @@ def update_kernel(kind: Kind) -> Any:
 
 
 @functools.cache
-def assign_kernel(kind: Kind) -> Any:
-    """(numbers, capacity, filled, ranges, leaves): fill ranges of leaves, one number each.
+def mark_kernel() -> Any:
+    """(numbers, capacity, num_envs, items, begin, end, priority): the same for a run of items.
 
-    `ranges` is (n, 2) int64, begin and end of each; where it is empty nothing happens.
+    Items have numbers that go on for ever; number i is at leaf `env * items + i % items` of every
+    environment, and the last ones of [begin, end) count.
     """
-    propagate_range, make_bias = make_propagate_range(kind), kind.bias
+    propagate_range, make_bias = make_propagate_range(PRIORITIES), PRIORITIES.bias
+
+    @inline_exact
+    def fill(tree, bias, begin, end, priority):  # type: ignore[no-untyped-def]
+        for leaf in range(end - begin):
+            tree.sums[begin + leaf] = priority
+        if end > begin:
+            propagate_range(tree, bias, begin, end)
 
     @kernel(fastmath=EXACT)
-    def assign(numbers, capacity, filled, ranges, leaves):  # type: ignore[no-untyped-def]
+    def mark(numbers, capacity, num_envs, items, begin, end, priority):  # type: ignore[no-untyped-def]
         tree = unpack(numbers, capacity)
-        bias = make_bias(tree, filled)
-        for k in range(ranges.shape[0]):
-            begin, end = ranges[k, 0], ranges[k, 1]
-            if end > begin:
-                for leaf in range(end - begin):
-                    tree.sums[begin + leaf] = leaves[k]
-                propagate_range(tree, bias, begin, end)
+        bias, count = make_bias(tree, 0), min(max(end - begin, 0), items)
+        start = (end - count) % items
+        for env in range(num_envs):
+            leaf = env * items
+            fill(tree, bias, leaf + start, leaf + min(start + count, items), priority)
+            fill(tree, bias, leaf, leaf + max(start + count - items, 0), priority)
 
-    return assign
+    return mark
 
 
 @functools.cache
 def write_kernel(kind: Kind) -> Any:
-    """(numbers, capacity, filled, begin, leaves): write a range of leaves from `begin` on."""
+    """(numbers, capacity, filled, begin, leaves): write leaves from `begin` on, going round.
+
+    There are at most `capacity` of them.
+    """
     propagate_range, make_bias = make_propagate_range(kind), kind.bias
 
     @kernel(fastmath=EXACT)
     def write(numbers, capacity, filled, begin, leaves):  # type: ignore[no-untyped-def]
-        tree = unpack(numbers, capacity)
-        for k in range(leaves.size):
-            tree.sums[begin + k] = leaves[k]
-        propagate_range(tree, make_bias(tree, filled), begin, begin + leaves.size)
+        tree, count = unpack(numbers, capacity), leaves.size
+        for k in range(count):
+            leaf = begin + k
+            tree.sums[leaf if leaf < capacity else leaf - capacity] = leaves[k]
+        bias, end = make_bias(tree, filled), begin + count
+        if count:
+            propagate_range(tree, bias, begin, min(end, capacity))
+        if end > capacity:
+            propagate_range(tree, bias, 0, end - capacity)
 
     return write
 
@@ -96,4 +111,13 @@ def first_offender(indices, numbers, capacity, low, high):  # type: ignore[no-un
         for k in range(indices.size):
             if not (0 <= indices[k] < capacity and low <= numbers[k] <= high):
                 return k
+    return -1
+
+
+@kernel(fastmath=EXACT)
+def first_outside(numbers, low, high):  # type: ignore[no-untyped-def]
+    """Position of the first number that is not in [low, high], as NaN is, or -1."""
+    for k in range(numbers.size):
+        if not low <= numbers[k] <= high:
+            return k
     return -1

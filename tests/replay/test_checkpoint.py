@@ -137,7 +137,10 @@ def test_damaged_data_files_are_healed_by_a_save_that_compares(tmp_path: Path) -
                 assert load(path)[1] == as_bytes(arrays)
 
 
-@pytest.mark.parametrize("out", [np.zeros(4), np.zeros(5, np.uint8), np.zeros((2, 2), np.uint8)])
+@pytest.mark.parametrize(
+    "out",
+    [np.zeros(4), np.zeros(5, np.uint8), np.zeros((2, 2), np.uint8), np.frombuffer(bytes(4), "u1")],
+)
 def test_reading_into_what_does_not_fit(tmp_path: Path, out: Any) -> None:
     store(tmp_path / "buffer", {}, {"data": np.ones(4, np.uint8)})
     with Reader(tmp_path / "buffer") as reader:
