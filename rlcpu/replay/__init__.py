@@ -3,6 +3,7 @@
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffers import ItemBuffer, ReplayBuffer
 from rlcpu.replay.prioritized import PrioritizedReplayBuffer
+from rlcpu.replay.queue import TrajectoryQueue
 from rlcpu.replay.return_weighted import ReturnWeightedBuffer
 from rlcpu.replay.sum_tree import SumTree
 from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer, TrajectoryBuffer
@@ -16,4 +17,5 @@ __all__ = [
     "ReturnWeightedBuffer",
     "SumTree",
     "TrajectoryBuffer",
+    "TrajectoryQueue",
 ]
