@@ -19,17 +19,20 @@ class Batch:
         indices: (batch_size,) int64, for `update_priorities`.
         probabilities: (batch_size,) float64, with which each was drawn; None if all were alike.
         weights: (batch_size,) float32, importance weights, at most 1; None if all are alike.
+        discounts: (batch_size,) float32, of the value of what follows an n-step return; None if
+            there is none.
         rows: the memory of the data.
         owner: the buffer.
     """
 
-    __slots__ = ("data", "indices", "owner", "probabilities", "rows", "weights")
+    __slots__ = ("data", "discounts", "indices", "owner", "probabilities", "rows", "weights")
 
     def __init__(self, data: Any, rows: Rows, indices: npt.NDArray[np.int64], owner: Any) -> None:
         self.data = data
         self.indices = indices
         self.probabilities: npt.NDArray[np.float64] | None = None
         self.weights: npt.NDArray[np.float32] | None = None
+        self.discounts: npt.NDArray[np.float32] | None = None
         self.rows, self.owner = rows, owner
 
     def __getitem__(self, key: Any) -> Any:

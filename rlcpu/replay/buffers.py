@@ -8,6 +8,7 @@ from typing import Any
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure, check_envs
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.n_step import NStep
 from rlcpu.replay.ring import Ring, draw_items
 
 
@@ -20,7 +21,13 @@ class ReplayBuffer(Buffer):
         example: one transition: a dict of arrays, numbers or Gymnasium spaces, nested as you like,
             or a dataclass, NamedTuple, tuple or array. It gives dtypes and shapes, and batches are
             structured like it.
-        num_envs: environments that are added side by side; None if batches have no axis for it.
+        num_envs: environments that are added side by side; None if batches have no axis for it,
+            and follow each other in time.
+        n_step: steps whose rewards are added up when a transition is drawn, if its episode goes
+            on for so long and they are there. `reward` (a float) becomes their discounted sum,
+            `next_observation`, `terminated` and `truncated` those of the last of them, and
+            `Batch.discounts` gamma to the power of their number.
+        gamma: discount factor of these sums, in [0, 1].
         memmap: a file to be made that holds the transitions, for more than fits into memory.
         seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
@@ -37,7 +44,7 @@ class ReplayBuffer(Buffer):
         (2, 4)
     """
 
-    _settings: tuple[str, ...] = ("capacity", "num_envs")
+    _settings: tuple[str, ...] = ("capacity", "num_envs", "n_step", "gamma")
 
     def __init__(
         self,
@@ -45,14 +52,18 @@ class ReplayBuffer(Buffer):
         example: Any,
         *,
         num_envs: int | None = None,
+        n_step: int = 1,
+        gamma: float = 0.99,
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
     ) -> None:
         check_envs(num_envs)
         self.capacity = check_count("capacity", capacity, num_envs or 1)
-        length = self.capacity // (num_envs or 1)
-        super().__init__(as_structure(example), num_envs, length, memmap, seed, num_threads)
+        length, structure = self.capacity // (num_envs or 1), as_structure(example)
+        self._n_step = NStep(structure, n_step, gamma)
+        self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
+        super().__init__(structure, num_envs, length, memmap, seed, num_threads)
 
     def add(self, batch: Any) -> None:
         """Store transitions; the oldest ones make room.
@@ -103,14 +114,14 @@ class ReplayBuffer(Buffer):
             ring = self._ring
             arguments = (self._envs, 0, ring.filled, ring.length, batch.indices)
             draw_items(self._stream, *arguments)
-            self._storage.gather(batch.indices, batch.rows, 1, self._num_threads)
+            self._n_step.gather(self._storage, ring, batch, self._num_threads)
         return batch
 
 
 class ItemBuffer(ReplayBuffer):
     """Items of any kind, each added by itself, drawn uniformly with replacement.
 
-    Arguments are those of `ReplayBuffer`, without `num_envs`.
+    Arguments are those of `ReplayBuffer`, without `num_envs`, `n_step` and `gamma`.
     """
 
     _settings: tuple[str, ...] = ("capacity",)

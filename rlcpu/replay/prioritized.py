@@ -31,6 +31,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta: 0 to 1, how much of the bias importance weights correct; `sample` takes another one.
         epsilon: added to each priority, so that items of priority 0 are drawn too.
         num_envs: see `ReplayBuffer`, as the arguments after it.
+        n_step: see `ReplayBuffer`.
+        gamma: see `ReplayBuffer`.
         memmap: see `ReplayBuffer`.
         seed: see `ReplayBuffer`.
         num_threads: see `ReplayBuffer`.
@@ -45,7 +47,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         >>> buffer.update_priorities(batch.indices, np.abs(batch["reward"]))
     """
 
-    _settings: tuple[str, ...] = ("capacity", "alpha", "beta", "epsilon", "num_envs")
+    _settings: tuple[str, ...] = (*ReplayBuffer._settings, "alpha", "beta", "epsilon")
 
     def __init__(
         self,
@@ -56,6 +58,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         beta: float = 0.4,
         epsilon: float = 1e-6,
         num_envs: int | None = None,
+        n_step: int = 1,
+        gamma: float = 0.99,
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
@@ -64,6 +68,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             capacity,
             example,
             num_envs=num_envs,
+            n_step=n_step,
+            gamma=gamma,
             memmap=memmap,
             seed=seed,
             num_threads=num_threads,
@@ -97,7 +103,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         with self._lock:
             self._refuse_empty()
             self._priorities.draw(self._stream, batch, beta)
-            self._storage.gather(batch.indices, batch.rows, 1, self._num_threads)
+            self._n_step.gather(self._storage, self._ring, batch, self._num_threads)
         return batch
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:

@@ -1,0 +1,102 @@
+"""Returns of n steps, added up when transitions are drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.checks import check_count, check_number
+from rlcpu.replay.ring import Ring
+from rlcpu.replay.storage import Storage
+from rlcpu.replay.structure import Structure
+
+Array = npt.NDArray[Any]
+
+
+@kernel(fastmath=EXACT)
+def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):  # type: ignore[no-untyped-def]
+    """Sums of discounted rewards from each of `rows` on, and where they end.
+
+    `rewards`, `terminated` and `truncated` are (num_envs * length,); `ring` is (length, newest
+    slot), `settings` (n, gamma), and `out` three arrays (batch_size,): returns, discounts of what
+    follows, and int64 last rows.
+    """
+    length, newest = ring
+    n, gamma = settings
+    returns, discounts, last = out
+    for b in range(rows.size):
+        row = rows[b]
+        begin = row // length * length
+        ahead = (newest - (row - begin)) % length
+        total, discount = 0.0, 1.0
+        for k in range(n):
+            total += discount * rewards[row]
+            discount *= gamma
+            if terminated[row] or truncated[row] or k == min(ahead, n - 1):
+                break
+            row = row + 1 if row + 1 < begin + length else begin
+        returns[b], discounts[b], last[b] = total, discount, row
+
+
+class NStep:
+    """n-step returns of a storage's transitions.
+
+    R = sum of gamma^k r_{t+k} for k below m, where m is n, or less if an episode terminated or was
+    truncated after m steps, or the newest step is reached. `reward` becomes R; `next_observation`,
+    `terminated` and `truncated` become those of the last step summed; `Batch.discounts` is gamma^m,
+    so that R + discounts * (1 - terminated) * V(next_observation) is the target.
+
+    Args:
+        structure: has `reward` (one real number), `terminated`, and if there are any,
+            `truncated` (each one bool) and `next_observation`.
+        n: number of steps.
+        gamma: discount factor in [0, 1].
+    """
+
+    def __init__(self, structure: Structure, n: int, gamma: float) -> None:
+        self.n, self.gamma = check_count("n_step", n), check_number("gamma", gamma, 0.0, 1.0)
+        self._last: list[int] = []
+        if self.n == 1:
+            return
+        (self._reward,) = self._find(structure, "reward", "f")
+        (self._terminated,) = self._find(structure, "terminated", "b")
+        present = {field.name.partition(".")[0] for field in structure.fields}
+        self._truncated = self._terminated
+        if "truncated" in present:
+            (self._truncated,) = self._find(structure, "truncated", "b")
+        self._last = [self._terminated]
+        for name in ("truncated", "next_observation"):
+            self._last += structure.select(name) if name in present else ()
+        self._last = sorted(set(self._last))
+
+    @staticmethod
+    def _find(structure: Structure, name: str, kind: str) -> tuple[int, ...]:
+        found = structure.select(name)
+        field = structure.fields[found[0]]
+        if len(found) != 1 or field.shape or field.dtype.kind != kind:
+            expected = {"f": "one float per transition", "b": "one bool per transition"}[kind]
+            text = f"{field.dtype} {field.shape}"
+            raise ValueError(f"n_step: the {name!r} field is {text}: expected {expected}")
+        return found
+
+    def gather(self, storage: Storage, ring: Ring, batch: Batch, num_threads: int | None) -> None:
+        """Fill a batch whose indices are drawn."""
+        rows = batch.rows
+        storage.gather(batch.indices, rows, 1, num_threads)
+        if self.n == 1:
+            return
+        size = len(batch)
+        returns, discounts, last = np.empty(size), np.empty(size), np.empty(size, np.int64)
+        wanted = (self._reward, self._terminated, self._truncated)
+        fields = (storage.fields[number].reshape(-1) for number in wanted)
+        newest = (ring.added - 1) % ring.length
+        settings, out = (self.n, self.gamma), (returns, discounts, last)
+        look_ahead(*fields, batch.indices, (ring.length, newest), settings, out)
+        table = np.ascontiguousarray(rows.table[self._last])
+        storage.gather(last, rows._replace(table=table), 1, num_threads)
+        rows.leaves[self._reward][:] = returns
+        batch.discounts = discounts.astype(np.float32)
