@@ -2,6 +2,7 @@
 
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffers import ItemBuffer, ReplayBuffer
+from rlcpu.replay.mixer import MixedBatch, Mixer
 from rlcpu.replay.prioritized import PrioritizedReplayBuffer
 from rlcpu.replay.queue import TrajectoryQueue
 from rlcpu.replay.return_weighted import ReturnWeightedBuffer
@@ -11,6 +12,8 @@ from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer, TrajectoryBuffe
 __all__ = [
     "Batch",
     "ItemBuffer",
+    "MixedBatch",
+    "Mixer",
     "PrioritizedReplayBuffer",
     "PrioritizedTrajectoryBuffer",
     "ReplayBuffer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,13 @@ from rlcpu.replay.structure import Structure
 
 Array = npt.NDArray[Any]
 Self = TypeVar("Self", bound="Buffer")
+
+
+class Source(Protocol):
+    """Where sections come from: a `Reader`, or a part of one."""
+
+    def read_into(self, name: str, out: npt.NDArray[np.uint8]) -> None:
+        """Fill `out` with a section."""
 
 
 class Buffer:
@@ -54,12 +61,16 @@ class Buffer:
     ) -> None:
         self._stream = make_stream(seed)
         self._num_threads = check_num_threads(num_threads)
-        self._structure, self.num_envs = structure, num_envs
+        self.structure, self.num_envs = structure, num_envs
         self._envs = 1 if num_envs is None else num_envs
         self._ring = Ring(length, 0)
         self._lock = threading.Lock()
         self._saved: tuple[str, int] | None = None
         self._storage = Storage(structure, self._envs, length, memmap)
+
+    def locked(self) -> threading.Lock:
+        """The lock that every call holds, a context manager."""
+        return self._lock
 
     # ------------------------------------------------------------ adding
 
@@ -75,7 +86,7 @@ class Buffer:
     def _check(self, batch: Any) -> list[Array]:
         """The arrays of a batch as (num_steps, num_envs, *field.shape)."""
         plain = self.num_envs is None
-        arrays, lead = self._structure.check(batch, 1 if plain else 2)
+        arrays, lead = self.structure.check(batch, 1 if plain else 2)
         if plain:
             return [array[:, None] if lead else array[None, None] for array in arrays]
         if not lead or lead[-1] != self.num_envs:
@@ -100,7 +111,7 @@ class Buffer:
         if out is None:
             rows = self._storage.make_batch(size, steps)
             indices = np.empty(size, np.int64)
-            return Batch(self._structure.unflatten(rows.leaves), rows, indices, self)
+            return Batch(self.structure.unflatten(rows.leaves), rows, indices, self)
         if not isinstance(out, Batch) or out.owner is not self or len(out) != size:
             raise ValueError(
                 f"out={type(out).__name__}: expected a Batch that this buffer returned for "
@@ -124,16 +135,21 @@ class Buffer:
         """
         with self._lock:
             since, added = self._saved or (None, 0)
-            sections = [Section("rows", self._storage.block, self._changed(added)), *self._arrays()]
-            token = checkpoint.save(path, self._describe(), sections, since)
+            sections = self.sections(added)
+            token = checkpoint.save(path, self.describe(), sections, since)
             self._saved = token, self._ring.added
+
+    def sections(self, added: int, prefix: str = "") -> list[Section]:
+        """What a checkpoint holds beside `describe()`; `added` steps were saved before."""
+        rows = Section("rows", self._storage.block, self._changed(added))
+        return [part._replace(name=prefix + part.name) for part in (rows, *self._arrays())]
 
     def _changed(self, added: int) -> list[tuple[int, int]]:
         """Byte ranges written since so many steps had been added."""
         ring, storage = self._ring, self._storage
         rows = spans(added, ring.added, ring.length, self._envs).tolist()
         ranges = []
-        pairs = zip(self._structure.fields, storage.begins, strict=True)
+        pairs = zip(self.structure.fields, storage.begins, strict=True)
         for field, begin in pairs:
             size = field.row_bytes
             ranges += [(begin + a * size, begin + b * size) for a, b in rows]
@@ -143,11 +159,12 @@ class Buffer:
         """What is to be saved beside the transitions."""
         return []
 
-    def _describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
+        """All that is no array, as JSON has it."""
         settings = {name: getattr(self, name) for name in self._settings}
         return {
             "buffer": type(self).__name__,
-            "structure": self._structure.describe(),
+            "structure": self.structure.describe(),
             "settings": settings,
             "added": self._ring.added,
             "stream": [int(word) for word in self._stream],
@@ -158,7 +175,7 @@ class Buffer:
         """Numbers to be saved, beside those of every buffer."""
         return {}
 
-    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+    def _restore(self, state: dict[str, Any], reader: Source) -> None:
         """Take over what `_state` and `_arrays` saved."""
 
     @classmethod
@@ -184,23 +201,33 @@ class Buffer:
             ValueError: it is damaged, of another kind of buffer, or needs the example.
         """
         with Reader(path) as reader:
-            header = reader.header
-            found = header.get("buffer")
+            found = reader.header.get("buffer")
             if found != cls.__name__:
                 raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a {cls.__name__}")
-            structure = Structure.restore(header.get("structure"), example)
+            options = {"memmap": memmap, "num_threads": num_threads}
             try:
-                settings = dict(header["settings"], num_threads=num_threads, memmap=memmap)
-                buffer = cls._remake(structure, settings)
-                added = check_count("added", header["added"], 0)
-                stream = np.array([int(word) for word in header["stream"]], np.uint64)
-                buffer._ring = Ring(buffer._ring.length, added)
-                buffer._stream[:] = stream
-                reader.read_into("rows", buffer._storage.block)
-                buffer._restore(header["state"], reader)
+                buffer = cls.restored(reader.header, reader, example, options)
             except (KeyError, TypeError, OverflowError) as error:
                 raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
-            buffer._saved = reader.token, added
+            buffer._saved = reader.token, buffer._ring.added
+        return buffer
+
+    @classmethod
+    def restored(
+        cls: type[Self],
+        header: dict[str, Any],
+        source: Source,
+        example: Any,
+        options: dict[str, Any],
+    ) -> Self:
+        """The buffer of a `describe()` and its sections; any error where they are nonsense."""
+        structure = Structure.restore(header["structure"], example)
+        buffer = cls._remake(structure, {**header["settings"], **options})
+        added = check_count("added", header["added"], 0)
+        buffer._stream[:] = np.array([int(word) for word in header["stream"]], np.uint64)
+        buffer._ring = Ring(buffer._ring.length, added)
+        source.read_into("rows", buffer._storage.block)
+        buffer._restore(header["state"], source)
         return buffer
 
     @classmethod

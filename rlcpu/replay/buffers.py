@@ -139,6 +139,6 @@ class ItemBuffer(ReplayBuffer):
 
     def add(self, batch: Any) -> None:
         """Store one item, structured and shaped like the example; see `ReplayBuffer.add`."""
-        arrays, _ = self._structure.check(batch, 0)
+        arrays, _ = self.structure.check(batch, 0)
         with self._lock:
             self._added(*self._write([array[None, None] for array in arrays]))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.buffer import Source
 from rlcpu.replay.checks import check_count, check_indices, check_number, check_numbers, refuse
 from rlcpu.replay.sections import Section
 from rlcpu.replay.sum_tree import SumTree
@@ -83,7 +83,7 @@ class Priorities:
         """The priorities, for a checkpoint; their sums are a function of them."""
         return Section("priorities", self.tree.leaves.view(np.uint8), None)
 
-    def restore(self, largest: Any, reader: Reader) -> None:
+    def restore(self, largest: Any, reader: Source) -> None:
         """Take over what a checkpoint holds; ValueError where it is nonsense."""
         leaves = np.empty(self.tree.capacity)
         reader.read_into("priorities", leaves.view(np.uint8))

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
+from rlcpu.replay.buffer import Source
 from rlcpu.replay.buffers import ReplayBuffer
-from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_indices
 from rlcpu.replay.priorities import Priorities
 from rlcpu.replay.ring import Ring
@@ -122,10 +122,15 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             ValueError: a priority is NaN, negative or above 1e100, or a shape is wrong. Nothing is
                 changed by a call that raises.
         """
-        array, leaves = self._priorities.check(indices, priorities)
+        array, leaves = self.check_priorities(indices, priorities)
         with self._lock:
-            refuse_unwritten(array, self._ring)
             self._priorities.update(array, leaves)
+
+    def check_priorities(self, indices: Any, priorities: Any) -> tuple[Any, Any]:
+        """Indices and leaves for `update_priorities`, or its exception."""
+        array, leaves = self._priorities.check(indices, priorities)
+        refuse_unwritten(array, self._ring)  # what is written once stays so
+        return array, leaves
 
     def _arrays(self) -> list[Section]:
         return [self._priorities.section()]
@@ -133,7 +138,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def _state(self) -> dict[str, Any]:
         return {"largest": self._priorities.largest}
 
-    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+    def _restore(self, state: dict[str, Any], reader: Source) -> None:
         self._priorities.restore(state["largest"], reader)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, as_structure
-from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.buffer import Buffer, Source, as_structure
 from rlcpu.replay.checks import check_count
 
 
@@ -118,7 +117,7 @@ class TrajectoryQueue(Buffer):
     def _state(self) -> dict[str, Any]:
         return {"taken": self._taken}
 
-    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+    def _restore(self, state: dict[str, Any], reader: Source) -> None:
         self._taken = check_count("taken", state["taken"], 0)
         if not 0 <= self._waiting() <= self.length:
             raise ValueError(f"taken={self._taken}: expected at most {self._ring.added}")

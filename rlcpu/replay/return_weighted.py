@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, as_structure
-from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.buffer import Buffer, Source, as_structure
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
 from rlcpu.replay.distinct import value_kernel
 from rlcpu.replay.sections import Section
@@ -166,7 +165,7 @@ class ReturnWeightedBuffer(Buffer):
     def _arrays(self) -> list[Section]:
         return [Section("values", self._numbers[: self.capacity].view(np.uint8), None)]
 
-    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+    def _restore(self, state: dict[str, Any], reader: Source) -> None:
         values = np.empty(self.capacity)
         reader.read_into("values", values.view(np.uint8))
         self._check_values(np.arange(self.capacity), values)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, as_structure
-from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.buffer import Buffer, Source, as_structure
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.priorities import Priorities
 from rlcpu.replay.prioritized import refuse_unwritten
@@ -222,13 +221,18 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer):
             IndexError: an index is out of range, or its sequence was never there.
             TypeError, ValueError: see `PrioritizedReplayBuffer.update_priorities`.
         """
-        array, leaves = self._priorities.check(indices, priorities)
+        array, leaves = self.check_priorities(indices, priorities)
         with self._lock:
             begin, end = self._sequences(self._ring)
-            refuse_unwritten(array, Ring(self._items, end))
             there = (array - begin) % self._items < end - begin
             whole = bool(there.all())
             self._priorities.update(*((array, leaves) if whole else (array[there], leaves[there])))
+
+    def check_priorities(self, indices: Any, priorities: Any) -> tuple[Any, Any]:
+        """Indices and leaves for `update_priorities`, or its exception."""
+        array, leaves = self._priorities.check(indices, priorities)
+        refuse_unwritten(array, Ring(self._items, self._sequences(self._ring)[1]))
+        return array, leaves
 
     def _arrays(self) -> list[Section]:
         return [self._priorities.section()]
@@ -236,5 +240,5 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer):
     def _state(self) -> dict[str, Any]:
         return {"largest": self._priorities.largest}
 
-    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+    def _restore(self, state: dict[str, Any], reader: Source) -> None:
         self._priorities.restore(state["largest"], reader)

@@ -1,0 +1,232 @@
+"""Batches that come from several buffers in given proportions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.replay import checkpoint
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.buffer import Buffer, Source
+from rlcpu.replay.buffers import ItemBuffer, ReplayBuffer
+from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.checks import check_count, check_number, check_numbers
+from rlcpu.replay.prioritized import PrioritizedReplayBuffer
+from rlcpu.replay.return_weighted import ReturnWeightedBuffer
+from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer, TrajectoryBuffer
+
+Array = npt.NDArray[Any]
+
+_KINDS: dict[str, type[Buffer]] = {
+    kind.__name__: kind
+    for kind in (
+        ItemBuffer,
+        ReplayBuffer,
+        PrioritizedReplayBuffer,
+        ReturnWeightedBuffer,
+        TrajectoryBuffer,
+        PrioritizedTrajectoryBuffer,
+    )
+}
+
+
+class MixedBatch(Batch):
+    """A batch from several buffers, one after the other.
+
+    Attributes:
+        sources: (batch_size,) int64, position of the buffer that each came from.
+    """
+
+    __slots__ = ("sources",)
+
+    sources: npt.NDArray[np.int64]
+
+
+class Mixer:
+    """Draws each batch from several buffers in given proportions.
+
+    Args:
+        buffers: of the same fields; all of transitions, or all of sequences of one length.
+        proportions: one number above 0 per buffer; only their ratios count. A batch is divided by
+            the method of largest remainders, so that all batches of a size are divided alike.
+
+    Raises:
+        TypeError, ValueError: the buffers do not fit together, or an argument is of another kind.
+
+    Example:
+        >>> demonstrations, own = (ReplayBuffer(100, {"x": 0}, seed=seed) for seed in (0, 1))
+        >>> mixer = Mixer([demonstrations, own], [1, 3])
+        >>> mixer.add({"x": np.arange(5)}, to=0)
+        >>> mixer.add({"x": np.arange(5)}, to=1)
+        >>> mixer.sample(8).sources
+        array([0, 0, 1, 1, 1, 1, 1, 1])
+    """
+
+    def __init__(self, buffers: Sequence[Any], proportions: Sequence[float]) -> None:
+        self.buffers: list[Any] = list(buffers)
+        if not self.buffers or len(self.buffers) != len(proportions):
+            raise ValueError(
+                f"{len(self.buffers)} buffers and {len(proportions)} proportions: expected as many "
+                "of both, and at least one"
+            )
+        for buffer in self.buffers:
+            if type(buffer).__name__ not in _KINDS:
+                raise TypeError(f"buffers: {buffer!r}, expected one of {', '.join(_KINDS)}")
+            self._check_fields(buffer)
+        self.proportions = [check_number("proportions", p, 1e-9, 1e9) for p in proportions]
+        self._saved: tuple[str, list[int]] | None = None
+
+    def _check_fields(self, buffer: Any) -> None:
+        first = self.buffers[0]
+        steps = [getattr(b, "sequence_length", None) for b in (first, buffer)]
+        if buffer.structure.fields != first.structure.fields or steps[0] != steps[1]:
+            raise ValueError(
+                f"buffers: {buffer.structure} of {steps[1] or 'single'} steps does not go with "
+                f"{first.structure} of {steps[0] or 'single'} steps"
+            )
+
+    def __len__(self) -> int:
+        """Number of transitions in all buffers."""
+        return sum(map(len, self.buffers))
+
+    def _sizes(self, batch_size: int) -> list[int]:
+        """How many come from each buffer."""
+        size = check_count("batch_size", batch_size)
+        shares = np.array(self.proportions) / sum(self.proportions) * size
+        sizes = np.floor(shares).astype(int)
+        order = np.argsort(sizes - shares, kind="stable")
+        sizes[order[: size - sizes.sum()]] += 1
+        return [int(n) for n in sizes]
+
+    def add(self, batch: Any, to: int, **options: Any) -> None:
+        """Add to one of the buffers; see its `add`, which also gets the other arguments.
+
+        Raises:
+            IndexError: there is no buffer `to`.
+        """
+        if not 0 <= to < len(self.buffers):
+            raise IndexError(f"to={to}: expected 0 to {len(self.buffers) - 1}")
+        self.buffers[to].add(batch, **options)
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether each buffer has what is to be drawn from it."""
+        pairs = zip(self.buffers, self._sizes(batch_size), strict=True)
+        return all(buffer.can_sample(size) for buffer, size in pairs if size)
+
+    def sample(self, batch_size: int) -> MixedBatch:
+        """Draw from each buffer as it draws, and put the batches one after the other.
+
+        Args:
+            batch_size: how many in all.
+
+        Returns:
+            The batch; where a buffer has no importance weights, 1 stands for them.
+
+        Raises:
+            TypeError, ValueError: batch_size is no whole number above 0, or a buffer cannot be
+                sampled.
+        """
+        sizes = self._sizes(batch_size)
+        pairs = zip(self.buffers, sizes, strict=True)
+        parts = [buffer.sample(size) for buffer, size in pairs if size]
+        structure = self.buffers[0].structure
+        axis = parts[0].rows.leaves[0].ndim - len(structure.fields[0].shape) - 1
+        columns = zip(*(part.rows.leaves for part in parts), strict=True)
+        leaves = [np.concatenate(column, axis) for column in columns]
+        indices = np.concatenate([part.indices for part in parts])
+        rows = parts[0].rows._replace(leaves=leaves)
+        batch = MixedBatch(structure.unflatten(leaves), rows, indices, self)
+        batch.sources = np.repeat(np.arange(len(sizes)), sizes)
+        for name, dtype in (("weights", np.float32), ("discounts", np.float32)):
+            columns_of = [getattr(part, name) for part in parts]
+            if any(column is not None for column in columns_of):
+                filled = [
+                    np.ones(len(p), dtype) if c is None else c
+                    for p, c in zip(parts, columns_of, strict=True)
+                ]
+                setattr(batch, name, np.concatenate(filled))
+        return batch
+
+    def update_priorities(self, batch: MixedBatch, priorities: npt.ArrayLike) -> None:
+        """Give what was drawn from prioritised buffers new priorities; others are passed over.
+
+        Args:
+            batch: as `sample` returned it.
+            priorities: (batch_size,), or one for all; finite and not negative.
+
+        Raises:
+            TypeError, ValueError: see `PrioritizedReplayBuffer.update_priorities`. Nothing is
+                changed by a call that raises.
+        """
+        if not isinstance(batch, MixedBatch) or batch.owner is not self:
+            raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
+        numbers = check_numbers("priorities", priorities, len(batch))
+        chosen = [
+            (buffer, batch.sources == position)
+            for position, buffer in enumerate(self.buffers)
+            if hasattr(buffer, "update_priorities")
+        ]
+        for buffer, mask in chosen:
+            buffer.check_priorities(batch.indices[mask], numbers[mask])
+        for buffer, mask in chosen:
+            buffer.update_priorities(batch.indices[mask], numbers[mask])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all buffers to one checkpoint, as of one moment; see `ReplayBuffer.save`."""
+        with contextlib.ExitStack() as locks:
+            for buffer in dict.fromkeys(self.buffers):
+                locks.enter_context(buffer.locked())
+            since, added = self._saved or (None, [0] * len(self.buffers))
+            sections = [
+                section
+                for number, buffer in enumerate(self.buffers)
+                for section in buffer.sections(added[number], f"part{number}_")
+            ]
+            header = {
+                "buffer": "Mixer",
+                "proportions": self.proportions,
+                "parts": [buffer.describe() for buffer in self.buffers],
+            }
+            token = checkpoint.save(path, header, sections, since)
+            self._saved = token, [part["added"] for part in header["parts"]]
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        example: Any = None,
+        num_threads: int | None = None,
+    ) -> Mixer:
+        """The mixer in a checkpoint, and its buffers; see `ReplayBuffer.load`."""
+        with Reader(path) as reader:
+            header = reader.header
+            if header.get("buffer") != "Mixer":
+                found = header.get("buffer")
+                raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a Mixer")
+            options = {"num_threads": num_threads}
+            try:
+                buffers = [
+                    _KINDS[part["buffer"]].restored(part, _Part(reader, number), example, options)
+                    for number, part in enumerate(header["parts"])
+                ]
+                mixer = cls(buffers, header["proportions"])
+                mixer._saved = reader.token, [part["added"] for part in header["parts"]]
+            except (KeyError, TypeError, OverflowError) as error:
+                raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
+        return mixer
+
+
+class _Part(Source):
+    """The sections of one buffer in a mixer's checkpoint."""
+
+    def __init__(self, reader: Reader, number: int) -> None:
+        self._reader, self._prefix = reader, f"part{number}_"
+
+    def read_into(self, name: str, out: npt.NDArray[np.uint8]) -> None:
+        self._reader.read_into(self._prefix + name, out)
