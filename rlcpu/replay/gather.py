@@ -44,19 +44,18 @@ def _ask_for(storage, begin, count):  # type: ignore[no-untyped-def]
 def _gather_field(storage, out, field, rows, first, last, steps, length):  # type: ignore[no-untyped-def]
     source, row_bytes, target = field[0], field[1], field[2]
     size = rows.size
-    # A sequence is one piece of memory: its first rows are asked for, the rest is read ahead.
-    asked = row_bytes * min(steps, 2)
-    ahead = min(max(_AHEAD // asked, 4), _BLOCK)
+    # Whole sequences are asked for, a row at a time: to leave what follows the first row to the
+    # processor takes twice as long (11 rows of 400 bytes).
+    ahead = min(max(_AHEAD // (row_bytes * steps), 2), _BLOCK)
     for b in range(first, last):
-        wanted = source + rows[min(b + ahead, size - 1)] * row_bytes
-        _ask_for(storage, wanted, min(asked, source + field[3] * row_bytes - wanted))
-        begin = rows[b] // length * length
-        slot = rows[b] - begin
+        row, soon = rows[b], rows[min(b + ahead, size - 1)]
+        end, soon_end = (row // length + 1) * length, (soon // length + 1) * length
         for t in range(steps):
-            row = begin + slot
+            _ask_for(storage, source + soon * row_bytes, row_bytes)
             to = target + (t * size + b) * row_bytes
             _copy_row(out, to, storage, source + row * row_bytes, row_bytes)
-            slot = slot + 1 if slot + 1 < length else 0
+            row = row + 1 if row + 1 < end else end - length
+            soon = soon + 1 if soon + 1 < soon_end else soon_end - length
 
 
 def _make_gather(parallel: bool) -> Any:
@@ -72,9 +71,8 @@ def _make_gather(parallel: bool) -> Any:
 
 
 #: (storage, out, fields, rows, steps, length): out[f][t, b] = storage[f][rows[b] + t].
-#: `storage` and `out` are uint8; `fields` is (num_fields, 4) int64, where each field begins in the
-#: storage, the bytes of its rows, where it begins in `out`, and its number of rows; `rows` is
-#: (batch_size,) int64. Row numbers go round within the `length` rows of an environment.
+#: `storage` and `out` are uint8; `fields` is (num_fields, 3) int64, where each field begins in the
+#: storage, the bytes of its rows, and where it begins in `out`; `rows` is (batch_size,) int64. Row numbers go round within the `length` rows of an environment.
 GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 
 

@@ -117,9 +117,8 @@ class Storage:
         layout = plan(self.structure, batch_size * (steps or 1))
         block = np.empty(layout.num_bytes + _ALIGN, np.uint8)
         block = block[-block.ctypes.data % _ALIGN :][: layout.num_bytes]
-        total = self.num_envs * self.length
         table = [
-            (begin, field.row_bytes, to, total)
+            (begin, field.row_bytes, to)
             for field, begin, to in zip(
                 self.structure.fields, self.begins, layout.begins, strict=True
             )
@@ -145,7 +144,7 @@ class Rows(NamedTuple):
 
     Attributes:
         block: (num_bytes,) uint8, overwritten by `Storage.gather`.
-        table: (num_fields, 4) int64, see `GATHER`.
+        table: (num_fields, 3) int64, see `GATHER`.
         leaves: one array per field, over the block.
     """
 
