@@ -72,7 +72,8 @@ def _make_gather(parallel: bool) -> Any:
 
 #: (storage, out, fields, rows, steps, length): out[f][t, b] = storage[f][rows[b] + t].
 #: `storage` and `out` are uint8; `fields` is (num_fields, 3) int64, where each field begins in the
-#: storage, the bytes of its rows, and where it begins in `out`; `rows` is (batch_size,) int64. Row numbers go round within the `length` rows of an environment.
+#: storage, the bytes of its rows, and where it begins in `out`; `rows` is (batch_size,) int64. Row
+#: numbers go round within the `length` rows of an environment.
 GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 
 
