@@ -28,7 +28,7 @@ def copy(
 ) -> tuple[Any, Callable[..., Any]]:
     """Copy `count` bytes from `source[begin]` to `target[to]`, uint8 arrays that do not overlap.
 
-    By the C library: 1.5 times as fast as a loop, which ends in up to 63 single bytes.
+    By the C library, which suits rows of any size; a loop is as fast at 400 bytes.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -40,7 +40,7 @@ class Batch:
         return self.data[key]
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return self.rows.size
 
     def __repr__(self) -> str:
         return f"Batch of {len(self)}: {self.data!r}"

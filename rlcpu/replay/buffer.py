@@ -112,7 +112,8 @@ class Buffer:
             rows = self._storage.make_batch(size, steps)
             indices = np.empty(size, np.int64)
             return Batch(self.structure.unflatten(rows.leaves), rows, indices, self)
-        if not isinstance(out, Batch) or out.owner is not self or len(out) != size:
+        known = isinstance(out, Batch) and out.owner is self and out.rows.size == size
+        if not known or out.indices.shape != (size,) or out.indices.dtype != np.int64:
             raise ValueError(
                 f"out={type(out).__name__}: expected a Batch that this buffer returned for "
                 f"batch_size={size}"
@@ -223,12 +224,20 @@ class Buffer:
         """The buffer of a `describe()` and its sections; any error where they are nonsense."""
         structure = Structure.restore(header["structure"], example)
         buffer = cls._remake(structure, {**header["settings"], **options})
-        added = check_count("added", header["added"], 0)
-        buffer._stream[:] = np.array([int(word) for word in header["stream"]], np.uint64)
-        buffer._ring = Ring(buffer._ring.length, added)
-        source.read_into("rows", buffer._storage.block)
-        buffer._restore(header["state"], source)
+        try:
+            buffer._take_over(header, source)
+        except BaseException:
+            if options.get("memmap") is not None:
+                os.unlink(options["memmap"])  # made by this call
+            raise
         return buffer
+
+    def _take_over(self, header: dict[str, Any], source: Source) -> None:
+        added = check_count("added", header["added"], 0)
+        self._stream[:] = np.array([int(word) for word in header["stream"]], np.uint64)
+        self._ring = Ring(self._ring.length, added)
+        source.read_into("rows", self._storage.block)
+        self._restore(header["state"], source)
 
     @classmethod
     def _remake(cls: type[Self], structure: Structure, settings: dict[str, Any]) -> Self:

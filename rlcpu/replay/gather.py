@@ -12,7 +12,7 @@ from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.octets import LINE, prefetch
 from rlcpu.kernels.threads import Kernels
 
-_AHEAD = 4096  # bytes asked for before they are copied: 18 ns a row of one number, 10 at 40 rows
+_AHEAD = 4096  # bytes asked for before they are copied, but at most _BLOCK rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
 _BLOCK = 32  # sequences that a thread takes at a time
 _U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
@@ -20,7 +20,7 @@ _U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
 
 @inline_exact
 def _copy_row(out, to, storage, begin, count):  # type: ignore[no-untyped-def]
-    # Rewards and flags are single numbers: a call of the C library would take ten times as long.
+    # Rewards and flags are single numbers: a call of the C library takes 1.6 times as long.
     if count == 4:
         copy_word(out, to, storage, begin, _U32)
     elif count == 8:
@@ -82,7 +82,7 @@ def scatter(batch, storage, begin, row_bytes, shape, length):  # type: ignore[no
     """Rows of a field, (num_steps, num_envs) of them, to the same slots of every environment.
 
     `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`, and
-    `shape` is (num_steps, num_envs). Half the time that NumPy takes for 400 bytes a row.
+    `shape` is (num_steps, num_envs). 0.9 of NumPy's time for 100 x 16 rows of 400 bytes.
     """
     num_steps, num_envs = shape
     for env in range(num_envs):

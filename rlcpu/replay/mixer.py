@@ -74,6 +74,8 @@ class Mixer:
                 f"{len(self.buffers)} buffers and {len(proportions)} proportions: expected as many "
                 "of both, and at least one"
             )
+        if len(set(map(id, self.buffers))) < len(self.buffers):
+            raise ValueError("buffers: one is there twice, expected different ones")
         for buffer in self.buffers:
             if type(buffer).__name__ not in _KINDS:
                 raise TypeError(f"buffers: {buffer!r}, expected one of {', '.join(_KINDS)}")
@@ -139,7 +141,7 @@ class Mixer:
         columns = zip(*(part.rows.leaves for part in parts), strict=True)
         leaves = [np.concatenate(column, axis) for column in columns]
         indices = np.concatenate([part.indices for part in parts])
-        rows = parts[0].rows._replace(leaves=leaves)
+        rows = parts[0].rows._replace(leaves=leaves, size=sum(sizes))
         batch = MixedBatch(structure.unflatten(leaves), rows, indices, self)
         batch.sources = np.repeat(np.arange(len(sizes)), sizes)
         for name, dtype in (("weights", np.float32), ("discounts", np.float32)):
@@ -179,7 +181,7 @@ class Mixer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all buffers to one checkpoint, as of one moment; see `ReplayBuffer.save`."""
         with contextlib.ExitStack() as locks:
-            for buffer in dict.fromkeys(self.buffers):
+            for buffer in sorted(self.buffers, key=id):  # in one order: mixers may share them
                 locks.enter_context(buffer.locked())
             since, added = self._saved or (None, [0] * len(self.buffers))
             sections = [

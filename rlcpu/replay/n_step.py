@@ -77,8 +77,9 @@ class NStep:
     def _find(structure: Structure, name: str, kind: str) -> tuple[int, ...]:
         found = structure.select(name)
         field = structure.fields[found[0]]
-        if len(found) != 1 or field.shape or field.dtype.kind != kind:
-            expected = {"f": "one float per transition", "b": "one bool per transition"}[kind]
+        kinds = {"f": (np.float32, np.float64), "b": (np.bool_,)}[kind]
+        if len(found) != 1 or field.shape or field.dtype not in kinds:
+            expected = {"f": "one float32 or float64", "b": "one bool"}[kind] + " per transition"
             text = f"{field.dtype} {field.shape}"
             raise ValueError(f"n_step: the {name!r} field is {text}: expected {expected}")
         return found

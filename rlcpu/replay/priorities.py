@@ -55,7 +55,7 @@ class Priorities:
 
     def update(self, indices: Array, leaves: Array) -> None:
         """Write checked leaves."""
-        self.tree.update(indices, leaves)
+        self.tree.write(indices, leaves)
         if leaves.size:
             self.largest = max(self.largest, float(leaves.max()))
 
@@ -88,4 +88,4 @@ class Priorities:
         leaves = np.empty(self.tree.capacity)
         reader.read_into("priorities", leaves.view(np.uint8))
         self.tree.rebuild(leaves)
-        self.largest = check_number("largest", largest, 0.0, MOST * MOST)
+        self.largest = check_number("largest", largest, 0.0, (3.0 * MOST) ** 2)

@@ -49,6 +49,18 @@ def views(
     return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
 
 
+def _make_file(path: str | os.PathLike[str], num_bytes: int) -> None:
+    """A new file of zeros, with room on the disk: a later write to a full disk ends the process."""
+    with open(path, "xb") as file:
+        try:
+            file.truncate(num_bytes)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
+        except OSError:
+            os.unlink(path)
+            raise
+
+
 class Storage:
     """Rows of transitions of `num_envs` environments, `length` rows each.
 
@@ -66,6 +78,7 @@ class Storage:
     Raises:
         FileExistsError: there is something at `memmap` already.
         MemoryError: the system refuses so much.
+        OSError: the disk has no room for the file.
     """
 
     def __init__(
@@ -81,8 +94,7 @@ class Storage:
         if memmap is None:
             self.block = allocate(layout.num_bytes)
         else:
-            with open(memmap, "xb") as file:
-                file.truncate(layout.num_bytes)
+            _make_file(memmap, layout.num_bytes)
             self.block = np.memmap(memmap, np.uint8, "r+").view(np.ndarray)
         self.begins = layout.begins
         self.fields = views(structure, self.block, layout.begins, (num_envs, length))
@@ -124,7 +136,7 @@ class Storage:
             )
         ]
         leaves = views(self.structure, block, layout.begins, lead)
-        return Rows(block, np.array(table, np.int64), leaves)
+        return Rows(block, np.array(table, np.int64), leaves, batch_size)
 
     def gather(self, rows: Array, batch: Rows, steps: int, num_threads: int | None) -> None:
         """Copy rows, and the `steps - 1` after each of them, to a batch.
@@ -146,8 +158,10 @@ class Rows(NamedTuple):
         block: (num_bytes,) uint8, overwritten by `Storage.gather`.
         table: (num_fields, 3) int64, see `GATHER`.
         leaves: one array per field, over the block.
+        size: of the batch.
     """
 
     block: Array
     table: Array
     leaves: list[Any]
+    size: int

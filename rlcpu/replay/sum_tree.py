@@ -96,8 +96,12 @@ class SumTree:
         place = first_offender(array, numbers, self.capacity, 0.0, self._most)
         if place >= 0:
             raise self._refuse(int(array[place]), float(numbers[place]))
+        self.write(array, numbers)
+
+    def write(self, indices: Array, priorities: Array) -> None:
+        """`update` with (n,) int64 and (n,) float64, unchecked."""
         with self._lock:
-            update_kernel(PRIORITIES)(self._numbers, self.capacity, 0, array, numbers)
+            update_kernel(PRIORITIES)(self._numbers, self.capacity, 0, indices, priorities)
 
     def _refuse(self, index: int, number: float) -> Exception:
         expected = f"a finite priority in [0, {self._most:.3g}]"

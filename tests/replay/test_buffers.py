@@ -336,11 +336,15 @@ def test_bad_numbers_change_nothing(kind):
 def test_bad_samples(kind):
     buffer = good(kind)
     before = state_of(buffer)
-    other = good(kind).sample(2)
+    other, changed = good(kind).sample(2), buffer.sample(2)
+    changed.indices = np.zeros(9, np.int64)  # longer than its memory
+    before = state_of(buffer)
     for call, error in (
         (lambda: buffer.sample(0), ValueError),
         (lambda: buffer.sample(1.5), TypeError),
         (lambda: buffer.sample(2, out=other), ValueError),
+        (lambda: buffer.sample(9, out=changed), ValueError),
+        (lambda: buffer.sample(2, out=changed), ValueError),
         (lambda: buffer.can_sample(0), ValueError),
     ):
         with pytest.raises(error):

@@ -98,6 +98,7 @@ def test_bad_arguments():
         ([one], [0], ValueError),
         ([one], ["x"], TypeError),
         ([one, 3], [1, 1], TypeError),
+        ([one, one], [1, 1], ValueError),
         ([one, ReplayBuffer(5, {"x": 0})], [1, 1], ValueError),
         ([one, TrajectoryBuffer(1, 5, EXAMPLE, 2)], [1, 1], ValueError),
         ([TrajectoryQueue(1, 5, EXAMPLE, 2)], [1], TypeError),

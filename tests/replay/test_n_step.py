@@ -93,6 +93,11 @@ def test_one_environment_without_axis(tmp_path):
         ({"terminated": False}, {"n_step": 2}, "no field 'reward'"),
         ({"reward": 0.0}, {"n_step": 2}, "no field 'terminated'"),
         ({"reward": 0, "terminated": False}, {"n_step": 2}, "'reward' field is int64"),
+        (
+            {"reward": np.float16(0), "terminated": False},
+            {"n_step": 2},
+            "'reward' field is float16",
+        ),
         ({"reward": np.zeros(2), "terminated": False}, {"n_step": 2}, r"\(2,\)"),
         ({"reward": 0.0, "terminated": 0}, {"n_step": 2}, "one bool"),
         ({"reward": 0.0}, {"n_step": 0}, "n_step=0"),

@@ -118,7 +118,8 @@ def test_foreign_and_damaged(tmp_path):
         for damaged in (content[:-1], content[: len(content) // 2] + b"!"):
             file.write_bytes(damaged)
             with pytest.raises(ValueError, match=str(tmp_path)):
-                ReplayBuffer.load(path)
+                ReplayBuffer.load(path, memmap=tmp_path / "rows")
+            assert not (tmp_path / "rows").exists()
         file.write_bytes(content)
     assert len(ReplayBuffer.load(path)) == len(buffer)
     other = tmp_path / "notes"
