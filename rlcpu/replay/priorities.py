@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Source
+from rlcpu.replay.buffer import Buffer, Source
 from rlcpu.replay.checks import check_count, check_indices, check_number, check_numbers, refuse
 from rlcpu.replay.sections import Section
 from rlcpu.replay.sum_tree import SumTree
@@ -89,3 +89,21 @@ class Priorities:
         reader.read_into("priorities", leaves.view(np.uint8))
         self.tree.rebuild(leaves)
         self.largest = check_number("largest", largest, 0.0, (3.0 * MOST) ** 2)
+
+
+class Prioritized(Buffer):
+    """What buffers with priorities have in common."""
+
+    def _prioritize(self, num_items: int, alpha: float, beta: float, epsilon: float) -> None:
+        self._priorities = Priorities(num_items, alpha, beta, epsilon)
+        self.alpha, self.beta = self._priorities.alpha, self._priorities.beta
+        self.epsilon = self._priorities.epsilon
+
+    def _arrays(self) -> list[Section]:
+        return [self._priorities.section()]
+
+    def _state(self) -> dict[str, Any]:
+        return {"largest": self._priorities.largest}
+
+    def _restore(self, state: dict[str, Any], reader: Source) -> None:
+        self._priorities.restore(state["largest"], reader)

@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Source
 from rlcpu.replay.buffers import ReplayBuffer
 from rlcpu.replay.checks import check_indices
-from rlcpu.replay.priorities import Priorities
+from rlcpu.replay.priorities import Prioritized
 from rlcpu.replay.ring import Ring
-from rlcpu.replay.sections import Section
 
 
-class PrioritizedReplayBuffer(ReplayBuffer):
+class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
     """Transitions, drawn by priority with replacement (Schaul et al. 2016, Prioritized replay).
 
     Transition i is drawn with probability P(i) proportional to (priority + epsilon) ** alpha, and
@@ -74,10 +72,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             seed=seed,
             num_threads=num_threads,
         )
-        items = self._envs * self._ring.length
-        self._priorities = Priorities(items, alpha, beta, epsilon)
-        self.alpha, self.beta = self._priorities.alpha, self._priorities.beta
-        self.epsilon = self._priorities.epsilon
+        self._prioritize(self._envs * self._ring.length, alpha, beta, epsilon)
 
     def _added(self, before: Ring, after: Ring) -> None:
         self._priorities.mark(self._envs, before.added, after.added)
@@ -131,15 +126,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         array, leaves = self._priorities.check(indices, priorities)
         refuse_unwritten(array, self._ring)  # what is written once stays so
         return array, leaves
-
-    def _arrays(self) -> list[Section]:
-        return [self._priorities.section()]
-
-    def _state(self) -> dict[str, Any]:
-        return {"largest": self._priorities.largest}
-
-    def _restore(self, state: dict[str, Any], reader: Source) -> None:
-        self._priorities.restore(state["largest"], reader)
 
 
 def refuse_unwritten(indices: npt.NDArray[np.int64], ring: Ring, reach: int = 1) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, Source, as_structure
+from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.priorities import Priorities
+from rlcpu.replay.priorities import Prioritized
 from rlcpu.replay.prioritized import refuse_unwritten
 from rlcpu.replay.ring import Ring, draw_items
-from rlcpu.replay.sections import Section
 
 
 class TrajectoryBuffer(Buffer):
@@ -131,7 +130,7 @@ class TrajectoryBuffer(Buffer):
         self._storage.gather(rows, batch.rows, self.sequence_length, self._num_threads)
 
 
-class PrioritizedTrajectoryBuffer(TrajectoryBuffer):
+class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
     """Steps of many environments side by side, from which sequences are drawn by priority.
 
     See `TrajectoryBuffer` for the sequences and `PrioritizedReplayBuffer` for the priorities; a
@@ -173,9 +172,7 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer):
     ) -> None:
         options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
         super().__init__(num_envs, length, example, sequence_length, period, **options)
-        self._priorities = Priorities(self._envs * self._items, alpha, beta, epsilon)
-        self.alpha, self.beta = self._priorities.alpha, self._priorities.beta
-        self.epsilon = self._priorities.epsilon
+        self._prioritize(self._envs * self._items, alpha, beta, epsilon)
 
     def _added(self, before: Ring, after: Ring) -> None:
         period, priorities = self.period, self._priorities
@@ -233,12 +230,3 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer):
         array, leaves = self._priorities.check(indices, priorities)
         refuse_unwritten(array, Ring(self._items, self._sequences(self._ring)[1]))
         return array, leaves
-
-    def _arrays(self) -> list[Section]:
-        return [self._priorities.section()]
-
-    def _state(self) -> dict[str, Any]:
-        return {"largest": self._priorities.largest}
-
-    def _restore(self, state: dict[str, Any], reader: Source) -> None:
-        self._priorities.restore(state["largest"], reader)

@@ -53,3 +53,13 @@ class NaiveRing:
         items = self.length // period
         env, slot = index // items, index % items * period
         return [self.rows[env, (slot + t) % self.length] for t in range(sequence_length)]
+
+
+def state_of(buffer):
+    """Every byte of a buffer."""
+    parts = [buffer._storage.block.tobytes(), buffer._stream.tobytes(), buffer._ring]
+    if hasattr(buffer, "_priorities"):
+        parts += [buffer._priorities.tree._numbers.tobytes(), buffer._priorities.largest]
+    if hasattr(buffer, "_numbers"):
+        parts.append(buffer._numbers.tobytes())
+    return parts

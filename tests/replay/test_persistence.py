@@ -1,8 +1,6 @@
 """Buffers saved and loaded go on as if nothing had happened."""
 
 import dataclasses
-import importlib.util
-import pathlib
 
 import numpy as np
 import pytest
@@ -15,13 +13,7 @@ from rlcpu.replay import (
     ReturnWeightedBuffer,
     TrajectoryBuffer,
 )
-
-_spec = importlib.util.spec_from_file_location(
-    "replay_naive_files", pathlib.Path(__file__).with_name("naive.py")
-)
-naive = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(naive)
-EXAMPLE, steps, take = naive.EXAMPLE, naive.steps, naive.take
+from tests.replay.naive import EXAMPLE, steps
 
 
 def make(kind):

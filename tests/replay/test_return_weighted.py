@@ -1,0 +1,77 @@
+"""Sampling by value against its law."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy import stats
+
+from rlcpu.replay import ReturnWeightedBuffer
+from tests.replay.naive import state_of
+
+values = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, -0.1, -1e9, 1e9, 5.0]))
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_return_weighted(data):
+    capacity = data.draw(st.sampled_from([1, 3, 8, 20, 70]))
+    buffer = ReturnWeightedBuffer(capacity, {"x": 0}, seed=data.draw(st.integers(0, 9)))
+    held, added = np.zeros(0), 0
+    for batch in data.draw(st.lists(st.lists(values, max_size=30), min_size=1, max_size=5)):
+        buffer.add({"x": np.arange(len(batch)) + added}, np.array(batch))
+        for value in batch:
+            held = np.append(held, value) if added < capacity else held
+            held[added % capacity] = value
+            added += 1
+    if held.size and data.draw(st.booleans()):
+        place = data.draw(st.integers(0, held.size - 1))
+        held[place] = data.draw(values)
+        buffer.update_values([place], held[place])
+    if not held.size:
+        assert not buffer.can_sample()
+        with pytest.raises(ValueError, match="1 different transitions wanted, of 0"):
+            buffer.sample(1)
+        return
+    weights = held - min(held.min(), 0.0)
+    alive = np.flatnonzero(weights) if weights.any() else np.arange(held.size)
+    before = state_of(buffer)
+    with pytest.raises(ValueError, match=f"of {held.size} there are"):
+        buffer.sample(alive.size + 1)
+    assert state_of(buffer) == before
+    size = data.draw(st.integers(1, alive.size))
+    indices = buffer.sample_indices(size)
+    assert len(set(indices.tolist())) == size
+    assert np.isin(indices, alive).all()
+    assert sorted(buffer.sample_indices(alive.size).tolist()) == alive.tolist()
+    batch = buffer.sample(size)
+    newest = added - 1 - (added - 1 - batch.indices) % capacity if added > capacity else None
+    if newest is None:
+        np.testing.assert_array_equal(batch["x"], batch.indices)
+    assert state_of(buffer)[3] == before[3]
+
+
+@pytest.mark.parametrize("shift", [0.0, -3.0])
+def test_return_weighted_law(shift):
+    held = np.random.default_rng(0).random(100) * 4 + shift
+    buffer = ReturnWeightedBuffer(100, {"x": 0}, seed=2)
+    buffer.add({"x": np.arange(100)}, held)
+    counts = np.bincount([buffer.sample_indices(1)[0] for _ in range(40_000)], minlength=100)
+    weights = held - min(held.min(), 0.0)
+    alive = weights > 0
+    assert counts[~alive].sum() == 0
+    expected = 40_000 * weights[alive] / weights.sum()
+    big = expected >= 5
+    scale = counts[alive][big].sum() / expected[big].sum()
+    assert stats.chisquare(counts[alive][big], expected[big] * scale).pvalue > 1e-4
+
+
+def test_minimum_rises_again():
+    buffer = ReturnWeightedBuffer(4, {"x": 0}, seed=0)
+    buffer.add({"x": np.arange(4)}, [-1e6, 1.0, 2.0, 3.0])
+    buffer.add({"x": 4}, 6.0)
+    counts = np.bincount([buffer.sample_indices(1)[0] for _ in range(24_000)], minlength=4)
+    assert stats.chisquare(counts, np.array([6, 1, 2, 3]) * 2000).pvalue > 1e-4
+    buffer.update_values(np.arange(4), -7.0)
+    counts = np.bincount([buffer.sample_indices(1)[0] for _ in range(8000)], minlength=4)
+    assert stats.chisquare(counts).pvalue > 1e-4
