@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from rlcpu.kernels.bytes import copy, copy_word
+from rlcpu.kernels.bytes import copy, copy_word, fence, stream
 from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.octets import LINE, prefetch
 from rlcpu.kernels.threads import Kernels
@@ -15,6 +15,8 @@ from rlcpu.kernels.threads import Kernels
 _AHEAD = 4096  # bytes asked for before they are copied, but at most _BLOCK rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
 _BLOCK = 32  # sequences that a thread takes at a time
+_STAGE = 8192  # bytes of rows that are put together before they are stored
+_FAR = 2**25  # bytes of a storage that the last cache does not hold
 _U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
 
 
@@ -44,9 +46,13 @@ def _ask_for(storage, begin, count):  # type: ignore[no-untyped-def]
 def _gather_field(storage, out, field, rows, first, last, steps, length):  # type: ignore[no-untyped-def]
     source, row_bytes, target = field[0], field[1], field[2]
     size = rows.size
+    # The first line of each row before anything else, for the sake of its page: a quarter of the
+    # time of 256 transitions of 5 fields.
+    for b in range(first, last):
+        prefetch(storage, source + rows[b] * row_bytes)
     # Whole sequences are asked for, a row at a time: to leave what follows the first row to the
     # processor takes twice as long (11 rows of 400 bytes).
-    ahead = min(max(_AHEAD // (row_bytes * steps), 2), _BLOCK)
+    ahead = min(max(_AHEAD // (row_bytes * steps), 1), _BLOCK)
     for b in range(first, last):
         row, soon = rows[b], rows[min(b + ahead, size - 1)]
         end, soon_end = (row // length + 1) * length, (soon // length + 1) * length
@@ -77,17 +83,33 @@ def _make_gather(parallel: bool) -> Any:
 GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 
 
+@inline_exact
+def _lay(target, to, batch, row, stride, count, row_bytes):  # type: ignore[no-untyped-def]
+    for t in range(count):
+        _copy_row(target, to + t * row_bytes, batch, (row + t * stride) * row_bytes, row_bytes)
+
+
 @kernel(fastmath=EXACT)
 def scatter(batch, storage, begin, row_bytes, shape, length):  # type: ignore[no-untyped-def]
     """Rows of a field, (num_steps, num_envs) of them, to the same slots of every environment.
 
     `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`, and
-    `shape` is (num_steps, num_envs). 0.9 of NumPy's time for 100 x 16 rows of 400 bytes.
+    `shape` is (num_steps, num_envs).
     """
     num_steps, num_envs = shape
+    # Into a storage that no cache holds, rows that follow each other are streamed once they are
+    # put together: 0.6 of the time for 100 x 16 rows of 400 bytes. Where the caches hold it, the
+    # samples that come after would be slower by more, and rows of 28 KB are slower themselves.
+    together = _STAGE // row_bytes
+    far = storage.size >= _FAR and num_steps > 1 and together > 1
+    stage = np.empty(together * row_bytes if far else 0, np.uint8)
     for env in range(num_envs):
         to = begin + env * length * row_bytes
-        for t in range(num_steps):
-            _copy_row(
-                storage, to + t * row_bytes, batch, (t * num_envs + env) * row_bytes, row_bytes
-            )
+        if far:
+            for t in range(0, num_steps, together):
+                count = min(together, num_steps - t)
+                _lay(stage, 0, batch, t * num_envs + env, num_envs, count, row_bytes)
+                stream(storage, to + t * row_bytes, stage, 0, count * row_bytes)
+        else:
+            _lay(storage, to, batch, env, num_envs, num_steps, row_bytes)
+    fence()
