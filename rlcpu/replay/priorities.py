@@ -55,9 +55,7 @@ class Priorities:
 
     def update(self, indices: Array, leaves: Array) -> None:
         """Write checked leaves."""
-        self.tree.write(indices, leaves)
-        if leaves.size:
-            self.largest = max(self.largest, float(leaves.max()))
+        self.largest = max(self.largest, self.tree.write(indices, leaves))
 
     def mark(self, num_envs: int, begin: int, end: int) -> None:
         """Give new items the largest priority; see `SumTree.mark`."""
@@ -74,10 +72,10 @@ class Priorities:
             TypeError, ValueError: beta is no number in [0, 1], or no item has a priority.
         """
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
-        leaves, total = self.tree.draw(stream, batch.indices)
-        # Number of items and total cancel out of (N P)^-beta over its maximum in the batch.
-        batch.weights = np.power(leaves.min() / leaves, beta).astype(np.float32)
-        batch.probabilities = leaves / total
+        size = batch.indices.size
+        probabilities, weights = np.empty(size), np.empty(size, np.float32)
+        self.tree.draw(stream, batch.indices, beta, probabilities, weights)
+        batch.probabilities, batch.weights = probabilities, weights
 
     def section(self) -> Section:
         """The priorities, for a checkpoint; their sums are a function of them."""

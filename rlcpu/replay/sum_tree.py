@@ -16,6 +16,7 @@ from rlcpu.replay.draw import draw_kernels
 from rlcpu.replay.stream import make_stream
 from rlcpu.replay.tree import PRIORITIES, layout, make_tree
 from rlcpu.replay.upkeep import first_offender, mark_kernel, rebuild_kernel, update_kernel
+from rlcpu.replay.weigh import weights_kernel
 
 Array = npt.NDArray[Any]
 
@@ -98,10 +99,11 @@ class SumTree:
             raise self._refuse(int(array[place]), float(numbers[place]))
         self.write(array, numbers)
 
-    def write(self, indices: Array, priorities: Array) -> None:
-        """`update` with (n,) int64 and (n,) float64, unchecked."""
+    def write(self, indices: Array, priorities: Array) -> float:
+        """`update` with (n,) int64 and (n,) float64, unchecked; returns the largest, or 0.0."""
+        update = update_kernel(PRIORITIES)
         with self._lock:
-            update_kernel(PRIORITIES)(self._numbers, self.capacity, 0, indices, priorities)
+            return float(update(self._numbers, self.capacity, 0, indices, priorities))
 
     def _refuse(self, index: int, number: float) -> Exception:
         expected = f"a finite priority in [0, {self._most:.3g}]"
@@ -205,11 +207,14 @@ class SumTree:
                 self._draw_distinct(stream, stratified, out)
         return out
 
-    def draw(self, stream: Array, out: Array) -> tuple[Array, float]:
-        """Fill `out`, (n,) int64, by another stream; returns its priorities, and the total."""
+    def draw(
+        self, stream: Array, out: Array, beta: float, probabilities: Array, weights: Array
+    ) -> None:
+        """Fill `out`, (n,) int64, by another stream, and what `weights_kernel` makes of it."""
         with self._lock:
-            weight = self._draw(stream, False, out)
-            return self.leaves[out], weight
+            total = self._draw(stream, False, out)
+            arguments = (self._numbers, out, total, np.float32(beta))
+            weights_kernel()(*arguments, probabilities, weights)
 
     def _draw(self, stream: Array, stratified: bool, out: Array) -> float:
         arguments = (self._numbers, self.capacity, 0, stream, bool(stratified), out)
