@@ -12,7 +12,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.replay.manifest import Chunk
+from rlcpu.replay.manifest import ZEROS, Chunk
 
 # A save after 16 places of 40 KB changed in 800 MB takes 17 ms with chunks of 256 KiB, 36 with
 # 64 KiB (the manifest is four times as long), 52 with 1 MiB and 350 with 16 MiB. A full save and a
@@ -45,6 +45,13 @@ def parts(data: npt.NDArray[np.uint8], size: int) -> Iterator[memoryview]:
 checksum = zlib.crc32
 
 
+def is_zero(data: memoryview) -> bool:
+    """Whether all bytes are zero: by words, 5 us for 256 KiB."""
+    whole = len(data) // 8 * 8
+    words = np.frombuffer(data[:whole], np.uint64)
+    return not (words.size and words.max()) and not any(data[whole:])
+
+
 class Writer:
     """Appends chunks to new data files; all are durable when the `with` block ends.
 
@@ -59,7 +66,9 @@ class Writer:
         self._handle, self._name = -1, ""
 
     def append(self, data: memoryview) -> Chunk:
-        """Write one chunk; where it is now."""
+        """Write one chunk, unless it is zeros, as what was never added to is; where it is now."""
+        if is_zero(data):
+            return ZEROS
         if self._handle < 0 or self.files[self._name] + len(data) > MAX_FILE_BYTES:
             self._finish()
             self._name = f"rlcpu-{self._token}-{len(self.files)}.data"
@@ -123,6 +132,10 @@ class Source:
         Raises:
             ValueError: the file is missing or too short, or these are not the bytes once written.
         """
+        if chunk == ZEROS:
+            if not is_zero(out):  # pages that nothing was written to stay without memory
+                np.frombuffer(out, np.uint8)[:] = 0
+            return
         file, rest = self._open(chunk.file), out
         file.seek(chunk.offset)
         while rest:
@@ -135,8 +148,8 @@ class Source:
 
     def holds(self, chunk: Chunk, data: memoryview) -> bool:
         """Whether a chunk is there, whole, and equal to `data`."""
-        if checksum(data) != chunk.checksum:
-            return False
+        if chunk == ZEROS or checksum(data) != chunk.checksum:
+            return chunk == ZEROS and is_zero(data)
         if len(self._scratch) < len(data):
             self._scratch = np.empty(len(data), np.uint8)
         found = self._scratch[: len(data)]

@@ -32,11 +32,14 @@ _TEXT = re.compile(
 
 
 class Chunk(NamedTuple):
-    """Where one chunk of a section is, and its CRC-32."""
+    """Where one chunk of a section is, and its CRC-32; nowhere if all its bytes are zero."""
 
     file: str
     offset: int
     checksum: int
+
+
+ZEROS = Chunk("", 0, 0)  # in JSON the empty list
 
 
 class Chunked(NamedTuple):
@@ -63,11 +66,9 @@ class Manifest(NamedTuple):
         """Bytes of each data file that are part of a section."""
         used: Counter[str] = Counter()
         for section in self.sections.values():
-            for chunk in section.chunks:
-                used[chunk.file] += section.chunk_bytes
-            if section.chunks:  # the last is as long as it has to be
-                rest = len(section.chunks) * section.chunk_bytes - section.num_bytes
-                used[section.chunks[-1].file] -= rest
+            for index, chunk in enumerate(section.chunks):
+                used[chunk.file] += section.length(index)
+        del used[ZEROS.file]
         return used
 
 
@@ -80,7 +81,7 @@ def encode(manifest: Manifest) -> bytes:
     """
     numbers = {name: number for number, name in enumerate(manifest.files)}
     sections = [
-        [name, num_bytes, chunk_bytes, [[numbers[c.file], c.offset, c.checksum] for c in chunks]]
+        [name, num_bytes, chunk_bytes, [_row(chunk, numbers) for chunk in chunks]]
         for name, (num_bytes, chunk_bytes, chunks) in manifest.sections.items()
     ]
     check_header(manifest.header)
@@ -96,6 +97,10 @@ def encode(manifest: Manifest) -> bytes:
     if len(whole) > MAX_BYTES:
         raise ValueError(f"a manifest of {len(whole)} bytes, expected at most {MAX_BYTES}")
     return whole
+
+
+def _row(chunk: Chunk, numbers: dict[str, int]) -> list[int]:
+    return [] if chunk == ZEROS else [numbers[chunk.file], chunk.offset, chunk.checksum]
 
 
 def check_header(header: dict[str, Any]) -> None:
@@ -152,12 +157,12 @@ def _decode(content: Any) -> Manifest:
     names = list(files)
     sections = {}
     for name, num_bytes, chunk_bytes, rows in content["sections"]:
-        chunks = [Chunk(names[_count(f)], _count(o), _count(c)) for f, o, c in rows]
+        chunks = [_chunk(row, names) for row in rows]
         section = Chunked(_count(num_bytes), _count(chunk_bytes), chunks)
         if section.chunk_bytes < 1 or len(chunks) != -(-section.num_bytes // section.chunk_bytes):
             raise ValueError(f"section {name}: {len(chunks)} chunks")
         for index, chunk in enumerate(chunks):
-            if chunk.offset + section.length(index) > files[chunk.file]:
+            if chunk != ZEROS and chunk.offset + section.length(index) > files[chunk.file]:
                 raise ValueError(f"section {name}: chunk {index} is beyond the end of its file")
         sections[_name(name, SECTION)] = section
     if not isinstance(content["header"], dict) or not isinstance(content["sections"], list):
@@ -165,10 +170,16 @@ def _decode(content: Any) -> Manifest:
     if len(files) != len(content["files"]) or len(sections) != len(content["sections"]):
         raise ValueError("a file or a section is named twice")
     manifest = Manifest(_name(content["token"], TOKEN), content["header"], files, sections)
-    # Who allocates what the sections ask for needs no more memory than the files have bytes.
     if any(used > files[name] for name, used in manifest.used().items()):
         raise ValueError("chunks overlap")
     return manifest
+
+
+def _chunk(row: Any, names: list[str]) -> Chunk:
+    if row == []:
+        return ZEROS
+    file, offset, checksum = row
+    return Chunk(names[_count(file)], _count(offset), _count(checksum))
 
 
 def _count(value: Any) -> int:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rlcpu.replay import manifest
 from rlcpu.replay.chunks import Source, Writer, chunk_bytes, lengths, parts
-from rlcpu.replay.manifest import Chunk, Chunked, Manifest
+from rlcpu.replay.manifest import ZEROS, Chunk, Chunked, Manifest
 
 
 class Section(NamedTuple):
@@ -103,7 +103,8 @@ class Update:
         old = self.old.sections.get(section.name)
         if old is None or (old.num_bytes, old.chunk_bytes) != (len(section.data), size):
             return [None] * num_chunks
-        return [chunk if chunk.file in self.whole else None for chunk in old.chunks]
+        kept = {ZEROS.file, *self.whole}
+        return [chunk if chunk.file in kept else None for chunk in old.chunks]
 
     def _touched(self, section: Section, size: int, num_chunks: int) -> npt.NDArray[np.bool_]:
         """Which chunks may have changed."""

@@ -72,6 +72,7 @@ COUNTS = [-1, 1.0, True, None, "8", [], float("nan")]
         *(_set("sections", 0, 3, 0, 0, count) for count in [*COUNTS, 2, 10**30]),
         *(_set("sections", 0, 3, 0, 1, count) for count in [*COUNTS, 25, 10**30]),
         *(_set("sections", 0, 3, 0, 2, count) for count in COUNTS),
+        *(_set("sections", 0, 3, 0, row) for row in [[0], [0, 0], [0, 0, 0, 0], None, {}, "", 0]),
         *(_set("token", token) for token in ["", "x", 3, None, "../" * 11]),
         *(_set("header", header) for header in [[], None, 3]),
         *(

@@ -157,6 +157,30 @@ def test_data_are_checked(tmp_path: Path, data: Any) -> None:
     assert not os.listdir(tmp_path)
 
 
+def test_zeros_take_no_room(tmp_path: Path) -> None:
+    data, path = np.zeros(SIZE - 3, np.uint8), tmp_path / "buffer"
+    data[[55, 994]] = 1
+    token = save(path, {}, [Section("data", data)])
+    assert written(path, {}) == CHUNK + (SIZE - 3) % CHUNK
+    assert load(path)[1] == {"data": data.tobytes()}
+    for value in (3, 0, 0, 4):  # nothing, then something, then nothing again
+        data[300] = value
+        token = save(path, {}, [Section("data", data, [(300, 301)])], token)
+        with Reader(path) as reader:
+            found = np.full_like(data, 255)
+            reader.read_into("data", found)
+        np.testing.assert_array_equal(found, data)
+
+
+@pytest.mark.parametrize("place", [None, 0, 7, 8, 11])
+@pytest.mark.parametrize("size", [0, 5, 12])
+def test_zeros_are_told_from_all_else(size: int, place: int | None) -> None:
+    data = np.zeros(size, np.uint8)
+    if place is not None:
+        data[place:size][:1] = 1
+    assert chunks.is_zero(data.data) == (not data.any())
+
+
 def test_large_sections_have_larger_chunks() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "MIN_CHUNK_BYTES", 1 << 18)
