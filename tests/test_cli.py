@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 import tqdm
 
-import rlcpu
 from rlcpu import cli, cli_train
 
 
@@ -274,30 +272,3 @@ def test_warmup_compiles_every_part(
 
 def test_warmup_for_real(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["warmup", "CartPole-v1", "--dtype", "float32"]) == 0
-
-
-def run_module(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """`python -W error -m rlcpu ...` in a process of its own."""
-    command = [sys.executable, "-W", "error", "-m", "rlcpu", *argv]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def test_version(tmp_path: Path) -> None:
-    result = run_module("--version", cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (0, f"rlcpu {rlcpu.__version__}\n")
-
-
-def test_train_end_to_end(tmp_path: Path) -> None:
-    argv = ["train", "CartPole-v1", "--seed", "0", "--plot", "curve.png", "--save", "agent.npz"]
-    result = run_module(*argv, cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert "solved" in result.stdout
-    assert matplotlib.image.imread(tmp_path / "curve.png").shape[:2] == (600, 1050)
-    agent = rlcpu.train.PPO.load(tmp_path / "agent.npz")
-    assert agent.evaluate(num_episodes=100, seed=5).mean() >= 475.0
-
-
-def test_too_few_steps_end_to_end(tmp_path: Path) -> None:
-    result = run_module("train", "CartPole-v1", "--steps", "100", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (cli_train.EXIT_NOT_SOLVED, "")
-    assert "not solved" in result.stdout
