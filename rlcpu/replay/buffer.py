@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +14,16 @@ from rlcpu.replay import checkpoint
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.ring import Ring, spans
+from rlcpu.replay.derive import DerivingStorage, check_derive
+from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
+from rlcpu.replay.storage import Source as Source
 from rlcpu.replay.storage import Storage
 from rlcpu.replay.stream import make_stream
 from rlcpu.replay.structure import Structure
 
 Array = npt.NDArray[Any]
 Self = TypeVar("Self", bound="Buffer")
-
-
-class Source(Protocol):
-    """Where sections come from: a `Reader`, or a part of one."""
-
-    def read_into(self, name: str, out: npt.NDArray[np.uint8]) -> None:
-        """Fill `out` with a section."""
 
 
 class Buffer:
@@ -45,6 +40,7 @@ class Buffer:
         memmap: a file to be made that holds the transitions, for more than fits into memory.
         seed: of the buffer's own stream of random numbers; None takes a new one.
         num_threads: most threads that a call may use; None for all.
+        derive_next: take next observations from the observations that follow.
     """
 
     #: Arguments of the constructor that are kept in files, beside those of every buffer.
@@ -58,7 +54,9 @@ class Buffer:
         memmap: str | os.PathLike[str] | None,
         seed: int | None,
         num_threads: int | None,
+        derive_next: bool = False,
     ) -> None:
+        self.derive_next = check_derive(derive_next)
         self._stream = make_stream(seed)
         self._num_threads = check_num_threads(num_threads)
         self.structure, self.num_envs = structure, num_envs
@@ -66,7 +64,8 @@ class Buffer:
         self._ring = Ring(length, 0)
         self._lock = threading.Lock()
         self._saved: tuple[str, int] | None = None
-        self._storage = Storage(structure, self._envs, length, memmap)
+        storage = DerivingStorage if self.derive_next else Storage
+        self._storage = storage(structure, self._envs, length, memmap)
 
     def locked(self) -> threading.Lock:
         """The lock that every call holds, a context manager."""
@@ -80,8 +79,11 @@ class Buffer:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the transitions, if the buffer is full."""
-        return self._storage.block.size
+        """Bytes of the transitions, if the buffer is full.
+
+        With `derive_next`, those of the next observations that are kept too, so far.
+        """
+        return self._storage.num_bytes
 
     def _check(self, batch: Any) -> list[Array]:
         """The arrays of a batch as (num_steps, num_envs, *field.shape)."""
@@ -142,19 +144,8 @@ class Buffer:
 
     def sections(self, added: int, prefix: str = "") -> list[Section]:
         """What a checkpoint holds beside `describe()`; `added` steps were saved before."""
-        rows = Section("rows", self._storage.block, self._changed(added))
-        return [part._replace(name=prefix + part.name) for part in (rows, *self._arrays())]
-
-    def _changed(self, added: int) -> list[tuple[int, int]]:
-        """Byte ranges written since so many steps had been added."""
-        ring, storage = self._ring, self._storage
-        rows = spans(added, ring.added, ring.length, self._envs).tolist()
-        ranges = []
-        pairs = zip(self.structure.fields, storage.begins, strict=True)
-        for field, begin in pairs:
-            size = field.row_bytes
-            ranges += [(begin + a * size, begin + b * size) for a, b in rows]
-        return ranges
+        parts = (*self._storage.sections(added, self._ring.added), *self._arrays())
+        return [part._replace(name=prefix + part.name) for part in parts]
 
     def _arrays(self) -> list[Section]:
         """What is to be saved beside the transitions."""
@@ -170,6 +161,7 @@ class Buffer:
             "added": self._ring.added,
             "stream": [int(word) for word in self._stream],
             "state": self._state(),
+            "storage": self._storage.describe(),
         }
 
     def _state(self) -> dict[str, Any]:
@@ -236,7 +228,7 @@ class Buffer:
         added = check_count("added", header["added"], 0)
         self._stream[:] = np.array([int(word) for word in header["stream"]], np.uint64)
         self._ring = Ring(self._ring.length, added)
-        source.read_into("rows", self._storage.block)
+        self._storage.restore(source, header.get("storage", {}), self._ring)
         self._restore(header["state"], source)
 
     @classmethod

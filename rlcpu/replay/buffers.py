@@ -28,6 +28,12 @@ class ReplayBuffer(Buffer):
             `next_observation`, `terminated` and `truncated` those of the last of them, and
             `Batch.discounts` gamma to the power of their number.
         gamma: discount factor of these sums, in [0, 1].
+        derive_next: store no `next_observation`, but take it from the `observation` of the step
+            that follows in the same environment; both need the same fields. Where they differ in
+            a byte, as at the end of an episode, it is kept too, in memory even with `memmap`, and
+            whatever is added, batches are what they would be otherwise. If observations are most
+            of a transition and steps come in the order of time, with `num_envs` for environments
+            side by side, that takes about half the memory.
         memmap: a file to be made that holds the transitions, for more than fits into memory.
         seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
@@ -44,7 +50,7 @@ class ReplayBuffer(Buffer):
         (2, 4)
     """
 
-    _settings: tuple[str, ...] = ("capacity", "num_envs", "n_step", "gamma")
+    _settings: tuple[str, ...] = ("capacity", "num_envs", "n_step", "gamma", "derive_next")
 
     def __init__(
         self,
@@ -54,6 +60,7 @@ class ReplayBuffer(Buffer):
         num_envs: int | None = None,
         n_step: int = 1,
         gamma: float = 0.99,
+        derive_next: bool = False,
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
@@ -63,7 +70,7 @@ class ReplayBuffer(Buffer):
         length, structure = self.capacity // (num_envs or 1), as_structure(example)
         self._n_step = NStep(structure, n_step, gamma)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
-        super().__init__(structure, num_envs, length, memmap, seed, num_threads)
+        super().__init__(structure, num_envs, length, memmap, seed, num_threads, derive_next)
 
     def add(self, batch: Any) -> None:
         """Store transitions; the oldest ones make room.
@@ -121,7 +128,7 @@ class ReplayBuffer(Buffer):
 class ItemBuffer(ReplayBuffer):
     """Items of any kind, each added by itself, drawn uniformly with replacement.
 
-    Arguments are those of `ReplayBuffer`, without `num_envs`, `n_step` and `gamma`.
+    Arguments are those of `ReplayBuffer`, without `num_envs`, `n_step`, `gamma`, `derive_next`.
     """
 
     _settings: tuple[str, ...] = ("capacity",)

@@ -59,6 +59,7 @@ class NStep:
 
     def __init__(self, structure: Structure, n: int, gamma: float) -> None:
         self.n, self.gamma = check_count("n_step", n), check_number("gamma", gamma, 0.0, 1.0)
+        self._first: list[int] = []
         self._last: list[int] = []
         if self.n == 1:
             return
@@ -72,6 +73,8 @@ class NStep:
         for name in ("truncated", "next_observation"):
             self._last += structure.select(name) if name in present else ()
         self._last = sorted(set(self._last))
+        taken = {self._reward, *self._last}
+        self._first = [number for number in range(len(structure.fields)) if number not in taken]
 
     @staticmethod
     def _find(structure: Structure, name: str, kind: str) -> tuple[int, ...]:
@@ -87,9 +90,11 @@ class NStep:
     def gather(self, storage: Storage, ring: Ring, batch: Batch, num_threads: int | None) -> None:
         """Fill a batch whose indices are drawn."""
         rows = batch.rows
-        storage.gather(batch.indices, rows, 1, num_threads)
         if self.n == 1:
+            storage.gather(batch.indices, rows, 1, num_threads)
             return
+        first = rows._replace(table=rows.table[self._first], twins=None)
+        storage.gather(batch.indices, first, 1, num_threads)
         size = len(batch)
         returns, discounts, last = np.empty(size), np.empty(size), np.empty(size, np.int64)
         wanted = (self._reward, self._terminated, self._truncated)
@@ -97,7 +102,6 @@ class NStep:
         newest = (ring.added - 1) % ring.length
         settings, out = (self.n, self.gamma), (returns, discounts, last)
         look_ahead(*fields, batch.indices, (ring.length, newest), settings, out)
-        table = np.ascontiguousarray(rows.table[self._last])
-        storage.gather(last, rows._replace(table=table), 1, num_threads)
+        storage.gather(last, rows._replace(table=rows.table[self._last]), 1, num_threads)
         rows.leaves[self._reward][:] = returns
         batch.discounts = discounts.astype(np.float32)

@@ -31,6 +31,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         num_envs: see `ReplayBuffer`, as the arguments after it.
         n_step: see `ReplayBuffer`.
         gamma: see `ReplayBuffer`.
+        derive_next: see `ReplayBuffer`.
         memmap: see `ReplayBuffer`.
         seed: see `ReplayBuffer`.
         num_threads: see `ReplayBuffer`.
@@ -58,6 +59,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         num_envs: int | None = None,
         n_step: int = 1,
         gamma: float = 0.99,
+        derive_next: bool = False,
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
@@ -68,6 +70,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
             num_envs=num_envs,
             n_step=n_step,
             gamma=gamma,
+            derive_next=derive_next,
             memmap=memmap,
             seed=seed,
             num_threads=num_threads,

@@ -35,6 +35,7 @@ class ReturnWeightedBuffer(Buffer):
     Args:
         capacity: transitions that are kept, the newest ones.
         example: see `ReplayBuffer`.
+        derive_next: see `ReplayBuffer`.
         memmap: see `ReplayBuffer`.
         seed: see `ReplayBuffer`.
         num_threads: see `ReplayBuffer`.
@@ -49,20 +50,21 @@ class ReturnWeightedBuffer(Buffer):
         [1, 2]
     """
 
-    _settings: tuple[str, ...] = ("capacity",)
+    _settings: tuple[str, ...] = ("capacity", "derive_next")
 
     def __init__(
         self,
         capacity: int,
         example: Any,
         *,
+        derive_next: bool = False,
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
     ) -> None:
         self.capacity = check_count("capacity", capacity)
         structure = as_structure(example)
-        super().__init__(structure, None, self.capacity, memmap, seed, num_threads)
+        super().__init__(structure, None, self.capacity, memmap, seed, num_threads, derive_next)
         self._numbers = make_tree(self.capacity, extremes=True)
         #: Values up to here: sums of them, raised by the smallest, have to be finite.
         self._most = float(np.finfo(np.float64).max) / (4 * self.capacity + 64)

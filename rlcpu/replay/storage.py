@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,21 @@ import numpy.typing as npt
 from rlcpu.kernels.threads import launch
 from rlcpu.replay.gather import GATHER, scatter
 from rlcpu.replay.memory import allocate
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.ring import Ring, spans
+from rlcpu.replay.sections import Section
+from rlcpu.replay.structure import Field, Structure
 
 Array = npt.NDArray[Any]
 
 _ALIGN = 64  # bytes: rows of a cache line's size are not spread over two
 _WORTHWHILE = 4096  # bytes of a field from which the kernel's call pays
+
+
+class Source(Protocol):
+    """Where sections come from: a `Reader`, or a part of one."""
+
+    def read_into(self, name: str, out: npt.NDArray[np.uint8]) -> None:
+        """Fill `out` with a section."""
 
 
 class Plan(NamedTuple):
@@ -32,10 +41,10 @@ class Plan(NamedTuple):
     num_bytes: int
 
 
-def plan(structure: Structure, num_rows: int) -> Plan:
+def plan(fields: Iterable[Field], num_rows: int) -> Plan:
     """Field after field, each from a cache line on."""
     begins, end = [], 0
-    for field in structure.fields:
+    for field in fields:
         begins.append(end)
         end += -(-field.row_bytes * num_rows // _ALIGN) * _ALIGN
     return Plan(begins, end)
@@ -69,9 +78,12 @@ class Storage:
         num_envs: number of environments.
         length: rows of each.
         memmap: a file to be made, for more than fits into memory; it must not exist.
+        twins: fields that are not stored: those of the field given for each, one row later. The
+            row after an environment's last one is not its own.
 
     Attributes:
-        block: (num_bytes,) uint8.
+        block: uint8, of all rows.
+        stored: positions of the fields that are stored.
         begins: first byte of each field.
         fields: one array per field, (num_envs, length, *field.shape), in the block.
 
@@ -87,17 +99,28 @@ class Storage:
         num_envs: int,
         length: int,
         memmap: str | os.PathLike[str] | None = None,
+        twins: Mapping[int, int] | None = None,
     ) -> None:
         self.structure, self.num_envs, self.length = structure, num_envs, length
-        layout = plan(structure, num_envs * length)
+        twins, fields = twins or {}, structure.fields
+        self.stored = [number for number in range(len(fields)) if number not in twins]
+        # Twins read one row beyond the last.
+        layout = plan([fields[n] for n in self.stored], num_envs * length + bool(twins))
         self.block: Array
         if memmap is None:
             self.block = allocate(layout.num_bytes)
         else:
             _make_file(memmap, layout.num_bytes)
             self.block = np.memmap(memmap, np.uint8, "r+").view(np.ndarray)
-        self.begins = layout.begins
-        self.fields = views(structure, self.block, layout.begins, (num_envs, length))
+        begins = dict(zip(self.stored, layout.begins, strict=True))
+        begins.update((n, begins[twin] + fields[n].row_bytes) for n, twin in twins.items())
+        self.begins = [begins[number] for number in range(len(fields))]
+        self.fields = views(structure, self.block, self.begins, (num_envs, length))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of everything that is kept."""
+        return self.block.size
 
     def write(self, arrays: Sequence[Array], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) arrays to the slots from `slot` on, going round.
@@ -108,7 +131,8 @@ class Storage:
         skipped = max(num_steps - self.length, 0)
         begin = (slot + skipped) % self.length
         first = skipped + min(num_steps - skipped, self.length - begin)
-        for number, array in enumerate(arrays):
+        for number in self.stored:
+            array = arrays[number]
             self._put(number, array[skipped:first], begin)
             if first < num_steps:
                 self._put(number, array[first:], 0)
@@ -126,7 +150,7 @@ class Storage:
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
-        layout = plan(self.structure, batch_size * (steps or 1))
+        layout = plan(self.structure.fields, batch_size * (steps or 1))
         block = np.empty(layout.num_bytes + _ALIGN, np.uint8)
         block = block[-block.ctypes.data % _ALIGN :][: layout.num_bytes]
         table = [
@@ -150,6 +174,29 @@ class Storage:
         arguments = (self.block, batch.block, batch.table, rows, steps, self.length)
         launch(GATHER, batch.block.size, num_threads, *arguments)
 
+    # ------------------------------------------------------------ files
+
+    def sections(self, added: int, total: int) -> list[Section]:
+        """What a checkpoint holds of `total` steps, of which `added` were saved before."""
+        rows = spans(added, total, self.length, self.num_envs).tolist()
+        changed = []
+        for number in self.stored:
+            begin, size = self.begins[number], self.structure.fields[number].row_bytes
+            changed += [(begin + a * size, begin + b * size) for a, b in rows]
+        return [Section("rows", self.block, changed)]
+
+    def describe(self) -> dict[str, Any]:
+        """What `restore` needs beside the sections, as JSON has it."""
+        return {}
+
+    def restore(self, source: Source, description: dict[str, Any], ring: Ring) -> None:
+        """Take over what a checkpoint holds.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is damaged, or nonsense.
+        """
+        source.read_into("rows", self.block)
+
 
 class Rows(NamedTuple):
     """Memory of a batch.
@@ -159,9 +206,12 @@ class Rows(NamedTuple):
         table: (num_fields, 3) int64, see `GATHER`.
         leaves: one array per field, over the block.
         size: of the batch.
+        twins: the rows of the table of all fields that are not stored; None if there are none, or
+            if nobody wants them.
     """
 
     block: Array
     table: Array
     leaves: list[Any]
     size: int
+    twins: Array | None = None
