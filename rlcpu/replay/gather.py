@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from numba import prange
 
@@ -12,9 +13,11 @@ from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.octets import LINE, prefetch
 from rlcpu.kernels.threads import Kernels
 
-_AHEAD = 4096  # bytes asked for before they are copied, but at most _BLOCK rows
+_config: Any = numba.config  # Any: some releases of numba have types
+
+_AHEAD = 4096  # bytes asked for before they are copied, but at most _LEAST rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
-_BLOCK = 32  # sequences that a thread takes at a time
+_LEAST, _MOST = 32, 128  # sequences that a thread takes at a time
 _STAGE = 8192  # bytes of rows that are put together before they are stored
 _FAR = 2**25  # bytes of a storage that the last cache does not hold
 _U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
@@ -52,7 +55,7 @@ def _gather_field(storage, out, field, rows, first, last, steps, length):  # typ
         prefetch(storage, source + rows[b] * row_bytes)
     # Whole sequences are asked for, a row at a time: to leave what follows the first row to the
     # processor takes twice as long (11 rows of 400 bytes).
-    ahead = min(max(_AHEAD // (row_bytes * steps), 1), _BLOCK)
+    ahead = min(max(_AHEAD // (row_bytes * steps), 1), _LEAST)
     for b in range(first, last):
         row, soon = rows[b], rows[min(b + ahead, size - 1)]
         end, soon_end = (row // length + 1) * length, (soon // length + 1) * length
@@ -64,22 +67,27 @@ def _gather_field(storage, out, field, rows, first, last, steps, length):  # typ
             soon = soon + 1 if soon + 1 < soon_end else soon_end - length
 
 
+def at_a_time(size: int) -> int:
+    """Of `size` sequences, how many a thread takes at a time: 8 % faster than always 32."""
+    return int(max(min(size // _config.NUMBA_NUM_THREADS, _MOST), _LEAST))
+
+
 def _make_gather(parallel: bool) -> Any:
     @kernel(parallel=parallel, fastmath=EXACT)
-    def gather(storage, out, fields, rows, steps, length):  # type: ignore[no-untyped-def]
+    def gather(storage, out, fields, rows, steps, length, each):  # type: ignore[no-untyped-def]
         size = rows.size
-        for block in prange((size + _BLOCK - 1) // _BLOCK):
-            first, last = block * _BLOCK, min((block + 1) * _BLOCK, size)
+        for block in prange((size + each - 1) // each):
+            first, last = block * each, min((block + 1) * each, size)
             for f in range(fields.shape[0]):
                 _gather_field(storage, out, fields[f], rows, first, last, steps, length)
 
     return gather
 
 
-#: (storage, out, fields, rows, steps, length): out[f][t, b] = storage[f][rows[b] + t].
+#: (storage, out, fields, rows, steps, length, each): out[f][t, b] = storage[f][rows[b] + t].
 #: `storage` and `out` are uint8; `fields` is (num_fields, 3) int64, where each field begins in the
 #: storage, the bytes of its rows, and where it begins in `out`; `rows` is (batch_size,) int64. Row
-#: numbers go round within the `length` rows of an environment.
+#: numbers go round within the `length` rows of an environment. `each` is `at_a_time(rows.size)`.
 GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 
 

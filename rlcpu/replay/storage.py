@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.threads import launch
-from rlcpu.replay.gather import GATHER, scatter
+from rlcpu.replay.gather import GATHER, at_a_time, scatter
 from rlcpu.replay.memory import allocate
 from rlcpu.replay.ring import Ring, spans
 from rlcpu.replay.sections import Section
@@ -172,7 +172,7 @@ class Storage:
             num_threads: most threads to use.
         """
         arguments = (self.block, batch.block, batch.table, rows, steps, self.length)
-        launch(GATHER, batch.block.size, num_threads, *arguments)
+        launch(GATHER, batch.block.size, num_threads, *arguments, at_a_time(rows.size))
 
     # ------------------------------------------------------------ files
 
