@@ -1,140 +1,70 @@
-"""Returns and advantages: recurrences backward in time, for many environments at once.
-
-After a step that terminated the episode nothing follows; after one that truncated it the value of
-its last observation does, which is not the next row's, because that begins the next episode. Both
-cut the recurrence: nothing of an episode reaches back into the one before it.
-"""
+"""Returns and advantages of the policy that acted: recurrences backward in time."""
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
-from numba import prange
 
-from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
-from rlcpu.kernels.threads import Kernels, launch
-
-Array = npt.NDArray[Any]
-
-LANES = 512  # environments that a core takes at a time: rows of 256 take 15 % longer
-GRAIN = 2**16  # steps of all environments, 20 us, from which a second core is worth waking
+from rlcpu.scan.episodes import Array, Ends, check_episodes
+from rlcpu.scan.run import Problem, run
+from rlcpu.scan.steps import After, Rule, Step, bootstrap, inlined, unless_ended
 
 
 class Advantages(NamedTuple):
     """What `gae` returns.
 
     Attributes:
-        advantages: (T, N), how much better each action was than the policy's average, estimated.
-        returns: (T, N), `advantages + values`: targets of the value function.
+        advantages: like the rewards, how much better each action was than the policy's average,
+            estimated.
+        returns: like the rewards, `advantages + values`: targets of the value function.
     """
 
     advantages: Any
     returns: Any
 
 
-class Ends(NamedTuple):
-    """Whether a step ended its episode, and the value of the last observation if it truncated it.
-
-    Of one step, a row of steps or all of them: fields of shape (), (lanes,) or (T, N).
-    """
-
-    terminated: Any
-    truncated: Any
-    final_values: Any
-
-
 # ---------------------------------------------------------------- scalar functions
 
 
-def bootstrap(end: Ends, following: float) -> float:
-    """Value of what comes after the step, `following` if the episode goes on."""
-    return 0.0 if end.terminated else end.final_values if end.truncated else following
+@inlined
+def return_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+    """R_t = r_t + gamma * R_{t+1}, whose last term is a value where the episode ended."""
+    return unless_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
 
 
-def discounted_return(reward: float, end: Ends, next_return: float, gamma: float) -> float:
-    """R_t = r_t + gamma * R_{t+1}."""
-    return reward + gamma * bootstrap(end, next_return)
+@inlined
+def advantage_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+    """A_t = delta_t + gamma * lambda * A_{t+1}."""
+    delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
+    return unless_ended(step, step.gamma * step.lambda_), delta
 
 
-def advantage(
-    reward: float, value: float, end: Ends, after: tuple[float, float], gamma: float, decay: float
-) -> float:
-    """A_t = delta_t + decay * A_{t+1}, `after` being the next step's value and advantage."""
-    next_value, next_advantage = after
-    delta = reward + gamma * bootstrap(end, next_value) - value
-    return delta if end.terminated or end.truncated else delta + decay * next_advantage
+@inlined
+def lambda_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+    """G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
+    following = bootstrap(step, (1.0 - step.lambda_) * after.value)
+    return unless_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
 
 
-# ---------------------------------------------------------------- drivers
+@inlined
+def itself(y: Any, carried: Any, step: Step, after: After, options: Any) -> tuple[Any, Any]:
+    """The recurrence is the result."""
+    return y, y
 
 
-@inline
-def _lane(ends, i):  # type: ignore[no-untyped-def]
-    return Ends(ends.terminated[i], ends.truncated[i], ends.final_values[i])
+@inlined
+def with_value(y: Any, carried: Any, step: Step, after: After, options: Any) -> tuple[Any, Any]:
+    """The recurrence, and its sum with the value."""
+    return y, y + step.value
 
 
-@inline
-def _row(ends, t, i, j):  # type: ignore[no-untyped-def]
-    return Ends(ends.terminated[t, i:j], ends.truncated[t, i:j], ends.final_values[t, i:j])
-
-
-@functools.cache
-def _kernels(make: Any, dtype: str) -> Kernels:
-    kind = np.dtype(dtype).type
-    return Kernels(make(kind, False), make(kind, True), GRAIN)
-
-
-def _make_returns(dtype: Any, parallel: bool) -> Any:
-    """Driver of `discounted_return`; all arrays (T, N) but for last_values (N,)."""
-    # Memory is the limit: exact arithmetic costs nothing, and equals plain Python's.
-    scalar = specialise(discounted_return, dtype, exact=True)
-
-    @inline
-    def step(rewards, ends, carry, gamma, returns):  # type: ignore[no-untyped-def]
-        for i in range(rewards.shape[0]):
-            carry[i] = scalar(rewards[i], _lane(ends, i), carry[i], gamma)
-            returns[i] = carry[i]
-
-    @kernel(parallel=parallel, fastmath=EXACT)
-    def scan(rewards, ends, last_values, gamma, returns):  # type: ignore[no-untyped-def]
-        num_steps, n = rewards.shape
-        for block in prange((n + LANES - 1) // LANES):
-            i, j = block * LANES, min((block + 1) * LANES, n)
-            carry = last_values[i:j].copy()
-            for t in range(num_steps - 1, -1, -1):
-                step(rewards[t, i:j], _row(ends, t, i, j), carry, gamma, returns[t, i:j])
-
-    return scan
-
-
-def _make_gae(dtype: Any, parallel: bool) -> Any:
-    """Driver of `advantage`; all arrays (T, N) but for last_values (N,)."""
-    scalar = specialise(advantage, dtype, exact=True)
-
-    @inline
-    def step(rewards, values, ends, carry, gamma, decay, out):  # type: ignore[no-untyped-def]
-        next_values, next_advantages = carry
-        for i in range(rewards.shape[0]):
-            value, after = values[i], (next_values[i], next_advantages[i])
-            result = scalar(rewards[i], value, _lane(ends, i), after, gamma, decay)
-            next_values[i], next_advantages[i] = value, result
-            out.advantages[i], out.returns[i] = result, result + value
-
-    @kernel(parallel=parallel, fastmath=EXACT)
-    def scan(rewards, values, ends, last_values, gamma, decay, out):  # type: ignore[no-untyped-def]
-        num_steps, n = rewards.shape
-        for block in prange((n + LANES - 1) // LANES):
-            i, j = block * LANES, min((block + 1) * LANES, n)
-            carry = (last_values[i:j].copy(), np.zeros_like(last_values[i:j]))
-            for t in range(num_steps - 1, -1, -1):
-                rows = Advantages(out.advantages[t, i:j], out.returns[t, i:j])
-                end = _row(ends, t, i, j)
-                step(rewards[t, i:j], values[t, i:j], end, carry, gamma, decay, rows)
-
-    return scan
+_ENDS = ("terminated", "truncated", "final_value", "gamma")
+RETURNS = Rule(return_coefficients, itself, ("reward", *_ENDS))
+ADVANTAGES = Rule(
+    advantage_coefficients, with_value, ("reward", "value", *_ENDS, "lambda_"), outputs=2
+)
+LAMBDA_RETURNS = Rule(lambda_coefficients, itself, ("reward", "value", *_ENDS, "lambda_"))
 
 
 # ---------------------------------------------------------------- public functions
@@ -146,47 +76,52 @@ def discounted_returns(
     truncated: npt.ArrayLike,
     last_values: npt.ArrayLike,
     *,
-    gamma: float,
+    gamma: npt.ArrayLike,
     final_values: npt.ArrayLike | None = None,
+    axis: int = 0,
     out: Array | None = None,
+    num_threads: int | None = None,
 ) -> Array:
     """Discounted sums of the rewards to come, bootstrapped where an episode was cut short.
 
-    R_t = r_t + gamma * R_{t+1}, where R_{t+1} is 0 if the episode terminated with step t,
+    R_t = r_t + gamma_t * R_{t+1}, where R_{t+1} is 0 if the episode terminated with step t,
     final_values[t] if it was truncated (and not terminated), and R_T is last_values.
 
     Args:
-        rewards: (T, N) float32 or float64, of T steps of N environments.
-        terminated: (T, N) bool, whether the episode ended with the step.
-        truncated: (T, N) bool, whether a limit cut the episode short after the step.
-        last_values: (N,) of the rewards' dtype, values of the observations after the last step; 0
-            to leave out what comes after it.
-        gamma: discount factor in [0, 1].
-        final_values: (T, N) of the rewards' dtype, values of the last observations of truncated
-            episodes; read only there, and needed only if there are any.
-        out: (T, N) of the rewards' dtype, C-contiguous, overwritten with the result.
+        rewards: (num_steps, num_envs) float32 or float64, or any shape with time along `axis`.
+            Whole numbers count as float64.
+        terminated: like the rewards, bool, whether the episode ended with the step.
+        truncated: like the rewards, bool, whether a limit cut the episode short after the step.
+        last_values: (num_envs,), the rewards' shape without `axis`, or one number: values of the
+            observations after the last steps; 0 to leave out what comes after.
+        gamma: discount factor in [0, 1], or discounts of all steps, an array that broadcasts to the
+            rewards' shape and may hold any number.
+        final_values: like the rewards, values of the last observations of truncated episodes; used
+            only there, and needed only if there are any.
+        axis: of time.
+        out: like the rewards, overwritten with the result.
+        num_threads: at most so many threads; all by default.
 
     Returns:
-        (T, N) returns of the rewards' dtype; `out` if given.
+        Returns like the rewards; `out` if given. All arrays are of the rewards' dtype.
 
     Raises:
         TypeError: an array is of another dtype.
-        ValueError: an array is of another shape, a factor is outside of [0, 1], `out` is not
-            contiguous or overlaps another array, or an episode was truncated without final_values.
+        ValueError: an array is of another shape, the factor, axis or number of threads is out of
+            range, `out` is read-only or overlaps another array, or an episode was truncated
+            without final_values.
 
     Example:
         >>> ended = np.array([[False], [True], [False]])
         >>> discounted_returns(np.ones((3, 1)), ended, ended, np.ones(1), gamma=0.5).ravel()
         array([1.5, 1. , 1.5])
     """
-    rewards = _check_rewards(rewards)
-    ends = _check_ends(rewards, terminated, truncated, final_values)
-    last_values = _check_array("last_values", last_values, rewards.shape[1:], rewards.dtype)
-    factor = rewards.dtype.type(_check_factor("gamma", gamma))
-    returns = _check_out("out", out, rewards, (rewards, *ends, last_values))
-    kernels = _kernels(_make_returns, rewards.dtype.name)
-    launch(kernels, rewards.size, None, rewards, ends, last_values, factor, returns)
-    return returns
+    ends = Ends(terminated, truncated, last_values, final_values)
+    episodes = check_episodes(rewards, ends, gamma, axis)
+    outs = episodes.outputs(("out",), None if out is None else (out,), episodes.steps)
+    problem = Problem(episodes.steps, initial=episodes.last)
+    run(RETURNS, episodes.layout, problem, outs, num_threads)
+    return outs[0]
 
 
 def gae(
@@ -196,33 +131,37 @@ def gae(
     truncated: npt.ArrayLike,
     last_values: npt.ArrayLike,
     *,
-    gamma: float,
-    lambda_: float,
+    gamma: npt.ArrayLike,
+    lambda_: npt.ArrayLike,
     final_values: npt.ArrayLike | None = None,
+    axis: int = 0,
     out: Advantages | None = None,
+    num_threads: int | None = None,
 ) -> Advantages:
     """Generalised advantage estimates, and the returns that they make with the values.
 
-    A_t = delta_t + gamma * lambda_ * A_{t+1} with delta_t = r_t + gamma * w_t - v_t. The value w_t
-    of the next observation is 0 if the episode terminated with step t, final_values[t] if it was
-    truncated (and not terminated), else v_{t+1}; A_{t+1} is dropped where an episode ended.
+    A_t = delta_t + gamma_t * lambda_t * A_{t+1} with delta_t = r_t + gamma_t * w_t - v_t. The value
+    w_t of the next observation is 0 if the episode terminated with step t, final_values[t] if it
+    was truncated (and not terminated), else v_{t+1}; A_{t+1} is dropped where an episode ended.
     Schulman et al. 2016, High-dimensional continuous control using generalized advantage
     estimation, equation 16.
 
     Args:
-        rewards: (T, N) float32 or float64, of T steps of N environments.
-        values: (T, N) of the rewards' dtype, of the observations before the steps.
-        terminated: (T, N) bool, whether the episode ended with the step.
-        truncated: (T, N) bool, whether a limit cut the episode short after the step.
-        last_values: (N,) of the rewards' dtype, values of the observations after the last step.
-        gamma: discount factor in [0, 1].
-        lambda_: weight of later temporal differences in [0, 1]; 0 is one step, 1 is Monte Carlo.
-        final_values: (T, N) of the rewards' dtype, values of the last observations of truncated
-            episodes; read only there, and needed only if there are any.
-        out: two arrays (T, N) of the rewards' dtype, C-contiguous, overwritten with the result.
+        rewards: see `discounted_returns`, as for all arguments that are not named here.
+        values: like the rewards, of the observations before the steps.
+        terminated: like the rewards, bool.
+        truncated: like the rewards, bool.
+        last_values: the rewards' shape without `axis`, or one number.
+        gamma: discount factor, or discounts of all steps.
+        lambda_: weight of later temporal differences in [0, 1]; 0 is one step, 1 is Monte Carlo. Or
+            weights of all steps, an array that broadcasts to the rewards' shape.
+        final_values: like the rewards.
+        axis: of time.
+        out: two arrays like the rewards, overwritten with the result.
+        num_threads: at most so many threads.
 
     Returns:
-        (advantages, returns), each (T, N) of the rewards' dtype; the arrays of `out` if given.
+        (advantages, returns), each like the rewards; the arrays of `out` if given.
 
     Raises:
         TypeError, ValueError: see `discounted_returns`.
@@ -232,69 +171,68 @@ def gae(
         >>> gae(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).advantages.ravel()
         array([1.5, 1. ])
     """
-    rewards = _check_rewards(rewards)
-    values = _check_array("values", values, rewards.shape, rewards.dtype)
-    ends = _check_ends(rewards, terminated, truncated, final_values)
-    last_values = _check_array("last_values", last_values, rewards.shape[1:], rewards.dtype)
-    decay = _check_factor("gamma", gamma) * _check_factor("lambda_", lambda_)
-    inputs = (rewards, values, *ends, last_values)
-    advantages, returns = (None, None) if out is None else out
-    advantages = _check_out("out.advantages", advantages, rewards, inputs)
-    returns = _check_out("out.returns", returns, rewards, (*inputs, advantages))
-    result = Advantages(advantages, returns)
-    kernels, kind = _kernels(_make_gae, rewards.dtype.name), rewards.dtype.type
-    factors = kind(gamma), kind(decay)
-    launch(kernels, rewards.size, None, rewards, values, ends, last_values, *factors, result)
-    return result
+    ends = Ends(terminated, truncated, last_values, final_values)
+    episodes = check_episodes(rewards, ends, gamma, axis)
+    values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
+    steps = episodes.steps._replace(value=values, lambda_=lambda_)
+    outs = episodes.outputs(("out.advantages", "out.returns"), out, steps)
+    problem = Problem(steps, last=episodes.last)
+    run(ADVANTAGES, episodes.layout, problem, outs, num_threads)
+    return Advantages(*outs)
 
 
-# ---------------------------------------------------------------- checks
+def lambda_returns(
+    rewards: npt.ArrayLike,
+    values: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    truncated: npt.ArrayLike,
+    last_values: npt.ArrayLike,
+    *,
+    gamma: npt.ArrayLike,
+    lambda_: npt.ArrayLike,
+    final_values: npt.ArrayLike | None = None,
+    axis: int = 0,
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """Returns of all numbers of steps, mixed: targets of TD(lambda), Q(lambda) or Sarsa(lambda).
 
+    G_t = r_t + gamma_t * ((1 - lambda_t) * v_{t+1} + lambda_t * G_{t+1}), where G_T and v_T are
+    last_values. After a step that ended its episode, 0 or final_values[t] stands in the place of
+    what gamma_t multiplies. rlax's `lambda_returns`; Sutton and Barto, Reinforcement Learning, 2nd
+    edition, section 12.3.
 
-def _check_rewards(rewards: npt.ArrayLike) -> Array:
-    array = np.asarray(rewards)
-    if array.dtype not in (np.float32, np.float64):
-        raise TypeError(f"rewards: expected float32 or float64, got {array.dtype}")
-    if array.ndim != 2:
-        raise ValueError(f"rewards: expected shape (num_steps, num_envs), got {array.shape}")
-    return np.ascontiguousarray(array)
+    Args:
+        rewards: see `discounted_returns`, as for all arguments that are not named here.
+        values: like the rewards, of the observations before the steps: max_a q for Q(lambda), q of
+            the action taken for Sarsa(lambda).
+        terminated: like the rewards, bool.
+        truncated: like the rewards, bool.
+        last_values: the rewards' shape without `axis`, or one number.
+        gamma: discount factor, or discounts of all steps.
+        lambda_: weight in [0, 1] of the return against the value after one step. Or weights of all
+            steps, an array that broadcasts to the rewards' shape.
+        final_values: like the rewards.
+        axis: of time.
+        out: like the rewards, overwritten with the result.
+        num_threads: at most so many threads.
 
+    Returns:
+        Returns like the rewards; `out` if given.
 
-def _check_array(name: str, array: npt.ArrayLike, shape: tuple[int, ...], dtype: Any) -> Array:
-    array = np.asarray(array)
-    if array.dtype != dtype:
-        raise TypeError(f"{name}: expected {np.dtype(dtype)}, got {array.dtype}")
-    if array.shape != shape:
-        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
-    return np.ascontiguousarray(array)
+    Raises:
+        TypeError, ValueError: see `discounted_returns`.
 
-
-def _check_ends(rewards: Array, terminated: Any, truncated: Any, final_values: Any) -> Ends:
-    terminated = _check_array("terminated", terminated, rewards.shape, np.bool_)
-    truncated = _check_array("truncated", truncated, rewards.shape, np.bool_)
-    if final_values is not None:
-        final_values = _check_array("final_values", final_values, rewards.shape, rewards.dtype)
-    elif truncated.any() and np.greater(truncated, terminated).any():
-        raise ValueError("final_values: needed where an episode was truncated and not terminated")
-    # Without truncated episodes nothing reads the values: any array of the shape will do.
-    return Ends(terminated, truncated, rewards if final_values is None else final_values)
-
-
-def _check_factor(name: str, value: float) -> float:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name}={value}: expected a number in [0, 1]")
-    return float(value)
-
-
-def _check_out(name: str, out: Array | None, like: Array, inputs: tuple[Array, ...]) -> Array:
-    if out is None:
-        return np.empty_like(like)
-    found = getattr(out, "dtype", type(out))
-    if found != like.dtype:
-        raise TypeError(f"{name}: expected an array of {like.dtype}, got {found}")
-    if out.shape != like.shape or not out.flags.c_contiguous or not out.flags.writeable:
-        expected = f"a writable C-contiguous array of shape {like.shape}"
-        raise ValueError(f"{name}: expected {expected}, got {out.shape}")
-    if any(np.may_share_memory(out, array) for array in inputs):
-        raise ValueError(f"{name}: overlaps another array")
-    return out
+    Example:
+        >>> going, ones = np.zeros((2, 1), bool), np.ones((2, 1))
+        >>> lambda_returns(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).ravel()
+        array([2.5, 2. ])
+    """
+    ends = Ends(terminated, truncated, last_values, final_values)
+    episodes = check_episodes(rewards, ends, gamma, axis)
+    values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
+    steps = episodes.steps._replace(value=values, lambda_=lambda_)
+    outs = episodes.outputs(("out",), None if out is None else (out,), steps)
+    problem = Problem(steps, last=episodes.last, initial=episodes.last)
+    run(LAMBDA_RETURNS, episodes.layout, problem, outs, num_threads)
+    return outs[0]

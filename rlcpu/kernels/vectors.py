@@ -1,0 +1,256 @@
+"""Vectors of float32 or float64 as values of a kernel, with the operators of numbers.
+
+A scalar function of plain numbers, written without branches (`where` in their place), computes a
+vector of them just as well: `+ - * /`, `-x`, `abs`, comparisons, and the functions `where`,
+`maximum`, `fma` and `inverse_power` mean the same for both. A vector fills one or more registers of
+the machine; two hide the latency of a chain of dependent operations that one would wait for. LLVM
+lowers vectors to whatever the machine has.
+
+`rlcpu.kernels.memory` loads and stores them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import extending
+from numba.core import cgutils as _cgutils
+from numba.core import types
+
+from rlcpu.kernels.simd import VECTOR_BYTES
+
+# Any: kernels call an intrinsic without its first argument; some releases of numba have types.
+intrinsic: Any = extending.intrinsic
+type_callable: Any = extending.type_callable
+lower: Any = extending.lower_builtin
+models: Any = extending.models
+cgutils: Any = _cgutils
+unliteral: Any = types.unliteral
+
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_FLOATS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
+#: A number as an integer: its type, the bits of the exponent, the largest exponent of all.
+_WORDS = {
+    ir.FloatType(): (_I32, 0xFF << 23, 0xFE << 23),
+    ir.DoubleType(): (_I64, 0x7FF << 52, 0x7FE << 52),
+}
+
+
+class Vector(types.Type):
+    """Numba type of `count` numbers of a dtype in registers."""
+
+    def __init__(self, dtype: Any, count: int) -> None:
+        self.dtype, self.count = dtype, count
+        super().__init__(name=f"Vector({dtype}, {count})")
+
+    @property
+    def code(self) -> ir.VectorType:
+        """LLVM's type."""
+        return ir.VectorType(_FLOATS[self.dtype], self.count)
+
+
+class Mask(types.Type):
+    """Numba type of the outcomes of comparing two vectors."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(name=f"Mask({count})")
+
+    @property
+    def code(self) -> ir.VectorType:
+        """LLVM's type."""
+        return ir.VectorType(ir.IntType(1), self.count)
+
+
+@extending.register_model(Vector)
+@extending.register_model(Mask)
+class _Model(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, kind.code)
+
+
+# ---------------------------------------------------------------- LLVM pieces
+
+
+def kind_of(dtype: Any, registers: Any) -> Vector:
+    """Vector of so many registers, a literal, full of a dtype."""
+    return Vector(dtype, registers.literal_value * VECTOR_BYTES * 8 // dtype.bitwidth)
+
+
+def indices(numbers: Any, kind: Any = _I32) -> ir.Constant:
+    """Constant vector of whole numbers."""
+    numbers = list(numbers)
+    return ir.Constant(ir.VectorType(kind, len(numbers)), numbers)
+
+
+def splat(builder: Any, number: Any, count: int) -> Any:
+    """Vector that repeats a number."""
+    empty = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
+    first = builder.insert_element(empty, number, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(first, empty, indices([0] * count))
+
+
+def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """Call one of LLVM's own functions."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def suffix(kind: Any) -> str:
+    """Suffix of LLVM's functions on a vector, as in `llvm.fma.v8f64`."""
+    return f"v{kind.count}f{64 if isinstance(kind.element, ir.DoubleType) else 32}"
+
+
+# ---------------------------------------------------------------- operators
+
+
+def _vectors(context: Any, builder: Any, kinds: Any, values: Any, like: Any) -> list[Any]:
+    """The arguments as vectors of one type: numbers are converted and repeated."""
+    return [
+        value
+        if isinstance(kind, Vector)
+        else splat(builder, context.cast(builder, value, kind, like.dtype), like.count)
+        for kind, value in zip(kinds, values, strict=True)
+    ]
+
+
+def _common(*kinds: Any) -> Vector | None:
+    """The one type of vector among arguments that are numbers otherwise; None if there is none."""
+    found = {kind for kind in kinds if isinstance(kind, Vector)}
+    others = [kind for kind in kinds if not isinstance(kind, Vector)]
+    fits = len(found) == 1 and all(isinstance(unliteral(k), types.Number) for k in others)
+    return found.pop() if fits else None
+
+
+def _define(function: Any, arity: int, result: Any, build: Callable[..., Any]) -> None:
+    """Teach numba a function of vectors, some of which may be numbers.
+
+    Args:
+        function: what kernels call.
+        arity: number of arguments.
+        result: type of the result, from that of the vectors.
+        build: emits the code from a builder and vectors of one type.
+    """
+    names = ", ".join("xyz"[:arity])
+    scope: dict[str, Any] = {"common": _common, "result": result}
+    exec(f"def typer({names}):\n    v = common({names})\n    return v and result(v)", scope)
+    type_callable(function)(lambda context: scope["typer"])
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        like = _common(*signature.args)
+        return build(builder, *_vectors(context, builder, signature.args, values, like))
+
+    for pattern in range(1, 2**arity):
+        kinds = [Vector if pattern >> i & 1 else types.Number for i in range(arity)]
+        lower(function, *kinds)(generate)
+
+
+def _same(kind: Any) -> Any:
+    return kind
+
+
+def _mask(kind: Any) -> Mask:
+    return Mask(kind.count)
+
+
+for _operator, _name in [
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+]:
+    _define(_operator, 2, _same, lambda builder, x, y, _n=_name: getattr(builder, _n)(x, y))
+for _operator, _name in [
+    (operator.gt, ">"),
+    (operator.ge, ">="),
+    (operator.lt, "<"),
+    (operator.le, "<="),
+    (operator.eq, "=="),
+]:
+    _define(_operator, 2, _mask, lambda builder, x, y, _n=_name: builder.fcmp_ordered(_n, x, y))
+_define(operator.neg, 1, _same, lambda builder, x: builder.fneg(x))
+_define(abs, 1, _same, lambda b, x: call(b, f"llvm.fabs.{suffix(x.type)}", x.type, [x]))
+
+
+# ---------------------------------------------------------------- functions of numbers and vectors
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """`x` where the condition holds, else `y`."""
+    return x if condition else y
+
+
+def maximum(x: float, y: float) -> float:
+    """The larger number; `y` if one of them is NaN."""
+    return x if x > y else y
+
+
+def fma(x: float, y: float, z: float) -> float:
+    """`x * y + z`, rounded once (in plain Python twice)."""
+    return x * y + z
+
+
+def inverse_power(x: float) -> float:
+    """The power of two that brings a positive number into [2, 4), and 0 for infinity and NaN.
+
+    Numbers below the smallest normal one count as if they were that.
+    """
+    if not math.isfinite(x):
+        return 0.0
+    least = -125 if isinstance(x, np.float32) else -1021
+    return type(x)(math.ldexp(1.0, 2 - max(math.frexp(x)[1], least)))
+
+
+def _select(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    like = _common(*signature.args[1:])
+    vectors = _vectors(context, builder, signature.args[1:], values[1:], like)
+    return builder.select(values[0], *vectors)
+
+
+def _type_where(condition: Any, x: Any, y: Any) -> Any:
+    return _common(x, y) if isinstance(condition, Mask) else None
+
+
+def _inverse_power(builder: Any, x: Any) -> Any:
+    """An exponent's bits, all flipped, are those of the inverse; least of all, those of 0."""
+    word, exponent, largest = _WORDS[x.type.element]
+    kind = ir.VectorType(word, x.type.count)
+    exponent, largest = (ir.Constant(kind, [n] * kind.count) for n in (exponent, largest))
+    flipped = builder.and_(builder.not_(builder.bitcast(x, kind)), exponent)
+    above = builder.icmp_unsigned(">", flipped, largest)
+    return builder.bitcast(builder.select(above, largest, flipped), x.type)
+
+
+type_callable(where)(lambda context: _type_where)
+for _kinds in [(Vector, Vector), (Vector, types.Number), (types.Number, Vector)]:
+    lower(where, Mask, *_kinds)(_select)
+_define(maximum, 2, _same, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+_define(fma, 3, _same, lambda b, x, y, z: call(b, f"llvm.fma.{suffix(x.type)}", x.type, [x, y, z]))
+_define(inverse_power, 1, _same, _inverse_power)
+
+
+# ---------------------------------------------------------------- constants
+
+
+@intrinsic(prefer_literal=True)
+def fill(typing: Any, number: Any, registers: Any) -> tuple[Any, Callable[..., Any]]:
+    """Vector that repeats a number of its dtype; `registers` is a constant here and below."""
+    dtype = unliteral(number)
+    vector = kind_of(dtype, registers)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return splat(builder, args[0], vector.count)
+
+    return vector(dtype, registers), generate
+
+
+@intrinsic(prefer_literal=True)
+def width(typing: Any, pointer: Any, registers: Any) -> tuple[Any, Callable[..., Any]]:
+    """How many numbers of the pointer's dtype the registers hold."""
+    count = kind_of(pointer.dtype, registers).count
+    return types.intp(pointer, registers), lambda *_: ir.Constant(_I64, count)
