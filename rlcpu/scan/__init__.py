@@ -1,18 +1,38 @@
 """Recurrences over an axis, batched over the others."""
 
+from rlcpu.scan.factor import SingularMatrixError, TridiagonalFactors, factor_tridiagonal
+from rlcpu.scan.kalman import KalmanGradients, kalman_loglik, kalman_loglik_vjp
+from rlcpu.scan.kalman_states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
 from rlcpu.scan.linear import LinearGradients, linear_scan, linear_scan_vjp
 from rlcpu.scan.logcumsumexp import logcumsumexp, logcumsumexp_vjp
 from rlcpu.scan.n_step import nstep_returns
 from rlcpu.scan.off_policy import Clips, VTrace, retrace, vtrace
 from rlcpu.scan.returns import Advantages, discounted_returns, gae, lambda_returns
+from rlcpu.scan.tridiagonal import solve_tridiagonal
+from rlcpu.scan.tridiagonal_status import SingularSystemError, Status, TridiagonalInfo
+from rlcpu.scan.tridiagonal_vjp import TridiagonalGradients, tridiagonal_vjp
 
 __all__ = [
     "Advantages",
     "Clips",
+    "KalmanGradients",
+    "KalmanStates",
     "LinearGradients",
+    "SingularMatrixError",
+    "SingularSystemError",
+    "SmoothedStates",
+    "Status",
+    "TridiagonalFactors",
+    "TridiagonalGradients",
+    "TridiagonalInfo",
     "VTrace",
     "discounted_returns",
+    "factor_tridiagonal",
     "gae",
+    "kalman_filter",
+    "kalman_loglik",
+    "kalman_loglik_vjp",
+    "kalman_smooth",
     "lambda_returns",
     "linear_scan",
     "linear_scan_vjp",
@@ -20,5 +40,7 @@ __all__ = [
     "logcumsumexp_vjp",
     "nstep_returns",
     "retrace",
+    "solve_tridiagonal",
+    "tridiagonal_vjp",
     "vtrace",
 ]

@@ -18,6 +18,7 @@ Array = npt.NDArray[Any]
 
 #: Numbers in an array that stands for one of them: at least what a kernel reads of it in a row.
 REPEATS = 2048
+LINE = 64  # bytes of a cache line
 
 
 class Flat(NamedTuple):
@@ -80,8 +81,15 @@ class Layout(NamedTuple):
         return found if np.may_share_memory(found.numbers, out) else None
 
     def empty(self, dtype: Any) -> Array:
-        """A new array of the shape as the caller has it, in memory in the common order."""
-        return np.empty(self.shape, dtype).transpose(np.argsort(self.order))
+        """A new array of the shape as the caller has it, in memory in the common order.
+
+        It begins at a cache line, so that kernels can write past the caches.
+        """
+        count = math.prod(self.shape)
+        numbers = np.empty(count + LINE // np.dtype(dtype).itemsize, dtype)
+        begin = -numbers.ctypes.data % LINE // numbers.itemsize
+        array = numbers[begin : begin + count].reshape(self.shape)
+        return array if self.is_plain else array.transpose(np.argsort(self.order))
 
     @property
     def _shape(self) -> tuple[int, ...]:

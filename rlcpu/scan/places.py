@@ -41,9 +41,9 @@ class Plan(NamedTuple):
         num_steps: length of the time axis.
         inner: number of lanes, of the axes after time.
         width: number of lanes that a core takes at a time, or of steps of a row.
-        head: lanes (steps where there is one lane) before the outputs' first aligned vector.
+        head: lanes (steps where there is one lane) before the first output's first aligned vector.
         direction: 1 if the last step is computed first, -1 if the first is.
-        streamed: 1 to write past the caches.
+        streamed: how many outputs are written past the caches, the first one or both.
         window: number of steps that a window holds.
     """
 

@@ -83,9 +83,9 @@ def _make_finish(rule: Rule, dtype: Any) -> Any:
         step = gather(memory.steps, at.steps, by, count)
         coming = gather_after(following(memory.steps), following(after.steps), by, count)
         found = results(load(y, by, 1), load(y, by + 1, 1), step, coming, options)
-        put(found[0], memory.first, at.first + by, count, streamed)
+        put(found[0], memory.first, at.first + by, count, streamed > 0)
         if two:
-            put(found[1], memory.second, at.second + by, count, streamed)
+            put(found[1], memory.second, at.second + by, count, streamed > 1)
 
     @inline_exact
     def finish(memory, at, over_time, y, count, options, direction, streamed):  # type: ignore[no-untyped-def]
@@ -214,13 +214,15 @@ def _make_ends(rule: Rule, dtype: Any) -> Any:
 
     @inline_exact
     def ends(memory, at, strides, area, count, options, plan):  # type: ignore[no-untyped-def]
-        nothing = np.zeros(full, dtype)
-        none = address(nothing)
+        nothing = np.zeros(2 * full, dtype)
+        none, carried = address(nothing), shifted(address(nothing), full)
         at = moved(at, strides[1], plan.num_steps - 1 if plan.direction > 0 else 0)
         for row in range(count):
             here = moved(at, strides[0], row)
             after = After(memory.last, none, none, none), After(here.last, 0, 0, 0)
-            strip(memory, here, after, shifted(area.carried, row), 0, 1, options, False)
+            carried[0] = area.carried[row]
+            strip(memory, here, after, carried, 0, 1, options, 0)
+            area.carried[row] = carried[0]
         return nothing.size  # alive up to here
 
     return ends
@@ -245,8 +247,7 @@ def _make_pieces(rule: Rule, dtype: Any) -> Any:
         for row in range(num_rows):
             here, target = moved(at, strides[0], row), shifted(y, row * area.stride)
             target[count] = area.before[row]
-            streamed = plan.streamed != 0
-            finish(memory, here, strides[1], target, count, options, direction, streamed)
+            finish(memory, here, strides[1], target, count, options, direction, plan.streamed)
 
     @inline_exact
     def pieces(memory, at, strides, area, num_rows, options, plan):  # type: ignore[no-untyped-def]

@@ -26,8 +26,8 @@ _config: Any = numba.config
 BLOCK = 4096  # bytes
 #: Steps of a row at a time.
 PIECE = 128
-#: Size of an output from which it is written past the caches.
-LARGE = 2**21  # bytes
+#: Size of an output from which it is written past the caches: half of it takes longer that way.
+LARGE = 2**23  # bytes
 
 UNUSED = Step(*(None,) * len(Step._fields))
 NOTHING = np.zeros(())
@@ -106,11 +106,11 @@ def _zeros(dtype: Any) -> Step:
 
 def _plan(layout: Layout, arrays: list[Flat], problem: Problem) -> Array:
     """The integers that kernels take: `Plan` and all strides."""
-    head = _head(layout, arrays[-2:])
+    head, streamed = _streams(layout, arrays[-2:])
     full = lanes(arrays[-1].numbers.dtype)
     width = _width(layout, arrays[-1].numbers.itemsize, full)
     sizes = layout.outer, layout.num_steps, layout.inner
-    settings = width, max(head, 0), problem.direction, int(head >= 0), problem.window
+    settings = width, head, problem.direction, streamed, problem.window
     plan = Plan(*sizes, *settings)
     strides = [a.outer for a in arrays], [a.time for a in arrays], [a.lane for a in arrays]
     return np.array([*plan, *strides[0], *strides[1], *strides[2]], np.int64)
@@ -126,13 +126,14 @@ def _width(layout: Layout, itemsize: int, full: int) -> int:
     return -(-width // full) * full
 
 
-def _head(layout: Layout, outs: list[Flat]) -> int:
-    """Lanes (steps of rows) before the first vector whose address suits `stream`, -1 for none."""
+def _streams(layout: Layout, outs: list[Flat]) -> tuple[int, int]:
+    """Lanes (steps of rows) before the first vector that suits `stream`, and outputs that do."""
     size = outs[0].numbers.itemsize
     if layout.outer * layout.num_steps * layout.inner * size < LARGE:
-        return -1
+        return 0, 0
     strides = [s for o in outs for s in ((o.outer, o.time) if layout.inner > 1 else (o.outer,))]
-    begins = {-out.numbers.ctypes.data % VECTOR_BYTES for out in outs}
-    if len(begins) > 1 or any(s * size % VECTOR_BYTES for s in strides):
-        return -1
-    return begins.pop() // size
+    begins = [-out.numbers.ctypes.data % VECTOR_BYTES for out in outs]
+    if any(stride * size % VECTOR_BYTES for stride in strides) or begins[0] % size:
+        return 0, 0
+    head = min(begins[0] // size, layout.inner if layout.inner > 1 else layout.num_steps)
+    return head, 1 + (begins[0] == begins[1])

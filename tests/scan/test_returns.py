@@ -80,15 +80,15 @@ def test_blocks_join(dtype, size, axis):
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("offset", range(5))
-def test_writing_past_the_caches_changes_nothing(monkeypatch, axis, offset):
+@pytest.mark.parametrize("offsets", [(0, 0), (1, 1), (4, 4), (0, 3), (5, 0)])
+def test_writing_past_the_caches_changes_nothing(monkeypatch, axis, offsets):
     shape = (48, 80) if axis == 0 else (80, 48)
     problem = make_problem(shape, "float32", 0.05, axis=axis)
     expected = problem.call(gae, "values", gamma=0.9, lambda_=0.8)
     monkeypatch.setattr(run, "LARGE", 0)
     monkeypatch.setattr(run, "BLOCK", 128)
-    memory = np.empty((2, problem.rewards.size + 16), np.float32)
-    begins = [-array.ctypes.data // 4 % 16 + offset for array in memory]
+    memory = np.empty((2, problem.rewards.size + 32), np.float32)
+    begins = [-m.ctypes.data // 4 % 16 + k for m, k in zip(memory, offsets, strict=True)]
     out = [m[b : b + problem.rewards.size] for m, b in zip(memory, begins, strict=True)]
     out = Advantages(*(o.reshape(shape) for o in out))
     problem.call(gae, "values", gamma=0.9, lambda_=0.8, out=out)

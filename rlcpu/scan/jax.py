@@ -1,0 +1,136 @@
+"""`solve_tridiagonal` for JAX, on the CPU: XLA calls our kernels in its own buffers.
+
+Importing this module imports jax, which `rlcpu` itself does not need. The call goes through XLA's
+typed foreign function interface (`rlcpu.scan.xla`) and copies nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+from rlcpu.scan import xla
+
+jax: Any = importlib.import_module("jax")  # no types where it is not installed
+jnp: Any = importlib.import_module("jax.numpy")
+importlib.import_module("jax.ffi")
+
+Array = Any  # jax.Array, where jax is installed
+
+
+def solve_tridiagonal(
+    lower: Array, diagonal: Array, upper: Array, rhs: Array, *, axis: int = -1
+) -> Array:
+    """`rlcpu.scan.solve_tridiagonal` of JAX arrays, under jit, grad (reverse mode) and vmap.
+
+    Args:
+        lower: coefficients below the diagonal, float32 or float64; the four arrays broadcast.
+            `lower[0]` along the axis is ignored, whatever it is, and has the gradient 0.
+        diagonal: coefficients on the diagonal.
+        upper: coefficients above the diagonal; `upper[n-1]` is ignored.
+        rhs: right-hand sides.
+        axis: of the unknowns, in the shape that the arrays broadcast to.
+
+    Returns:
+        x, of the shape that the arrays broadcast to.
+
+    Raises:
+        TypeError: dtypes differ, or are neither float32 nor float64.
+        ValueError: shapes do not broadcast, or the axis is out of range.
+        ValueError, RuntimeError: at run time, from JAX: a system has no finite solution.
+
+    Example:
+        >>> solve_tridiagonal(jnp.ones(2), 2 * jnp.ones(2), jnp.ones(2), 3 * jnp.ones(2))
+        Array([1., 1.], dtype=float32)
+    """
+    names = ("lower", "diagonal", "upper", "rhs")
+    arrays = [jnp.asarray(array) for array in (lower, diagonal, upper, rhs)]
+    for name, array in zip(names, arrays, strict=True):
+        if array.dtype != arrays[3].dtype or array.dtype not in (jnp.float32, jnp.float64):
+            raise TypeError(f"{name}: expected all float32 or all float64, got {array.dtype}")
+    try:
+        shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        shapes = ", ".join(f"{n} {a.shape}" for n, a in zip(names, arrays, strict=True))
+        raise ValueError(f"shapes do not broadcast: {shapes}") from None
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"axis={axis}: the arrays have {len(shape)} axes, shape {shape}")
+    # Counted from the end: vmap puts axes before all others.
+    return _solve(axis % len(shape) - len(shape), *(_expanded(a, len(shape)) for a in arrays))
+
+
+def _expanded(array: Array, ndim: int) -> Array:
+    return array.reshape((1,) * (ndim - array.ndim) + array.shape)
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _solve(axis: int, lower: Array, diagonal: Array, upper: Array, rhs: Array) -> Array:
+    arrays = (lower, diagonal, upper, rhs)
+    shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
+    result = jax.ShapeDtypeStruct(shape, rhs.dtype)
+    # An axis that vmap adds has length 1 in an array that lacks it: our kernels repeat that.
+    call = jax.ffi.ffi_call(_registered(axis), result, vmap_method="expand_dims")
+    return call(*arrays)
+
+
+def _forward(axis: int, *arrays: Array) -> tuple[Array, Any]:
+    x = _solve(axis, *arrays)
+    return x, (arrays, x)
+
+
+def _backward(axis: int, kept: Any, grad: Array) -> tuple[Array, ...]:
+    """See `tridiagonal_vjp`; a solve and products, so that it has gradients too."""
+    (lower, diagonal, upper, rhs), x = kept
+    low, high = (jnp.broadcast_to(array, x.shape) for array in (lower, upper))
+    inside, rest = (slice(None, -1), slice(1, None))
+    multipliers = _solve(
+        axis, _shifted(high, axis, inside), diagonal, _shifted(low, axis, rest), grad
+    )
+    below = -multipliers * _shifted(x, axis, inside)
+    above = -multipliers * _shifted(x, axis, rest)
+    found = (below, -multipliers * x, above, multipliers)
+    pairs = zip(found, (lower, diagonal, upper, rhs), strict=True)
+    return tuple(_summed(gradient, array.shape) for gradient, array in pairs)
+
+
+_solve.defvjp(_forward, _backward)
+
+
+def _shifted(array: Array, axis: int, part: slice) -> Array:
+    """All numbers but the last moved one on, or all but the first one back; 0 for what is left."""
+    padding = [(0, 0)] * array.ndim
+    padding[axis] = (1, 0) if part.stop == -1 else (0, 1)
+    index = [slice(None)] * array.ndim
+    index[axis] = part
+    return jnp.pad(array[tuple(index)], padding)
+
+
+def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
+    repeated = [i for i, n in enumerate(shape) if n != gradient.shape[i]]
+    return gradient.sum(axis=tuple(repeated), keepdims=True) if repeated else gradient
+
+
+# ---------------------------------------------------------------- the call from XLA
+
+
+@functools.cache
+def _registered(axis: int) -> str:
+    """Name under which XLA knows our solve along an axis, counted from the end."""
+    name = f"rlcpu_solve_tridiagonal_{-axis}"
+    pointer = xla.handler(functools.partial(_run, axis))
+    _handlers.append(pointer)
+    jax.ffi.register_ffi_target(name, xla.capsule(pointer), platform="cpu")
+    return name
+
+
+_handlers: list[Any] = []  # as long as XLA may call them, that is for ever
+
+
+def _run(axis: int, arguments: list[Any], results: list[Any]) -> None:
+    from rlcpu.scan.tridiagonal import solve_tridiagonal as solve
+
+    solve(*arguments, axis=axis, out=results[0])

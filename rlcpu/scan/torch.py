@@ -1,0 +1,101 @@
+"""`solve_tridiagonal` for torch: differentiable any number of times, without copies.
+
+Importing this module imports torch, which `rlcpu` itself does not need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rlcpu.scan.tridiagonal_vjp import tridiagonal_vjp
+
+torch: Any = importlib.import_module("torch")  # no types where it is not installed
+
+Tensor = Any  # torch.Tensor, where torch is installed
+
+
+def solve_tridiagonal(
+    lower: Tensor, diagonal: Tensor, upper: Tensor, rhs: Tensor, *, axis: int = -1
+) -> Tensor:
+    """`rlcpu.scan.solve_tridiagonal` of tensors on the CPU, with gradients of every order.
+
+    The gradient with respect to the right-hand sides solves the transposed systems, by this very
+    function, so that it can be differentiated again.
+
+    Args:
+        lower: coefficients below the diagonal, float32 or float64; the four tensors broadcast.
+            `lower[0]` along the axis is ignored, whatever it is, and has the gradient 0.
+        diagonal: coefficients on the diagonal.
+        upper: coefficients above the diagonal; `upper[n-1]` is ignored.
+        rhs: right-hand sides.
+        axis: of the unknowns, in the shape that the tensors broadcast to.
+
+    Returns:
+        x, of the shape that the tensors broadcast to.
+
+    Raises:
+        TypeError: an argument is no tensor on the CPU, or of another dtype.
+        ValueError: shapes do not broadcast, or the axis is out of range.
+        SingularSystemError: a system has no finite solution.
+
+    Example:
+        >>> one = torch.ones(2, dtype=torch.float64)
+        >>> solve_tridiagonal(one, 2 * one, one, 3 * one)
+        tensor([1., 1.], dtype=torch.float64)
+    """
+    tensors = {"lower": lower, "diagonal": diagonal, "upper": upper, "rhs": rhs}
+    for name, tensor in tensors.items():
+        known = isinstance(tensor, torch.Tensor)
+        if not known or tensor.device.type != "cpu":
+            found = f"one on {tensor.device}" if known else type(tensor).__name__
+            raise TypeError(f"{name}: expected a tensor on the CPU, got {found}")
+    return _Solve.apply(lower, diagonal, upper, rhs, axis)
+
+
+class _Solve(torch.autograd.Function):
+    """x and, by the implicit function theorem, its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, lower: Any, diagonal: Any, upper: Any, rhs: Any, axis: int) -> Any:
+        from rlcpu.scan.tridiagonal import solve_tridiagonal as solve
+
+        arrays = (_array(tensor) for tensor in (lower, diagonal, upper, rhs))
+        x = torch.from_numpy(solve(*arrays, axis=axis))
+        ctx.save_for_backward(lower, diagonal, upper, x)
+        ctx.axis, ctx.shape = axis, rhs.shape
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        lower, diagonal, upper, x = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            found = _differentiable(lower, diagonal, upper, x, grad, ctx.axis)
+        else:
+            arrays = (_array(tensor) for tensor in (lower, diagonal, upper, x, grad))
+            found = tuple(map(torch.from_numpy, tridiagonal_vjp(*arrays, axis=ctx.axis)))
+        shapes = (lower.shape, diagonal.shape, upper.shape, ctx.shape)
+        return *(g.sum_to_size(s) for g, s in zip(found, shapes, strict=True)), None
+
+
+def _array(tensor: Any) -> Any:
+    """The tensor's own memory."""
+    return tensor.detach().numpy()
+
+
+def _differentiable(
+    lower: Any, diagonal: Any, upper: Any, x: Any, grad: Any, axis: int
+) -> tuple[Any, ...]:
+    """The gradients of `tridiagonal_vjp` in operations that torch can differentiate."""
+    axis = axis % x.ndim
+    lower, upper = lower.expand(x.shape), upper.expand(x.shape)
+    n = x.shape[axis]
+    inside, rest = (axis, 0, n - 1), (axis, 1, n - 1)
+    none = torch.zeros_like(x.narrow(axis, 0, 1))
+    below = torch.cat([none, upper.narrow(*inside)], axis)
+    above = torch.cat([lower.narrow(*rest), none], axis)
+    multipliers = _Solve.apply(below, diagonal.expand(x.shape), above, grad, axis)
+    low = -multipliers.narrow(*rest) * x.narrow(*inside)
+    high = -multipliers.narrow(*inside) * x.narrow(*rest)
+    products = torch.cat([none, low], axis), -multipliers * x, torch.cat([high, none], axis)
+    return *products, multipliers
