@@ -1,4 +1,4 @@
-"""`python -m asv_benches.peers simulate|collect|train|replay|readme`."""
+"""`python -m asv_benches.peers simulate|collect|train|replay|scan|readme`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from asv_benches.peers import collect, machine, readme, replay, report, simulate, train
+from asv_benches.peers import collect, machine, readme, replay, report, scan, simulate, train
 from asv_benches.peers.timing import FULL, QUICK
 
 TABLES = {
@@ -14,6 +14,7 @@ TABLES = {
     "collect": collect.rows,
     "train": train.rows,
     "replay": replay.rows,
+    "scan": scan.rows,
 }
 
 

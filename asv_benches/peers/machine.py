@@ -15,6 +15,7 @@ DISTRIBUTIONS = (
     *("rlcpu", "numpy", "numba", "llvmlite", "tbb", "gymnasium"),
     *("envpool", "jax", "jaxlib", "torch", "stable_baselines3"),
     *("flashbax", "torchrl", "tianshou", "cpprb"),
+    *("scipy", "statsmodels", "rlax"),
 )
 
 

@@ -11,11 +11,12 @@ from asv_benches.peers.timing import FULL
 
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
-GROUPS = (("simulate", "collect", "train"), ("replay",))  # tables of figures that go together
+# Tables of figures that go together.
+GROUPS = (("simulate", "collect", "train"), ("replay",), ("scan",))
 TABLES = tuple(what for group in GROUPS for what in group)
 DISTRIBUTIONS = (
     *("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3"),
-    *("flashbax", "torchrl", "tianshou", "cpprb", "gcc"),
+    *("flashbax", "torchrl", "tianshou", "cpprb", "scipy", "statsmodels", "rlax", "gcc"),
 )
 
 
