@@ -99,9 +99,9 @@ def kalman_loglik(
             out of range, or `out` has another shape, is read-only or overlaps another array.
 
     Example:
-        >>> y, one = np.zeros((3, 1)), np.eye(1)
+        >>> y, one = np.zeros((2, 3, 1)), np.eye(1)
         >>> kalman_loglik(y, one, 0 * one, one, one).round(6)
-        array(-3.449963)
+        array([-3.449963, -3.449963])
     """
     matrices = (transition, transition_cov, design, observation_cov)
     arguments = Inputs(observations, *matrices, initial_mean, initial_cov)

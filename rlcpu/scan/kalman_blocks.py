@@ -45,7 +45,6 @@ class Algebra(NamedTuple):
             block `~left` is the transposed of `left`.
         subtract_product: out = start - left @ right.
         add_rows: `add_product` for outs of a few rows, inlined and row by row.
-        subtract_rows: the same for `subtract_product`.
         add: `(out, x, rows)`: out += x.
         symmetrise: `(block, size)`: its mean with its transposed.
         scale: `(block, rows, factor)`: times a number.
@@ -60,7 +59,6 @@ class Algebra(NamedTuple):
     add_product: Any
     subtract_product: Any
     add_rows: Any
-    subtract_rows: Any
     add: Any
     symmetrise: Any
     scale: Any
@@ -73,11 +71,10 @@ def make_algebra(layout: Layout) -> Algebra:
     width = vectors.lanes(layout.dtype)
     element = width if layout.across else 1
     get, put = _make_access(layout.across, element)
-    tiles = [_TILE_ACROSS, _ROW_ACROSS] if layout.across else [_TILE_WITHIN, _ROW_WITHIN]
+    tile, row = (_TILE_ACROSS, _ROW_ACROSS) if layout.across else (_TILE_WITHIN, _ROW_WITHIN)
     products = [
-        _make_product(layout.across, width, tile, sign, decorate)
-        for tile, decorate in zip(tiles, (outline, inline), strict=True)
-        for sign in (1, -1)
+        _make_product(layout.across, width, *kind)
+        for kind in ((tile, 1, outline), (tile, -1, outline), (row, 1, inline))
     ]
     rest: tuple[Any, ...] = (
         _make_add(width),

@@ -23,8 +23,8 @@ FORMS = ("plain", "joseph")
 #: Inputs that may have a time axis.
 MATRICES = ("transition", "transition_cov", "design", "observation_cov")
 #: From so many models on, or two if a state has at most `SMALL` numbers, and up to `LARGE` ones, a
-#: register holds a number of each model. 8 models of 8 numbers: 0.59 ms instead of 0.83, but 4: 0.93
-#: instead of 0.44; 4 models of 2: 2.4 instead of 3.5.
+#: register holds a number of each model. 8 models with 8 states take 0.59 ms instead of 0.83, but 4
+#: of them 0.93 instead of 0.44; 4 models with 2 states 2.4 instead of 3.5.
 FEW, SMALL, LARGE = 6, 4, 24
 #: Steps of a chunk, fewer where the records of a chunk take more than this many numbers.
 CHUNK, RECORDS = 64, 2**17
