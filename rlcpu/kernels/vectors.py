@@ -203,7 +203,8 @@ def inverse_power(x: float) -> float:
     if not math.isfinite(x):
         return 0.0
     least = -125 if isinstance(x, np.float32) else -1021
-    return type(x)(math.ldexp(1.0, 2 - max(math.frexp(x)[1], least)))
+    exponent = max(math.frexp(x)[1], least) if x > 0 else least
+    return type(x)(math.ldexp(1.0, 2 - exponent))
 
 
 def _select(context: Any, builder: Any, signature: Any, values: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
-from rlcpu.scan.tridiagonal_drive import METHODS, solve_arrays, solve_plain
+from rlcpu.scan.tridiagonal_drive import METHODS, Mode, solve_arrays, solve_plain
 from rlcpu.scan.tridiagonal_input import Systems, check_lengths, check_systems, is_same
 from rlcpu.scan.tridiagonal_plan import Array, Arrays, Extras, batch_order
 from rlcpu.scan.tridiagonal_status import SingularSystemError, Status, TridiagonalInfo
@@ -26,6 +26,7 @@ def solve_tridiagonal(
     *,
     axis: int = -1,
     method: Literal["pivot", "thomas"] = "pivot",
+    periodic: bool = False,
     lengths: npt.ArrayLike | None = None,
     check: Literal["residual"] | None = None,
     return_info: bool = False,
@@ -45,6 +46,8 @@ def solve_tridiagonal(
         axis: of the unknowns of a system, in the shape that the arrays broadcast to.
         method: "pivot", or "thomas" for no pivoting: not faster, and accurate only where diagonals
             dominate, but without rounding where all pivots are exact.
+        periodic: unknowns lie in a ring: `lower[0]` is the coefficient of x[n-1] and `upper[n-1]`
+            that of x[0].
         lengths: whole numbers (batch...): system i has the first lengths[i] unknowns only. What is
             beyond is not read, and zero in the result.
         check: "residual" computes the backward error of every system, and fails those above 2**13
@@ -78,17 +81,18 @@ def solve_tridiagonal(
         raise ValueError(f'check={check!r}: expected "residual" or None')
     num_threads = check_num_threads(num_threads)
     systems, extras, well = None, Extras(), None
-    if axis == -1 and lengths is None and check is None:
+    mode = Mode(method, bool(periodic))
+    if axis == -1 and lengths is None and check is None and not periodic:
         systems = _plain_systems(lower, diagonal, upper, rhs, out)
     if systems is not None:
         well = solve_plain(systems.arrays, method, num_threads)
     if systems is None or well is None:
         systems = check_systems((lower, diagonal, upper, rhs), axis, out)
         extras = _extras(systems.arrays, lengths, check is not None)
-        well = solve_arrays(systems.arrays, extras, method, num_threads)
+        well = solve_arrays(systems.arrays, extras, mode, num_threads)
     if well and extras.errors is None and not return_info:
         return systems.result
-    return _report(systems, extras, well, method, return_info)
+    return _report(systems, extras, well, mode, return_info)
 
 
 def _plain_systems(lower: Any, diagonal: Any, upper: Any, rhs: Any, out: Any) -> Systems | None:
@@ -114,7 +118,7 @@ def _extras(arrays: Arrays, lengths: npt.ArrayLike | None, check: bool) -> Extra
     return Extras(lengths, np.zeros(shape, arrays.out.dtype) if check else None)
 
 
-def _report(systems: Systems, extras: Extras, well: bool, method: str, return_info: bool) -> Any:
+def _report(systems: Systems, extras: Extras, well: bool, mode: Mode, return_info: bool) -> Any:
     """The result with a status for each system, or an error."""
     arrays = systems.arrays
     errors, back = extras.errors, np.argsort(_order(arrays))
@@ -126,7 +130,7 @@ def _report(systems: Systems, extras: Extras, well: bool, method: str, return_in
     if not well:
         lengths = extras.lengths
         lengths = None if lengths is None else lengths.transpose(back)
-        _classify(arrays, lengths, status, method)
+        _classify(arrays, lengths, status, mode)
         if errors is not None:
             errors[(status == Status.SINGULAR) | (status == Status.NOT_FINITE)] = np.nan
     if return_info:
@@ -136,7 +140,7 @@ def _report(systems: Systems, extras: Extras, well: bool, method: str, return_in
     return systems.result
 
 
-def _classify(arrays: Arrays, lengths: Array | None, status: Array, method: str) -> None:
+def _classify(arrays: Arrays, lengths: Array | None, status: Array, mode: Mode) -> None:
     """Mark systems without finite solution as singular or as not finite."""
     failed = ~np.isfinite(arrays.out).all(-1)
     n = arrays.out.shape[-1]
@@ -145,14 +149,16 @@ def _classify(arrays: Arrays, lengths: Array | None, status: Array, method: str)
     k = np.arange(n)
     inside = k < ends[:, None]
     finite = np.ones_like(inside)
-    for array, used in zip(own[:3], (k > 0, k >= 0, k < ends[:, None] - 1), strict=True):
+    for array, used in zip(
+        own[:3], (k > -mode.periodic, k >= 0, k < ends[:, None] - 1 + mode.periodic), strict=True
+    ):
         finite &= np.isfinite(array) | ~(inside & used)
     sound: Any = finite.all(-1)
     if is_same(arrays.out, arrays.rhs):
         # Its right-hand side is overwritten: a matrix that solves for zero was not to blame.
         zeros = np.zeros_like(own[3])
         alone = Arrays(own[0], own[1], own[2], zeros, zeros)
-        solve_arrays(alone, Extras(np.ascontiguousarray(ends)), method)
+        solve_arrays(alone, Extras(np.ascontiguousarray(ends)), mode)
         blameless = np.isfinite(zeros).all(-1, keepdims=True)[..., 0]
     else:
         blameless = (~np.isfinite(own[3]) & inside).any(-1, keepdims=True)[..., 0]

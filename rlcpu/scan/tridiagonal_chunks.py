@@ -42,46 +42,65 @@ def chunk_scratch(m, lanes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _fetch(chunks, k):  # type: ignore[no-untyped-def]
-    """Equations k and following of every chunk, as many as a register has numbers."""
+def _fetch_part(chunks, k):  # type: ignore[no-untyped-def]
+    tile, lists, sources = chunks.memory, chunks.lists, chunks.sources
+    lanes, zero = width(tile, ONE), chunks.eagerness - chunks.eagerness
+    area, span = lanes * lanes, (k, 0, shifted(lists, STOP * lanes))
+    load_tile_part(sources.lower, lists, span, zero, tile, ONE)
+    lists, tile = shifted(lists, lanes), shifted(tile, area)
+    load_tile_part(sources.diagonal, lists, span, zero, tile, ONE)
+    lists, tile = shifted(lists, lanes), shifted(tile, area)
+    load_tile_part(sources.upper, lists, span, zero, tile, ONE)
+    lists, tile = shifted(lists, lanes), shifted(tile, area)
+    load_tile_part(sources.rhs, lists, span, zero, tile, ONE)
+
+
+@inlined
+def _fetch_whole(chunks, k):  # type: ignore[no-untyped-def]
     tile, lists, sources = chunks.memory, chunks.lists, chunks.sources
     lanes = width(tile, ONE)
     area = lanes * lanes
-    if k + lanes <= chunks.length:
-        load_tile(sources.lower, lists, k, tile, ONE)
-        load_tile(sources.diagonal, shifted(lists, lanes), k, shifted(tile, area), ONE)
-        load_tile(sources.upper, shifted(lists, 2 * lanes), k, shifted(tile, 2 * area), ONE)
-        load_tile(sources.rhs, shifted(lists, 3 * lanes), k, shifted(tile, 3 * area), ONE)
-    else:
-        span = (k, 0, shifted(lists, STOP * lanes))
-        zero = chunks.eagerness - chunks.eagerness
-        load_tile_part(sources.lower, lists, span, zero, tile, ONE)
-        load_tile_part(
-            sources.diagonal, shifted(lists, lanes), span, zero, shifted(tile, area), ONE
-        )
-        load_tile_part(
-            sources.upper, shifted(lists, 2 * lanes), span, zero, shifted(tile, 2 * area), ONE
-        )
-        load_tile_part(
-            sources.rhs, shifted(lists, 3 * lanes), span, zero, shifted(tile, 3 * area), ONE
-        )
-    last = chunks.length - 1 - k
+    load_tile(sources.lower, lists, k, tile, ONE)
+    load_tile(sources.diagonal, shifted(lists, lanes), k, shifted(tile, area), ONE)
+    load_tile(sources.upper, shifted(lists, 2 * lanes), k, shifted(tile, 2 * area), ONE)
+    load_tile(sources.rhs, shifted(lists, 3 * lanes), k, shifted(tile, 3 * area), ONE)
+
+
+@inlined
+def _cut_ends(chunks, k):  # type: ignore[no-untyped-def]
+    """Zero in place of what leads out of a system."""
+    tile, lists = chunks.memory, chunks.lists
+    lanes, last = width(tile, ONE), chunks.length - 1 - k
+    area = lanes * lanes
     for lane in range(lanes):
         if k == 0 and lists[BEGINS * lanes + lane] != 0:
             tile[lane] = 0
         if last < lanes and lists[ENDS * lanes + lane] != 0:
             tile[2 * area + last * lanes + lane] = 0
-        for i in range(4):
-            prefetch(_source(sources, i), lists[i * lanes + lane] + k + AHEAD * lanes)
 
 
 @inlined
-def _source(sources, i):  # type: ignore[no-untyped-def]
-    if i == 0:
-        return sources.lower
-    if i == 1:
-        return sources.diagonal
-    return sources.upper if i == 2 else sources.rhs
+def _ask(chunks, k):  # type: ignore[no-untyped-def]
+    sources, lists = chunks.sources, chunks.lists
+    lanes = width(chunks.memory, ONE)
+    for lane in range(lanes):
+        prefetch(sources.lower, lists[lane] + k)
+        prefetch(sources.diagonal, lists[lanes + lane] + k)
+        prefetch(sources.upper, lists[2 * lanes + lane] + k)
+        prefetch(sources.rhs, lists[3 * lanes + lane] + k)
+
+
+@inlined
+def _fetch(chunks, k):  # type: ignore[no-untyped-def]
+    """Equations k and following of every chunk, as many as a register has numbers."""
+    lanes = width(chunks.memory, ONE)
+    if k + lanes <= chunks.length:
+        _fetch_whole(chunks, k)
+    else:
+        _fetch_part(chunks, k)
+    if k == 0 or k + lanes >= chunks.length:
+        _cut_ends(chunks, k)
+    _ask(chunks, k + AHEAD * lanes)
 
 
 @inlined

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.scan.tridiagonal_columns import column_kernels
+from rlcpu.scan.tridiagonal_long import is_long, solve_long
+from rlcpu.scan.tridiagonal_memory import contiguous
 from rlcpu.scan.tridiagonal_plan import (
     OUTERS,
     PLACES,
@@ -27,15 +29,22 @@ METHODS = {"pivot": 1.0, "thomas": 0.0}
 REFINED = 2**7
 
 
+class Mode(NamedTuple):
+    """How to solve: `METHODS`' name of the elimination, and whether systems are periodic."""
+
+    method: str
+    periodic: bool = False
+
+
 def solve_arrays(
-    arrays: Arrays, extras: Extras, method: str, num_threads: int | None = None
+    arrays: Arrays, extras: Extras, mode: Mode, num_threads: int | None = None
 ) -> bool:
     """Solve systems, all checked.
 
     Args:
         arrays: (batch..., n) of one dtype, any strides; out is overwritten.
         extras: what goes with each system.
-        method: one of `METHODS`.
+        mode: how to solve.
         num_threads: of the kernels; None for all.
 
     Returns:
@@ -43,10 +52,13 @@ def solve_arrays(
     """
     if arrays.out.size == 0:
         return True
-    kernels, fitted = _fit(arrays, extras)
-    real = arrays.out.dtype.type
+    real, eagerness = arrays.out.dtype.type, METHODS[mode.method]
     limit = REFINED * np.finfo(real).eps if extras.errors is not None else -1.0
-    settings = real(METHODS[method]), real(limit)
+    if mode.periodic or is_long(arrays.out):
+        how = (eagerness, limit, mode.periodic)
+        return solve_long(arrays, extras, *how, num_threads=num_threads)
+    kernels, fitted = _fit(arrays, extras)
+    settings = real(eagerness), real(limit)
     well = [
         launch(kernels, arrays.out.size, num_threads, *_arguments(kernels, plan), *settings)
         for plan in make_plans(fitted, extras)
@@ -91,7 +103,13 @@ def _plain_plan(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) ->
     """A plan without addresses, None if arrays are not plain."""
     empty = np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides, writeable=False)
     real = dtype.char in "fd" and dtype.isnative and len(shape) > 0
-    if not real or not empty.flags.c_contiguous or 0 in shape or _beside(empty) is not None:
+    if (
+        not real
+        or not empty.flags.c_contiguous
+        or 0 in shape
+        or _beside(empty) is not None
+        or is_long(empty)
+    ):
         return None
     return next(make_plans(Arrays(*[empty] * 5)))
 
@@ -109,10 +127,10 @@ def _fit(arrays: Arrays, extras: Extras) -> tuple[Kernels, Arrays]:
     out = arrays.out
     beside = _beside(out)
     if beside is not None and extras.errors is None:
-        return column_kernels(), Arrays(*(_contiguous(array, beside) for array in arrays))
+        return column_kernels(), Arrays(*(contiguous(array, beside) for array in arrays))
     if out.strides[-1] == -out.itemsize and extras.lengths is None:
         arrays = _turned(arrays)
-    return row_kernels(), Arrays(*(_contiguous(array, -1) for array in arrays))
+    return row_kernels(), Arrays(*(contiguous(array, -1) for array in arrays))
 
 
 def _beside(out: Array) -> int | None:
@@ -127,21 +145,3 @@ def _turned(arrays: Arrays) -> Arrays:
     """The systems numbered from the other end."""
     lower, diagonal, upper, rhs, out = (array[..., ::-1] for array in arrays)
     return Arrays(upper, diagonal, lower, rhs, out)
-
-
-def _contiguous(array: Array, axis: int) -> Array:
-    """The array, or a copy of it, with numbers next to each other along an axis.
-
-    What is repeated along the other axes stays so.
-    """
-    size = array.itemsize
-    even = array.flags.aligned and not any(stride % size for stride in array.strides)
-    if even and (array.strides[axis] == size or array.shape[axis] == 1):
-        return array
-    axis %= array.ndim
-    once: Any = tuple(
-        slice(0, 1) if stride == 0 and i != axis else slice(None)
-        for i, stride in enumerate(array.strides)
-    )
-    copy = np.moveaxis(np.ascontiguousarray(np.moveaxis(array[once], axis, -1)), -1, axis)
-    return np.broadcast_to(copy, array.shape) if copy.shape != array.shape else copy

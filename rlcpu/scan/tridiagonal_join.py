@@ -13,9 +13,10 @@ from rlcpu.scan.tridiagonal_steps import inlined
 
 #: Numbers of an equation that a chunk leaves: before, first, last, after, rhs, scale.
 REST = 6
-# Columns of four equations at work: the ring's last and first unknown, the unknowns before, first,
-# last and after of a chunk, right-hand side, scale.
-_RHS, _SCALE, _WIDTH = 6, 7, 8
+#: Columns of four equations at work: the ring's last and first unknown, the unknowns before, first,
+#: last and after of a chunk, the right-hand side, the scale.
+WIDTH = 8
+_RHS, _SCALE = 6, 7
 
 
 @inlined
@@ -25,7 +26,7 @@ def _eliminate(work, row, column):  # type: ignore[no-untyped-def]
     for i in range(row + 1, 4):
         if abs(work[i, column]) * work[best, _SCALE] > abs(work[best, column]) * work[i, _SCALE]:
             best = i
-    for j in range(_WIDTH):
+    for j in range(WIDTH):
         work[row, j], work[best, j] = work[best, j], work[row, j]
     inverse = 1.0 / work[row, column]
     for j in range(_SCALE):
@@ -39,7 +40,7 @@ def _eliminate(work, row, column):  # type: ignore[no-untyped-def]
 @inlined
 def _enter(work, row, rest, columns):  # type: ignore[no-untyped-def]
     """Write an equation of a chunk to a row, its four coefficients to some columns."""
-    for j in range(_WIDTH):
+    for j in range(WIDTH):
         work[row, j] = 0.0
     for i in range(4):
         work[row, columns[i]] = rest[i]
@@ -62,16 +63,16 @@ def join(rests, pivots, ends):  # type: ignore[no-untyped-def]
 
     Args:
         rests: (J, 2, REST) equations that the chunks leave.
-        pivots: (J, 2, 8) scratch of float64.
+        pivots: (J, 2, WIDTH) scratch of float64.
         ends: (J, 2) overwritten with the first and last unknowns.
     """
     count = len(rests)
-    work = np.zeros((4, _WIDTH))
+    work = np.zeros((4, WIDTH))
     for i in range(2):
         _enter(work, 2 + i, rests[0, i], (0, 1, 4, 5))
     for j in range(1, count):
         for i in range(2):
-            for column in range(_WIDTH):
+            for column in range(WIDTH):
                 work[i, column] = work[2 + i, column]
             work[i, 2], work[i, 3] = work[i, 4], work[i, 5]
             work[i, 4] = work[i, 5] = 0.0

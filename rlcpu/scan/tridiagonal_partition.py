@@ -27,14 +27,13 @@ from rlcpu.scan.tridiagonal_chunks import (
     expand_chunks,
     reduce_chunks,
 )
-from rlcpu.scan.tridiagonal_join import REST, join
+from rlcpu.scan.tridiagonal_join import REST, WIDTH, join
 from rlcpu.scan.tridiagonal_plan import INNER, OUTER, PLACES, place, split
 from rlcpu.scan.tridiagonal_steps import inlined
 from rlcpu.scan.tridiagonal_tiles import ONE, Sources
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
 _PARTS = 64  # that cores take in turn
-CHUNK = 1000  # equations of a chunk
 
 _join: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)(join)
 
@@ -188,7 +187,7 @@ def _make(parallel: bool) -> Any:
             blocks = total * part // parts, total * (part + 1) // parts, False
             _pass(plan, cut, eagerness, blocks, (rests, ends, failed[part]))
         for system in prange(systems):
-            _join(rests[system], np.empty((per, 2, 8)), ends[system])
+            _join(rests[system], np.empty((per, 2, WIDTH)), ends[system])
         for part in prange(parts):
             blocks = total * part // parts, total * (part + 1) // parts, True
             _pass(plan, cut, eagerness, blocks, (rests, ends, failed[part]))
@@ -201,14 +200,3 @@ def _make(parallel: bool) -> Any:
 def partition_kernels() -> Kernels:
     """Kernels for both dtypes."""
     return Kernels(_make(False), _make(True), GRAIN)
-
-
-def cut_systems(n: int, whole: bool, periodic: bool) -> Cut:
-    """How to cut systems of n > 1 unknowns: `whole` not at all."""
-    if whole:
-        return Cut(1, n, 0, int(periodic))
-    count = max(n // CHUNK, 1)
-    length, rest = divmod(n, count)
-    if rest == 1:  # a chunk has a first and a last unknown
-        length, rest = length - 1, rest + count
-    return Cut(count, length, rest, int(periodic))
