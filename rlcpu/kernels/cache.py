@@ -98,8 +98,8 @@ class KernelCache(caching.NullCache):
             return None
         try:
             return _numba_cache().rebuild(target_context, pickle.loads(path.read_bytes()))
-        except (FileNotFoundError, EOFError, pickle.UnpicklingError, ImportError):
-            return None  # absent, damaged, or of a module that was renamed: it is written anew
+        except (FileNotFoundError, EOFError, pickle.UnpicklingError, ImportError, AttributeError):
+            return None  # absent, damaged, or of what was renamed since: it is written anew
         except Exception as error:
             _warn_uncached(f"{path} cannot be loaded: {error!r}")
             return None

@@ -136,17 +136,6 @@ def prefetch(typing: Any, pointer: Any, position: Any) -> tuple[Any, Callable[..
     return types.void(pointer, types.intp), generate
 
 
-@intrinsic
-def fence(typing: Any) -> tuple[Any, Callable[..., Any]]:
-    """Let other threads see what was streamed before they are told of it."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
 # ---------------------------------------------------------------- pointers
 
 

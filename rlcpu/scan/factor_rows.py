@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from rlcpu.kernels.bytes import fence
 from rlcpu.kernels.compile import EXACT, kernel, njit
-from rlcpu.kernels.memory import address, fence, load, prefetch, shifted, store, stream, to_line
+from rlcpu.kernels.memory import address, load, prefetch, shifted, store, stream, to_line
 from rlcpu.kernels.threads import Kernels
 from rlcpu.kernels.tiles import load_tile, load_tile_part, store_tile, store_tile_first
 from rlcpu.kernels.vectors import fill, width

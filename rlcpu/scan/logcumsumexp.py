@@ -146,9 +146,8 @@ def _scan(
     plan = np.array([outer, num_steps, inner, parts, length, reverse, *strides], np.int64)
     states = np.empty((2, outer, parts, inner))
     states[0], states[1] = -np.inf, 0.0
-    kind: Any = x.numbers.dtype.type
     if parts > 1:
         work = (x.numbers, plan, states)
-        launch(total_kernels(kind), outer * num_steps * inner, num_threads, *work)
+        launch(total_kernels(), outer * num_steps * inner, num_threads, *work)
     arguments = (x.numbers, plan, states, out.numbers)
-    launch(scan_kernels(kind), outer * num_steps * inner, num_threads, *arguments)
+    launch(scan_kernels(), outer * num_steps * inner, num_threads, *arguments)

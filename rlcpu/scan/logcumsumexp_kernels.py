@@ -22,7 +22,7 @@ STEPS = 256  # of a tile: 2 KB stay in the first cache
 LANES = 8  # of a tile: a cache line of float64
 LONG = 2**15  # steps of a lone row from which two passes in parallel take less time than one
 SEGMENT = 2**13  # steps of a part of such a row
-GRAIN = 2**14  # numbers, 30 us, from which a second core is worth waking
+GRAIN = 2**14  # numbers, 40 us, from which a second core is worth waking
 #: How far the first sum of a tile may lie below its maximum: x - m is rounded to 2**-50 then.
 _SPREAD = 8.0
 
@@ -243,7 +243,7 @@ def _make_totals(parallel: bool) -> Any:
 
 
 @functools.cache
-def scan_kernels(dtype: Any) -> Kernels:
+def scan_kernels() -> Kernels:
     """(x, plan, states, out): results, from the state before each part.
 
     `plan` is int64: outer, num_steps, inner, parts, steps of a part, reverse, and the strides of x
@@ -253,6 +253,6 @@ def scan_kernels(dtype: Any) -> Kernels:
 
 
 @functools.cache
-def total_kernels(dtype: Any) -> Kernels:
+def total_kernels() -> Kernels:
     """(x, plan, states): maximum and sum of all parts before each."""
     return Kernels(_make_totals(False), _make_totals(True), GRAIN)

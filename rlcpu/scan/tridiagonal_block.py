@@ -57,7 +57,7 @@ def _forward(block, pivots, n):  # type: ignore[no-untyped-def]
     top, bottom = block.memory, shifted(block.memory, 4 * lanes * lanes)
     even = n + (n & 1)
     zero = fill(block.eagerness - block.eagerness, ONE)
-    falling = Pending(zero + 1, zero, zero, zero + 1)
+    falling = Pending(zero + 1, zero, zero)
     rising = falling
     for k in range(0, even // 2, lanes):
         fetch(block, k, n, top)

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from rlcpu.kernels.bytes import fence
 from rlcpu.kernels.compile import EXACT, kernel, njit
-from rlcpu.kernels.memory import address, fence, load, pointer_to, shifted, store, to_line
+from rlcpu.kernels.memory import address, load, pointer_to, shifted, store, to_line
 from rlcpu.kernels.simd import VECTOR_BYTES
 from rlcpu.kernels.threads import Kernels
 from rlcpu.kernels.vectors import fill, width
@@ -62,7 +63,7 @@ def _down(block):  # type: ignore[no-untyped-def]
     for by in range(0, systems, lanes):
         ask(block, row, by)
         first = equation_part(block, row, 0, by, systems - by)
-        carry(block, Pending(first.diagonal, first.upper, first.rhs, first.scale), by)
+        carry(block, Pending(first.diagonal, first.upper, first.rhs), by)
     for k in range(1, n):
         row, pivots = row_at(block, k), shifted(block.pivots, 3 * room * (k - 1))
         for by in range(0, systems, lanes):
@@ -157,7 +158,7 @@ def _solve_from(plan, number, room, memory, eagerness):  # type: ignore[no-untyp
         (n, systems, room),
         memory,
         waiting,
-        shifted(waiting, 4 * room),
+        shifted(waiting, 3 * room),
         plan[LENGTHS] == 0,
         even and plan[STREAM] != 0,
         eagerness,
@@ -181,7 +182,7 @@ def _solve_all(plan, eagerness, blocks, room, memory, failed):  # type: ignore[n
 @njit(nogil=True, error_model="numpy", fastmath=EXACT)
 def _solve_blocks(plan, eagerness, room, first, last, failed):  # type: ignore[no-untyped-def]
     """Solve some blocks; `failed` gets NaN if a system fails."""
-    memory = np.empty(room * (5 + 3 * plan[LENGTH]) + failed.size, failed.dtype)
+    memory = np.empty(room * (4 + 3 * plan[LENGTH]) + failed.size, failed.dtype)
     _solve_all(plan, eagerness, (first, last), room, memory, failed)
 
 

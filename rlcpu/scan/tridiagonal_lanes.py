@@ -118,7 +118,6 @@ def carry(block, pending, by):  # type: ignore[no-untyped-def]
     store(pending.diagonal, block.carried, by)
     store(pending.upper, block.carried, room + by)
     store(pending.rhs, block.carried, 2 * room + by)
-    store(pending.scale, block.carried, 3 * room + by)
 
 
 @inlined
@@ -126,9 +125,7 @@ def carried(block, by):  # type: ignore[no-untyped-def]
     """What `carry` kept."""
     room, carried = block.sizes[2], block.carried
     diagonal, upper = load(carried, by, ONE), load(carried, room + by, ONE)
-    return Pending(
-        diagonal, upper, load(carried, 2 * room + by, ONE), load(carried, 3 * room + by, ONE)
-    )
+    return Pending(diagonal, upper, load(carried, 2 * room + by, ONE))
 
 
 @inlined

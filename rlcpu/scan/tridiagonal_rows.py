@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from rlcpu.kernels.bytes import fence
 from rlcpu.kernels.compile import EXACT, kernel, njit
-from rlcpu.kernels.memory import address, fence, load, pointer_to, shifted, store, stream, to_line
+from rlcpu.kernels.memory import address, load, pointer_to, shifted, store, stream, to_line
 from rlcpu.kernels.threads import Kernels
 from rlcpu.kernels.vectors import fill, width
 from rlcpu.scan.tridiagonal_block import BUFFER, LISTS, NEXT, OUT, scratch, solve_block, write

@@ -70,10 +70,11 @@ def test_a_damaged_file_is_written_anew(folder, damage):
     assert list(folder.iterdir()) == [file]
 
 
-def test_a_file_of_a_module_that_was_renamed_is_written_anew(folder):
+@pytest.mark.parametrize("name", [b"no_such_module\nkernel", b"rlcpu.kernels\nno_such_kernel"])
+def test_a_file_of_something_that_was_renamed_is_written_anew(folder, name):
     make_kernel(1.0)(0.5)
     (file,) = folder.iterdir()
-    file.write_bytes(b"cno_such_module\nkernel\n.")
+    file.write_bytes(b"c" + name + b"\n.")
     again = make_kernel(1.0)
     assert again(0.5) == 1.5
     assert not loaded(again)

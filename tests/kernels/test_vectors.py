@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels import memory, tiles, vectors
+from rlcpu.kernels.bytes import fence
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.simd import VECTOR_BYTES
 
@@ -92,7 +93,7 @@ def move(source, count, out):  # type: ignore[no-untyped-def]
     memory.store_first(memory.load(p, 0, REGISTERS), q, 2 * n, count)
     memory.prefetch(p, 10**9)
     memory.stream(memory.load(p, 2, 1), q, 3 * n)
-    memory.fence()
+    fence()
     return memory.to_line(q, 0) + 1000 * memory.to_line(q, 1)
 
 

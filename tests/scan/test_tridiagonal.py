@@ -64,7 +64,7 @@ def test_scalar_functions_are_the_mathematics(family: str, n: int) -> None:
     systems[0][0] = systems[2][-1] = 0.0
     equations = [scaled(*map(float, numbers)) for numbers in zip(*systems, strict=True)]
     half = (n + 1) // 2
-    falling = rising = Pending(1.0, 0.0, 0.0, 1.0)
+    falling = rising = Pending(1.0, 0.0, 0.0)
     down, up = [], []
     for equation in equations[:half]:
         pivot, falling = eliminate(falling, equation, 1.0)
