@@ -1,16 +1,20 @@
 """Recurrences over an axis, batched over the others."""
 
-from rlcpu.scan.factor import SingularMatrixError, TridiagonalFactors, factor_tridiagonal
-from rlcpu.scan.kalman import KalmanGradients, kalman_loglik, kalman_loglik_vjp
-from rlcpu.scan.kalman_states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
-from rlcpu.scan.linear import LinearGradients, linear_scan, linear_scan_vjp
+from rlcpu.scan.kalman.loglik import KalmanGradients, kalman_loglik, kalman_loglik_vjp
+from rlcpu.scan.kalman.states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
 from rlcpu.scan.logcumsumexp import logcumsumexp, logcumsumexp_vjp
-from rlcpu.scan.n_step import nstep_returns
-from rlcpu.scan.off_policy import Clips, VTrace, retrace, vtrace
-from rlcpu.scan.returns import Advantages, discounted_returns, gae, lambda_returns
-from rlcpu.scan.tridiagonal import solve_tridiagonal
-from rlcpu.scan.tridiagonal_status import SingularSystemError, Status, TridiagonalInfo
-from rlcpu.scan.tridiagonal_vjp import TridiagonalGradients, tridiagonal_vjp
+from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
+from rlcpu.scan.recurrences.n_step import nstep_returns
+from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace
+from rlcpu.scan.recurrences.returns import Advantages, discounted_returns, gae, lambda_returns
+from rlcpu.scan.tridiagonal.factor import (
+    SingularMatrixError,
+    TridiagonalFactors,
+    factor_tridiagonal,
+)
+from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
+from rlcpu.scan.tridiagonal.status import SingularSystemError, Status, TridiagonalInfo
+from rlcpu.scan.tridiagonal.vjp import TridiagonalGradients, tridiagonal_vjp
 
 __all__ = [
     "Advantages",

@@ -131,6 +131,6 @@ _handlers: list[Any] = []  # as long as XLA may call them, that is for ever
 
 
 def _run(axis: int, arguments: list[Any], results: list[Any]) -> None:
-    from rlcpu.scan.tridiagonal import solve_tridiagonal as solve
+    from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve
 
     solve(*arguments, axis=axis, out=results[0])

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_axis, check_out, check_real, check_shape
 from rlcpu.scan.layout import Flat, Layout, layout_of
-from rlcpu.scan.linear import linear_scan
 from rlcpu.scan.logcumsumexp_kernels import LANES, LONG, SEGMENT, scan_kernels, total_kernels
+from rlcpu.scan.recurrences.linear import linear_scan
 
 Array = npt.NDArray[Any]
 

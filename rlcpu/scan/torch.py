@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rlcpu.scan.tridiagonal_vjp import tridiagonal_vjp
+from rlcpu.scan.tridiagonal.vjp import tridiagonal_vjp
 
 torch: Any = importlib.import_module("torch")  # no types where it is not installed
 
@@ -58,7 +58,7 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, lower: Any, diagonal: Any, upper: Any, rhs: Any, axis: int) -> Any:
-        from rlcpu.scan.tridiagonal import solve_tridiagonal as solve
+        from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve
 
         arrays = (_array(tensor) for tensor in (lower, diagonal, upper, rhs))
         x = torch.from_numpy(solve(*arrays, axis=axis))

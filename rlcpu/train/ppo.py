@@ -19,7 +19,7 @@ from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.policies import MLP
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.scan.returns import gae
+from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
 from rlcpu.train.config import at
 from rlcpu.train.defaults import default_config

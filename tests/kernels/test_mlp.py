@@ -14,6 +14,7 @@ from rlcpu.kernels import simd
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.mlp import RELU, TANH, make_forward, product
 from rlcpu.kernels.simd import Matrix
+from tests.machine_code import assembly
 
 ARCHITECTURES = [(4, 64, 64, 3), (1, 1), (2, 3), (6, 33, 17, 5), (3, 8, 16, 24, 9), (20, 4, 1)]
 DTYPES = [np.float32, np.float64]
@@ -110,8 +111,8 @@ def test_float32_kernel_has_full_vectors_and_no_double_arithmetic() -> None:
     sizes = np.array([4, 8, 2])
     activations = np.zeros(sizes.sum() * 16, np.float32)
     run = forward_kernel(np.float32)
-    run(random_parameters(sizes, np.float32), sizes, TANH, activations, 16)
-    code = next(iter(run.inspect_asm().values()))
+    parameters = random_parameters(sizes, np.float32)
+    code = assembly(run, parameters, sizes, TANH, activations, 16)
     assert not re.findall(r"\tv?(?:add|sub|mul|div|fn?m\w+)[ps]d\b|\tv?cvt[sp]s2[sp]d\b", code)
     if simd.VECTOR_BYTES == 64:
         assert len(re.findall(r"vfmadd\w+ps\t.*zmm", code)) >= 16

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.scan.tridiagonal import solve_tridiagonal
-from rlcpu.scan.tridiagonal_vjp import tridiagonal_vjp
+from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
+from rlcpu.scan.tridiagonal.vjp import tridiagonal_vjp
 
 
 def problem(shape: tuple[int, ...], dtype: Any = np.float64) -> list[Any]:

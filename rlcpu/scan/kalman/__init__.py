@@ -1,0 +1,1 @@
+"""Linear-Gaussian state-space models: likelihood, gradient, filtered and smoothed states."""

@@ -1,0 +1,196 @@
+"""Log-likelihoods of linear-Gaussian state-space models, and their gradients.
+
+x[t + 1] = F x[t] + w[t], w[t] ~ N(0, Q); y[t] = H x[t] + v[t], v[t] ~ N(0, R); x[0] ~ N(a, P).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.scan.checks import check_broadcast, check_out, check_real
+from rlcpu.scan.kalman.problem import (
+    Inputs,
+    Problem,
+    check_observations,
+    make_filter,
+    make_gradient,
+    make_problem,
+    run,
+)
+
+Array = npt.NDArray[Any]
+
+
+class KalmanGradients(NamedTuple):
+    """Gradients of log-likelihoods, each of its argument's shape: summed where it was repeated.
+
+    Those of covariances are symmetric: along a symmetric change the derivative is the sum of
+    gradient times change. Those of missing observations are 0.
+
+    Attributes:
+        observations: (..., T, p).
+        transition: (..., m, m), or (..., T, m, m) where it varies; so the next three.
+        transition_cov: (..., m, m).
+        design: (..., p, m).
+        observation_cov: (..., p, p).
+        initial_mean: (..., m).
+        initial_cov: (..., m, m).
+    """
+
+    observations: Any
+    transition: Any
+    transition_cov: Any
+    design: Any
+    observation_cov: Any
+    initial_mean: Any
+    initial_cov: Any
+
+
+def kalman_loglik(
+    observations: npt.ArrayLike,
+    transition: npt.ArrayLike,
+    transition_cov: npt.ArrayLike,
+    design: npt.ArrayLike,
+    observation_cov: npt.ArrayLike,
+    *,
+    initial_mean: npt.ArrayLike | None = None,
+    initial_cov: npt.ArrayLike | None = None,
+    time_varying: Collection[str] = (),
+    form: str = "plain",
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """Log-likelihoods of linear-Gaussian state-space models, by the Kalman filter.
+
+    x[t + 1] = F x[t] + w[t] with w[t] ~ N(0, Q), and y[t] = H x[t] + v[t] with v[t] ~ N(0, R).
+    Anderson and Moore 1979, Optimal filtering, chapters 5 and 10. Leading axes number models and
+    broadcast. Once the covariance of a model with constant matrices stands still to rounding, it is
+    no longer computed; a missing observation sets it in motion again.
+
+    Args:
+        observations: y (..., T, p) float32 or float64; NaN where one is missing.
+        transition: F (..., m, m); as all arrays of the observations' dtype or of integers.
+        transition_cov: Q (..., m, m), symmetric positive semi-definite.
+        design: H (..., p, m).
+        observation_cov: R (..., p, p), symmetric positive semi-definite.
+        initial_mean: (..., m), of x[0] before y[0] is seen; zeros by default.
+        initial_cov: (..., m, m) of x[0], symmetric positive semi-definite; identity by default.
+        time_varying: those of "transition", "transition_cov", "design" and "observation_cov" that
+            have a time axis before their last two: (..., T, m, m), (..., T, p, m), (..., T, p, p).
+            F[t] and Q[t] lead from x[t] to x[t + 1].
+        form: of the covariance's update: "plain", P - K H P, or "joseph", (I - K H) P (I - K H)' +
+            K R K', which stays positive semi-definite where P is huge beside R.
+        out: (...), the shape that the leading axes broadcast to, overwritten with the result.
+        num_threads: at most so many threads; all by default.
+
+    Returns:
+        (...) log-likelihoods, NaN where the covariance of an innovation is not positive definite;
+        `out` if given.
+
+    Raises:
+        TypeError: an array is of another dtype.
+        ValueError: shapes do not fit or broadcast, a number is infinite (or NaN, but for missing
+            observations), a covariance is not symmetric positive semi-definite, another argument is
+            out of range, or `out` has another shape, is read-only or overlaps another array.
+
+    Example:
+        >>> y, one = np.zeros((2, 3, 1)), np.eye(1)
+        >>> kalman_loglik(y, one, 0 * one, one, one).round(6)
+        array([-3.449963, -3.449963])
+    """
+    matrices = (transition, transition_cov, design, observation_cov)
+    arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(arguments, time_varying, form, num_threads)
+    result = np.empty(problem.batch, problem.inputs.observations.dtype)
+    if out is not None:
+        check_out("out", out, result, problem.inputs)
+    found = _finite(problem, run(make_filter, problem, np.empty(0, result.dtype)))
+    result = result if out is None else out
+    result[...] = found
+    return result
+
+
+def kalman_loglik_vjp(
+    observations: npt.ArrayLike,
+    transition: npt.ArrayLike,
+    transition_cov: npt.ArrayLike,
+    design: npt.ArrayLike,
+    observation_cov: npt.ArrayLike,
+    *,
+    grad: npt.ArrayLike = 1.0,
+    initial_mean: npt.ArrayLike | None = None,
+    initial_cov: npt.ArrayLike | None = None,
+    time_varying: Collection[str] = (),
+    form: str = "plain",
+    num_threads: int | None = None,
+) -> tuple[Array, KalmanGradients]:
+    """Log-likelihoods, and gradients of a scalar with respect to the arguments.
+
+    Reverse mode, with the state kept every 64 steps and the steps between computed again.
+
+    Args:
+        observations: as all others of `kalman_loglik`.
+        transition: as there.
+        transition_cov: as there.
+        design: as there.
+        observation_cov: as there.
+        grad: gradient with respect to the log-likelihoods, of a shape that broadcasts to theirs.
+        initial_mean: as there.
+        initial_cov: as there.
+        time_varying: as there.
+        form: as there.
+        num_threads: as there.
+
+    Returns:
+        (...) log-likelihoods, and the gradients, new arrays.
+
+    Raises:
+        TypeError, ValueError: see `kalman_loglik`.
+
+    Example:
+        >>> y, one = np.full((1, 1), 2.0), np.eye(1)
+        >>> kalman_loglik_vjp(y, one, one, one, one)[1].observations
+        array([[-1.]])
+    """
+    matrices = (transition, transition_cov, design, observation_cov)
+    arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(arguments, time_varying, form, num_threads)
+    dtype, batch = problem.inputs.observations.dtype, problem.sizes.batch
+    factor = check_broadcast("grad", check_real("grad", grad, dtype), problem.batch)
+    sizes = [batch * math.prod(problem.shape(name)) for name in Inputs._fields]
+    flat = np.empty(sum(sizes), dtype)
+    loglik = _finite(problem, run(make_gradient, problem, flat))
+    factor = np.broadcast_to(factor, problem.batch)
+    gradients = [
+        _gradient(part.reshape(*problem.batch, *problem.shape(name)), factor, array.shape)
+        for name, array, part in zip(
+            Inputs._fields, problem.inputs, np.split(flat, np.cumsum(sizes)[:-1]), strict=True
+        )
+    ]
+    return loglik, KalmanGradients(*gradients)
+
+
+def _finite(problem: Problem, logliks: Array) -> Array:
+    """The log-likelihoods in the models' shape, if the observations are not the reason for NaN.
+
+    Looking for infinite observations before the kernel runs would take as long as the kernel.
+    """
+    if not np.isfinite(logliks).all():
+        check_observations(problem)
+    return logliks.reshape(problem.batch)
+
+
+def _gradient(slopes: Array, factor: Array, shape: tuple[int, ...]) -> Array:
+    """Gradients (batch, ...) times those of the log-likelihoods, summed to the argument's shape."""
+    if (factor != 1.0).any():
+        slopes *= factor.reshape(factor.shape + (1,) * (slopes.ndim - factor.ndim))
+    if slopes.shape == shape:
+        return slopes
+    slopes = slopes.sum(axis=tuple(range(slopes.ndim - len(shape))))
+    repeated = tuple(i for i, size in enumerate(shape) if size != slopes.shape[i])
+    return slopes.sum(axis=repeated, keepdims=True)

@@ -1,0 +1,165 @@
+"""Many tridiagonal systems at once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.threads import check_num_threads
+from rlcpu.scan.tridiagonal.drive import METHODS, Mode, solve_arrays, solve_plain
+from rlcpu.scan.tridiagonal.input import Systems, check_lengths, check_systems, is_same
+from rlcpu.scan.tridiagonal.plan import Array, Arrays, Extras, batch_order
+from rlcpu.scan.tridiagonal.status import SingularSystemError, Status, TridiagonalInfo
+
+#: Backward errors above this multiple of the dtype's epsilon are failures: partial pivoting stays
+#: below 1,000 on random matrices, and elimination without it reaches 1e13.
+INACCURATE = 2**13
+
+
+def solve_tridiagonal(
+    lower: npt.ArrayLike,
+    diagonal: npt.ArrayLike,
+    upper: npt.ArrayLike,
+    rhs: npt.ArrayLike,
+    *,
+    axis: int = -1,
+    method: Literal["pivot", "thomas"] = "pivot",
+    periodic: bool = False,
+    lengths: npt.ArrayLike | None = None,
+    check: Literal["residual"] | None = None,
+    return_info: bool = False,
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Any:
+    """Solve lower[k] * x[k-1] + diagonal[k] * x[k] + upper[k] * x[k+1] = rhs[k] for x.
+
+    Gaussian elimination with scaled partial pivoting, without branches, many systems at once. All
+    axes but `axis` are batch axes; the four arrays broadcast.
+
+    Args:
+        lower: coefficients below the diagonal; `lower[0]` is ignored, whatever it is.
+        diagonal: coefficients on the diagonal.
+        upper: coefficients above the diagonal; `upper[n-1]` is ignored, whatever it is.
+        rhs: right-hand sides.
+        axis: of the unknowns of a system, in the shape that the arrays broadcast to.
+        method: "pivot", or "thomas" for no pivoting: not faster, and accurate only where diagonals
+            dominate, but without rounding where all pivots are exact.
+        periodic: unknowns lie in a ring: `lower[0]` is the coefficient of x[n-1] and `upper[n-1]`
+            that of x[0].
+        lengths: whole numbers (batch...): system i has the first lengths[i] unknowns only. What is
+            beyond is not read, and zero in the result.
+        check: "residual" computes the backward error of every system, and fails those above 2**13
+            times the dtype's epsilon. It takes half as long again.
+        return_info: also return a status for each system, and raise no `SingularSystemError`.
+        out: array of the result's shape and dtype, overwritten with it; `rhs` itself or no input.
+        num_threads: at most so many; None for all. The result does not depend on it.
+
+    Returns:
+        x, of the shape that the arrays broadcast to; `out` if given. With `return_info` the pair
+        of x and a `TridiagonalInfo`.
+
+    Raises:
+        SingularSystemError: a system has no finite solution or holds NaN or infinity, or its
+            backward error is too large; `out` then holds the other solutions, and numbers that are
+            not finite for these.
+        TypeError: an array is neither float32, float64 nor of whole numbers (which are converted),
+            or float32 and float64 are mixed.
+        ValueError: shapes do not broadcast, or an argument is out of its range.
+
+    Source: Golub and Van Loan, Matrix Computations, 4th edition, sections 3.4 and 3.5.2.
+
+    Example:
+        >>> solve_tridiagonal(-1.0, 2.0, -1.0, np.ones((2, 3)))
+        array([[1.5, 2. , 1.5],
+               [1.5, 2. , 1.5]])
+    """
+    if method not in METHODS:
+        raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
+    if check not in (None, "residual"):
+        raise ValueError(f'check={check!r}: expected "residual" or None')
+    num_threads = check_num_threads(num_threads)
+    systems, extras, well = None, Extras(), None
+    mode = Mode(method, bool(periodic))
+    if axis == -1 and lengths is None and check is None and not periodic:
+        systems = _plain_systems(lower, diagonal, upper, rhs, out)
+    if systems is not None:
+        well = solve_plain(systems.arrays, method, num_threads)
+    if systems is None or well is None:
+        systems = check_systems((lower, diagonal, upper, rhs), axis, out)
+        extras = _extras(systems.arrays, lengths, check is not None)
+        well = solve_arrays(systems.arrays, extras, mode, num_threads)
+    if well and extras.errors is None and not return_info:
+        return systems.result
+    return _report(systems, extras, well, mode, return_info)
+
+
+def _plain_systems(lower: Any, diagonal: Any, upper: Any, rhs: Any, out: Any) -> Systems | None:
+    """The arguments as they are, if they are arrays."""
+    if not type(lower) is type(diagonal) is type(upper) is type(rhs) is np.ndarray:
+        return None
+    result = np.empty_like(rhs) if out is None else out
+    if type(result) is not np.ndarray:
+        return None
+    return Systems(Arrays(lower, diagonal, upper, rhs, result), result, rhs.ndim - 1)
+
+
+def _order(arrays: Arrays) -> tuple[int, ...]:
+    return batch_order(arrays.out.shape, arrays.out.strides)
+
+
+def _extras(arrays: Arrays, lengths: npt.ArrayLike | None, check: bool) -> Extras:
+    """What goes with each system, in the order that a plan wants."""
+    order = _order(arrays)
+    if lengths is not None:
+        lengths = np.ascontiguousarray(check_lengths(lengths, arrays).transpose(order))
+    shape = [arrays.out.shape[i] for i in order]
+    return Extras(lengths, np.zeros(shape, arrays.out.dtype) if check else None)
+
+
+def _report(systems: Systems, extras: Extras, well: bool, mode: Mode, return_info: bool) -> Any:
+    """The result with a status for each system, or an error."""
+    arrays = systems.arrays
+    errors, back = extras.errors, np.argsort(_order(arrays))
+    status = np.zeros(arrays.out.shape[:-1], np.int8)
+    if errors is not None:
+        errors = errors.transpose(back)
+        limit = INACCURATE * np.finfo(errors.dtype).eps
+        status[errors > limit] = Status.INACCURATE
+    if not well:
+        lengths = extras.lengths
+        lengths = None if lengths is None else lengths.transpose(back)
+        _classify(arrays, lengths, status, mode)
+        if errors is not None:
+            errors[(status == Status.SINGULAR) | (status == Status.NOT_FINITE)] = np.nan
+    if return_info:
+        return systems.result, TridiagonalInfo(status, errors)
+    if status.any():
+        raise SingularSystemError(status)
+    return systems.result
+
+
+def _classify(arrays: Arrays, lengths: Array | None, status: Array, mode: Mode) -> None:
+    """Mark systems without finite solution as singular or as not finite."""
+    failed = ~np.isfinite(arrays.out).all(-1)
+    n = arrays.out.shape[-1]
+    own = [np.array(array[failed]) for array in arrays]  # a few, so that copies are cheap
+    ends = np.full(len(own[0]), n) if lengths is None else lengths[failed]
+    k = np.arange(n)
+    inside = k < ends[:, None]
+    finite = np.ones_like(inside)
+    for array, used in zip(
+        own[:3], (k > -mode.periodic, k >= 0, k < ends[:, None] - 1 + mode.periodic), strict=True
+    ):
+        finite &= np.isfinite(array) | ~(inside & used)
+    sound: Any = finite.all(-1)
+    if is_same(arrays.out, arrays.rhs):
+        # Its right-hand side is overwritten: a matrix that solves for zero was not to blame.
+        zeros = np.zeros_like(own[3])
+        alone = Arrays(own[0], own[1], own[2], zeros, zeros)
+        solve_arrays(alone, Extras(np.ascontiguousarray(ends)), mode)
+        blameless = np.isfinite(zeros).all(-1, keepdims=True)[..., 0]
+    else:
+        blameless = (~np.isfinite(own[3]) & inside).any(-1, keepdims=True)[..., 0]
+    status[failed] = np.where(sound & ~blameless, Status.SINGULAR, Status.NOT_FINITE)
