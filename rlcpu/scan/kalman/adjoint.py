@@ -1,17 +1,10 @@
 """One time step of the Kalman filter backward: of its gradient, and of the smoother.
 
-All functions take `(cells, at)`, the workspace and its table, and work on its fixed blocks; for the
-letters see `update`.
+The functions append their operations to a program; for the letters see `update`.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
-from rlcpu.kernels.compile import inline
-from rlcpu.scan.kalman import vectors
-from rlcpu.scan.kalman.blocks import make_algebra, peek, place, stride
 from rlcpu.scan.kalman.plan import (
     COV_SLOPE,
     DESIGN,
@@ -23,56 +16,24 @@ from rlcpu.scan.kalman.plan import (
     INNOVATION,
     LINE,
     MEAN_SLOPE,
-    OBSERVATION,
     OBSERVATION_COV_SLOPE,
-    ONE,
     OTHER,
     PRECISION,
     PROJECTED,
     SCORE,
     SMALL,
     SQUARE,
-    STATE,
     TRANSITION,
     TRANSITION_COV_SLOPE,
     TRANSITION_SLOPE,
     TURNED,
     ZERO,
-    Layout,
 )
-from rlcpu.scan.kalman.vectors import fma, fnma, halved
+from rlcpu.scan.kalman.program import Program
 
 
-@functools.cache
-def _make_absorb(layout: Layout) -> Any:
-    """D + H'Z + Z'H with Z = `SMALL` H - Y + u e', and e - H' `INNOVATION`; Y is in `FEW`.
-
-    The term u e' is there with `scored` only.
-    """
-    algebra = make_algebra(layout)
-    add, width = algebra.add_product, algebra.width
-
-    @inline
-    def absorb(cells, at, scored):  # type: ignore[no-untyped-def]
-        m, p = peek(at, STATE), peek(at, OBSERVATION)
-        add(cells, at, PROJECTED, ZERO, SMALL, DESIGN, p, p)
-        if scored:
-            add(cells, at, PROJECTED, PROJECTED, ~SCORE, LINE, p, ONE)
-        z, y = place(at, PROJECTED), place(at, FEW)
-        for k in range(0, p * stride(at, FEW), width):
-            rest = vectors.load(cells, z + k) - vectors.load(cells, y + k)
-            vectors.store(cells, z + k, rest)
-        add(cells, at, COV_SLOPE, COV_SLOPE, ~DESIGN, PROJECTED, m, p)
-        add(cells, at, COV_SLOPE, COV_SLOPE, ~PROJECTED, DESIGN, m, p)
-        algebra.symmetrise(cells, at, COV_SLOPE, m)
-        algebra.subtract_product(cells, at, MEAN_SLOPE, LINE, INNOVATION, DESIGN, ONE, p)
-
-    return absorb
-
-
-@functools.cache
-def make_retreat(layout: Layout) -> Any:
-    """`retreat(cells, at)`: reverse mode through prediction, update and log-likelihood.
+def retreat(on: Program) -> None:
+    """Reverse mode through prediction, update and log-likelihood.
 
     Turns the adjoint of the next step's state into this one's, adds to the slopes of the matrices,
     and leaves that of the observation in `INNOVATION`.
@@ -80,73 +41,63 @@ def make_retreat(layout: Layout) -> Any:
     With D twice the gradient with respect to P[t + 1], which is symmetric, and e that with respect
     to a[t + 1]: after the prediction D = F'DF and e = F'e; then, with w = K'e and Y = K'D,
 
-    * R: G = (Y K - w u' - u w' - M + u u') / 2; y: w - u;
+    * R: G = (Y K - w u' - u (w - u)' - M) / 2; y: w - u;
     * H: -Y cov + u (cov e)' - (w - u) mean' - K';
     * P: D + H'Z + Z'H with Z = u e' - Y + G H; a: e - H'(w - u).
     """
-    algebra = make_algebra(layout)
-    get, put, dot = algebra.get, algebra.put, algebra.dot
-    add, subtract, width = algebra.add_product, algebra.subtract_product, algebra.width
-    absorb = _make_absorb(layout)
-
-    @inline
-    def add_half(cells, at, m):  # type: ignore[no-untyped-def]
-        to, source = place(at, TRANSITION_COV_SLOPE), place(at, COV_SLOPE)
-        for k in range(0, m * stride(at, COV_SLOPE), width):
-            half = halved(vectors.load(cells, source + k))
-            vectors.store(cells, to + k, vectors.load(cells, to + k) + half)
-
-    @inline
-    def predicted(cells, at, m):  # type: ignore[no-untyped-def]
-        add_half(cells, at, m)
-        add(cells, at, SQUARE, ZERO, TURNED, COV_SLOPE, m, m)
-        add(cells, at, TRANSITION_SLOPE, TRANSITION_SLOPE, ~SQUARE, FILTERED_COV, m, m)
-        add(cells, at, TRANSITION_SLOPE, TRANSITION_SLOPE, ~MEAN_SLOPE, FILTERED, m, ONE)
-        add(cells, at, COV_SLOPE, ZERO, SQUARE, TRANSITION, m, m)
-        add(cells, at, LINE, ZERO, MEAN_SLOPE, TRANSITION, ONE, m)
-
-    @inline
-    def observed(cells, at, p):  # type: ignore[no-untyped-def]
-        for q in range(p):
-            put(cells, at, INNOVATION, 0, q, dot(cells, at, GAIN, q, LINE, 0))
-        for q in range(p):
-            for s in range(p):
-                u, v = get(cells, at, SCORE, 0, q), get(cells, at, SCORE, 0, s)
-                value = dot(cells, at, FEW, q, GAIN, s) - get(cells, at, PRECISION, q, s)
-                value = fnma(get(cells, at, INNOVATION, 0, q), v, fma(u, v, value))
-                value = fnma(get(cells, at, INNOVATION, 0, s), u, value)
-                put(cells, at, SMALL, q, s, halved(value))
-        for q in range(p):
-            change = get(cells, at, INNOVATION, 0, q) - get(cells, at, SCORE, 0, q)
-            put(cells, at, INNOVATION, 0, q, change)
-
-    @inline
-    def designed(cells, at, m, p):  # type: ignore[no-untyped-def]
-        subtract(cells, at, DESIGN_SLOPE, DESIGN_SLOPE, FEW, FILTERED_COV, p, m)
-        add(cells, at, OTHER, ZERO, LINE, FILTERED_COV, ONE, m)
-        add(cells, at, DESIGN_SLOPE, DESIGN_SLOPE, ~SCORE, OTHER, p, ONE)
-        subtract(cells, at, DESIGN_SLOPE, DESIGN_SLOPE, ~INNOVATION, FILTERED, p, ONE)
-        to, source = place(at, DESIGN_SLOPE), place(at, GAIN)
-        for k in range(0, p * stride(at, GAIN), width):
-            rest = vectors.load(cells, to + k) - vectors.load(cells, source + k)
-            vectors.store(cells, to + k, rest)
-
-    @inline
-    def retreat(cells, at):  # type: ignore[no-untyped-def]
-        m, p = peek(at, STATE), peek(at, OBSERVATION)
-        predicted(cells, at, m)
-        add(cells, at, FEW, ZERO, GAIN, COV_SLOPE, p, m)
-        observed(cells, at, p)
-        algebra.add(cells, at, OBSERVATION_COV_SLOPE, SMALL, p)
-        designed(cells, at, m, p)
-        absorb(cells, at, True)
-
-    return retreat
+    _retreat_predicted(on)
+    on.add(FEW, ZERO, GAIN, COV_SLOPE)
+    _retreat_observed(on)
+    _retreat_designed(on)
+    _absorb(on, True)
 
 
-@functools.cache
-def make_smooth(layout: Layout) -> Any:
-    """`smooth(cells, at)`: fixed-interval smoothing without an inverse of a state's covariance.
+def _retreat_predicted(on: Program) -> None:
+    """Q, F, and D and e of the state after the update; e in `LINE`."""
+    on.combine(TRANSITION_COV_SLOPE, TRANSITION_COV_SLOPE, 1, COV_SLOPE)
+    on.add(SQUARE, ZERO, TURNED, COV_SLOPE)
+    on.add(TRANSITION_SLOPE, TRANSITION_SLOPE, ~SQUARE, FILTERED_COV)
+    on.add(TRANSITION_SLOPE, TRANSITION_SLOPE, ~MEAN_SLOPE, FILTERED)
+    on.add(COV_SLOPE, ZERO, SQUARE, TRANSITION)
+    on.add(LINE, ZERO, MEAN_SLOPE, TRANSITION)
+
+
+def _retreat_observed(on: Program) -> None:
+    """R and y; G in `SMALL`, w - u in `INNOVATION`."""
+    on.add_dots(INNOVATION, ZERO, LINE, GAIN)
+    on.add_dots(SMALL, PRECISION, FEW, GAIN, -1)
+    on.add(SMALL, SMALL, ~INNOVATION, SCORE)
+    on.combine(INNOVATION, INNOVATION, -2, SCORE)
+    on.add(SMALL, SMALL, ~SCORE, INNOVATION)
+    on.combine(SMALL, ZERO, -1, SMALL)
+    on.combine(OBSERVATION_COV_SLOPE, OBSERVATION_COV_SLOPE, 2, SMALL)
+
+
+def _retreat_designed(on: Program) -> None:
+    """H."""
+    on.subtract(DESIGN_SLOPE, DESIGN_SLOPE, FEW, FILTERED_COV)
+    on.add(OTHER, ZERO, LINE, FILTERED_COV)
+    on.add(DESIGN_SLOPE, DESIGN_SLOPE, ~SCORE, OTHER)
+    on.subtract(DESIGN_SLOPE, DESIGN_SLOPE, ~INNOVATION, FILTERED)
+    on.combine(DESIGN_SLOPE, DESIGN_SLOPE, -2, GAIN)
+
+
+def _absorb(on: Program, scored: bool) -> None:
+    """D + H'Z + Z'H with Z = `SMALL` H - Y + u e', and e - H' `INNOVATION`; Y is in `FEW`.
+
+    The term u e' is there with `scored` only.
+    """
+    on.subtract(PROJECTED, FEW, SMALL, DESIGN)  # -Z
+    if scored:
+        on.subtract(PROJECTED, PROJECTED, ~SCORE, LINE)
+    on.subtract(COV_SLOPE, COV_SLOPE, ~DESIGN, PROJECTED)
+    on.subtract(COV_SLOPE, COV_SLOPE, ~PROJECTED, DESIGN)
+    on.symmetrise(COV_SLOPE)
+    on.subtract(MEAN_SLOPE, LINE, INNOVATION, DESIGN)
+
+
+def smooth(on: Program) -> None:
+    """Fixed-interval smoothing without an inverse of a state's covariance.
 
     Leaves the smoothed mean in `FILTERED` and its covariance in `OTHER`.
 
@@ -154,32 +105,16 @@ def make_smooth(layout: Layout) -> Any:
     mean + cov r and cov - cov N cov are smoothed; then, with w = K'r, Y = K'N and
     G = (Y K + M) / 2, r becomes r - H'(w - u) and N becomes N + H'Z + Z'H with Z = G H - Y.
     """
-    algebra = make_algebra(layout)
-    get, put, dot = algebra.get, algebra.put, algebra.dot
-    add, subtract = algebra.add_product, algebra.subtract_product
-    absorb = _make_absorb(layout)
-
-    @inline
-    def smoothed(cells, at, m):  # type: ignore[no-untyped-def]
-        add(cells, at, SQUARE, ZERO, TURNED, COV_SLOPE, m, m)
-        add(cells, at, COV_SLOPE, ZERO, SQUARE, TRANSITION, m, m)
-        add(cells, at, LINE, ZERO, MEAN_SLOPE, TRANSITION, ONE, m)
-        add(cells, at, SQUARE, ZERO, COV_SLOPE, FILTERED_COV, m, m)
-        subtract(cells, at, OTHER, FILTERED_COV, FILTERED_COV, SQUARE, m, m)
-        algebra.symmetrise(cells, at, OTHER, m)
-        add(cells, at, FILTERED, FILTERED, LINE, FILTERED_COV, ONE, m)
-
-    @inline
-    def smooth(cells, at):  # type: ignore[no-untyped-def]
-        m, p = peek(at, STATE), peek(at, OBSERVATION)
-        smoothed(cells, at, m)
-        add(cells, at, FEW, ZERO, GAIN, COV_SLOPE, p, m)
-        for q in range(p):
-            change = dot(cells, at, GAIN, q, LINE, 0) - get(cells, at, SCORE, 0, q)
-            put(cells, at, INNOVATION, 0, q, change)
-            for s in range(p):
-                value = dot(cells, at, FEW, q, GAIN, s) + get(cells, at, PRECISION, q, s)
-                put(cells, at, SMALL, q, s, halved(value))
-        absorb(cells, at, False)
-
-    return smooth
+    on.add(SQUARE, ZERO, TURNED, COV_SLOPE)
+    on.add(COV_SLOPE, ZERO, SQUARE, TRANSITION)
+    on.add(LINE, ZERO, MEAN_SLOPE, TRANSITION)
+    on.add(SQUARE, ZERO, COV_SLOPE, FILTERED_COV)
+    on.subtract(OTHER, FILTERED_COV, FILTERED_COV, SQUARE)
+    on.symmetrise(OTHER)
+    on.add(FILTERED, FILTERED, LINE, FILTERED_COV)
+    on.add(FEW, ZERO, GAIN, COV_SLOPE)
+    on.add_dots(INNOVATION, ZERO, LINE, GAIN)
+    on.combine(INNOVATION, INNOVATION, -2, SCORE)
+    on.add_dots(SMALL, PRECISION, FEW, GAIN)
+    on.combine(SMALL, ZERO, 1, SMALL)
+    _absorb(on, False)

@@ -1,4 +1,4 @@
-"""Kernels of the Kalman filter: filter, gradient and smoother of many models."""
+"""The kernels of the Kalman functions: one for all of them in a layout, and loops over models."""
 
 from __future__ import annotations
 
@@ -6,193 +6,85 @@ import functools
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import prange, types
 
-from rlcpu.kernels.compile import inline, kernel
+from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.simd import address
-from rlcpu.scan.kalman.adjoint import make_retreat, make_smooth
-from rlcpu.scan.kalman.blocks import make_algebra, outline, peek, place
-from rlcpu.scan.kalman.moves import make_moves
-from rlcpu.scan.kalman.passes import make_chunk, make_forward
-from rlcpu.scan.kalman.plan import (
-    BATCH,
-    CHUNK,
-    CHUNKS,
-    COV_SLOPE,
-    DESIGN_SLOPE,
-    END,
-    FILTERED,
-    FLAGS,
-    HEAD,
-    IN_DESIGN,
-    IN_OBSERVATION_COV,
-    IN_TRANSITION,
-    IN_TRANSITION_COV,
-    INNOVATION,
-    MEAN,
-    MEAN_SLOPE,
-    OBSERVATION,
-    OBSERVATION_COV_SLOPE,
-    ONE,
-    OTHER,
-    PACE,
-    PACES,
-    RECORD,
-    RECORDS,
-    RESULT,
-    STARTS,
-    STATE,
-    STEPS,
-    TRANSITION_COV_SLOPE,
-    TRANSITION_SLOPE,
-    VARIES,
-    Layout,
-)
-from rlcpu.scan.kalman.vectors import read, stay_outside
+from rlcpu.kernels.threads import Kernels
+from rlcpu.scan.kalman.passes import make_passes
+from rlcpu.scan.kalman.plan import AT_RESULT, BACKWARD, BATCH, Layout
+from rlcpu.scan.kalman.vectors import aligned, call_at, inlined, peek, pointer_to, read, write
+
+#: m * m of all models and steps from which a second core is worth waking: 20 us of the smallest.
+GRAIN = 2**14
+#: What `run_block` is told: addresses of the table and of what `Machine` calls files, and of the
+#: log-likelihoods.
+(TABLE, OBSERVATIONS, MATRICES, PLACES, OUT, LOGLIKS) = range(6)
 
 
-@functools.cache
-def _make_workspace(layout: Layout) -> Any:
-    """Zeros for a table's workspace that begin at a register's boundary."""
-    width, kind = make_algebra(layout).width, np.dtype(layout.dtype).type
+def make_run(layout: Layout) -> Any:
+    """`run(cells, at, files, logliks, block)`: a register's models, or one; plain Python, too."""
+    forward, backward = make_passes(layout)
+    element = layout.element
 
-    @inline
-    def workspace(size):  # type: ignore[no-untyped-def]
-        memory = np.zeros(size + width, kind)
-        skipped = -memory.ctypes.data % (width * memory.itemsize) // memory.itemsize
-        return memory[skipped : skipped + size]
-
-    return workspace
-
-
-def _make_kernel(layout: Layout, run: Any, parallel: bool) -> Any:
-    """Kernel: `run(cells, at, inputs, first, out, size)` for all models, and log-likelihoods."""
-    element, workspace = make_algebra(layout).element, _make_workspace(layout)
-
-    @kernel(parallel=parallel)
-    def run_models(table, observations, matrices, places, out, logliks):  # type: ignore[no-untyped-def]
-        for block in prange((logliks.size + element - 1) // element):
-            first, w = block * element, workspace(table[END])
-            inputs = address(observations), address(matrices), address(places)
-            run(address(w), address(table), inputs, first, address(out), out.size)
-            # Reading the workspace here keeps it alive until now: a pointer does not.
-            for lane in range(min(element, logliks.size - first)):
-                logliks[first + lane] = w[table[HEAD + 2 * RESULT] + lane]
-
-    return run_models
-
-
-@functools.cache
-def make_filter(layout: Layout, parallel: bool) -> Any:
-    """Kernel: log-likelihoods (batch,) and, unless `out` is empty, the states of all steps.
-
-    `out` is flat: means before and after the observations, (batch, steps, m) each, then
-    covariances (batch, steps, m, m).
-    """
-    forward = make_forward(layout)
-
-    @inline
-    def run(cells, at, inputs, first, out, size):  # type: ignore[no-untyped-def]
-        forward(cells, at, inputs, first, out, size > 0)
-
-    return _make_kernel(layout, run, parallel)
-
-
-def _make_backward(layout: Layout, step: Any, finish: Any) -> Any:
-    """Forward over all chunks, then backward step by step into `out`, flat."""
-    algebra, moves = make_algebra(layout), make_moves(layout)
-    forward, pass_chunk = make_forward(layout), make_chunk(layout)
-
-    @outline
-    def run(cells, at, inputs, first, out, size):  # type: ignore[no-untyped-def]
-        stay_outside()
-        forward(cells, at, inputs, first, out, False)
-        chunk, record = peek(at, CHUNK), peek(at, RECORD)
-        for c in range(peek(at, CHUNKS) - 1, -1, -1):
-            begin, start = c * chunk, peek(at, STARTS) + c * peek(at, PACE)
-            count = min(chunk, peek(at, STEPS) - begin)
-            algebra.copy(cells, place(at, MEAN), start, peek(at, PACE))
-            gaps = moves.observe(cells, at, inputs, first, begin, count)
-            steady = read(cells, peek(at, FLAGS) + c) > 0.0
-            pass_chunk(cells, at, inputs, first, begin, gaps, steady, out, False)
-            for k in range(count - 1, -1, -1):
-                algebra.copy(cells, place(at, FILTERED), peek(at, RECORDS) + k * record, record)
-                if peek(at, VARIES):
-                    moves.load_models(cells, at, inputs, first, begin + k, False)
-                step(cells, at, first, begin + k, out)
-        finish(cells, at, first, out)
+    @inlined
+    def run(cells: Any, at: Any, files: tuple[Any, ...], logliks: Any, block: int) -> None:
+        first = block * element
+        forward(cells, at, files, first)
+        if peek(at, BACKWARD) != 0:
+            backward(cells, at, files, first)
+        for lane in range(min(element, peek(at, BATCH) - first)):
+            write(logliks, first + lane, read(cells, peek(at, AT_RESULT) + lane))
 
     return run
 
 
 @functools.cache
-def make_smoother(layout: Layout, parallel: bool) -> Any:
-    """Kernel: log-likelihoods (batch,), smoothed means and covariances in `out`, flat.
+def _make_block(layout: Layout) -> Any:
+    """Kernel of one block of models: `(workspace, orders, block)`, both addresses."""
+    run, number = make_run(layout), np.dtype(layout.dtype).type
 
-    Means (batch, steps, m), then covariances (batch, steps, m, m).
-    """
-    smooth, unpack = make_smooth(layout), make_moves(layout).unpack
+    @kernel
+    def run_block(workspace, orders, block):  # type: ignore[no-untyped-def]
+        order = pointer_to(np.int64, orders)
+        files = (
+            pointer_to(number, peek(order, OBSERVATIONS)),
+            pointer_to(number, peek(order, MATRICES)),
+            pointer_to(np.int64, peek(order, PLACES)),
+            pointer_to(number, peek(order, OUT)),
+        )
+        at, logliks = pointer_to(np.int64, peek(order, TABLE)), peek(order, LOGLIKS)
+        run(pointer_to(number, workspace), at, files, pointer_to(number, logliks), block)
 
-    @inline
-    def step(cells, at, first, t, out):  # type: ignore[no-untyped-def]
-        m, rows = peek(at, STATE), peek(at, STEPS)
-        smooth(cells, at)
-        unpack(cells, at, FILTERED, ONE, m, out, first, t * m, rows * m)
-        begin, size = peek(at, BATCH) * rows * m, m * m
-        unpack(cells, at, OTHER, m, m, out, first, begin + t * size, rows * size)
-
-    @inline
-    def finish(cells, at, first, out):  # type: ignore[no-untyped-def]
-        pass
-
-    return _make_kernel(layout, _make_backward(layout, step, finish), parallel)
+    return run_block
 
 
 @functools.cache
-def make_gradient(layout: Layout, parallel: bool) -> Any:
-    """Kernel: log-likelihoods (batch,), and their gradients in `out`, flat.
+def block_address(layout: Layout) -> int:
+    """Address of the compiled `run_block`, which is called as C calls it."""
+    run_block = _make_block(layout)
+    run_block.compile((types.int64,) * 3)
+    (compiled,) = run_block.overloads.values()
+    found: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+    return found
 
-    Observations, transition, transition_cov, design, observation_cov, initial mean and initial
-    covariance follow one another, each (batch, ...), with a time axis where they vary.
+
+@functools.cache
+def drivers() -> Kernels:
+    """Loops over blocks: `(function, orders, size, blocks)`.
+
+    `function` is an address from `block_address`, `orders` what it is told, and `size` numbers of
+    eight bytes are its workspace. One such loop serves all layouts, and links none of their code.
     """
-    algebra = make_algebra(layout)
-    retreat, unpack = make_retreat(layout), make_moves(layout).unpack
+    return Kernels(_make_driver(False), _make_driver(True), GRAIN)
 
-    @inline
-    def hand_out(cells, at, first, t, out, varying):  # type: ignore[no-untyped-def]
-        m, p, rows = peek(at, STATE), peek(at, OBSERVATION), peek(at, STEPS)
-        begin = peek(at, BATCH) * rows * p
-        for which, block, height, breadth in (
-            (IN_TRANSITION, TRANSITION_SLOPE, m, m),
-            (IN_TRANSITION_COV, TRANSITION_COV_SLOPE, m, m),
-            (IN_DESIGN, DESIGN_SLOPE, p, m),
-            (IN_OBSERVATION_COV, OBSERVATION_COV_SLOPE, p, p),
-        ):
-            varies, size = peek(at, PACES + which) != 0, height * breadth
-            pitch = size * rows if varies else size
-            if varies == varying:
-                unpack(cells, at, block, height, breadth, out, first, begin + t * size, pitch)
-                algebra.scale(cells, at, block, height, 0)
-            begin += peek(at, BATCH) * pitch
-        return begin
 
-    @outline
-    def step(cells, at, first, t, out):  # type: ignore[no-untyped-def]
-        stay_outside()
-        p = peek(at, OBSERVATION)
-        retreat(cells, at)
-        unpack(cells, at, INNOVATION, ONE, p, out, first, t * p, peek(at, STEPS) * p)
-        if peek(at, VARIES):
-            hand_out(cells, at, first, t, out, True)
+def _make_driver(parallel: bool) -> Any:
+    @kernel(parallel=parallel)
+    def run_blocks(function, orders, size, blocks):  # type: ignore[no-untyped-def]
+        for block in prange(blocks):
+            memory = np.zeros(size, np.int64)
+            call_at(function, aligned(memory), address(orders), block)
+            memory[0] = 0  # keeps it alive until now: an address does not
 
-    @outline
-    def finish(cells, at, first, out):  # type: ignore[no-untyped-def]
-        stay_outside()
-        m = peek(at, STATE)
-        begin = hand_out(cells, at, first, 0, out, False)
-        unpack(cells, at, MEAN_SLOPE, ONE, m, out, first, begin, m)
-        begin += peek(at, BATCH) * m
-        algebra.scale(cells, at, COV_SLOPE, m, 0.5)
-        unpack(cells, at, COV_SLOPE, m, m, out, first, begin, m * m)
-
-    return _make_kernel(layout, _make_backward(layout, step, finish), parallel)
+    return run_blocks

@@ -17,11 +17,10 @@ from rlcpu.scan.kalman.problem import (
     Inputs,
     Problem,
     check_observations,
-    make_filter,
-    make_gradient,
     make_problem,
     run,
 )
+from rlcpu.scan.kalman.programs import GRADIENT, VALUE
 
 Array = npt.NDArray[Any]
 
@@ -109,7 +108,7 @@ def kalman_loglik(
     result = np.empty(problem.batch, problem.inputs.observations.dtype)
     if out is not None:
         check_out("out", out, result, problem.inputs)
-    found = _finite(problem, run(make_filter, problem, np.empty(0, result.dtype)))
+    found = _finite(problem, run(VALUE, problem, np.empty(0, result.dtype)))
     result = result if out is None else out
     result[...] = found
     return result
@@ -133,18 +132,8 @@ def kalman_loglik_vjp(
 
     Reverse mode, with the state kept every 64 steps and the steps between computed again.
 
-    Args:
-        observations: as all others of `kalman_loglik`.
-        transition: as there.
-        transition_cov: as there.
-        design: as there.
-        observation_cov: as there.
-        grad: gradient with respect to the log-likelihoods, of a shape that broadcasts to theirs.
-        initial_mean: as there.
-        initial_cov: as there.
-        time_varying: as there.
-        form: as there.
-        num_threads: as there.
+    Arguments are those of `kalman_loglik`, without `out`, and `grad`: the scalar's gradient with
+    respect to the log-likelihoods, of a shape that broadcasts to theirs.
 
     Returns:
         (...) log-likelihoods, and the gradients, new arrays.
@@ -164,7 +153,7 @@ def kalman_loglik_vjp(
     factor = check_broadcast("grad", check_real("grad", grad, dtype), problem.batch)
     sizes = [batch * math.prod(problem.shape(name)) for name in Inputs._fields]
     flat = np.empty(sum(sizes), dtype)
-    loglik = _finite(problem, run(make_gradient, problem, flat))
+    loglik = _finite(problem, run(GRADIENT, problem, flat))
     factor = np.broadcast_to(factor, problem.batch)
     gradients = [
         _gradient(part.reshape(*problem.batch, *problem.shape(name)), factor, array.shape)

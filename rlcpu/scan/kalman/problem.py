@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.kernels.simd import VECTOR_BYTES
+from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_real
 from rlcpu.scan.kalman.definite import check_covariances
-from rlcpu.scan.kalman.kernels import make_filter, make_gradient, make_smoother
-from rlcpu.scan.kalman.plan import JOSEPH, PACES, VARIES, Layout, Sizes, make_table
-from rlcpu.scan.kalman.vectors import lanes
+from rlcpu.scan.kalman.kernels import block_address, drivers
+from rlcpu.scan.kalman.plan import END, Layout, Sizes, make_layout
+from rlcpu.scan.kalman.programs import VALUE, Job, make_table
+from rlcpu.scan.kalman.small import make_small, pad
 
 Array = npt.NDArray[Any]
 
@@ -28,8 +30,6 @@ MATRICES = ("transition", "transition_cov", "design", "observation_cov")
 FEW, SMALL, LARGE = 6, 4, 24
 #: Steps of a chunk, fewer where the records of a chunk take more than this many numbers.
 CHUNK, RECORDS = 64, 2**17
-#: m * m of all models and steps from which a second core is worth waking: 20 us of the smallest.
-GRAIN = 2**14
 
 
 class Inputs(NamedTuple):
@@ -198,22 +198,24 @@ def check_observations(problem: Problem) -> None:
 # ---------------------------------------------------------------- kernels
 
 
-@functools.cache
-def _kernels(make: Any, layout: Layout) -> Kernels:
-    return Kernels(make(layout, False), make(layout, True), GRAIN)
+def _is_small(problem: Problem) -> bool:
+    """Whether `small` takes the problem."""
+    sizes = problem.sizes
+    small = sizes.batch == 1 and sizes.state <= 2 and sizes.observation == 1
+    return small and not problem.varying and not problem.joseph
 
 
 def _layout(problem: Problem) -> Layout:
     dtype, sizes = problem.inputs.observations.dtype, problem.sizes
     across = sizes.batch >= (2 if sizes.state <= SMALL else FEW) and sizes.state <= LARGE
-    return Layout(dtype.name, across)
+    return make_layout(dtype.name, across)
 
 
-def run(make: Any, problem: Problem, out: Array) -> Array:
-    """Log-likelihoods of all models, flat; more in `out`, see `make`.
+def run(kind: str, problem: Problem, out: Array) -> Array:
+    """Log-likelihoods of all models, flat; more in `out`, see `programs`.
 
     Args:
-        make: `make_filter`, `make_gradient` or `make_smoother`.
+        kind: `VALUE`, `STATES`, `SMOOTH` or `GRADIENT`.
         problem: see there; it may have no models or no time steps.
         out: flat, of the inputs' dtype, overwritten.
     """
@@ -222,24 +224,32 @@ def run(make: Any, problem: Problem, out: Array) -> Array:
     if sizes.batch == 0 or sizes.steps == 0:
         out.fill(0.0)
         return logliks
-    layout = _layout(problem)
-    table = make_table(layout, sizes, make is not make_filter)
-    table[VARIES], table[JOSEPH] = bool(problem.varying), problem.joseph
-    table[PACES] = sizes.observation
-    for which, name in enumerate(MATRICES, 1):
-        if name in problem.varying:
-            table[PACES + which] = math.prod(problem.shape(name)[1:])
-    matrices = np.concatenate([np.ravel(a) for a in inputs[1:]])
     observations = np.ravel(np.ascontiguousarray(inputs.observations))
-    places = _places(problem)
-    blocks = -(-sizes.batch // (lanes(layout.dtype) if layout.across else 1))
+    if kind == VALUE and _is_small(problem):
+        make_small(logliks.dtype.name)(observations, pad(inputs[1:], sizes.state), logliks)
+        return logliks
+    layout = _layout(problem)
+    table = make_table(layout, make_job(kind, problem))
+    matrices = np.concatenate([np.ravel(a) for a in inputs[1:]])
+    arrays = (table, observations, matrices, find_places(problem), out, logliks)
+    orders = np.array([array.ctypes.data for array in arrays], np.int64)
+    blocks = -(-sizes.batch // layout.element)
     work = sizes.batch * sizes.steps * sizes.state**2 if blocks > 1 else 0
-    args = (table, observations, matrices, places, out, logliks)
-    launch(_kernels(make, layout), work, problem.num_threads, *args)
+    room = -(-int(table[END]) * logliks.itemsize // 8) + VECTOR_BYTES // 8
+    args = (block_address(layout), orders, room, blocks)
+    launch(drivers(), work, problem.num_threads, *args)
     return logliks
 
 
-def _places(problem: Problem) -> npt.NDArray[np.int64]:
+def make_job(kind: str, problem: Problem) -> Job:
+    """What the programs depend on."""
+    m, p = problem.sizes.state, problem.sizes.observation
+    paces = zip(MATRICES, (m * m, m * m, p * m, p * p), strict=True)
+    varying = (pace if name in problem.varying else 0 for name, pace in paces)
+    return Job(kind, problem.sizes, tuple(varying), problem.joseph)
+
+
+def find_places(problem: Problem) -> npt.NDArray[np.int64]:
     """Where each model's part of each input begins, flat (batch * 7,)."""
     shapes = tuple(array.shape for array in problem.inputs)
     inner = tuple(len(problem.shape(name)) for name in Inputs._fields)
@@ -250,7 +260,7 @@ def _places(problem: Problem) -> npt.NDArray[np.int64]:
 def _find_places(
     batch: tuple[int, ...], shapes: tuple[tuple[int, ...], ...], inner: tuple[int, ...]
 ) -> npt.NDArray[np.int64]:
-    """See `_places`; `inner` is how many axes one model's part has. Not to be written to."""
+    """See `find_places`; `inner` is how many axes one model's part has. Not to be written to."""
     places = np.empty((*batch, len(shapes)), np.int64)
     begin = 0
     for which, (shape, count) in enumerate(zip(shapes, inner, strict=True)):
@@ -258,6 +268,3 @@ def _find_places(
         places[..., which] = begin + size * np.arange(math.prod(leading)).reshape(leading)
         begin += math.prod(shape) if which else 0
     return places.ravel()
-
-
-__all__ = ["make_filter", "make_gradient", "make_smoother"]

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from rlcpu.scan.kalman.problem import (
     Inputs,
     check_observations,
-    make_filter,
     make_problem,
-    make_smoother,
     run,
 )
+from rlcpu.scan.kalman.programs import SMOOTH, STATES
 
 
 class KalmanStates(NamedTuple):
@@ -65,17 +64,7 @@ def kalman_filter(
 ) -> KalmanStates:
     """States given the observations so far, before and after each one.
 
-    Args:
-        observations: as all others of `kalman_loglik`.
-        transition: as there.
-        transition_cov: as there.
-        design: as there.
-        observation_cov: as there.
-        initial_mean: as there.
-        initial_cov: as there.
-        time_varying: as there.
-        form: as there.
-        num_threads: as there.
+    Arguments are those of `kalman_loglik`, without `out`.
 
     Returns:
         Means and covariances of all steps, new arrays, and the log-likelihoods.
@@ -94,7 +83,7 @@ def kalman_filter(
     check_observations(problem)
     total, m = problem.sizes.batch * problem.sizes.steps, problem.sizes.state
     flat = np.empty(2 * total * (m + m * m), problem.inputs.observations.dtype)
-    loglik = run(make_filter, problem, flat).reshape(problem.batch)
+    loglik = run(STATES, problem, flat).reshape(problem.batch)
     line, square = (problem.sizes.steps, m), (problem.sizes.steps, m, m)
     return KalmanStates(
         flat[: total * m].reshape(*problem.batch, *line),
@@ -123,17 +112,7 @@ def kalman_smooth(
     Computed by the recursion of Bryson and Frazier (1963; de Jong 1989, Smoothing and interpolation
     with the state-space model), which inverts no covariance of a state: those may be singular.
 
-    Args:
-        observations: as all others of `kalman_loglik`.
-        transition: as there.
-        transition_cov: as there.
-        design: as there.
-        observation_cov: as there.
-        initial_mean: as there.
-        initial_cov: as there.
-        time_varying: as there.
-        form: as there.
-        num_threads: as there.
+    Arguments are those of `kalman_loglik`, without `out`.
 
     Returns:
         Means and covariances of all steps, new arrays, and the log-likelihoods.
@@ -152,7 +131,7 @@ def kalman_smooth(
     check_observations(problem)
     total, m = problem.sizes.batch * problem.sizes.steps, problem.sizes.state
     flat = np.empty(total * (m + m * m), problem.inputs.observations.dtype)
-    loglik = run(make_smoother, problem, flat).reshape(problem.batch)
+    loglik = run(SMOOTH, problem, flat).reshape(problem.batch)
     mean = flat[: total * m].reshape(*problem.batch, problem.sizes.steps, m)
     cov = flat[total * m :].reshape(*problem.batch, problem.sizes.steps, m, m)
     return SmoothedStates(mean, cov, loglik)

@@ -12,35 +12,76 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 from numba.core import types
 
-from rlcpu.scan.kalman.vectors import (
-    Register,
-    cgutils,
-    intrinsic,
-    multiply_add,
-    read_register,
-    splat,
-    write_register,
-)
+from rlcpu.kernels.vectors import call, cgutils, splat, suffix
+from rlcpu.scan.kalman.vectors import read_register, register_of, teach, write_register
 
 _I64 = ir.IntType(64)
 
 
-def make_tile(rows: int, vectors: int, across: bool, sign: int) -> Any:
-    """Intrinsic: out = start + sign * left @ right, for `rows` x `vectors` registers of `out`.
+def make_tile(rows: int, registers: int, across: bool, sign: int) -> Any:
+    """`tile`: out = start + sign * left @ right, for `rows` x `registers` registers of `out`.
 
-    `tile(cells, (out, row), (start, row), (left, row, column), (right, row), depth, last_row,
-    last_register)`: matrices are positions and strides; rows and registers beyond the last are
-    computed as the last. `left` is read number by number, a register each with `across`, spread
-    without; all others in whole registers, one after the other.
+    `tile(cells, out, out_row, start, start_row, left, down, along, right, right_row, depth,
+    last_row, last_register)`: matrices are positions and strides; rows and registers beyond the
+    last are computed as the last. `left` is read number by number, a register each with `across`,
+    spread without; all others in whole registers, one after the other.
     """
-    build = _Tile(rows, vectors, across, sign)
+    tile = _make_plain(rows, registers, sign)
+    teach(tile, _type_tile, _Tile(rows, registers, across, sign).build)
+    return tile
 
-    @intrinsic
-    def tile(typing, cells, out, start, left, right, depth, last_row, last_register):  # type: ignore[no-untyped-def]
-        ints = (types.intp,) * 3
-        return types.void(cells, out, start, left, right, *ints), build
+
+def _make_plain(rows: int, registers: int, sign: int) -> Any:
+    """The tile in plain Python, on registers of one number."""
+
+    def tile(
+        cells: Any,
+        out: int,
+        out_row: int,
+        start: int,
+        start_row: int,
+        left: int,
+        down: int,
+        along: int,
+        right: int,
+        right_row: int,
+        depth: int,
+        last_row: int,
+        last_register: int,
+    ) -> None:
+        places = [(i, j) for i in range(rows) for j in range(registers)]
+        places = [(i, j) for i, j in places if i <= last_row and j <= last_register]
+        found = [
+            cells[start + i * start_row + j]
+            + sign
+            * sum(
+                cells[left + i * down + k * along] * cells[right + j + k * right_row]
+                for k in range(depth)
+            )
+            for i, j in places
+        ]
+        for (i, j), value in zip(places, found, strict=True):
+            cells[out + i * out_row + j] = value
 
     return tile
+
+
+def _type_tile(
+    cells: Any,
+    out: Any,
+    out_row: Any,
+    start: Any,
+    start_row: Any,
+    left: Any,
+    down: Any,
+    along: Any,
+    right: Any,
+    right_row: Any,
+    depth: Any,
+    last_row: Any,
+    last_register: Any,
+) -> Any:
+    return types.void
 
 
 class _Tile(NamedTuple):
@@ -51,13 +92,13 @@ class _Tile(NamedTuple):
     across: bool
     sign: int
 
-    def __call__(self, context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        cells, out, start, left, right, depth, last_row, last_register = args
-        register = Register(signature.args[0].dtype)
-        width = ir.Constant(_I64, register.count)
+    def build(self, builder: Any, kinds: Any, cells: Any, *numbers: Any) -> None:
+        out, out_row, start, start_row, *rest = numbers
+        left, down, along, right, right_row, depth, last_row, last_register = rest
+        dtype = kinds[0].dtype
+        width = ir.Constant(_I64, register_of(dtype).count)
 
-        def places(matrix: Any) -> list[Any]:
-            at, row = cgutils.unpack_tuple(builder, matrix)
+        def places(at: Any, row: Any) -> list[Any]:
             return [
                 builder.gep(cells, [builder.add(builder.add(at, i), j)])
                 for i in _multiples(builder, self.rows, last_row, row)
@@ -65,32 +106,32 @@ class _Tile(NamedTuple):
             ]
 
         sums = [
-            cgutils.alloca_once_value(builder, read_register(builder, pointer, register))
-            for pointer in places(start)
+            cgutils.alloca_once_value(builder, read_register(builder, pointer, dtype))
+            for pointer in places(start, start_row)
         ]
-        at, row, column = cgutils.unpack_tuple(builder, left)
-        lefts = [builder.add(at, i) for i in _multiples(builder, self.rows, last_row, row)]
-        at, row = cgutils.unpack_tuple(builder, right)
+        lefts = [builder.add(left, i) for i in _multiples(builder, self.rows, last_row, down)]
         steps = _multiples(builder, self.registers, last_register, width)
-        rights = [builder.add(at, j) for j in steps]
-        with _loop(builder, depth, [column, row]) as (along, down):
-            columns = [self._cell(builder, cells, at, down, True, register) for at in rights]
-            factors = [self._cell(builder, cells, at, along, self.across, register) for at in lefts]
+        rights = [builder.add(right, j) for j in steps]
+        with _loop(builder, depth, [along, right_row]) as (across, ahead):
+            columns = [self._cell(builder, cells, at, ahead, True, dtype) for at in rights]
+            factors = [self._cell(builder, cells, at, across, self.across, dtype) for at in lefts]
             if self.sign < 0:
                 factors = [builder.fneg(factor) for factor in factors]
             pairs = [(factor, column) for factor in factors for column in columns]
             for pair, cell in zip(pairs, sums, strict=True):
-                builder.store(multiply_add(builder, register, *pair, builder.load(cell)), cell)
-        for pointer, cell in zip(places(out), sums, strict=True):
-            write_register(builder, builder.load(cell), pointer, register)
-        return context.get_dummy_value()
+                operands = [*pair, builder.load(cell)]
+                kind = operands[0].type
+                total = call(builder, f"llvm.fma.{suffix(kind)}", kind, operands)
+                builder.store(total, cell)
+        for pointer, cell in zip(places(out, out_row), sums, strict=True):
+            write_register(builder, builder.load(cell), pointer, dtype)
 
     @staticmethod
-    def _cell(builder: Any, cells: Any, at: Any, by: Any, whole: bool, register: Register) -> Any:
+    def _cell(builder: Any, cells: Any, at: Any, by: Any, whole: bool, dtype: Any) -> Any:
         pointer = builder.gep(cells, [builder.add(at, by)])
         if whole:
-            return read_register(builder, pointer, register)
-        return splat(builder, builder.load(pointer), register)
+            return read_register(builder, pointer, dtype)
+        return splat(builder, builder.load(pointer), register_of(dtype).count)
 
 
 @contextmanager
