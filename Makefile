@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+CUDA_VENV ?= .venv-cuda
 PEERS_VENV ?= .venv-peers
 ENV ?= CartPole-v1
 ARGS ?=
@@ -14,7 +15,7 @@ PIP := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint lint-style lint-format lint-types format peers clean
+.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,7 +24,7 @@ train: $(VENV)/.installed  ## train ENV (CartPole-v1), e.g. make train ENV=Acrob
 	$(BIN)/rlcpu train $(ENV) $(ARGS)
 
 test: $(VENV)/.installed-test  ## run the tests, e.g. make test ARGS="tests/envs -x"
-	$(BIN)/python -m pytest -W error $(ARGS)
+	$(BIN)/python -m pytest -W error -n auto --dist loadfile $(ARGS)
 
 lint: lint-style lint-format lint-types  ## check style and types
 
@@ -40,11 +41,22 @@ format: $(VENV)/.installed-test  ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.installed-test  ## build the documentation into build/docs, notebooks executed
+	NUMBA_CACHE_DIR=$${NUMBA_CACHE_DIR:-$(CURDIR)/.cache/numba} NO_MKDOCS_2_WARNING=1 \
+	    $(BIN)/mkdocs build --strict
+
+notebooks: $(patsubst %.py,%.ipynb,$(wildcard notebooks/[0-9]*.py))  ## renew the .ipynb files
+
+%.ipynb: %.py | $(VENV)/.installed-test
+	$(BIN)/jupytext --quiet --to ipynb $<
+
+cuda: $(CUDA_VENV)/.installed  ## install NVIDIA's compiler, for the tests that read its code (1 GB)
+
 peers: $(PEERS_VENV)/.installed  ## install what the peers' benchmark compares us with (several GB)
 	@echo "run, for instance: $(PEERS_VENV)/bin/python -m asv_benches.peers simulate"
 
 clean:  ## remove the virtual environments, the caches and the build folders
-	rm -rf $(VENV) $(PEERS_VENV) build dist rlcpu.egg-info .cache .hypothesis
+	rm -rf $(VENV) $(CUDA_VENV) $(PEERS_VENV) build dist rlcpu.egg-info .cache .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -54,6 +66,10 @@ $(VENV)/.installed: $(PACKAGING) | $(VENV)/.created
 
 $(VENV)/.installed-test: $(PACKAGING) | $(VENV)/.created
 	$(BIN)/python $(PIP) -e ".[test]"
+	@touch $@
+
+$(CUDA_VENV)/.installed: $(PACKAGING) | $(CUDA_VENV)/.created
+	$(CUDA_VENV)/bin/python $(PIP) -e ".[cuda]" "cuda-toolkit[nvcc]==13.0.*"
 	@touch $@
 
 $(PEERS_VENV)/.installed: $(PACKAGING) $(PEERS_REQUIREMENTS) | $(PEERS_VENV)/.created

@@ -49,9 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def info(args: argparse.Namespace) -> int:
     """Print versions, threads, vector width, cache folder and GPU of this machine."""
+    from rlcpu.cuda.provider import describe
     from rlcpu.kernels.threads import show_config
 
-    config = show_config()
+    config = {**show_config(), "cuda": describe()}
     width = max(map(len, config))
     for name, value in config.items():
         print(f"{name:<{width}}  {value}")

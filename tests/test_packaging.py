@@ -26,6 +26,7 @@ FORBIDDEN = {
     "replay": ("envs", "scan", "train", "cuda", "cli"),
     "scan": ("envs", "replay", "train", "cuda", "cli"),
     "train": ("cuda", "cli"),
+    "cuda": ("train", "cli"),
 }
 
 

@@ -92,13 +92,17 @@ def collect(
         out: a rollout of the same shape, whose memory is used again: its arrays are overwritten.
 
     Returns:
-        The rollout; `out` itself if given.
+        The rollout; `out` itself if given. Environments of another device give one whose arrays
+        live there, see `rlcpu.cuda.envs.collect.Rollout`.
 
     Raises:
         TypeError, ValueError: an argument is bad, or the policy does not fit the environment.
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
     code, arrays = _prepare(env, policy, num_steps)
+    if env.device != "cpu":
+        device: Any = env
+        return device.run_collect(code, arrays, num_steps, out)
     records = _take_records(env, num_steps, out)
     kernels = collect_kernels(env.code, env.scalar_type, code)
     launch(
@@ -121,6 +125,9 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
         12800
     """
     code, arrays = _prepare(env, policy, num_steps)
+    if env.device != "cpu":
+        device: Any = env
+        return Statistics(*device.run_simulate(code, arrays, num_steps))
     before = int(env.memory.elapsed().sum(dtype=np.int64))
     sums = np.zeros((env.memory.real.shape[0], 3))
     kernels = simulate_kernels(env.code, env.scalar_type, code)

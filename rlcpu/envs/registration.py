@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import importlib
 from typing import Any
 
 import gymnasium
@@ -18,6 +19,8 @@ _BUILT_IN = {
     for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
 }
 _known: dict[str, Dynamics] = {}
+#: Modules that have the `VectorEnv` of a device. They are imported when one is asked for.
+_DEVICES = {"cpu": "rlcpu.envs.vector_env", "cuda": "rlcpu.cuda.envs"}
 
 
 def register(dynamics: Dynamics) -> None:
@@ -81,12 +84,15 @@ def find(environment: str | Dynamics) -> Dynamics:
     return _known[name]
 
 
-def make_vec(environment: str | Dynamics, num_envs: int = 1, **options: Any) -> VectorEnv:
+def make_vec(
+    environment: str | Dynamics, num_envs: int = 1, device: str = "cpu", **options: Any
+) -> VectorEnv:
     """Make N copies of an environment that step together.
 
     Args:
         environment: id, such as "CartPole-v1", or a `Dynamics`.
         num_envs: number of copies.
+        device: "cpu", or "cuda" for an NVIDIA GPU: see `rlcpu.cuda.envs.VectorEnv`.
         **options: `dtype`, `autoreset_mode`, `max_episode_steps`, `num_threads` and `render_mode`
             of `VectorEnv`; every other name is a parameter of the environment, such as `gravity`.
 
@@ -96,6 +102,7 @@ def make_vec(environment: str | Dynamics, num_envs: int = 1, **options: Any) -> 
 
     Raises:
         TypeError, ValueError: for a bad argument, with its name and value.
+        rlcpu.cuda.CudaUnavailableError: there is no such device, with what to install.
 
     Example:
         >>> env = make_vec("CartPole-v1", num_envs=2, gravity=1.6)
@@ -104,12 +111,19 @@ def make_vec(environment: str | Dynamics, num_envs: int = 1, **options: Any) -> 
     """
     settings, params = _split(options)
     dynamics = find(environment)
-    env = VectorEnv(dynamics.with_params(**params) if params else dynamics, num_envs, **settings)
+    if device not in _DEVICES:
+        raise ValueError(f'device={device!r}: expected "cpu" or "cuda"')
+    kind = importlib.import_module(_DEVICES[device]).VectorEnv
+    env: VectorEnv = kind(
+        dynamics.with_params(**params) if params else dynamics, num_envs, **settings
+    )
     if _known.get(dynamics.id) is dynamics:
         # Plain numbers and names, so that the spec can be written as JSON.
         plain = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
         env.spec = copy.deepcopy(gymnasium.spec(f"rlcpu/{dynamics.id}"))
         env.spec.kwargs.update(options, num_envs=env.num_envs)
+        if device != "cpu":
+            env.spec.kwargs["device"] = device
         env.spec.kwargs.update({k: v for k, v in plain.items() if k in options})
     return env
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gymnasium.error import ResetNeeded
-from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
@@ -59,12 +58,14 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         dtype: NumPy dtype of state and rewards.
         memory, code, numbers: what kernels take: memory of the batch, the environment's
             structure, its run-time parameters.
-        autoreset_mode: see above.
-        num_threads: see above.
+        autoreset_mode, num_threads: see above.
+        device: where its arrays live.
 
     Raises:
         TypeError, ValueError: for a bad argument, with its name and value.
     """
+
+    device = "cpu"
 
     def __init__(
         self,
@@ -99,20 +100,19 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
     def _prepare(self) -> None:
         """Memory, kernels and the constants of `step`."""
         self.code = structure(self.dynamics)
-        real = self.scalar_type
-        limit = self.max_episode_steps or PENDING
-        self.memory = Memory(self.code, self.num_envs, real, limit)
-        self.numbers = pack(self.dynamics.params, real)
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
-        self._kernels = batch.step_kernels(self.code, real, self._same_step)
         self._observation_shape = (self.dynamics.observation_size, self.num_envs)
-        shape = self._observation_shape if self._same_step else (0, 0)
-        self._finals = np.empty(shape, np.float32)
-        discrete = isinstance(self.single_action_space, Discrete)
-        self._action_dtype = np.dtype(np.int64 if discrete else np.float32)
+        self._action_dtype = np.dtype(np.int64 if self.dynamics.is_discrete else np.float32)
         self._action_shape = self.action_space.shape
         self._seeded = self._ready = False
+        self._allocate(self.scalar_type, self.max_episode_steps or PENDING)
+
+    def _allocate(self, real: type, limit: int) -> None:
+        self.memory = Memory(self.code, self.num_envs, real, limit)
+        self.numbers = pack(self.dynamics.params, real)
+        self._kernels = batch.step_kernels(self.code, real, self._same_step)
+        self._finals = np.empty(self._observation_shape if self._same_step else (0, 0), np.float32)
 
     # ------------------------------------------------------------ reset
 
@@ -142,12 +142,14 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
             raise ResetNeeded('options["reset_mask"]: the first reset has to be of all of them')
         params = reset_bounds(self.dynamics, options)
         self._seed(seed, mask)
-        numbers = pack(params, self.scalar_type)
-        chosen = self.memory.pad(mask)
-        kernel = batch.reset_kernel(self.code, self.scalar_type)
-        kernel(self.memory.real, self.memory.words, chosen, numbers, self.memory.clock)
+        self._restart(mask, pack(params, self.scalar_type))
         self._ready = True
         return self.observe(), {}
+
+    def _restart(self, mask: npt.NDArray[np.bool_], numbers: Array) -> None:
+        """Give the masked environments new states, drawn with the run-time params `numbers`."""
+        kernel, memory = batch.reset_kernel(self.code, self.scalar_type), self.memory
+        kernel(memory.real, memory.words, memory.pad(mask), numbers, memory.clock)
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
         given = np.full(self.num_envs, seed is not None)
@@ -251,13 +253,11 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         """
         if not self._ready:
             self.reset()
+        if self._disabled:
+            self._check_running()
         finished = self.memory.elapsed() == PENDING
         if finished.any():
-            if self._disabled:
-                self._check_running()
-            kernel = batch.reset_kernel(self.code, self.scalar_type)
-            padded = self.memory.pad(finished)
-            kernel(self.memory.real, self.memory.words, padded, self.numbers, self.memory.clock)
+            self._restart(finished, self.numbers)
 
     @property
     def scalar_type(self) -> Any:

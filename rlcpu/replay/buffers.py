@@ -8,6 +8,7 @@ from typing import Any
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure, check_envs
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.device import make
 from rlcpu.replay.n_step import NStep
 from rlcpu.replay.ring import Ring, draw_items
 
@@ -37,6 +38,7 @@ class ReplayBuffer(Buffer):
         memmap: a file to be made that holds the transitions, for more than fits into memory.
         seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
+        device: "cuda" for a `rlcpu.cuda.replay.ReplayBuffer`.
 
     Raises:
         TypeError, ValueError: an argument is of the wrong kind, or out of range.
@@ -52,6 +54,10 @@ class ReplayBuffer(Buffer):
 
     _settings: tuple[str, ...] = ("capacity", "num_envs", "n_step", "gamma", "derive_next")
 
+    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
+        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
+        return make(cls, device, args, options)
+
     def __init__(
         self,
         capacity: int,
@@ -64,6 +70,7 @@ class ReplayBuffer(Buffer):
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         check_envs(num_envs)
         self.capacity = check_count("capacity", capacity, num_envs or 1)

@@ -35,6 +35,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         memmap: see `ReplayBuffer`.
         seed: see `ReplayBuffer`.
         num_threads: see `ReplayBuffer`.
+        device: "cuda" for a `rlcpu.cuda.replay.PrioritizedReplayBuffer`.
 
     Raises:
         TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
@@ -63,6 +64,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         super().__init__(
             capacity,

@@ -104,6 +104,15 @@ class Structure:
             arrays.append(leaf)
         return arrays, lead
 
+    def collect(self, batch: Any) -> Sequence[Any]:
+        """The leaves of a batch structured like the example, one per field, whatever they are.
+
+        Raises:
+            TypeError: a container of another kind.
+            ValueError: a missing or extra entry.
+        """
+        return self._root.collect(batch)
+
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The user's structure, of one leaf per field; the leaves can be anything.
 

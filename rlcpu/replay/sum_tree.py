@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rlcpu.kernels.octets import WIDTH
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
+from rlcpu.replay.device import make
 from rlcpu.replay.distinct import distinct_kernel
 from rlcpu.replay.draw import draw_kernels
 from rlcpu.replay.stream import make_stream
@@ -32,6 +33,7 @@ class SumTree:
         capacity: number of items.
         seed: of the tree's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
+        device: "cuda" for a `rlcpu.cuda.replay.SumTree`.
 
     Raises:
         TypeError, ValueError: an argument is no whole number, or out of its range.
@@ -43,8 +45,17 @@ class SumTree:
         (4.0, 1.0, 3.0, array([1., 0., 3.]))
     """
 
+    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
+        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
+        return make(cls, device, args, options)
+
     def __init__(
-        self, capacity: int, *, seed: int | None = None, num_threads: int | None = None
+        self,
+        capacity: int,
+        *,
+        seed: int | None = None,
+        num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.capacity = check_count("capacity", capacity)
         self._num_threads = check_num_threads(num_threads)

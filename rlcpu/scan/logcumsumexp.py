@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_axis, check_out, check_real, check_shape
+from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.layout import Flat, Layout, layout_of
 from rlcpu.scan.logcumsumexp_kernels import LANES, LONG, SEGMENT, scan_kernels, total_kernels
 from rlcpu.scan.recurrences.linear import linear_scan
@@ -50,6 +51,8 @@ def logcumsumexp(
         >>> np.exp(logcumsumexp(np.log([1.0, 2.0, 5.0]))).round(9)
         array([1., 3., 8.])
     """
+    if is_on_device(x):
+        return on_device("logcumsumexp", locals())
     array = check_real("x", x)
     axis, num_threads = check_axis(axis, array.shape, "x"), check_num_threads(num_threads)
     if out is not None and not _is_same(out, array):

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.scan.checks import check_axis, check_broadcast, check_out, check_real
+from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.layout import Layout, layout_of
 from rlcpu.scan.recurrences.returns import itself
 from rlcpu.scan.recurrences.run import UNUSED, Problem, run
@@ -79,6 +80,8 @@ def linear_scan(
         >>> linear_scan(0.5, [8.0, 0.0, 0.0], initial=16.0)
         array([16.,  8.,  4.])
     """
+    if is_on_device(b) or is_on_device(a):
+        return on_device("linear_scan", locals())
     a, b, shape = _operands(a, b)
     axis = check_axis(axis, shape, "a * b")
     start = _check_initial(initial, shape, axis, b.dtype)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from rlcpu.kernels.vectors import where
+from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.returns import itself
 from rlcpu.scan.recurrences.run import Problem, run
@@ -139,6 +140,8 @@ def vtrace(
         >>> vtrace(ones, ones, 2 * ones, going, going, 1.0, gamma=0.5).targets.ravel()
         array([1.75, 1.5 ])
     """
+    if is_on_device(rewards):
+        return on_device("vtrace", locals())
     for name, clip in zip(Clips._fields, clips, strict=True):
         if not clip >= 0.0:
             raise ValueError(f"clips.{name}={clip}: expected a number that is not negative")
@@ -207,6 +210,8 @@ def retrace(
         >>> retrace(ones, ones, ones, ones, going, going, 1.0, gamma=0.5).ravel()
         array([1.75, 1.5 ])
     """
+    if is_on_device(rewards):
+        return on_device("retrace", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     steps = episodes.steps._replace(

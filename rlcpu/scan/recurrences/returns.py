@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
+from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.run import Problem, run
 from rlcpu.scan.recurrences.steps import After, Rule, Step, bootstrap, inlined, unless_ended
@@ -116,6 +117,8 @@ def discounted_returns(
         >>> discounted_returns(np.ones((3, 1)), ended, ended, np.ones(1), gamma=0.5).ravel()
         array([1.5, 1. , 1.5])
     """
+    if is_on_device(rewards):
+        return on_device("discounted_returns", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     outs = episodes.outputs(("out",), None if out is None else (out,), episodes.steps)
@@ -171,6 +174,8 @@ def gae(
         >>> gae(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).advantages.ravel()
         array([1.5, 1. ])
     """
+    if is_on_device(rewards):
+        return on_device("gae", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
@@ -228,6 +233,8 @@ def lambda_returns(
         >>> lambda_returns(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).ravel()
         array([2.5, 2. ])
     """
+    if is_on_device(rewards):
+        return on_device("lambda_returns", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)

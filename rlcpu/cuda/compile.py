@@ -1,0 +1,124 @@
+"""From the CPU's scalar functions to device functions and kernels.
+
+A kernel here closes over the same functions as a kernel of the CPU: `specialise`d ones, inlined
+ones, tables of constants. `device` rebuilds each of them, and what it calls in turn, as a device
+function of the provider; in the simulator everything becomes plain Python again.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+from rlcpu.cuda import maths, provider
+from rlcpu.kernels import maths as cpu_maths
+from rlcpu.kernels.fingerprint import referenced_attributes, referenced_globals
+
+#: Functions of these packages are known to the provider by their names.
+_FOREIGN = ("numba", "numpy", "math", "builtins")
+
+
+def device(function: Any, dtype: Any = np.float32) -> Any:
+    """Device function that computes what a scalar function of the CPU does.
+
+    Args:
+        function: plain Python function, or a function compiled by `rlcpu.kernels.compile`
+            (`specialise`, `inline`, `inline_exact`).
+        dtype: np.float32 or np.float64, its working dtype: decides how the few operations of
+            `rlcpu.kernels.maths` that depend on it are computed.
+
+    Returns:
+        A function that kernels made by `kernel` inline; in the simulator, plain Python.
+    """
+    return _device(getattr(function, "py_func", function), np.dtype(dtype).type)
+
+
+@functools.cache
+def _device(function: types.FunctionType, dtype: type) -> Any:
+    if function.__module__ == cpu_maths.__name__ and not provider.SIMULATED:
+        own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
+        function = own.get(function.__name__, function)  # type: ignore[assignment]
+    return provider.jit_device(_rebuild(function, dtype))
+
+
+def _rebuild(function: types.FunctionType, dtype: type) -> types.FunctionType:
+    """The function with all that it calls replaced by device functions."""
+
+    def convert(value: Any) -> Any:
+        return _convert(value, function, dtype)
+
+    scope = {name: convert(value) for name, value in referenced_globals(function).items()}
+    scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
+    scope["__name__"] = function.__module__
+    cells = tuple(types.CellType(convert(c.cell_contents)) for c in function.__closure__ or ())
+    rebuilt = types.FunctionType(
+        function.__code__, scope, function.__name__, function.__defaults__, cells
+    )
+    rebuilt.__module__, rebuilt.__qualname__ = function.__module__, function.__qualname__
+    return rebuilt
+
+
+def _convert(value: Any, function: types.FunctionType, dtype: type) -> Any:
+    """What a global or a closed-over value of a function becomes on the device."""
+    if isinstance(value, Dispatcher):
+        return device(value, dtype)
+    if isinstance(value, types.FunctionType):
+        package = (value.__module__ or "").partition(".")[0]
+        return value if package in _FOREIGN else device(value, dtype)
+    if value is provider.cuda:
+        return provider.kernel_module
+    if isinstance(value, types.ModuleType):
+        return _convert_module(value, function, dtype)
+    return value
+
+
+def _convert_module(
+    module: types.ModuleType, function: types.FunctionType, dtype: type
+) -> types.ModuleType:
+    """A module with only the members that a function uses, converted."""
+    if module.__name__.partition(".")[0] in _FOREIGN and "[" not in module.__name__:
+        return module
+    twin = types.ModuleType(f"{module.__name__}[cuda]")
+    for name, value in referenced_attributes(function, module).items():
+        setattr(twin, name, _convert(value, function, dtype))
+    return twin
+
+
+class Kernel(NamedTuple):
+    """A driver for the device; `rlcpu.cuda.launch.launch` runs it.
+
+    Attributes:
+        dispatcher: the provider's kernel, of which tests read the machine code.
+        exact: whether its arithmetic is exact, see `rlcpu.cuda.provider.arithmetic`.
+    """
+
+    dispatcher: Any
+    exact: bool
+
+
+def kernel(
+    function: Callable[..., Any] | None = None,
+    *,
+    dtype: Any = np.float32,
+    exact: bool = False,
+    max_registers: int | None = None,
+) -> Any:
+    """Decorator: a driver as a `Kernel`; the functions that it closes over are rebuilt by `device`.
+
+    Args:
+        function: the driver: `cuda.grid(1)`, one environment or system per thread, outputs last,
+            returns None.
+        dtype: working dtype of the functions that it calls.
+        exact: IEEE arithmetic in the order in which it is written, without contraction.
+        max_registers: limit per thread, where occupancy is worth more than registers.
+    """
+    if function is None:
+        return functools.partial(kernel, dtype=dtype, exact=exact, max_registers=max_registers)
+    options = {} if max_registers is None else {"max_registers": max_registers}
+    rebuilt = _rebuild(function, np.dtype(dtype).type)  # type: ignore[arg-type]
+    return Kernel(provider.jit_kernel(rebuilt, exact, **options), exact)

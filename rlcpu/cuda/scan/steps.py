@@ -1,0 +1,96 @@
+"""The CPU's scalar functions of recurrences and systems, as device functions.
+
+They compute on numbers or on vectors of them, by functions of `rlcpu.kernels.vectors` that are LLVM
+instructions for vectors: a GPU's thread has one number, for which they are written here.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcpu.cuda.compile import device
+from rlcpu.cuda.provider import SIMULATED, cuda
+from rlcpu.kernels import vectors
+from rlcpu.kernels.compile import specialise
+from rlcpu.kernels.fingerprint import referenced_globals
+
+Functions = dict[Callable[..., Any], Callable[..., Any]]
+
+_libdevice: Any = None if SIMULATED else cuda.libdevice
+_EXPONENT32, _LARGEST32 = np.int32(0xFF << 23), np.int32(0xFE << 23)
+_EXPONENT64, _LARGEST64 = np.int64(0x7FF << 52), np.int64(0x7FE << 52)
+
+
+def _fma32(x: Any, y: Any, z: Any) -> Any:
+    return _libdevice.fmaf_rn(x, y, z)
+
+
+def _fma64(x: Any, y: Any, z: Any) -> Any:
+    return _libdevice.fma_rn(x, y, z)
+
+
+def _inverse_power32(x: Any) -> Any:
+    """An exponent's bits, all flipped, are those of the inverse; least of all, those of 0."""
+    flipped = np.int32(~_libdevice.float_as_int(x)) & _EXPONENT32
+    return _libdevice.int_as_float(min(np.int32(flipped), _LARGEST32))
+
+
+def _inverse_power64(x: Any) -> Any:
+    flipped = ~_libdevice.double_as_longlong(x) & _EXPONENT64
+    return _libdevice.longlong_as_double(min(flipped, _LARGEST64))
+
+
+def _otherwise(condition: Any, x: Any, y: Any) -> Any:
+    """`where` a condition never holds."""
+    return y
+
+
+#: Elimination without pivoting: no equation is ever swapped, and the compiler knows.
+IN_ORDER: Functions = {vectors.where: _otherwise}
+
+_OPERATIONS: dict[Any, Functions] = {
+    np.float32: {vectors.fma: _fma32, vectors.inverse_power: _inverse_power32},
+    np.float64: {vectors.fma: _fma64, vectors.inverse_power: _inverse_power64},
+}
+
+
+def device_step(function: Callable[..., Any], dtype: Any, replaced: Functions | None = None) -> Any:
+    """Device function that computes what a scalar function does, in IEEE arithmetic of one dtype.
+
+    Args:
+        function: plain Python, of numbers and tuples of them.
+        dtype: np.float32 or np.float64.
+        replaced: functions that it calls, directly or not -> those that it is to call instead.
+    """
+    operations = {} if SIMULATED else _OPERATIONS[dtype]
+    twin = _twin(function, {**operations, **(replaced or {})})
+    return device(specialise(twin, dtype, exact=True), dtype)
+
+
+def _twin(function: Any, replaced: Functions) -> types.FunctionType:
+    """The function with what it calls, in turn, replaced."""
+
+    @functools.cache
+    def convert(value: Any) -> Any:
+        if value in replaced:
+            return replaced[value]
+        if not isinstance(value, types.FunctionType) or not value.__module__.startswith("rlcpu."):
+            return value
+        return rebuild(value)
+
+    def rebuild(plain: types.FunctionType) -> types.FunctionType:
+        scope = {
+            name: convert(value) if callable(value) else value
+            for name, value in referenced_globals(plain).items()
+        }
+        scope["__builtins__"] = plain.__globals__["__builtins__"]
+        twin = types.FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
+        twin.__module__, twin.__qualname__ = plain.__module__, plain.__qualname__
+        return twin
+
+    return rebuild(function)

@@ -1,0 +1,269 @@
+"""Environments and rollouts on the device against those of the CPU, from the same seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
+
+import rlcpu
+from rlcpu.cuda import DeviceArray, provider
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.policies import MLP, Scalar, Uniform
+
+pytestmark = pytest.mark.device
+
+SIMULATED = provider.SIMULATED
+NUM_ENVS = 5 if SIMULATED else 1000
+NUM_STEPS = 5 if SIMULATED else 100
+#: Steps after which episodes are cut: ends of both kinds happen in the few steps of a test.
+LIMIT = 3 if SIMULATED else 12
+#: One float32 step on the device and one on the CPU, from the same state; libdevice's sine in
+#: float64, where the simulator calls libm as the CPU does.
+BOUNDS = {"float32": 4e-6, "float64": 0.0 if SIMULATED else 1e-12}
+
+
+def make(env: Any, dtype: str = "float32", **options: Any) -> tuple[Any, Any]:
+    """The same environments on the CPU and on the device, reset with the same seed."""
+    options = {"num_envs": NUM_ENVS, "max_episode_steps": LIMIT, "dtype": dtype, **options}
+    pair = rlcpu.make_vec(env, **options), rlcpu.make_vec(env, device="cuda", **options)
+    for each in pair:
+        each.reset(seed=7)
+    return pair
+
+
+def actions_of(env: Any, rng: np.random.Generator) -> np.ndarray:
+    if env.dynamics.is_discrete:
+        return rng.integers(0, env.dynamics.num_actions, env.num_envs)
+    return rng.uniform(-1.0, 1.0, env.action_space.shape).astype(np.float32)
+
+
+def assert_close(found: Any, expected: Any, dtype: str, steps: int = 1) -> None:
+    """Equal but for the rounding of some steps, which diverge as the physics does."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    if found.dtype.kind == "f":
+        bound = BOUNDS[dtype] * 2.0 ** min(steps, 12)
+        np.testing.assert_allclose(found, expected, rtol=bound, atol=bound)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"),
+    [
+        (AutoresetMode.NEXT_STEP, "float64"),
+        (AutoresetMode.SAME_STEP, "float32"),
+    ],
+)
+@pytest.mark.parametrize("name", rlcpu.registered())
+def test_step(name: str, mode: AutoresetMode, dtype: str) -> None:
+    cpu, device = make(name, dtype, autoreset_mode=mode)
+    rng = np.random.default_rng(0)
+    assert_close(device.observe(), cpu.observe(), dtype)
+    for steps in range(1, LIMIT + 3):
+        actions = actions_of(cpu, rng)
+        expected, found = cpu.step(actions), device.step(actions)
+        for ours, theirs in zip(found[:4], expected[:4], strict=True):
+            assert isinstance(ours, DeviceArray)
+            assert_close(ours, theirs, dtype, steps)
+        assert_close(device.state, cpu.state, dtype, steps)
+        if "final_obs" in expected[4]:
+            done = expected[4]["_final_obs"]
+            np.testing.assert_array_equal(np.asarray(found[4]["_final_obs"]), done)
+            finals = np.stack(list(expected[4]["final_obs"][done]))
+            assert_close(np.asarray(found[4]["final_obs"])[done], finals, dtype, steps)
+
+
+def test_actions_on_the_device_and_masked_reset() -> None:
+    cpu, device = make("CartPole-v1", "float64")
+    rng = np.random.default_rng(1)
+    mask = np.arange(NUM_ENVS) % 2 == 0
+    for dtype in (np.int64, np.int32):
+        actions = actions_of(cpu, rng).astype(dtype)
+        on_device = provider.cuda.to_device(actions)
+        assert_close(device.step(on_device)[0], cpu.step(actions)[0], "float64", 2)
+        options = {"reset_mask": mask, "low": -0.01, "high": 0.02}
+        found, expected = (env.reset(options=options)[0] for env in (device, cpu))
+        assert_close(found, expected, "float64", 2)
+
+
+def test_bad_actions_change_nothing() -> None:
+    for name, bad, message in (
+        ("CartPole-v1", 2, r"actions\[1\]=2 of CartPole-v1 \(1 such\): expected 0 to 1"),
+        ("CartPole-v1", -1, r"actions\[1\]=-1"),
+        ("Pendulum-v1", np.nan, r"actions\[1\]=\[nan\] of Pendulum-v1 \(1 such\)"),
+    ):
+        cpu, device = make(name, "float64")
+        actions = actions_of(cpu, np.random.default_rng(2))
+        wrong = actions.copy()
+        wrong[1] = bad
+        before = np.asarray(device.state)
+        with pytest.raises(ValueError, match=message):
+            device.step(provider.cuda.to_device(wrong))
+        np.testing.assert_array_equal(np.asarray(device.state), before)
+        assert_close(device.step(actions)[0], cpu.step(actions)[0], "float64")
+
+
+def test_wrong_arrays_are_refused() -> None:
+    _, device = make("CartPole-v1")
+    upload = provider.cuda.to_device
+    with pytest.raises(TypeError, match="actions has dtype float32: expected int64"):
+        device.step(upload(np.zeros(NUM_ENVS, np.float32)))
+    with pytest.raises(ValueError, match=rf"actions has shape \(2,\): expected \({NUM_ENVS},\)"):
+        device.step(upload(np.zeros(2, np.int64)))
+    with pytest.raises(ValueError, match=r"actions has strides .*: expected a C-contiguous array"):
+        device.step(upload(np.zeros(2 * NUM_ENVS, np.int64))[::2])
+    with pytest.raises(TypeError, match="actions have dtype float64"):
+        device.step(np.zeros(NUM_ENVS))
+
+
+def test_disabled_autoreset() -> None:
+    options = {"autoreset_mode": AutoresetMode.DISABLED, "max_episode_steps": 1}
+    cpu, device = make("CartPole-v1", "float64", **options)
+    actions = actions_of(cpu, np.random.default_rng(3))
+    device.step(actions)
+    cpu.step(actions)
+    with pytest.raises(ResetNeeded, match=f"{NUM_ENVS} environments have finished"):
+        device.step(actions)
+    with pytest.raises(ResetNeeded):
+        rlcpu.simulate(device, Uniform(), 1)
+    found, expected = (env.reset()[0] for env in (device, cpu))
+    assert_close(found, expected, "float64")
+
+
+def test_reset_needed() -> None:
+    env = rlcpu.make_vec("CartPole-v1", 2, device="cuda")
+    with pytest.raises(ResetNeeded):
+        env.step(np.zeros(2, np.int64))
+    assert rlcpu.simulate(env, Uniform(), 1).num_steps == 2
+    assert "device='cuda'" in repr(env)
+
+
+# ---------------------------------------------------------------- rollouts
+
+
+def lean(
+    observation: tuple[float, ...], params: tuple[float, ...], uniforms: tuple[float, ...]
+) -> tuple[int, float, float]:
+    return (1 if observation[2] + params[0] * uniforms[0] > 0.0 else 0), -0.5, observation[0]
+
+
+def mlp(name: str, hidden: tuple[int, ...], value: str | None, activation: str = "tanh") -> MLP:
+    env = rlcpu.make_vec(name)
+    policy = MLP(
+        env.single_observation_space, env.single_action_space, hidden, activation, value, seed=3
+    )
+    rng = np.random.default_rng(4)
+    policy.parameters[:] = rng.normal(size=policy.parameters.size)
+    policy.observation_mean[:] = rng.normal(size=policy.observation_mean.size)
+    return policy
+
+
+POLICIES = {
+    "uniform": ("CartPole-v1", "float64", Uniform),
+    "uniform-box": ("Pendulum-v1", "float64", Uniform),
+    "scalar": ("CartPole-v1", "float32", lambda: Scalar(lean, (0.01,), 1)),
+    "linear": ("CartPole-v1", "float32", lambda: mlp("CartPole-v1", (), None)),
+    "one-layer": ("CartPole-v1", "float32", lambda: mlp("CartPole-v1", (5,), "shared", "relu")),
+    "two-layers": ("CartPole-v1", "float64", lambda: mlp("CartPole-v1", (5, 6), "separate")),
+    "three-layers": ("Pendulum-v1", "float32", lambda: mlp("Pendulum-v1", (2, 3, 2), "separate")),
+    "gaussian": ("Pendulum-v1", "float64", lambda: mlp("Pendulum-v1", (3, 3), "shared")),
+}
+FIELDS = (
+    *("observations", "actions", "log_probs", "values", "rewards", "terminated", "truncated"),
+    *("last_observations", "last_values", "final_indices", "final_observations", "final_values"),
+    *("episode_returns", "episode_lengths"),
+)
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_collect_and_simulate(case: str) -> None:
+    name, dtype, make_policy = POLICIES[case]
+    cpu, device = make(name, dtype)
+    policy, out = make_policy(), None
+    network = isinstance(policy, MLP)
+    for _ in range(2):
+        expected = rlcpu.collect(cpu, policy, NUM_STEPS)
+        out = rlcpu.collect(device, policy, NUM_STEPS, out=out)
+        for field in FIELDS:
+            found, wanted = getattr(out, field), getattr(expected, field)
+            if SIMULATED or not network:
+                assert_close(found, wanted, "float32" if network else dtype, NUM_STEPS)
+            else:  # a draw may fall between the roundings of two distributions
+                found, wanted = np.asarray(found), np.asarray(wanted)
+                assert found.dtype == wanted.dtype
+                if field in ("observations", "log_probs", "values", "final_values"):
+                    apart = ~np.isclose(found, wanted, rtol=1e-3, atol=1e-3)
+                    assert apart.reshape(*apart.shape[:2], -1).any((0, 2)).mean() < 0.02
+    statistics = [rlcpu.simulate(env, policy, NUM_STEPS) for env in (cpu, device)]
+    wanted, found = statistics
+    assert found.num_steps == wanted.num_steps
+    bound = 0 if SIMULATED else 0.02 * wanted.num_episodes
+    assert abs(found.num_episodes - wanted.num_episodes) <= bound
+    assert found.mean_return == pytest.approx(wanted.mean_return, rel=1e-5 if SIMULATED else 0.05)
+    assert found.std_return == pytest.approx(wanted.std_return, rel=0.05, abs=1e-2)
+    assert found.mean_length == pytest.approx(wanted.mean_length, rel=0.05)
+
+
+def test_greedy_actions() -> None:
+    cpu, device = make("CartPole-v1")
+    policy = mlp("CartPole-v1", (5,), None)
+    policy.deterministic = True
+    expected, found = (rlcpu.collect(env, policy, 3) for env in (cpu, device))
+    assert_close(found.actions, expected.actions, "float32")
+
+
+def test_finished_episodes_start_anew() -> None:
+    cpu, device = make("CartPole-v1", "float64", max_episode_steps=1)
+    actions = actions_of(cpu, np.random.default_rng(5))
+    device.step(actions)
+    cpu.step(actions)
+    expected, found = (rlcpu.collect(env, Uniform(), 2) for env in (cpu, device))
+    assert_close(found.observations, expected.observations, "float64", 4)
+
+
+def test_bad_out() -> None:
+    _, device = make("CartPole-v1")
+    rollout = rlcpu.collect(device, Uniform(), 2)
+    with pytest.raises(ValueError, match="out has"):
+        rlcpu.collect(device, Uniform(), 3, out=rollout)
+    with pytest.raises(TypeError, match="out=int: expected a Rollout of the device"):
+        rlcpu.collect(device, Uniform(), 3, out=3)
+
+
+# ---------------------------------------------------------------- the user's own
+
+
+def drift_step(state: Any, action: int, params: Any, uniforms: Any) -> Any:
+    position = state[0] + 0.1 * (1.0 if action == 2 else -1.0) + uniforms[0]
+    return (position, state[1] + 1.0), position, position > 3.0
+
+
+def drift_reset(uniforms: Any, params: Any) -> Any:
+    return (uniforms[0] + uniforms[1], 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_users_dynamics(dtype: str) -> None:
+    from rlcpu.envs.cartpole import Params
+
+    drift = Dynamics(
+        id="Drift-v0",
+        step=drift_step,
+        reset=drift_reset,
+        observation_space=Box(-np.inf, np.inf, (2,), np.float32),
+        action_space=Discrete(3),
+        params=Params(),
+        reset_draws=2,
+        step_draws=1,
+    )
+    cpu, device = make(drift, dtype)
+    expected, found = (rlcpu.collect(env, Uniform(), NUM_STEPS) for env in (cpu, device))
+    assert_close(found.observations, expected.observations, dtype, NUM_STEPS)
+    assert_close(found.actions, expected.actions, dtype)

@@ -1,0 +1,140 @@
+"""Compiles kernels to sm_90 machine code without a GPU, and reports what they need.
+
+    .venv-cuda/bin/python tests/cuda/ptx.py envs [--write] [--only NAME] [--save FOLDER]
+
+prints, as JSON, for each kernel of `tests/cuda/envs/kernels.py` its registers, its stack, its
+spills and how often it computes in double precision; --write renews the table
+`tests/cuda/envs/registers.json`, --save keeps the PTX. It runs in an environment with NVIDIA's
+compiler: `make cuda` makes `.venv-cuda`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+ARCHITECTURE = (9, 0)
+
+
+class Job(NamedTuple):
+    """A kernel to compile.
+
+    Attributes:
+        name: in the table.
+        kernel: `rlcpu.cuda.compile.Kernel`.
+        signature: Numba's types of its arguments, such as "float32[::1], int64".
+    """
+
+    name: str
+    kernel: Any
+    signature: str
+
+
+def load(package: str) -> Iterator[Job]:
+    """The jobs of one package: what `jobs()` of its kernels.py yields, as tuples."""
+    path = HERE / package / "kernels.py"
+    spec = importlib.util.spec_from_file_location(f"kernels_{package}", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield from (Job(*job) for job in module.jobs())
+
+
+def compile_to_ptx(job: Job) -> str:
+    """PTX of a kernel for sm_90."""
+    from numba.cuda.core import sigutils
+
+    from rlcpu.cuda.provider import arithmetic, cuda
+
+    args, _ = sigutils.normalize_signature(f"({job.signature},)")
+    with arithmetic(job.kernel.exact):
+        ptx, _ = cuda.compile_ptx(job.kernel.dispatcher.py_func, args, cc=ARCHITECTURE)
+    limit = job.kernel.dispatcher.targetoptions.get("max_registers")
+    return re.sub(r"(?m)^\{", f".maxnreg {limit}\n{{", str(ptx), count=1) if limit else str(ptx)
+
+
+def pretend_device() -> None:
+    """Give device functions, which ask for the current device, the one that is compiled for."""
+    from numba.cuda import dispatcher
+
+    device = types.SimpleNamespace(compute_capability=ARCHITECTURE)
+    dispatcher.get_current_device = lambda: device
+
+
+def assemble(ptx: str) -> dict[str, Any]:
+    """What ptxas reports of a kernel."""
+    (ptxas,) = Path(sys.prefix).rglob("nvidia/*/bin/ptxas")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.ptx")
+        source.write_text(ptx)
+        command = [str(ptxas), "-arch=sm_90", "-v", str(source), "-o", os.devnull]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        return {"error": result.stderr}
+    report = result.stderr
+
+    def most(pattern: str) -> int:
+        return max(map(int, re.findall(pattern, report)), default=0)
+
+    return {
+        "registers": most(r"Used (\d+) registers"),
+        "stack": most(r"(\d+) bytes stack frame"),
+        "spills": most(r"(\d+) bytes spill stores") + most(r"(\d+) bytes spill loads"),
+        "shared": most(r"(\d+) bytes smem"),
+        "doubles": len(re.findall(r"\.f64\b", ptx)),
+    }
+
+
+def table(package: str, only: str, folder: Path | None) -> dict[str, dict[str, Any]]:
+    """What each kernel of a package needs, by name."""
+    pretend_device()
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        pending: dict[str, Any] = {}
+        for job in load(package):
+            if only not in job.name:
+                continue
+            try:
+                ptx = compile_to_ptx(job)
+            except Exception as error:
+                pending[job.name] = pool.submit(dict, error=str(error))
+                continue
+            pending[job.name] = pool.submit(assemble, ptx)
+            if folder:
+                (folder / f"{job.name.replace(' ', '-')}.ptx").write_text(ptx)
+        return {name: future.result() for name, future in pending.items()}
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("package", choices=sorted(p.parent.name for p in HERE.glob("*/kernels.py")))
+    parser.add_argument("--write", action="store_true", help="renew the table of registers")
+    parser.add_argument("--only", metavar="NAME", default="", help="kernels whose name has NAME")
+    parser.add_argument("--save", metavar="FOLDER", type=Path, help="where to keep the PTX")
+    options = parser.parse_args()
+    sys.path.insert(0, str(HERE.parents[1]))
+    rows = table(options.package, options.only, options.save)
+    print(json.dumps(rows, indent=1))
+    if options.write and not options.only:
+        kept = {
+            k: {"registers": row["registers"], "stack": row["stack"]} for k, row in rows.items()
+        }
+        lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept.items()))
+        (HERE / options.package / "registers.json").write_text(f"{{\n{lines}\n}}\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Returns on the device, compared with the slow, obvious ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlcpu.scan
+from rlcpu.cuda import arrays, scan
+from tests.scan.recurrences import naive
+from tests.scan.recurrences.problems import Problem, assert_close, make_problem
+
+pytestmark = pytest.mark.device
+
+#: Steps before, within and after groups of steps that are read at once; no lane is alone.
+SHAPES = [((1, 2), 0), ((9, 3), 0), ((2, 6), 1), ((2, 5, 3), 1)]
+
+
+def on_device(problem: Problem) -> Problem:
+    return Problem(*(arrays.from_host(array) for array in problem[:-1]), problem.axis)
+
+
+@pytest.fixture(params=range(len(SHAPES) * 2))
+def problem(request: Any) -> Problem:
+    shape, axis = SHAPES[request.param // 2]
+    return make_problem(shape, ("float32", "float64")[request.param % 2], axis=axis)
+
+
+def test_discounted_returns(problem: Problem) -> None:
+    found = on_device(problem).call(scan.discounted_returns, gamma=0.9)
+    assert_close(problem, np.asarray(found), naive.discounted_returns(problem.episodes(0.9)))
+
+
+def test_gae(problem: Problem) -> None:
+    factors = np.random.default_rng(1).random(problem.rewards.shape)
+    factors = factors.astype(problem.rewards.dtype)
+    given = {"gamma": 0.9, "lambda_": arrays.from_host(factors)}
+    found = on_device(problem).call(scan.gae, "values", **given)
+    (values,) = problem.arrays("values")
+    lambda_ = problem.columns(factors, np.longdouble)
+    expected = naive.gae(problem.episodes(0.9), values, lambda_)
+    assert_close(problem, np.asarray(found.advantages), expected)
+    assert_close(problem, np.asarray(found.returns), expected + values)
+
+
+def test_lambda_returns(problem: Problem) -> None:
+    found = on_device(problem).call(scan.lambda_returns, "values", gamma=0.9, lambda_=0.7)
+    (values,) = problem.arrays("values")
+    lambda_ = problem.columns(0.7, np.longdouble)
+    assert_close(
+        problem, np.asarray(found), naive.lambda_returns(problem.episodes(0.9), values, lambda_)
+    )
+
+
+def test_off_policy(problem: Problem) -> None:
+    names = "values", "ratios"
+    found = on_device(problem).call(scan.vtrace, *names, gamma=0.9, lambda_=0.7)
+    values, action_values, ratios = problem.arrays("values", "action_values", "ratios")
+    lambda_ = problem.columns(0.7, np.longdouble)
+    episodes = problem.episodes(0.9)
+    targets, advantages = naive.vtrace(episodes, values, ratios, lambda_, (1.0, 1.0, 1.0))
+    assert_close(problem, np.asarray(found.targets), targets)
+    assert_close(problem, np.asarray(found.advantages), advantages)
+    names = "values", "action_values", "ratios"
+    found = on_device(problem).call(scan.retrace, *names, gamma=0.9, lambda_=0.7)
+    expected = naive.retrace(episodes, values, action_values, ratios, lambda_)
+    assert_close(problem, np.asarray(found), expected)
+
+
+def test_out_is_overwritten_and_returned() -> None:
+    problem = on_device(make_problem((4, 3), "float32"))
+    out = rlcpu.scan.Advantages(*(arrays.zeros((4, 3), np.float32) for _ in range(2)))
+    found = problem.call(scan.gae, "values", gamma=0.9, lambda_=0.9, out=out)
+    assert found.advantages is out.advantages
+    assert np.asarray(out.returns).all()
+
+
+def test_arrays_of_the_host_are_copied() -> None:
+    problem = make_problem((4, 3), "float64")
+    rewards = arrays.from_host(problem.rewards)
+    found = problem._replace(rewards=rewards).call(scan.discounted_returns, gamma=0.9)
+    assert_close(problem, np.asarray(found), naive.discounted_returns(problem.episodes(0.9)))
+
+
+def test_final_values_are_needed_where_an_episode_was_truncated() -> None:
+    cut = arrays.from_host(np.arange(12).reshape(4, 3) == 7)
+    going = arrays.zeros((4, 3), np.bool_)
+    problem = on_device(make_problem((4, 3), "float32"))
+    problem = problem._replace(final_values=None, truncated=cut, terminated=going)
+    with pytest.raises(ValueError, match="final_values: needed"):
+        problem.call(scan.discounted_returns, gamma=0.9)
+    never = problem._replace(terminated=cut)
+    assert np.isfinite(np.asarray(never.call(scan.discounted_returns, gamma=0.9))).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"gamma": 1.5}, ValueError, "gamma=1.5"),
+        ({"gamma": "x"}, TypeError, "gamma"),
+        ({"axis": 2}, ValueError, "axis=2"),
+        ({"out": np.zeros((4, 3), np.float32)}, TypeError, "out"),
+        ({"final_values": np.zeros((4, 2), np.float32)}, ValueError, "final_values"),
+    ],
+)
+def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    problem = on_device(make_problem((4, 3), "float32"))
+    with pytest.raises(error, match=message):
+        problem.call(scan.discounted_returns, **{"gamma": 0.9, **change})
+
+
+def test_overlapping_output() -> None:
+    problem = on_device(make_problem((4, 3), "float32"))
+    with pytest.raises(ValueError, match="out: overlaps"):
+        problem.call(scan.discounted_returns, gamma=0.9, out=problem.rewards)

@@ -1,0 +1,41 @@
+"""Where `device=` leads, without a device."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from rlcpu.replay import ItemBuffer, PrioritizedReplayBuffer, ReplayBuffer, SumTree
+
+#: Classes that the device has, and what they are called with.
+CALLS: list[tuple[Any, tuple[Any, ...]]] = [
+    (SumTree, (10,)),
+    (ReplayBuffer, (10, 0.0)),
+    (PrioritizedReplayBuffer, (10, 0.0)),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), CALLS)
+def test_the_counterpart_is_made_with_the_same_arguments(
+    kind: Any, arguments: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = pytest.importorskip("rlcpu.cuda.replay")
+    made = []
+    monkeypatch.setattr(module, kind.__name__, lambda *args, **given: made.append((args, given)))
+    assert kind(*arguments, seed=1, device="cuda") is None
+    assert made == [(arguments, {"seed": 1})]
+
+
+@pytest.mark.parametrize(("kind", "arguments"), CALLS)
+def test_the_cpu_is_the_default(kind: Any, arguments: tuple[Any, ...]) -> None:
+    assert type(kind(*arguments)) is type(kind(*arguments, device="cpu")) is kind
+    assert type(copy.copy(kind(*arguments))) is kind
+
+
+def test_bad_devices() -> None:
+    with pytest.raises(ValueError, match="device='tpu'"):
+        SumTree(10, device="tpu")
+    with pytest.raises(NotImplementedError, match="no ItemBuffer"):
+        ItemBuffer(10, 0.0, device="cuda")
