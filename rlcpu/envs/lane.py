@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import define, inline, specialise
+from rlcpu.kernels.compile import define, inline, source_of_tuple, specialise
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.kernels.rows import row_access
 
@@ -207,8 +207,8 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
 def load_rows(count: int, scope: str, convert: type | None = None) -> Callable[..., Any]:
     """Inlinable function (rows, stride, i) -> tuple of `count` numbers."""
     peek, _ = row_access(scope)
-    items = "".join(f"convert(peek(rows, {row} * stride + i)), " for row in range(count))
-    source = f"def load(rows, stride, i): return ({items})"
+    items = source_of_tuple(f"convert(peek(rows, {row} * stride + i))" for row in range(count))
+    source = f"def load(rows, stride, i): return {items}"
     return inline(define(source, peek=peek, convert=convert or _same))
 
 
@@ -225,8 +225,8 @@ def store_rows(count: int, scope: str, dtype: type) -> Callable[..., Any]:
 @functools.cache
 def select_rows(count: int) -> Callable[..., Any]:
     """Inlinable function (condition, x, y) -> x where the condition holds, else y."""
-    items = "".join(f"x[{k}] if condition else y[{k}], " for k in range(count))
-    return inline(define(f"def select(condition, x, y): return ({items})"))
+    items = source_of_tuple(f"x[{k}] if condition else y[{k}]" for k in range(count))
+    return inline(define(f"def select(condition, x, y): return {items}"))
 
 
 @inline

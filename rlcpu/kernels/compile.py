@@ -17,7 +17,7 @@ import functools
 import linecache
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numba
@@ -62,6 +62,16 @@ def define(source: str, **namespace: Any) -> Callable[..., Any]:
     namespace["__name__"] = __name__  # numba finds the globals of cached code by their module
     exec(source, namespace, scope)
     return next(iter(scope.values()))
+
+
+def source_of_tuple(items: Iterable[str]) -> str:
+    """Source of a tuple of expressions, in parts of 16.
+
+    A longer literal, of 31 items and more, becomes a list first, which numba does not compile.
+    """
+    expressions = list(items)
+    parts = [expressions[i : i + 16] for i in range(0, len(expressions), 16)]
+    return " + ".join(f"({', '.join(part)},)" for part in parts) or "()"
 
 
 # ---------------------------------------------------------------- specialisation
@@ -238,7 +248,7 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
             path = scalar.py_func.__code__.co_filename
             text = linecache.getline(path, line).strip()
             raise TypeError(
-                f"{scalar.py_func.__qualname__}, line {line}: `{text}` computes {name} in "
+                f"{scalar.py_func.__qualname__}, line {line}: `{text}` computes {name}in "
                 "float64 inside a float32 kernel, which halves its speed; write whole numbers "
                 "that meet real ones as floats (2.0 * x, not 2 * x)"
             )
@@ -254,13 +264,14 @@ def _callees(scalars: tuple[Any, ...]) -> list[Any]:
 
 
 def _double_lines(overload: Any) -> Iterator[tuple[int, str]]:
-    """Line and variable of each float64 value that a compiled function assigns."""
+    """Line of each float64 value that a compiled function assigns; its variable and a space."""
     annotation = overload.type_annotation
     for block in annotation.blocks.values():
         for statement in block.find_insts(numba_ir.Assign):
             kind = annotation.typemap.get(statement.target.name)
             if _holds_double(kind):
-                yield statement.loc.line, statement.target.name.split(".")[0]
+                variable, _, _ = statement.target.name.partition(".")
+                yield statement.loc.line, "" if variable.startswith("$") else f"{variable} "
 
 
 def _holds_double(kind: Any) -> bool:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import define, inline
+from rlcpu.kernels.compile import define, inline, source_of_tuple
 
 #: Numbers that one pair of words gives; those after them come from a pair of their own.
 GROUP = 8
@@ -84,8 +84,8 @@ def uniforms(count: int, first: int, dtype: type) -> Callable[..., Any]:
             lines.append(f"a{group}, b{group} = mix(a0, b0, u32({group}))")
         k, el = _addends(index % GROUP)
         lines.append(f"w{index} = u32(u32(a{group} + u32({k})) * u32(b{group} + u32({el})))")
-    numbers = "".join(f"{finish.format(i)} * scale, " for i in range(first, first + count))
-    body = "".join(f"\n    {line}" for line in [*lines, f"return ({numbers})"])
+    numbers = source_of_tuple(f"{finish.format(i)} * scale" for i in range(first, first + count))
+    body = "".join(f"\n    {line}" for line in [*lines, f"return {numbers}"])
     return inline(define(f"def draw(a0, b0):{body}", **constants))
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.lane import PENDING, Structure, Turn, compile_lane
-from rlcpu.kernels.compile import define
+from rlcpu.kernels.compile import define, source_of_tuple
 
 
 @functools.cache
 def load_rows(count: int) -> Callable[..., Any]:
     """Function (rows, stride, i) -> tuple of `count` numbers."""
-    items = "".join(f"rows[{row} * stride + i], " for row in range(count))
-    return define(f"def load(rows, stride, i): return ({items})")
+    items = source_of_tuple(f"rows[{row} * stride + i]" for row in range(count))
+    return define(f"def load(rows, stride, i): return {items}")
 
 
 @functools.cache
@@ -39,8 +39,8 @@ def store_items(count: int, dtype: type) -> Callable[..., Any]:
 @functools.cache
 def load_items(count: int, dtype: type) -> Callable[..., Any]:
     """Function (array, begin) -> tuple of `count` neighbours."""
-    items = "".join(f"real(array[begin + {k}]), " for k in range(count))
-    return define(f"def load(array, begin): return ({items})", real=dtype)
+    items = source_of_tuple(f"real(array[begin + {k}])" for k in range(count))
+    return define(f"def load(array, begin): return {items}", real=dtype)
 
 
 @functools.cache
