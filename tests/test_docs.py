@@ -1,0 +1,94 @@
+"""The documentation: examples in docstrings are right, and the reference holds what is public."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlcpu
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+#: Packages that are extras, and the modules that need them.
+EXTRAS = {"rlcpu.scan.torch": "torch", "rlcpu.scan.jax": "jax", "rlcpu.scan.xla": "jax"}
+PUBLIC = ("rlcpu", "rlcpu.cuda", "rlcpu.policies", "rlcpu.replay", "rlcpu.scan", "rlcpu.train")
+
+
+def modules() -> list[Any]:
+    """The modules of rlcpu that have examples; those of `rlcpu.cuda` need a GPU."""
+    package = Path(rlcpu.__file__).parent
+    sources = [path for path in sorted(package.rglob("*.py")) if ">>> " in path.read_text("utf-8")]
+    names = [".".join(path.relative_to(package.parent).with_suffix("").parts) for path in sources]
+    gpu = [pytest.mark.gpu]
+    return [pytest.param(n, marks=gpu if n.startswith("rlcpu.cuda.") else []) for n in names]
+
+
+def load(name: str) -> ModuleType:
+    """A module, or a skipped test where the extra is missing that it needs."""
+    if name in EXTRAS:
+        pytest.importorskip(EXTRAS[name])
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("name", modules())
+def test_examples_of_docstrings(name: str) -> None:
+    module = load(name)
+    names = {"np": np, "rlcpu": rlcpu, **vars(module)}
+    results = doctest.testmod(module, extraglobs=names, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def documented() -> set[str]:
+    """What the pages of the reference name."""
+    pages = "".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
+    return set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+
+
+def public() -> set[str]:
+    """All public names that are no modules."""
+    names = set()
+    for path in PUBLIC:
+        package = rlcpu.policies if path == "rlcpu.policies" else importlib.import_module(path)
+        members = {name: getattr(package, name) for name in package.__all__}
+        names |= {f"{path}.{k}" for k, v in members.items() if not isinstance(v, ModuleType)}
+    return names
+
+
+def test_reference_holds_every_public_name() -> None:
+    assert public() <= documented()
+
+
+def test_front_page_has_the_readme_s_code() -> None:
+    """Which is run by the tests of the README."""
+    (code,) = re.findall(r"```python\n.*?```", (DOCS / "index.md").read_text("utf-8"), re.DOTALL)
+    assert code in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_reference_is_on_the_site() -> None:
+    config = (ROOT / "mkdocs.yml").read_text("utf-8")
+    pages = [*(DOCS / "reference").glob("*.md"), *(ROOT / "notebooks").glob("[0-9]*.py")]
+    assert [page.stem for page in pages if f"/{page.stem}.md" not in config] == []
+
+
+def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip('needs mkdocs: pip install "rlcpu[docs]"')
+    environment = {**os.environ, "EXECUTE_NOTEBOOKS": "false", "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "WARNING" not in result.stderr
+    pages = "".join(page.read_text("utf-8") for page in tmp_path.glob("reference/*/*.html"))
+    assert [name for name in sorted(public()) if f'id="{name}"' not in pages] == []
