@@ -15,10 +15,10 @@ PIP := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers clean
+.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers bench report clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 train: $(VENV)/.installed  ## train ENV (CartPole-v1), e.g. make train ENV=Acrobot-v1 ARGS="--seed 1"
 	$(BIN)/rlcpu train $(ENV) $(ARGS)
@@ -55,8 +55,14 @@ cuda: $(CUDA_VENV)/.installed  ## install NVIDIA's compiler, for the tests that 
 peers: $(PEERS_VENV)/.installed  ## install what the peers' benchmark compares us with (several GB)
 	@echo "run, for instance: $(PEERS_VENV)/bin/python -m asv_benches.peers simulate"
 
+bench: $(VENV)/.installed-dev  ## measure every benchmark of the newest commit with asv
+	$(BIN)/python -m asv_benches.history --head
+
+report: $(PEERS_VENV)/.installed  ## every comparison with our peers, as one HTML page (30 minutes)
+	$(PEERS_VENV)/bin/python -m asv_benches.peers all --readme $(ARGS)
+
 clean:  ## remove the virtual environments, the caches and the build folders
-	rm -rf $(VENV) $(CUDA_VENV) $(PEERS_VENV) build dist rlcpu.egg-info .cache .hypothesis
+	rm -rf $(VENV) $(CUDA_VENV) $(PEERS_VENV) build dist rlcpu.egg-info .cache .hypothesis asv_benches/env asv_benches/html
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -66,6 +72,10 @@ $(VENV)/.installed: $(PACKAGING) | $(VENV)/.created
 
 $(VENV)/.installed-test: $(PACKAGING) | $(VENV)/.created
 	$(BIN)/python $(PIP) -e ".[test]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(PACKAGING) | $(VENV)/.created
+	$(BIN)/python $(PIP) -e ".[dev]"
 	@touch $@
 
 $(CUDA_VENV)/.installed: $(PACKAGING) | $(CUDA_VENV)/.created

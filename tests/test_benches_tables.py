@@ -1,16 +1,14 @@
-"""The benchmarks' tables: rows, contenders, the command line, and asv's benchmarks."""
+"""The benchmarks' tables: rows, contenders and the command line."""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import itertools
 import json
 import os
 import pickle
 import shutil
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -134,42 +132,3 @@ def test_command_refuses_an_unknown_table(capsys):
     with pytest.raises(SystemExit):
         command.main(["sleep"])
     assert "invalid choice: 'sleep'" in capsys.readouterr().err
-
-
-BENCHMARKS = sorted(path.stem for path in (ROOT / "asv_benches/benchmarks").glob("[a-z]*.py"))
-KINDS = ("time_", "timeraw_", "track_", "peakmem_")
-
-
-def test_asv_configuration_points_at_this_repository():
-    folder = ROOT / "asv_benches"
-    content = json.loads((folder / "asv.conf.json").read_text())
-    assert content["version"] == 1
-    assert (folder / content["repo"]).resolve() == ROOT
-    assert (folder / content["benchmark_dir"] / "__init__.py").exists()
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_asv_benchmarks_take_the_parameters_they_declare(name):
-    module = importlib.import_module(f"asv_benches.benchmarks.{name}")
-    classes = [each for _, each in inspect.getmembers(module, inspect.isclass)]
-    classes = [each for each in classes if each.__module__ == module.__name__]
-    assert classes
-    for each in classes:
-        methods = [getattr(each, method) for method in dir(each) if method.startswith(KINDS)]
-        assert methods
-        assert each.version
-        names = ("self", *getattr(each, "param_names", ()))
-        for method in [*methods, *filter(None, [getattr(each, "setup", None)])]:
-            assert tuple(inspect.signature(method).parameters) == names
-            if method.__name__.startswith("timeraw_"):
-                compile(textwrap.dedent(method(each())), method.__name__, "exec")
-
-
-def test_asv_step_runs():
-    from asv_benches.benchmarks.simulate import Step
-
-    step = Step()
-    step.setup(1, "float32")
-    before = step.env.state.copy()
-    step.time_step(1, "float32")
-    assert (step.env.state != before).any()

@@ -4,78 +4,103 @@ from __future__ import annotations
 
 import numpy as np
 
-import rlcpu
+from ._common import Quick, require
+
+ENVS = [1, 16, 256, 4096, 2**16, 2**18]
+IDS = ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
+THREADS = [1, 2]
+DTYPES = ["float32", "float64"]
 
 
-class Step:
+class Step(Quick):
     """`env.step` of CartPole-v1: the Python around the kernel, and the kernel."""
 
-    version = "1"
-    params = ([1, 16, 256, 4096, 2**18], ["float32", "float64"])
-    param_names = ("num_envs", "dtype")
+    params = (ENVS, DTYPES, THREADS)
+    param_names = ("num_envs", "dtype", "threads")
 
-    def setup(self, num_envs: int, dtype: str) -> None:
+    def setup(self, num_envs: int, dtype: str, threads: int) -> None:
         """Makes the environments and steps them once."""
-        self.env = rlcpu.make_vec("CartPole-v1", num_envs, dtype=dtype)
+        make_vec = require("rlcpu.make_vec")
+        self.env = make_vec("CartPole-v1", num_envs, dtype=dtype, num_threads=threads)
         self.env.reset(seed=0)
         self.actions = np.random.default_rng(0).integers(0, 2, num_envs)
-        self.env.step(self.actions)
+        self.time_step(num_envs, dtype, threads)
 
-    def time_step(self, num_envs: int, dtype: str) -> None:
+    def time_step(self, num_envs: int, dtype: str, threads: int) -> None:
         """One step of all environments."""
         self.env.step(self.actions)
 
 
-class Simulate:
-    """1,000 fused steps of 4,096 environments with uniform actions."""
+class Reset(Quick):
+    """`env.reset` of CartPole-v1."""
 
-    version = "1"
-    params = (
-        ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"],
-        ["float32", "float64"],
-    )
+    params = ([1, 4096],)
+    param_names = ("num_envs",)
+
+    def setup(self, num_envs: int) -> None:
+        """Makes the environments and resets them once."""
+        self.env = require("rlcpu.make_vec")("CartPole-v1", num_envs)
+        self.env.reset(seed=0)
+
+    def time_reset(self, num_envs: int) -> None:
+        """All of them."""
+        self.env.reset()
+
+
+class Simulate(Quick):
+    """100 fused steps of CartPole-v1 with uniform actions."""
+
+    params = (ENVS, THREADS)
+    param_names = ("num_envs", "threads")
+
+    def setup(self, num_envs: int, threads: int) -> None:
+        """Makes the environments and runs once: a shorter run may take another, serial kernel."""
+        self.env = require("rlcpu.make_vec")("CartPole-v1", num_envs, num_threads=threads)
+        self.env.reset(seed=0)
+        self.simulate = require("rlcpu.simulate")
+        self.policy = require("rlcpu.policies").Uniform()
+        self.time_simulate(num_envs, threads)
+
+    def time_simulate(self, num_envs: int, threads: int) -> None:
+        """The fused steps."""
+        self.simulate(self.env, self.policy, 100)
+
+
+class Environments(Quick):
+    """100 fused steps of 4,096 environments of every kind."""
+
+    params = (IDS, DTYPES)
     param_names = ("env_id", "dtype")
 
     def setup(self, env_id: str, dtype: str) -> None:
-        """Makes the environments and runs once: a shorter run may take another, serial kernel."""
-        self.env = rlcpu.make_vec(env_id, 4096, dtype=dtype)
+        """Makes the environments and runs once."""
+        self.env = require("rlcpu.make_vec")(env_id, 4096, dtype=dtype)
         self.env.reset(seed=0)
-        self.policy = rlcpu.policies.Uniform()
-        rlcpu.simulate(self.env, self.policy, 1000)
+        self.simulate = require("rlcpu.simulate")
+        self.policy = require("rlcpu.policies").Uniform()
+        self.time_simulate(env_id, dtype)
 
     def time_simulate(self, env_id: str, dtype: str) -> None:
         """The fused steps."""
-        rlcpu.simulate(self.env, self.policy, 1000)
+        self.simulate(self.env, self.policy, 100)
 
 
-class Collect:
-    """Rollouts of CartPole-v1, 1,024 environments x 128 steps, MLP 4-64-64."""
+class Collect(Quick):
+    """Rollouts of CartPole-v1, 64 steps, MLP 4-64-64."""
 
-    version = "1"
-    params = (["relu", "tanh"],)
-    param_names = ("activation",)
+    params = ([16, 1024, 2**14], ["relu", "tanh"], THREADS)
+    param_names = ("num_envs", "activation", "threads")
 
-    def setup(self, activation: str) -> None:
+    def setup(self, num_envs: int, activation: str, threads: int) -> None:
         """Makes environments and policy, and collects the rollout that is reused."""
-        self.env = rlcpu.make_vec("CartPole-v1", 1024)
+        self.env = require("rlcpu.make_vec")("CartPole-v1", num_envs, num_threads=threads)
         self.env.reset(seed=0)
+        self.collect = require("rlcpu.collect")
         spaces = self.env.single_observation_space, self.env.single_action_space
-        self.policy = rlcpu.policies.MLP(*spaces, activation=activation, value="shared")
-        self.rollout = rlcpu.collect(self.env, self.policy, 128)
+        make = require("rlcpu.policies").MLP
+        self.policy = make(*spaces, activation=activation, value="shared")
+        self.rollout = self.collect(self.env, self.policy, 64)
 
-    def time_collect(self, activation: str) -> None:
+    def time_collect(self, num_envs: int, activation: str, threads: int) -> None:
         """One rollout."""
-        rlcpu.collect(self.env, self.policy, 128, out=self.rollout)
-
-    def peakmem_collect(self, activation: str) -> None:
-        """Memory of one rollout, interpreter and compiled kernels included."""
-        rlcpu.collect(self.env, self.policy, 128, out=self.rollout)
-
-
-class Reference:
-    """What the memory figures are to be compared with."""
-
-    version = "1"
-
-    def peakmem_reference(self) -> None:
-        """The interpreter with rlcpu imported, nothing compiled."""
+        self.collect(self.env, self.policy, 64, out=self.rollout)

@@ -1,28 +1,30 @@
-"""`python -m asv_benches.peers simulate|collect|train|replay|scan|readme`."""
+"""`python -m asv_benches.peers all|report|readme`, or the name of one table."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 from pathlib import Path
 
-from asv_benches.peers import collect, machine, readme, replay, report, scan, simulate, train
-from asv_benches.peers.timing import FULL, QUICK
+from asv_benches.peers import machine, page, readme, report, suite
+from asv_benches.peers.tables import TABLES
+from asv_benches.peers.timing import FULL, QUICK, REPORT
 
-TABLES = {
-    "simulate": simulate.rows,
-    "collect": collect.rows,
-    "train": train.rows,
-    "replay": replay.rows,
-    "scan": scan.rows,
-}
+SAVED = ("report", "readme")  # made from the saved figures; nothing is measured
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measures one table, prints it row by row and saves it; or rewrites the README's figures."""
+    """Measures one table or all of them, and writes what is asked for."""
     options = parse(arguments)
-    if options.what != "readme":
+    if options.what == "cuda":
+        measure_on_gpu(options)
+    if options.what == "all":
+        measure_all(options)
+    elif options.what in TABLES:
         measure(options)
+    if options.what == "report":
+        write_page(options)
     if options.what == "readme" or options.readme:
         readme.rewrite()
 
@@ -30,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m asv_benches.peers", description=__doc__)
-    parser.add_argument("what", choices=[*TABLES, "readme"])
+    parser.add_argument("what", choices=["all", *TABLES, "cuda", *SAVED])
     parser.add_argument(
         "--quick", action="store_true", help="few repetitions: figures mean nothing"
     )
@@ -38,6 +40,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", type=Path, help="where to save the figures")
     parser.add_argument("--machine", metavar="NAME", default=machine.name(), help="for file names")
     parser.add_argument("--readme", action="store_true", help="rewrite README.md's figures after")
+    whole = parser.add_argument_group("all, report")
+    whole.add_argument("--minutes", type=float, default=30.0, help="begin no row after (30)")
+    whole.add_argument("--hours", type=float, default=24.0, help="keep rows as young as (24)")
+    whole.add_argument("--tables", nargs="+", choices=[*TABLES], default=(), help="these alone")
+    whole.add_argument("--results", metavar="DIR", type=Path, default=report.RESULTS)
+    whole.add_argument("--html", metavar="FILE", type=Path, help="the report (DIR/MACHINE.html)")
     return parser.parse_args(arguments)
 
 
@@ -57,10 +65,39 @@ def measure(options: argparse.Namespace) -> None:
     report.print_closest(results)
     path = options.json
     if path is None and not (options.quick or options.only):
-        path = report.RESULTS / f"{options.machine}-{options.what}.json"
+        path = options.results / f"{options.machine}-{options.what}.json"
     if path is not None:
         report.save(path, options.what, results, effort)
         print(f"saved {os.path.relpath(path)}")
+
+
+def measure_all(options: argparse.Namespace) -> None:
+    """Measures what is not measured yet, then writes the report."""
+    effort = QUICK if options.quick else REPORT
+    place = options.results, options.machine, effort
+    bounds = options.minutes, options.hours, options.only, tuple(options.tables)
+    plan = suite.Plan(*place, *bounds)
+    left = suite.measure_all(plan)
+    print(suite.summary(plan, left))
+    write_page(options)
+
+
+def measure_on_gpu(options: argparse.Namespace) -> None:
+    """Measures the table of a CUDA device, which has a command of its own."""
+    try:
+        cuda = importlib.import_module("asv_benches.peers.cuda")
+    except ModuleNotFoundError as error:
+        print(f"no CUDA table: {error}")
+        return
+    place = ["--json", str(options.json)] if options.json else []
+    cuda.main(["--only", options.only, *(["--quick"] if options.quick else []), *place])
+
+
+def write_page(options: argparse.Namespace) -> None:
+    """Writes the HTML report of one machine's saved tables."""
+    path = options.html or options.results / f"{options.machine}.html"
+    page.write(path, options.results, options.machine)
+    print(f"wrote {os.path.relpath(path)}")
 
 
 if __name__ == "__main__":

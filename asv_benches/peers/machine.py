@@ -13,7 +13,7 @@ from typing import Any
 
 DISTRIBUTIONS = (
     *("rlcpu", "numpy", "numba", "llvmlite", "tbb", "gymnasium"),
-    *("envpool", "jax", "jaxlib", "torch", "stable_baselines3"),
+    *("envpool", "gymnax", "jax", "jaxlib", "torch", "stable_baselines3"),
     *("flashbax", "torchrl", "tianshou", "cpprb"),
     *("scipy", "statsmodels", "rlax"),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from asv_benches.peers.report import RESULTS, closest, format_figure, format_ratio
-from asv_benches.peers.timing import FULL
+from asv_benches.peers.timing import REPORT
 
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
@@ -41,14 +41,14 @@ def newest(results: Path = RESULTS) -> list[dict[str, Any]]:
         ValueError: there is none.
     """
     files = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    full = [content for content in files if content["effort"] == FULL._asdict()]
+    full = [content for content in files if content["effort"]["rounds"] >= REPORT.rounds]
     chosen = []
     for what in TABLES:
         of_table = [content for content in full if content["what"] == what]
         if of_table:
             chosen.append(max(of_table, key=lambda content: content["machine"]["date"]))
     if not chosen:
-        raise ValueError(f"no result in {results}: run `python -m asv_benches.peers simulate`")
+        raise ValueError(f"no result in {results}: run `python -m asv_benches.peers all`")
     return chosen
 
 

@@ -7,7 +7,7 @@ calls overlap as XLA sees fit, which is up to twice as fast as waiting for each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,13 @@ class FlashbaxTrajectory(Calls):
 
     Attributes:
         wait: whether every sample is waited for before the next one is asked for.
+        donate: whether the state may be written over; if not, `add` copies 800 MB.
+        one_by_one: whether `add` takes one time step at a time, inside one compiled function.
     """
 
     wait: bool = False
+    donate: bool = True
+    one_by_one: bool = False
 
     def setup(self) -> None:
         """Compiles, fills the buffer and gives some of its items other priorities."""
@@ -59,7 +63,21 @@ class FlashbaxTrajectory(Calls):
             batch = self._sample(self._state, self.key(rng))
             priorities = jax.numpy.asarray(rng.random(BATCH, np.float32))
             self._state = refresh(self._state, batch.indices, priorities)
+        if self.one_by_one:
+            self._add = jax.jit(self.sequential(buffer.add), donate_argnums=0)
+        elif not self.donate:
+            self._add = jax.jit(buffer.add)
         self.choose(add=self.add, sample=self.sample)
+
+    def sequential(self, add: Callable[..., Any]) -> Callable[..., Any]:
+        """The issue's `buf_add_sequential`."""
+
+        def one_by_one(state: Any, steps: Any) -> Any:
+            for t in range(self.size):
+                state = add(state, steps[:, t : t + 1])
+            return state
+
+        return one_by_one
 
     def steps(self, rng: np.random.Generator, count: int) -> Any:
         """(environments, time steps, observation): flashbax's order of the axes."""

@@ -131,11 +131,19 @@ class OurPost(PostCalls):
         for begin in range(0, self.size, PRELOAD):
             count = min(PRELOAD, self.size - begin)
             self._buffer.add(rng.random(count, np.float32), returns(rng, count))
-        self.choose(draw=self.draw)
+        self.choose(draw=self.draw, weigh=self.weigh, choose=self.pick)
 
     def draw(self, value: float) -> np.ndarray:
         """One step."""
+        self.weigh(value)
+        return self.pick(value)
+
+    def weigh(self, value: float) -> None:
+        """The new return, and every sum that it is part of."""
         self._buffer.add(self._transition, value)
+
+    def pick(self, value: float) -> np.ndarray:
+        """The draw by those sums."""
         return self._buffer.sample_indices(DRAWS)
 
 

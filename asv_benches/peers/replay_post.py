@@ -8,6 +8,7 @@ one keeps the minimum and draws with torch.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,11 @@ def returns(rng: np.random.Generator, count: int) -> np.ndarray:
 
 @dataclass
 class PostCalls(Calls):
-    """A new return takes an old one's place, then `DRAWS` indices are drawn: `size` items."""
+    """A new return takes an old one's place, then `DRAWS` indices are drawn: `size` items.
+
+    Operations: "draw" does both, "weigh" the first with all that follows from it, "choose" the
+    second alone.
+    """
 
     def inputs(self, rng: np.random.Generator, count: int) -> list[Arguments]:
         """New returns."""
@@ -40,15 +45,28 @@ class NumpyPost(PostCalls):
         self._rng = np.random.default_rng(0)
         self._values = returns(self._rng, self.size)
         self._position = 0
-        self.choose(draw=self.draw)
+        self._weights = self.probabilities()
+        self.choose(draw=self.draw, weigh=self.weigh, choose=self.pick)
 
     def draw(self, value: float) -> np.ndarray:
         """One step."""
-        values = self._values
-        values[self._position] = value
+        self._weights = self.weigh(value)
+        return self.pick(value)
+
+    def weigh(self, value: float) -> np.ndarray:
+        """The probabilities, after a new return."""
+        self._values[self._position] = value
         self._position = (self._position + 1) % self.size
-        weights = values + abs(min(values.min(), 0.0))
-        return self._rng.choice(self.size, DRAWS, replace=False, p=weights / weights.sum())
+        return self.probabilities()
+
+    def probabilities(self) -> np.ndarray:
+        """Of the returns as they are."""
+        weights = self._values + abs(min(self._values.min(), 0.0))
+        return weights / weights.sum()
+
+    def pick(self, value: float) -> np.ndarray:
+        """The draw by those probabilities."""
+        return self._rng.choice(self.size, DRAWS, replace=False, p=self._weights)
 
 
 @dataclass
@@ -63,12 +81,26 @@ class TorchPost(PostCalls):
         self._values = torch.from_numpy(returns(np.random.default_rng(0), self.size)).float()
         self._lowest = self._values.min().item()
         self._position = 0
-        self.choose(draw=self.draw)
+        self._weights = self.probabilities()
+        self.choose(draw=self.draw, weigh=self.weigh, choose=self.pick)
 
     def draw(self, value: float) -> object:
         """One step."""
+        self._weights = self.weigh(value)
+        return self.pick(value)
+
+    def weigh(self, value: float) -> Any:
+        """The probabilities, after a new return."""
         self._values[self._position] = value
         self._position = (self._position + 1) % self.size
         self._lowest = min(self._lowest, value)
+        return self.probabilities()
+
+    def probabilities(self) -> Any:
+        """Of the returns as they are."""
         weights = self._values + abs(min(self._lowest, 0.0))
-        return self._multinomial(weights / weights.sum(), DRAWS, replacement=False)
+        return weights / weights.sum()
+
+    def pick(self, value: float) -> object:
+        """The draw by those probabilities."""
+        return self._multinomial(self._weights, DRAWS, replacement=False)

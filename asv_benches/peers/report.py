@@ -34,7 +34,7 @@ class Row:
         target: bound on the ratio, None for a row that is shown for information.
         kind: "speed-up" and "share" (of the machine's peak) are to be at least the target; "time"
             is our time, or memory, over the peer's and is to be at most the target.
-        unit: of both figures: "env-steps/s", "FLOP/s", "s" or "B".
+        unit: of both figures: "env-steps/s", "FLOP/s", "s", "B" or "calls".
         limit_s: time-out of the process in which it is measured, in seconds; None where `measure`
             itself starts processes under a limit.
         ranked: whether only the best of the peers of the same job counts.
@@ -132,9 +132,11 @@ def _print_cells(cells: Iterable[str]) -> None:
 
 
 def format_figure(value: float | str, unit: str) -> str:
-    """A rate with its SI prefix, a time in s, ms or us, bytes in MB, or why there is no figure."""
+    """A rate with SI prefix, a time in s, ms or us, bytes in MB, a count, or why there is none."""
     if isinstance(value, str):
         return value
+    if unit == "calls":
+        return f"{value:,.0f}"
     if unit == "B":
         return f"{_digits(value / 1e6)} MB"
     if unit == "s":

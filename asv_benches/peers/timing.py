@@ -36,6 +36,7 @@ class Effort(NamedTuple):
 
 
 FULL = Effort(rounds=15, burst_s=0.05, seeds=10, starts=15)
+REPORT = Effort(rounds=9, burst_s=0.04, seeds=3, starts=7)  # every table in half an hour
 QUICK = Effort(rounds=3, burst_s=0.01, seeds=2, starts=3)
 
 

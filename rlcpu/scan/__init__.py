@@ -2,7 +2,7 @@
 
 from rlcpu.scan.kalman.loglik import KalmanGradients, kalman_loglik, kalman_loglik_vjp
 from rlcpu.scan.kalman.states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
-from rlcpu.scan.logcumsumexp import logcumsumexp, logcumsumexp_vjp
+from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
 from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
 from rlcpu.scan.recurrences.n_step import nstep_returns
 from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace

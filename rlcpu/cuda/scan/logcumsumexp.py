@@ -17,7 +17,7 @@ from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.linear import MANY
 from rlcpu.cuda.scan.row_scan import Drivers, Scan, make_drivers, scan_rows
 from rlcpu.scan.checks import check_axis
-from rlcpu.scan.logcumsumexp_kernels import advance, level, merge
+from rlcpu.scan.log_sums_kernels import advance, level, merge
 
 
 def logcumsumexp(x: Any, *, axis: int = -1, reverse: bool = False, out: Any = None) -> Any:

@@ -11,7 +11,7 @@ from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_axis, check_out, check_real, check_shape
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.layout import Flat, Layout, layout_of
-from rlcpu.scan.logcumsumexp_kernels import LANES, LONG, SEGMENT, scan_kernels, total_kernels
+from rlcpu.scan.log_sums_kernels import LANES, LONG, SEGMENT, scan_kernels, total_kernels
 from rlcpu.scan.recurrences.linear import linear_scan
 
 Array = npt.NDArray[Any]
