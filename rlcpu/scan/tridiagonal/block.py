@@ -74,7 +74,7 @@ def _forward(block, pivots, n):  # type: ignore[no-untyped-def]
 
 @inlined
 def _backward(pivots, x, middle, half):  # type: ignore[no-untyped-def]
-    """All unknowns from the two in the middle, written; x[0] as a vector."""
+    """All unknowns from the two in the middle, written; zeros, NaN where the outer ones are not."""
     lanes = width(pivots, ONE)
     above, below = middle
     store(above, x, half * lanes)
@@ -87,7 +87,7 @@ def _backward(pivots, x, middle, half):  # type: ignore[no-untyped-def]
         current = substitute(kept(pivots, half + 1 + i), rising[0], rising[1])
         rising = (current, rising[0])
         store(current, x, (half + 1 + i) * lanes)
-    return falling[0]
+    return (falling[0] - falling[0]) + (rising[0] - rising[0])
 
 
 @inlined
@@ -141,7 +141,7 @@ def _any_above(worst, limit, errors):  # type: ignore[no-untyped-def]
 
 @inlined
 def solve_block(block, pivots, x, n, errors):  # type: ignore[no-untyped-def]
-    """Solutions of a block, written; x[0] as a vector.
+    """Solutions of a block, written; zeros, NaN in the lanes of systems that fail.
 
     Where the backward error is above the limit, the equations are solved once more for what is
     lacking (iterative refinement: Skeel 1980), which brings all but hopeless systems to rounding.

@@ -62,23 +62,45 @@ class Choice(NamedTuple):
 
 @inlined
 def choose(one: Any, two: Any, equation: Equation, eagerness: float) -> tuple[Choice, Any, Any]:
-    """The pivot among two pending equations and a new one, and the scales of those left."""
-    second = abs(two.diagonal) * eagerness * one.scale > abs(one.diagonal) * two.scale
+    """The pivot among two pending equations and a new one, and the scales of those left.
+
+    The next step waits for the inverse of this one's pivot. All three candidates are inverted while
+    they are compared, which takes as long.
+    """
+    lower, eager = equation.lower, abs(equation.lower) * eagerness
+    inverse_one, inverse_two, inverse = 1.0 / one.diagonal, 1.0 / two.diagonal, 1.0 / lower
+    size_one, size_two = abs(one.diagonal), abs(two.diagonal)
+    second = size_two * (eagerness * one.scale) > size_one * two.scale
+    scale = where(second, two.scale, one.scale)
+    size = where(second, size_two * equation.scale, size_one * equation.scale)
+    new = where(second, eager * two.scale, eager * one.scale) > size
     big = where(second, two.diagonal, one.diagonal)
     small = where(second, one.diagonal, two.diagonal)
-    scale = where(second, two.scale, one.scale)
-    new = abs(equation.lower) * eagerness * scale > abs(big) * equation.scale
-    inverse = 1.0 / where(new, equation.lower, big)
-    choice = Choice(second, new, inverse, where(new, big, equation.lower), small)
+    inverse = where(new, inverse, where(second, inverse_two, inverse_one))
+    choice = Choice(second, new, inverse, where(new, big, lower), small)
     return choice, where(new, scale, equation.scale), where(second, one.scale, two.scale)
 
 
 @inlined
-def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """One column of the three equations, after the elimination: of the pivot, of what is left."""
+def sort(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """One column of the three equations: of the pivot, of the larger, of the smaller."""
     big, small = where(choice.second, two, one), where(choice.second, one, two)
-    pivot = where(choice.new, new, big) * choice.inverse
-    other = where(choice.new, big, new)
+    return where(choice.new, new, big), where(choice.new, big, new), small
+
+
+@inlined
+def lead(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """The column of x[k+1]: of the pivot, and what is left, as soon as the inverse is there."""
+    pivot, other, small = sort(choice, one, two, new)
+    larger, smaller = -choice.larger * pivot, -choice.smaller * pivot
+    return pivot, fma(larger, choice.inverse, other), fma(smaller, choice.inverse, small)
+
+
+@inlined
+def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """Any other column, after the elimination: of the pivot, of what is left."""
+    pivot, other, small = sort(choice, one, two, new)
+    pivot = pivot * choice.inverse
     return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
 
 
@@ -89,26 +111,28 @@ def eliminate_pair(
     """Free two of three equations of x[k]."""
     choice, scale, last_scale = choose(one, two, equation, eagerness)
     nothing = equation.lower * 0.0
-    upper, diagonal, last_diagonal = combine(choice, one.upper, two.upper, equation.diagonal)
+    upper, diagonal, last_diagonal = lead(choice, one.upper, two.upper, equation.diagonal)
     second, following, last_following = combine(choice, nothing, nothing, equation.upper)
     rhs, value, last_value = combine(choice, one.rhs, two.rhs, equation.rhs)
     last = Left(last_diagonal, last_following, last_value, last_scale)
-    return Pivot(upper, second, rhs), Left(diagonal, following, value, scale), last
+    return Pivot(upper * choice.inverse, second, rhs), Left(diagonal, following, value, scale), last
 
 
 @inlined
-def reduce_pair(one: Rest, two: Rest, equation: Equation, eagerness: float) -> tuple[Rest, Rest]:
-    """The same with x[-1] and x[0], without the pivot."""
+def reduce_pair(
+    one: Rest, two: Rest, equation: Equation, eagerness: float
+) -> tuple[Any, Rest, Rest]:
+    """The same with x[-1] and x[0]; of the pivot, one over its coefficient."""
     choice, scale, last_scale = choose(one, two, equation, eagerness)
     nothing = equation.lower * 0.0
-    _, diagonal, last_diagonal = combine(choice, one.upper, two.upper, equation.diagonal)
+    _, diagonal, last_diagonal = lead(choice, one.upper, two.upper, equation.diagonal)
     _, following, last_following = combine(choice, nothing, nothing, equation.upper)
     _, value, last_value = combine(choice, one.rhs, two.rhs, equation.rhs)
     _, before, last_before = combine(choice, one.before, two.before, nothing)
     _, first, last_first = combine(choice, one.first, two.first, nothing)
     left = Rest(before, first, diagonal, following, value, scale)
     last = Rest(last_before, last_first, last_diagonal, last_following, last_value, last_scale)
-    return left, last
+    return choice.inverse, left, last
 
 
 @inlined

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rlcpu.kernels.memory import prefetch, shifted, store
 from rlcpu.kernels.tiles import load_tile, load_tile_part, store_tile, store_tile_first
-from rlcpu.kernels.vectors import width
+from rlcpu.kernels.vectors import maximum, width
 from rlcpu.scan.tridiagonal.chunk_steps import eliminate_pair, enter_chunk, open_chunk, reduce_pair
 from rlcpu.scan.tridiagonal.steps import inlined, substitute
 from rlcpu.scan.tridiagonal.tiles import ONE, equation, keep, kept
@@ -80,9 +80,11 @@ def _cut_ends(chunks, k):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _ask(chunks, k):  # type: ignore[no-untyped-def]
+def ask_chunks(chunks, k):  # type: ignore[no-untyped-def]
+    """Ask for what is read some tiles after equation k."""
     sources, lists = chunks.sources, chunks.lists
     lanes = width(chunks.memory, ONE)
+    k += AHEAD * lanes
     for lane in range(lanes):
         prefetch(sources.lower, lists[lane] + k)
         prefetch(sources.diagonal, lists[lanes + lane] + k)
@@ -91,7 +93,7 @@ def _ask(chunks, k):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _fetch(chunks, k):  # type: ignore[no-untyped-def]
+def fetch_chunks(chunks, k):  # type: ignore[no-untyped-def]
     """Equations k and following of every chunk, as many as a register has numbers."""
     lanes = width(chunks.memory, ONE)
     if k + lanes <= chunks.length:
@@ -100,12 +102,12 @@ def _fetch(chunks, k):  # type: ignore[no-untyped-def]
         _fetch_part(chunks, k)
     if k == 0 or k + lanes >= chunks.length:
         _cut_ends(chunks, k)
-    _ask(chunks, k + AHEAD * lanes)
 
 
 @inlined
-def _open(chunks):  # type: ignore[no-untyped-def]
-    _fetch(chunks, 0)
+def open_chunks(chunks):  # type: ignore[no-untyped-def]
+    """The first tiles, and the first two equations of every chunk as rests."""
+    fetch_chunks(chunks, 0)
     return open_chunk(equation(chunks.memory, 0), equation(chunks.memory, 1))
 
 
@@ -114,27 +116,33 @@ def _open(chunks):  # type: ignore[no-untyped-def]
 
 @inlined
 def reduce_chunks(chunks):  # type: ignore[no-untyped-def]
-    """The two equations that every chunk leaves."""
+    """The two equations that every chunk leaves, and one over the smallest pivot."""
     lanes, m = width(chunks.memory, ONE), chunks.length
-    one, two = _open(chunks)
+    one, two = open_chunks(chunks)
+    ask_chunks(chunks, 0)
+    largest = one.diagonal * 0.0
     for k in range(0, m, lanes):
         if k > 0:
-            _fetch(chunks, k)
+            fetch_chunks(chunks, k)
+            ask_chunks(chunks, k)
         for row in range(0 if k > 0 else 2, min(lanes, m - k)):
             new = equation(chunks.memory, row)
-            one, two = reduce_pair(one, two, new, chunks.eagerness)
-    return one, two
+            inverse, one, two = reduce_pair(one, two, new, chunks.eagerness)
+            largest = maximum(abs(inverse), largest)
+    return one, two, largest
 
 
 @inlined
 def _eliminate(chunks, before, first, pivots):  # type: ignore[no-untyped-def]
     """Eliminate all but the outer unknowns, which are known; pivot k is that of x[k]."""
     lanes, m = width(chunks.memory, ONE), chunks.length
-    top, following = _open(chunks)
+    top, following = open_chunks(chunks)
+    ask_chunks(chunks, 0)
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(0, m, lanes):
         if k > 0:
-            _fetch(chunks, k)
+            fetch_chunks(chunks, k)
+            ask_chunks(chunks, k)
         for row in range(0 if k > 0 else 2, min(lanes, m - k)):
             new = equation(chunks.memory, row)
             pivot, one, two = eliminate_pair(one, two, new, chunks.eagerness)

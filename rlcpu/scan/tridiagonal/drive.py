@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.scan.tridiagonal.columns import column_kernels
+from rlcpu.scan.tridiagonal.errors import error_kernels
+from rlcpu.scan.tridiagonal.input import is_same
 from rlcpu.scan.tridiagonal.long import is_long, solve_long
 from rlcpu.scan.tridiagonal.memory import contiguous
 from rlcpu.scan.tridiagonal.plan import (
@@ -19,8 +20,10 @@ from rlcpu.scan.tridiagonal.plan import (
     Extras,
     batch_order,
     make_plans,
+    transposed,
 )
 from rlcpu.scan.tridiagonal.rows import row_kernels
+from rlcpu.scan.tridiagonal.shared import solve_shared
 
 #: `eagerness` of each method, see `steps.eliminate`.
 METHODS = {"pivot": 1.0, "thomas": 0.0}
@@ -48,7 +51,7 @@ def solve_arrays(
         num_threads: of the kernels; None for all.
 
     Returns:
-        Whether all solutions are finite; those that are not are NaN or infinite in out[..., 0].
+        Whether all solutions are finite.
     """
     if arrays.out.size == 0:
         return True
@@ -57,76 +60,69 @@ def solve_arrays(
     if mode.periodic or is_long(arrays.out):
         how = (eagerness, limit, mode.periodic)
         return solve_long(arrays, extras, *how, num_threads=num_threads)
-    kernels, fitted = _fit(arrays, extras)
+    ordinary = mode.method == "pivot" and extras.lengths is None and extras.errors is None
+    if ordinary and solve_shared(arrays, num_threads):
+        return True
     settings = real(eagerness), real(limit)
-    well = [
-        launch(kernels, arrays.out.size, num_threads, *_arguments(kernels, plan), *settings)
-        for plan in make_plans(fitted, extras)
-    ]
+    return _launch(arrays, extras, settings, num_threads)
+
+
+def solve_transposed(arrays: Arrays, num_threads: int | None) -> bool | None:
+    """Solve the transposed systems of what `solve_arrays` takes, by pivoting.
+
+    Refuses (None, with nothing written) systems that are long.
+    """
+    if is_long(arrays.out) or arrays.out.size == 0:
+        return None
+    real = arrays.out.dtype.type
+    settings = real(METHODS["pivot"]), real(-1.0)
+    return _launch(arrays, Extras(), settings, num_threads, turn=transposed)
+
+
+def _launch(
+    arrays: Arrays, extras: Extras, settings: Any, num_threads: int | None, turn: Any = None
+) -> bool:
+    kernels, fitted = _fit(arrays, extras)
+    well, size = [], arrays.out.size
+    in_columns = kernels is column_kernels()
+    for plan in make_plans(fitted, extras):
+        plan = plan if turn is None else turn(plan, arrays.out.itemsize)
+        well.append(launch(kernels, size, num_threads, *_arguments(kernels, plan), *settings))
+        if in_columns and extras.errors is not None:
+            launch(error_kernels(), size, num_threads, plan, settings[0] * 0)
     if fitted.out is not arrays.out and not np.may_share_memory(fitted.out, arrays.out):
         arrays.out[...] = fitted.out
+    if in_columns and extras.errors is not None:
+        _refine(arrays._replace(rhs=fitted.rhs), extras, settings, num_threads)
     return all(well)
+
+
+def _refine(arrays: Arrays, extras: Extras, settings: Any, num_threads: int | None) -> None:
+    """Solve systems whose backward error is above the limit as rows, whose kernel refines them."""
+    back = np.argsort(batch_order(arrays.out.shape, arrays.out.strides))
+    errors = extras.errors.transpose(back)
+    again = errors > settings[1]
+    if not again.any():
+        return
+    lengths = None if extras.lengths is None else extras.lengths.transpose(back)[again]
+    mine = Extras(lengths, np.zeros(again.sum(), errors.dtype))
+    rows = Arrays(*(np.ascontiguousarray(array[again]) for array in arrays))
+    kernels, plan = row_kernels(), next(make_plans(rows, mine))
+    launch(kernels, rows.out.size, num_threads, *_arguments(kernels, plan), *settings)
+    arrays.out[again], errors[again] = rows.out, mine.errors
 
 
 def _arguments(kernels: Kernels, plan: Array) -> tuple[Any, ...]:
     return (plan, *plan[PLACES:OUTERS].tolist()) if kernels is row_kernels() else (plan,)
 
 
-def solve_plain(arrays: Arrays, method: str, num_threads: int | None) -> bool | None:
-    """The same of C-contiguous arrays of one shape and dtype, the last axis being the systems'.
-
-    It takes a quarter of the time of a small call, and refuses (None, with nothing written) all
-    other arrays, and results that share memory with an input but rhs.
-    """
-    lower, diagonal, upper, rhs, out = arrays
-    shape, strides, dtype = rhs.shape, rhs.strides, rhs.dtype
-    for array in (lower, diagonal, upper, out):
-        if array.shape != shape or array.strides != strides or array.dtype is not dtype:
-            return None
-    plan = _plain_plan(shape, strides, dtype)
-    if plan is None or not out.flags.writeable:
-        return None
-    places = [array.__array_interface__["data"][0] for array in arrays]
-    last, num_bytes = places[4], rhs.nbytes
-    for place in places:
-        apart = place == last or abs(place - last) >= num_bytes
-        if place % dtype.itemsize or not apart:
-            return None
-    if last in places[:3]:
-        return None
-    settings = _SETTINGS[dtype.char, method]
-    return bool(launch(row_kernels(), rhs.size, num_threads, plan, *places, *settings))
-
-
-@functools.lru_cache(maxsize=256)
-def _plain_plan(shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Array | None:
-    """A plan without addresses, None if arrays are not plain."""
-    empty = np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides, writeable=False)
-    real = dtype.char in "fd" and dtype.isnative and len(shape) > 0
-    if (
-        not real
-        or not empty.flags.c_contiguous
-        or 0 in shape
-        or _beside(empty) is not None
-        or is_long(empty)
-    ):
-        return None
-    return next(make_plans(Arrays(*[empty] * 5)))
-
-
-#: `eagerness` and the limit for no check, by dtype and method.
-_SETTINGS = {
-    (real.char, method): (real.type(eagerness), real.type(-1.0))
-    for real in map(np.dtype, (np.float32, np.float64))
-    for method, eagerness in METHODS.items()
-}
-
-
 def _fit(arrays: Arrays, extras: Extras) -> tuple[Kernels, Arrays]:
     """Kernels, and the arrays as they take them."""
     out = arrays.out
     beside = _beside(out)
-    if beside is not None and extras.errors is None:
+    if beside is not None:
+        if extras.errors is not None and is_same(out, arrays.rhs):
+            arrays = arrays._replace(rhs=arrays.rhs.copy("K"))
         return column_kernels(), Arrays(*(contiguous(array, beside) for array in arrays))
     if out.strides[-1] == -out.itemsize and extras.lengths is None:
         arrays = _turned(arrays)

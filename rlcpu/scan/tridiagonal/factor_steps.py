@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rlcpu.kernels.vectors import fma, inverse_power, maximum, where
-from rlcpu.scan.tridiagonal.steps import inlined
+from rlcpu.scan.tridiagonal.steps import inlined, is_better
 
 
 class Row(NamedTuple):
@@ -53,17 +53,12 @@ class Factors(NamedTuple):
 def factor_row(rest: Rest, row: Row) -> tuple[Multiplier, Factors, Rest]:
     """Free one of two rows of x[k]; the other one is the pivot.
 
-    It is the one whose coefficient of x[k] is the larger part of its largest one (scaled partial
-    pivoting: Golub and Van Loan, Matrix Computations, 4th edition, section 3.5.2). What is left of
-    the rows above counts as it is: compared by the size it began with, diagonals of which every
-    seventh is 1e-10 times the others end in a backward error of 3e-12 in place of 3e-14. A pivot of
-    zero makes all that follows NaN.
+    See `steps` for the choice. A pivot of zero makes all that follows NaN.
     """
     size = maximum(maximum(abs(row.lower), abs(row.upper)), abs(row.diagonal))
     scale = inverse_power(size)
     lower, diagonal, upper = row.lower * scale, row.diagonal * scale, row.upper * scale
-    left = maximum(abs(rest.diagonal), abs(rest.upper))
-    swap = abs(lower) * left > abs(rest.diagonal) * (size * scale)
+    swap = is_better(rest, Row(lower, diagonal, upper), 1.0)
     inverse = 1.0 / where(swap, lower, rest.diagonal)
     factor = -where(swap, rest.diagonal, lower) * inverse
     next_to = where(swap, diagonal, rest.upper)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rlcpu.kernels.memory import load, load_first, prefetch, shifted, store, store_first, stream
+from rlcpu.kernels.memory import (
+    load,
+    load_first,
+    prefetch,
+    shifted,
+    store,
+    store_first,
+    stream,
+    to_line,
+)
 from rlcpu.kernels.vectors import fill, where, width
-from rlcpu.scan.tridiagonal.steps import Pending, inlined, scaled
+from rlcpu.scan.tridiagonal.steps import Pending, Pivot, inlined, mirrored, scaled
 from rlcpu.scan.tridiagonal.tiles import ONE, Sources
-
-AHEAD = 256  # numbers of an array that are asked for before they are read, at least one row
 
 
 class Columns(NamedTuple):
@@ -18,38 +25,43 @@ class Columns(NamedTuple):
     Attributes:
         sources: pointers to the first system's first numbers.
         out: the same of the result.
-        moves: for each of these, whether systems have numbers of their own, or share one.
-        steps: distance between unknowns in each.
-        sizes: number of unknowns, of systems, and of places for them in scratch.
+        moves: for each of the sources, whether systems have numbers of their own, or share one.
+        steps: distance between unknowns in each of the five.
+        n: number of unknowns.
+        systems: number of them; 0 for no block.
         stops: pointer to the length of each system, a real number.
-        carried: pointer to what is left of the equations above, or to two unknowns below.
-        pivots: pointer to scratch.
         whole: whether all systems are of the same length.
-        streamed: whether to write past the caches.
-        eagerness: see `eliminate`.
     """
 
     sources: Any
     out: Any
     moves: Any
     steps: Any
-    sizes: Any
+    n: Any
+    systems: Any
     stops: Any
-    carried: Any
-    pivots: Any
     whole: Any
-    streamed: Any
+
+
+class Scratch(NamedTuple):
+    """Memory of two blocks, one on its way to the middle, the other on its way back.
+
+    Attributes:
+        pending: pointer to what is left of the equations above, and of those below.
+        unknowns: pointer to the last two unknowns found above, and to those below.
+        pivots: pointer to the pivots of both, of which there are as many as of one.
+        room: number of places for systems.
+        eagerness: see `steps.eliminate`.
+    """
+
+    pending: Any
+    unknowns: Any
+    pivots: Any
+    room: Any
     eagerness: Any
 
 
-@inlined
-def _read(pointer, moves, by):  # type: ignore[no-untyped-def]
-    return load(pointer, by, ONE) if moves else fill(pointer[0], ONE)
-
-
-@inlined
-def _read_first(pointer, moves, by, count, zero):  # type: ignore[no-untyped-def]
-    return load_first(pointer, by, count, zero, ONE) if moves else fill(pointer[0], ONE)
+# ---------------------------------------------------------------- equations
 
 
 @inlined
@@ -65,77 +77,110 @@ def row_at(block, k):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _equation(block, row, by):  # type: ignore[no-untyped-def]
-    moves = block.moves
-    return scaled(
-        _read(row.lower, moves[0], by),
-        _read(row.diagonal, moves[1], by),
-        _read(row.upper, moves[2], by),
-        _read(row.rhs, moves[3], by),
-    )
+def _read(pointer, moves, by):  # type: ignore[no-untyped-def]
+    return load(pointer, by, ONE) if moves else fill(pointer[0], ONE)
 
 
 @inlined
-def equation_part(block, row, k, by, count):  # type: ignore[no-untyped-def]
-    """The same where systems begin or end: x = 0 beyond them, and nothing leads there."""
-    moves, zero = block.moves, block.eagerness - block.eagerness
+def _read_first(pointer, moves, by, count, zero):  # type: ignore[no-untyped-def]
+    if count <= 0:  # there may be no memory
+        return fill(zero, ONE)
+    return load_first(pointer, by, count, zero, ONE) if moves else fill(pointer[0], ONE)
+
+
+@inlined
+def _whole(block, row, by, rising):  # type: ignore[no-untyped-def]
+    moves = block.moves
+    diagonal, rhs = _read(row.diagonal, moves[1], by), _read(row.rhs, moves[3], by)
+    if rising:
+        return scaled(_read(row.upper, moves[2], by), diagonal, _read(row.lower, moves[0], by), rhs)
+    return scaled(_read(row.lower, moves[0], by), diagonal, _read(row.upper, moves[2], by), rhs)
+
+
+@inlined
+def _part(block, row, k, by, zero):  # type: ignore[no-untyped-def]
+    """The equations where systems begin or end: x = 0 beyond them, and nothing leads there."""
+    n, moves = block.n, block.moves
+    count = block.systems - by if k < n else 0
     stop = load(block.stops, by, ONE)
     inside, before_last = stop > k, stop > k + 1
-    lower = where(inside, _read_first(row.lower, moves[0], by, count, zero), zero)
+    begun, going_on = count if k > 0 else 0, count if k + 1 < n else 0
+    lower = where(inside, _read_first(row.lower, moves[0], by, begun, zero), zero)
     diagonal = where(inside, _read_first(row.diagonal, moves[1], by, count, zero), zero + 1)
-    upper = where(before_last, _read_first(row.upper, moves[2], by, count, zero), zero)
+    upper = where(before_last, _read_first(row.upper, moves[2], by, going_on, zero), zero)
     rhs = where(inside, _read_first(row.rhs, moves[3], by, count, zero), zero)
-    if k == 0:
-        lower = fill(zero, ONE)
     return scaled(lower, diagonal, upper, rhs)
 
 
 @inlined
-def fetch(block, row, k, by):  # type: ignore[no-untyped-def]
-    """Scaled equations of row k, a vector from system `by` on."""
-    n, systems, _ = block.sizes
-    rest = systems - by
-    if block.whole and k > 0 and k + 1 < n and rest >= width(block.carried, ONE):
-        return _equation(block, row, by)
-    return equation_part(block, row, k, by, rest)
+def fetch(block, row, k, by, rising, zero):  # type: ignore[no-untyped-def]
+    """Scaled equations of row k, a vector from system `by` on, mirrored if they are `rising`."""
+    inner = k > 0 and k + 1 < block.n
+    if block.whole and inner and block.systems - by >= width(block.stops, ONE):
+        return _whole(block, row, by, rising)
+    equation = _part(block, row, k, by, zero)
+    return mirrored(equation) if rising else equation
 
 
 @inlined
-def ask(block, row, by):  # type: ignore[no-untyped-def]
-    """Ask for what is read some rows later."""
-    ahead = (AHEAD + block.sizes[2] - 1) // block.sizes[2]
-    steps = block.steps
-    prefetch(row.lower, ahead * steps[0] + by)
-    prefetch(row.diagonal, ahead * steps[1] + by)
-    prefetch(row.upper, ahead * steps[2] + by)
-    prefetch(row.rhs, ahead * steps[3] + by)
+def ask(row, by):  # type: ignore[no-untyped-def]
+    """Ask for what is read later."""
+    prefetch(row.lower, by)
+    prefetch(row.diagonal, by)
+    prefetch(row.upper, by)
+    prefetch(row.rhs, by)
+
+
+# ---------------------------------------------------------------- scratch
 
 
 @inlined
-def carry(block, pending, by):  # type: ignore[no-untyped-def]
+def carry(pending, memory, by, room):  # type: ignore[no-untyped-def]
     """Keep what is left of the equations above."""
-    room = block.sizes[2]
-    store(pending.diagonal, block.carried, by)
-    store(pending.upper, block.carried, room + by)
-    store(pending.rhs, block.carried, 2 * room + by)
+    store(pending.diagonal, memory, by)
+    store(pending.upper, memory, room + by)
+    store(pending.rhs, memory, 2 * room + by)
 
 
 @inlined
-def carried(block, by):  # type: ignore[no-untyped-def]
+def carried(memory, by, room):  # type: ignore[no-untyped-def]
     """What `carry` kept."""
-    room, carried = block.sizes[2], block.carried
-    diagonal, upper = load(carried, by, ONE), load(carried, room + by, ONE)
-    return Pending(diagonal, upper, load(carried, 2 * room + by, ONE))
+    diagonal, upper = load(memory, by, ONE), load(memory, room + by, ONE)
+    return Pending(diagonal, upper, load(memory, 2 * room + by, ONE))
 
 
 @inlined
-def write(block, x, k, by):  # type: ignore[no-untyped-def]
-    """Write unknown k."""
-    rest = block.sizes[1] - by
+def keep(pivot, memory, by, room):  # type: ignore[no-untyped-def]
+    """Keep a pivot."""
+    store(pivot.upper, memory, by)
+    store(pivot.second, memory, room + by)
+    store(pivot.rhs, memory, 2 * room + by)
+
+
+@inlined
+def kept(memory, by, room):  # type: ignore[no-untyped-def]
+    """What `keep` kept."""
+    upper, second = load(memory, by, ONE), load(memory, room + by, ONE)
+    return Pivot(upper, second, load(memory, 2 * room + by, ONE))
+
+
+# ---------------------------------------------------------------- results
+
+
+@inlined
+def write(x, block, k, streamed):  # type: ignore[no-untyped-def]
+    """Write unknown k of all systems, from contiguous memory; past the caches if `streamed`."""
+    lanes, systems = width(x, ONE), block.systems
     row = shifted(block.out, k * block.steps[4])
-    if rest < width(block.carried, ONE):
-        store_first(x, row, by, rest)
-    elif block.streamed:
-        stream(x, row, by)
-    else:
-        store(x, row, by)
+    begin = 0
+    if streamed:
+        begin = min(to_line(row, 0), systems)
+        store_first(load(x, 0, ONE), row, 0, begin)
+    whole = (systems - begin) // lanes * lanes
+    for by in range(begin, begin + whole, lanes):
+        if streamed:
+            stream(load(x, by, ONE), row, by)
+        else:
+            store(load(x, by, ONE), row, by)
+    begin += whole
+    store_first(load(x, begin, ONE), row, begin, systems - begin)

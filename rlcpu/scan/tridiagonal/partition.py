@@ -2,7 +2,8 @@
 
 Every system is cut into chunks of equal length, and one of another length for what is left over. As
 many chunks as a register has numbers are reduced to two equations each; these are solved system by
-system; then all chunks are solved. The equations are read twice.
+system; then all chunks are solved. The equations are read twice, and nothing is written before it
+is known whether the systems have solutions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numba import prange
 from rlcpu.kernels.compile import EXACT, kernel, njit
 from rlcpu.kernels.memory import address, load, pointer_to, shifted, store, to_line
 from rlcpu.kernels.threads import Kernels
-from rlcpu.kernels.vectors import fill, width
+from rlcpu.kernels.vectors import fill, maximum, width
 from rlcpu.scan.tridiagonal.chunks import (
     BEGINS,
     ENDS,
@@ -114,33 +115,43 @@ def _outer(cut, chunk, ends, buffer, lane, lanes):  # type: ignore[no-untyped-de
 
 
 @inlined
-def _run(plan, cut, chunks, where, rests, ends):  # type: ignore[no-untyped-def]
-    """Reduce the chunks of a block, or expand them if `ends` is filled; the latter's trace."""
-    group, first, expand = where
+def _reduce(plan, cut, chunks, where, rests):  # type: ignore[no-untyped-def]
+    """Reduce the chunks of a block; one over the smallest pivot of each."""
+    group, begin = where
     lanes = width(chunks.memory, ONE)
     buffer = shifted(chunks.memory, chunk_scratch(chunks.length, lanes))
     for lane in range(lanes):
-        chunk = _chunk(plan, cut, group, first + lane)
+        chunk = _chunk(plan, cut, group, begin + lane)
         _find(plan, cut, chunk, chunks.length, chunks.lists, lane, lanes)
-        if expand:
-            _outer(cut, chunk, ends, buffer, lane, lanes)
-    if expand:
-        outer = (load(buffer, 0, ONE), load(buffer, lanes, ONE))
-        inner = (load(buffer, 2 * lanes, ONE), load(buffer, 3 * lanes, ONE))
-        out = pointer_to(plan[PLACES + 4], chunks.eagerness)
-        return expand_chunks(chunks, (outer[0], outer[1], inner[0], inner[1]), out)
-    one, two = reduce_chunks(chunks)
+    one, two, largest = reduce_chunks(chunks)
     _keep_rests(one, two, buffer)
     for lane in range(lanes):
-        system, j = _chunk(plan, cut, group, first + lane)
+        system, j = _chunk(plan, cut, group, begin + lane)
         for i in range(2 * REST):
             rests[system, j, i // REST, i % REST] = buffer[i * lanes + lane]
-    return fill(chunks.eagerness - chunks.eagerness, ONE)
+    return largest
 
 
 @inlined
-def _run_blocks(plan, cut, eagerness, blocks, arrays, scratch):  # type: ignore[no-untyped-def]
-    (rests, ends, failed), (memory, lists) = arrays, scratch
+def _expand(plan, cut, chunks, where, ends):  # type: ignore[no-untyped-def]
+    """Solve the chunks of a block; zeros, NaN in lanes of numbers that are not finite."""
+    group, begin = where
+    lanes = width(chunks.memory, ONE)
+    buffer = shifted(chunks.memory, chunk_scratch(chunks.length, lanes))
+    for lane in range(lanes):
+        chunk = _chunk(plan, cut, group, begin + lane)
+        _find(plan, cut, chunk, chunks.length, chunks.lists, lane, lanes)
+        _outer(cut, chunk, ends, buffer, lane, lanes)
+    before, first = load(buffer, 0, ONE), load(buffer, lanes, ONE)
+    last, after = load(buffer, 2 * lanes, ONE), load(buffer, 3 * lanes, ONE)
+    out = pointer_to(plan[PLACES + 4], chunks.eagerness)
+    return expand_chunks(chunks, (before, first, last, after), out)
+
+
+@inlined
+def _run(plan, cut, eagerness, blocks, arrays, scratch):  # type: ignore[no-untyped-def]
+    """Reduce or expand some blocks; see `_pass`."""
+    (rests, ends, found), (memory, lists) = arrays, scratch
     plan, lists, start = address(plan), address(lists), address(memory)
     start = shifted(start, to_line(start, 0))
     lanes = width(start, ONE)
@@ -148,55 +159,86 @@ def _run_blocks(plan, cut, eagerness, blocks, arrays, scratch):  # type: ignore[
     upper, rhs = pointer_to(plan[PLACES + 2], eagerness), pointer_to(plan[PLACES + 3], eagerness)
     sources = Sources(lower, diagonal, upper, rhs)
     usual, _ = _blocks(plan, cut, lanes)
-    trace = fill(eagerness - eagerness, ONE)
+    total = fill(eagerness - eagerness, ONE)
     for block in range(blocks[0], blocks[1]):
         group = 0 if block < usual else 1
-        first = (block if group == 0 else block - usual) * lanes
+        where = group, (block if group == 0 else block - usual) * lanes
         length = cut.length if group == 0 else cut.rest
         chunks = Chunks(sources, lists, length, start, eagerness)
-        trace = trace + _run(plan, cut, chunks, (group, first, blocks[2]), rests, ends)
-    store(trace, start, 0)
+        if blocks[2]:
+            total = total + _expand(plan, cut, chunks, where, ends)
+        else:
+            total = maximum(_reduce(plan, cut, chunks, where, rests), total)
+    store(total, start, 0)
     for lane in range(lanes):
-        failed[0] += start[lane]
+        found[lane] = start[lane]
 
 
 @njit(nogil=True, error_model="numpy", fastmath=EXACT)
 def _pass(plan, cut, eagerness, blocks, arrays):  # type: ignore[no-untyped-def]
-    """Reduce or expand some blocks; `arrays` are rests, ends and where NaN goes on failure."""
+    """Reduce or expand some blocks.
+
+    `arrays` are rests, ends, and, of every lane, what the blocks return: the largest or the sum.
+    """
     lanes = width(pointer_to(plan[PLACES], eagerness), ONE)
     size = chunk_scratch(max(cut[1], cut[2]), lanes) + (2 * REST + 1) * lanes
     memory, lists = np.empty(size, arrays[2].dtype), np.empty(LISTS * lanes, np.int64)
     four = Cut(cut[0], cut[1], cut[2], cut[3])
-    _run_blocks(plan, four, eagerness, blocks, arrays, (memory, lists))
+    _run(plan, four, eagerness, blocks, arrays, (memory, lists))
 
 
-def _make(parallel: bool) -> Any:
-    """Driver: whether all solutions are finite, from a plan, a `Cut` as int64, and `eagerness`."""
+@inlined
+def _shape(plan, cut, eagerness):  # type: ignore[no-untyped-def]
+    """Lanes, blocks, and parts of them that cores take in turn."""
+    lanes = width(pointer_to(plan[PLACES], eagerness), ONE)
+    usual, last = _blocks(plan, Cut(cut[0], cut[1], cut[2], cut[3]), lanes)
+    return lanes, usual + last, min(usual + last, _PARTS)
+
+
+def _make_reducer(parallel: bool) -> Any:
+    """Driver: one over the smallest pivot, from a plan, a `Cut` as int64, and `eagerness`.
+
+    `ends` (systems, chunks, 2) is overwritten with the first and last unknowns of all chunks, not
+    finite where a system has no solution or holds NaN or infinity. Nothing else is written.
+    """
 
     @kernel(parallel=parallel, fastmath=EXACT)
-    def solve(plan, cut, eagerness):  # type: ignore[no-untyped-def]
-        lanes = width(pointer_to(plan[PLACES], eagerness), ONE)
-        systems = plan[OUTER] * plan[INNER]
-        per = cut[0] + (1 if cut[2] > 0 else 0)
-        usual, last = _blocks(plan, Cut(cut[0], cut[1], cut[2], cut[3]), lanes)
-        total = usual + last
-        parts = min(total, _PARTS)
-        rests, ends = np.empty((systems, per, 2, REST)), np.empty((systems, per, 2))
-        failed = np.full((parts, 1), eagerness - eagerness)
+    def reduce(plan, cut, eagerness, ends):  # type: ignore[no-untyped-def]
+        lanes, total, parts = _shape(plan, cut, eagerness)
+        systems, per, _ = ends.shape
+        rests, found = np.empty((systems, per, 2, REST)), np.full((parts, lanes), eagerness)
         for part in prange(parts):
             blocks = total * part // parts, total * (part + 1) // parts, False
-            _pass(plan, cut, eagerness, blocks, (rests, ends, failed[part]))
+            _pass(plan, cut, eagerness, blocks, (rests, ends, found[part]))
         for system in prange(systems):
             _join(rests[system], np.empty((per, 2, WIDTH)), ends[system])
+        return found.max()
+
+    return reduce
+
+
+def _make_expander(parallel: bool) -> Any:
+    """Driver: whether all solutions are finite; out is overwritten with them."""
+
+    @kernel(parallel=parallel, fastmath=EXACT)
+    def expand(plan, cut, eagerness, ends):  # type: ignore[no-untyped-def]
+        lanes, total, parts = _shape(plan, cut, eagerness)
+        rests, found = np.empty((1, 1, 2, REST)), np.full((parts, lanes), eagerness)
         for part in prange(parts):
             blocks = total * part // parts, total * (part + 1) // parts, True
-            _pass(plan, cut, eagerness, blocks, (rests, ends, failed[part]))
-        return failed.sum() == 0
+            _pass(plan, cut, eagerness, blocks, (rests, ends, found[part]))
+        return found.sum() == 0
 
-    return solve
+    return expand
 
 
 @functools.cache
-def partition_kernels() -> Kernels:
-    """Kernels for both dtypes."""
-    return Kernels(_make(False), _make(True), GRAIN)
+def reducers() -> Kernels:
+    """Kernels of the first pass, for both dtypes."""
+    return Kernels(_make_reducer(False), _make_reducer(True), GRAIN)
+
+
+@functools.cache
+def expanders() -> Kernels:
+    """Kernels of the second pass."""
+    return Kernels(_make_expander(False), _make_expander(True), GRAIN)

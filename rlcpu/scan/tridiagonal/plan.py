@@ -25,7 +25,7 @@ LENGTHS, ERRORS = 23, 24
 #: Whether to write results past the caches.
 STREAM = 25
 
-#: Bytes of results from which they are written past the caches.
+#: Bytes of an array of results from which it is written past the caches.
 _STREAM_BYTES = 2**22
 
 
@@ -115,6 +115,19 @@ def _layout(
     sizes = [outer[0], inner[0], shape[-1]]
     plan = [*sizes, *[0] * 5, *(number // itemsize for number in numbers), 0, 0, stream]
     return np.array(plan, np.int64), merged[:-2]
+
+
+def transposed(plan: Array, itemsize: int) -> Array:
+    """The plan of the transposed systems, for kernels that do not read what is ignored.
+
+    Their lower coefficients are the upper ones one unknown before, and the other way round.
+    """
+    plan = plan.copy()
+    for first in (PLACES, OUTERS, INNERS, STEPS):
+        plan[first], plan[first + 2] = plan[first + 2], plan[first]
+    plan[PLACES] -= plan[STEPS] * itemsize
+    plan[PLACES + 2] += plan[STEPS + 2] * itemsize
+    return plan
 
 
 def _address(array: Array) -> int:

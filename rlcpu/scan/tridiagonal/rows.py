@@ -33,7 +33,7 @@ GRAIN = 2**14  # numbers from which a second core is worth waking
 
 
 @inlined
-def _stream(x, n, out, starts, buffer):  # type: ignore[no-untyped-def]
+def write_dense(x, n, out, starts, buffer):  # type: ignore[no-untyped-def]
     """Write unknowns past the caches, of systems that follow each other without a gap."""
     lanes = width(x, ONE)
     position, total = starts[0], n * lanes
@@ -69,7 +69,7 @@ def _find(plan, system, lists, lane, lanes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _is_dense(plan, begin, lanes):  # type: ignore[no-untyped-def]
+def is_dense(plan, begin, lanes):  # type: ignore[no-untyped-def]
     """Whether to stream a block: it is full, and its results follow each other without a gap."""
     last = begin + lanes - 1
     if plan[STREAM] == 0 or last >= plan[OUTER] * plan[INNER]:
@@ -93,15 +93,15 @@ def _solve_from(plan, begin, block, errors):  # type: ignore[no-untyped-def]
         _find(plan, begin + lane, (block.starts, block.stops), lane, lanes)
     pivots = shifted(block.memory, 8 * lanes * lanes)
     x = shifted(pivots, 3 * lanes * (n + (n & 1) + 2))
-    first = solve_block(block, pivots, x, n, errors)
+    trace = solve_block(block, pivots, x, n, errors)
     starts, out = shifted(block.starts, OUT * lanes), pointer_to(plan[PLACES + 4], errors[0])
-    if _is_dense(plan, begin, lanes):
-        _stream(x, n, out, starts, pivots)
+    if is_dense(plan, begin, lanes):
+        write_dense(x, n, out, starts, pivots)
     else:
         write(x, n, out, starts)
     if plan[ERRORS] != 0:
         _report(plan, begin, errors)
-    return first - first
+    return trace
 
 
 @inlined

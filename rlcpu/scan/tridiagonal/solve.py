@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
-from rlcpu.scan.tridiagonal.drive import METHODS, Mode, solve_arrays, solve_plain
-from rlcpu.scan.tridiagonal.input import Systems, check_lengths, check_systems, is_same
+from rlcpu.scan.device import is_on_device, on_device
+from rlcpu.scan.tridiagonal.drive import METHODS, REFINED, Mode, solve_arrays
+from rlcpu.scan.tridiagonal.input import check_lengths, check_systems, is_same
+from rlcpu.scan.tridiagonal.long import How, is_long, solve_cut
+from rlcpu.scan.tridiagonal.plain import SPARED, solve_plain
 from rlcpu.scan.tridiagonal.plan import Array, Arrays, Extras, batch_order
 from rlcpu.scan.tridiagonal.status import SingularSystemError, Status, TridiagonalInfo
 
 #: Backward errors above this multiple of the dtype's epsilon are failures: partial pivoting stays
 #: below 1,000 on random matrices, and elimination without it reaches 1e13.
 INACCURATE = 2**13
+
+
+class Work(NamedTuple):
+    """Systems (batch..., n) to be solved, their lengths as given, whether to check, and how."""
+
+    arrays: Arrays
+    lengths: Any
+    check: bool
+    mode: Mode
+
+
+class Done(NamedTuple):
+    """Systems, out being where their solutions are; whether all of these are finite."""
+
+    arrays: Arrays
+    extras: Extras
+    well: bool
 
 
 def solve_tridiagonal(
@@ -62,8 +82,10 @@ def solve_tridiagonal(
 
     Raises:
         SingularSystemError: a system has no finite solution or holds NaN or infinity, or its
-            backward error is too large; `out` then holds the other solutions, and numbers that are
-            not finite for these.
+            backward error is too large. Nothing is written to `out` if it is of at most 16,384
+            numbers; nor if systems are periodic or of at least 32,768 unknowns, unless an unknown
+            overflows or a backward error is too large. Otherwise `out` may then hold the other
+            solutions, and numbers that are not finite for these, as it does with `return_info`.
         TypeError: an array is neither float32, float64 nor of whole numbers (which are converted),
             or float32 and float64 are mixed.
         ValueError: shapes do not broadcast, or an argument is out of its range.
@@ -75,54 +97,71 @@ def solve_tridiagonal(
         array([[1.5, 2. , 1.5],
                [1.5, 2. , 1.5]])
     """
+    if is_on_device(rhs) or is_on_device(diagonal):
+        return on_device("solve_tridiagonal", locals())
     if method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
     if check not in (None, "residual"):
         raise ValueError(f'check={check!r}: expected "residual" or None')
-    num_threads = check_num_threads(num_threads)
-    systems, extras, well = None, Extras(), None
-    mode = Mode(method, bool(periodic))
-    if axis == -1 and lengths is None and check is None and not periodic:
-        systems = _plain_systems(lower, diagonal, upper, rhs, out)
-    if systems is not None:
-        well = solve_plain(systems.arrays, method, num_threads)
-    if systems is None or well is None:
-        systems = check_systems((lower, diagonal, upper, rhs), axis, out)
-        extras = _extras(systems.arrays, lengths, check is not None)
-        well = solve_arrays(systems.arrays, extras, mode, num_threads)
-    if well and extras.errors is None and not return_info:
-        return systems.result
-    return _report(systems, extras, well, mode, return_info)
+    if num_threads is not None:
+        num_threads = check_num_threads(num_threads)
+    if axis == -1 and lengths is None and check is None and not (periodic or return_info):
+        result = solve_plain(lower, diagonal, upper, rhs, out, method, num_threads)
+        if result is not None:
+            return result
+    systems = check_systems((lower, diagonal, upper, rhs), axis, out)
+    work = Work(systems.arrays, lengths, check is not None, Mode(method, bool(periodic)))
+    done = _solve(work, out is not None and not return_info, num_threads)
+    info = _inspect(done, work.mode)
+    if return_info:
+        return systems.result, info
+    if info.status.any():
+        raise SingularSystemError(info.status)
+    if done.arrays.out is not systems.arrays.out:
+        systems.arrays.out[...] = done.arrays.out
+    return systems.result
 
 
-def _plain_systems(lower: Any, diagonal: Any, upper: Any, rhs: Any, out: Any) -> Systems | None:
-    """The arguments as they are, if they are arrays."""
-    if not type(lower) is type(diagonal) is type(upper) is type(rhs) is np.ndarray:
-        return None
-    result = np.empty_like(rhs) if out is None else out
-    if type(result) is not np.ndarray:
-        return None
-    return Systems(Arrays(lower, diagonal, upper, rhs, result), result, rhs.ndim - 1)
+def _solve(work: Work, spare: bool, num_threads: int | None) -> Done:
+    """Solve systems; with `spare` in other memory than out if they are few.
+
+    If they are long, with `spare`, nothing is written to out where one of them fails.
+    """
+    arrays, few = work.arrays, work.arrays.out.size <= SPARED
+    if spare and not few and (work.mode.periodic or is_long(arrays.out)):
+        extras = _extras(arrays, work)
+        limit = REFINED * float(np.finfo(arrays.out.dtype).eps)
+        how = How(METHODS[work.mode.method], work.mode.periodic, num_threads, spare=True)
+        well = solve_cut(arrays, extras, limit, how)
+        if well is not None:
+            return Done(arrays, extras, well)
+        few = True  # in other memory, for a status of each system
+    if spare and few:
+        arrays = arrays._replace(out=np.empty_like(arrays.out))
+    extras = _extras(arrays, work)
+    return Done(arrays, extras, solve_arrays(arrays, extras, work.mode, num_threads))
 
 
 def _order(arrays: Arrays) -> tuple[int, ...]:
     return batch_order(arrays.out.shape, arrays.out.strides)
 
 
-def _extras(arrays: Arrays, lengths: npt.ArrayLike | None, check: bool) -> Extras:
+def _extras(arrays: Arrays, work: Work) -> Extras:
     """What goes with each system, in the order that a plan wants."""
-    order = _order(arrays)
+    order, lengths = _order(arrays), work.lengths
     if lengths is not None:
         lengths = np.ascontiguousarray(check_lengths(lengths, arrays).transpose(order))
     shape = [arrays.out.shape[i] for i in order]
-    return Extras(lengths, np.zeros(shape, arrays.out.dtype) if check else None)
+    return Extras(lengths, np.zeros(shape, arrays.out.dtype) if work.check else None)
 
 
-def _report(systems: Systems, extras: Extras, well: bool, mode: Mode, return_info: bool) -> Any:
-    """The result with a status for each system, or an error."""
-    arrays = systems.arrays
-    errors, back = extras.errors, np.argsort(_order(arrays))
-    status = np.zeros(arrays.out.shape[:-1], np.int8)
+def _inspect(done: Done, mode: Mode) -> TridiagonalInfo:
+    """What became of each system."""
+    arrays, extras, well = done
+    status, errors = np.zeros(arrays.out.shape[:-1], np.int8), extras.errors
+    if well and errors is None:
+        return TridiagonalInfo(status, None)
+    back = np.argsort(_order(arrays))
     if errors is not None:
         errors = errors.transpose(back)
         limit = INACCURATE * np.finfo(errors.dtype).eps
@@ -133,11 +172,7 @@ def _report(systems: Systems, extras: Extras, well: bool, mode: Mode, return_inf
         _classify(arrays, lengths, status, mode)
         if errors is not None:
             errors[(status == Status.SINGULAR) | (status == Status.NOT_FINITE)] = np.nan
-    if return_info:
-        return systems.result, TridiagonalInfo(status, errors)
-    if status.any():
-        raise SingularSystemError(status)
-    return systems.result
+    return TridiagonalInfo(status, errors)
 
 
 def _classify(arrays: Arrays, lengths: Array | None, status: Array, mode: Mode) -> None:

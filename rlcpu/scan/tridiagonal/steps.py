@@ -6,10 +6,14 @@ k + 1. The one with the larger coefficient of x[k] becomes the pivot, the other 
 and becomes pending. A pivot holds x[k], x[k+1] and x[k+2], so that from the bottom up x[k] follows
 from the two unknowns below.
 
-Coefficients of different equations are compared in proportion to the largest of each (scaled
-partial pivoting: Golub and Van Loan, Matrix Computations, 4th edition, section 3.5.2). Equations
-are brought to about one size first, by a power of two, so that nothing is rounded and nothing
-overflows.
+Coefficients of different equations are compared in proportion to the sum of each (scaled partial
+pivoting: Golub and Van Loan, Matrix Computations, 4th edition, section 3.5.2). In proportion to the
+largest, the worst backward error of 20,000 random systems of 100 unknowns is 6e-15 to 2e-14, and
+so it is 5e-15; where every seventh diagonal is tiny, 1e-13 to 5e-13 and 2e-14 to 5e-14. What is
+left of equations counts as it is: in proportion to their first size it is 4e-13 to 1.2e-12.
+
+Equations are brought to about one size first, by a power of two, so that nothing is rounded and
+nothing overflows.
 
 The functions compute on numbers or on vectors of them.
 """
@@ -73,14 +77,13 @@ def mirrored(equation: Equation) -> Equation:
 
 
 @inlined
-def size_of(pending: Pending) -> Any:
-    """Its larger coefficient, as it is now.
+def is_better(pending: Any, equation: Any, eagerness: float) -> Any:
+    """Whether the equation's coefficient of x[k] is the larger part of its sum.
 
-    In proportion to the size of the equation that it is the rest of, the worst backward error of
-    20,000 random systems of 100 unknowns, from both ends, is 4e-13 to 1.2e-12; so it is 7e-15 to
-    2.4e-14.
+    Of both sums, the coefficients of x[k] cancel out of the comparison.
     """
-    return maximum(abs(pending.diagonal), abs(pending.upper))
+    others = abs(equation.diagonal) + abs(equation.upper)
+    return abs(equation.lower) * eagerness * abs(pending.upper) > abs(pending.diagonal) * others
 
 
 @inlined
@@ -94,8 +97,7 @@ def eliminate(pending: Pending, equation: Equation, eagerness: float) -> tuple[P
         equation: holds x[k], x[k+1] and x[k+2].
         eagerness: 1 for partial pivoting; 0 takes the pending equation always (Thomas).
     """
-    eager = abs(equation.lower) * eagerness
-    swap = eager * size_of(pending) > abs(pending.diagonal) * equation.scale
+    swap = is_better(pending, equation, eagerness)
     inverse = 1.0 / where(swap, equation.lower, pending.diagonal)
     factor = -where(swap, pending.diagonal, equation.lower)
     # The next division waits for this one and the product with it: what it is multiplied by is not.
@@ -129,7 +131,7 @@ def meet(falling: Pending, rising: Pending, eagerness: float) -> tuple[Any, Any]
         eagerness: see `eliminate`.
     """
     nothing = falling.diagonal * 0.0
-    last = Equation(rising.upper, rising.diagonal, nothing, rising.rhs, size_of(rising))
+    last = Equation(rising.upper, rising.diagonal, nothing, rising.rhs, nothing)
     pivot, pending = eliminate(falling, last, eagerness)
     below = pending.rhs / pending.diagonal
     return substitute(pivot, below, nothing), below

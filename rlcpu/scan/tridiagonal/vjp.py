@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
 
-from rlcpu.kernels.compile import EXACT, inline_exact, kernel
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_axis, check_broadcast, check_out, check_real, check_shape
-
-Array = npt.NDArray[Any]
-
-PART = 4096  # numbers that a core takes at a time: seven arrays of them fit the second cache
-GRAIN = 2**15  # numbers from which a second core is worth waking
+from rlcpu.scan.tridiagonal.drive import solve_transposed
+from rlcpu.scan.tridiagonal.plan import Array, Arrays
+from rlcpu.scan.tridiagonal.products import product_kernels
+from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
 
 
 class TridiagonalGradients(NamedTuple):
@@ -106,7 +102,7 @@ def _overwrite(
     _solve_transposed(whole, np.ascontiguousarray(grad), full[3], axis, num_threads)
     flat = [a.reshape(-1) for a in (full[3], np.ascontiguousarray(x), *full[:3])]
     inner = math.prod(x.shape[axis + 1 :])
-    launch(_kernels(), x.size, num_threads, *flat, x.shape[axis], inner)
+    launch(product_kernels(), x.size, num_threads, *flat, x.shape[axis], inner)
     for result, computed in zip(results, full, strict=True):
         if result is not computed:
             np.copyto(result, summed_to(computed, result.shape))
@@ -150,82 +146,13 @@ def transposed(lower: Array, upper: Array, axis: int) -> tuple[Array, Array]:
 def _solve_transposed(
     whole: list[Array], grad: Array, out: Array, axis: int, num_threads: int | None
 ) -> None:
-    from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
-
     lower, diagonal, upper = whole
+    arrays = Arrays(*(np.moveaxis(a, axis, -1) for a in (*whole, grad, out)))
+    if solve_transposed(arrays, num_threads):
+        return
+    below, above = transposed(lower, upper, axis)
     options: dict[str, Any] = {"axis": axis, "num_threads": num_threads}
-    rows = axis == grad.ndim - 1 and grad.size > max(GRAIN, 2 * grad.shape[-1])
-    if rows and all(a.flags.c_contiguous for a in whole):
-        _solve_between(whole, grad, out, options)
-    else:
-        below, above = transposed(lower, upper, axis)
-        solve_tridiagonal(below, diagonal, above, grad, out=out, **options)
-
-
-def _solve_between(whole: list[Array], grad: Array, out: Array, options: dict[str, Any]) -> None:
-    """The same of contiguous rows: all but two need no copy of their coefficients.
-
-    What is next to a row's first number and ignored in its place is a number of the next row.
-    """
-    from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
-
-    n = grad.shape[-1]
-    lower, diagonal, upper, rows, target = (a.reshape(-1, n) for a in (*whole, grad, out))
-    count = len(rows) - 2
-    below = upper.reshape(-1)[n - 1 :][: count * n].reshape(count, n)
-    above = lower.reshape(-1)[n + 1 :][: count * n].reshape(count, n)
-    options = options | {"axis": -1}
-    solve_tridiagonal(below, diagonal[1:-1], above, rows[1:-1], out=target[1:-1], **options)
-    for ends in (slice(0, 1), slice(count + 1, count + 2)):
-        below, above = transposed(lower[ends], upper[ends], 1)
-        solve_tridiagonal(below, diagonal[ends], above, rows[ends], out=target[ends], **options)
-
-
-# ---------------------------------------------------------------- products
-
-
-@inline_exact
-def _multiply(multipliers, x, result):  # type: ignore[no-untyped-def]
-    for i in range(result.size):
-        result[i] = -multipliers[i] * x[i]
-
-
-@inline_exact
-def _clear(result, begin, end, period, first, inner):  # type: ignore[no-untyped-def]
-    """Zeros from `first` on of every period, `inner` of them, between begin and end."""
-    for start in range(begin // period * period + first, end, period):
-        for i in range(max(start, begin), min(start + inner, end)):
-            result[i] = 0.0
-
-
-def _make(parallel: bool) -> Any:
-    """Driver: (lambda, x, gradients of lower, diagonal and upper, unknowns, inner).
-
-    All arrays are (outer * unknowns * inner,).
-    """
-
-    @kernel(parallel=parallel, fastmath=EXACT)
-    def products(multipliers, x, lower, diagonal, upper, n, inner):  # type: ignore[no-untyped-def]
-        size = x.size
-        for part in prange((size + PART - 1) // PART):
-            begin, end = part * PART, min(size, part * PART + PART)
-            _multiply(multipliers[begin:end], x[begin:end], diagonal[begin:end])
-            first, last = max(begin, inner), min(end, size - inner)
-            if first < end:
-                low = x[first - inner : end - inner]
-                _multiply(multipliers[first:end], low, lower[first:end])
-            if begin < last:
-                high = x[begin + inner : last + inner]
-                _multiply(multipliers[begin:last], high, upper[begin:last])
-            _clear(lower, begin, end, n * inner, 0, inner)
-            _clear(upper, begin, end, n * inner, (n - 1) * inner, inner)
-
-    return products
-
-
-@functools.cache
-def _kernels() -> Kernels:
-    return Kernels(_make(False), _make(True), GRAIN)
+    solve_tridiagonal(below, diagonal, above, grad, out=out, **options)
 
 
 def summed_to(array: Array, shape: tuple[int, ...]) -> Array:

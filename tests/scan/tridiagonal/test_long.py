@@ -58,7 +58,7 @@ def test_few_long_systems(family: str, shape: tuple[int, int], dtype: str) -> No
     assert not info.status.any()
     assert info.backward_error.max() < 450 * epsilon(dtype)
     plain = solve_tridiagonal(*systems)
-    assert naive.backward_error(*systems, plain).max() < 2**19 * epsilon(dtype)
+    assert naive.backward_error(*systems, plain).max() < 450 * epsilon(dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -99,7 +99,7 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
     for j, (begin, end) in enumerate(parts):
         one, two = open_chunk(equations[begin], equations[begin + 1])
         for equation in equations[begin + 2 : end]:
-            one, two = reduce_pair(one, two, equation, 1.0)
+            _, one, two = reduce_pair(one, two, equation, 1.0)
         rests[j] = one, two
     join(rests, np.zeros((len(parts), 2, WIDTH)), ends)
     x = np.concatenate([_expand(equations, part, ends, j) for j, part in enumerate(parts)])

@@ -1,0 +1,60 @@
+"""Residuals and backward errors of long systems, against plain NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlcpu.scan.tridiagonal.plan import Arrays
+from rlcpu.scan.tridiagonal.residual import residual
+
+
+def expected(arrays: list[Any], periodic: bool) -> tuple[Any, Any]:
+    a, b, c, d, x = (array.astype(np.longdouble) for array in arrays)
+    terms = [a * np.roll(x, 1, -1), b * x, c * np.roll(x, -1, -1)]
+    if not periodic:
+        terms[0][..., 0] = terms[2][..., -1] = 0
+    lacking, size = d - sum(terms), sum(map(np.abs, terms)) + np.abs(d)
+    return lacking, (np.abs(lacking) / np.where(size == 0, 1, size)).max(-1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(1, 4), max_size=3),
+    st.sampled_from([1, 2, 3, 700, 8192, 8193, 20_000]),
+    st.booleans(),
+    st.sampled_from([np.float32, np.float64]),
+    st.randoms(use_true_random=False),
+)
+def test_residuals(batch: list[int], n: int, periodic: bool, dtype: Any, random: Any) -> None:
+    rng = np.random.default_rng(random.randrange(10**6))
+    order = tuple(random.sample(range(len(batch)), len(batch)))
+    arrays = []
+    for _ in range(5):
+        array = rng.normal(size=(*(batch[i] for i in order), n)).astype(dtype)
+        arrays.append(array.transpose(*np.argsort(order), -1))
+    if not periodic:
+        arrays[0][..., 0] = arrays[2][..., -1] = np.nan
+    lacking, errors = residual(Arrays(*arrays), periodic)
+    assert lacking.dtype == errors.dtype == dtype
+    with np.errstate(invalid="ignore"):
+        right, worst = expected(arrays, periodic)
+    tolerance = 20 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(lacking, right.astype(dtype), atol=tolerance * 20)
+    np.testing.assert_allclose(errors, worst.astype(dtype), rtol=tolerance * 100, atol=tolerance)
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+def test_repeated_arrays_and_zero_equations(periodic: bool) -> None:
+    zero = np.zeros((3, 300))
+    shared = np.broadcast_to(np.zeros(300), (3, 300))
+    lacking, errors = residual(Arrays(shared, shared, shared, zero, zero + 1), periodic)
+    assert not lacking.any()
+    assert not errors.any()
+    lacking, errors = residual(Arrays(shared, shared, shared, zero + 2, zero + 1), periodic)
+    assert (lacking == 2).all()
+    assert (errors == 1).all()
