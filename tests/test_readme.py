@@ -58,6 +58,18 @@ def test_python_block_runs(script: str, folder: Path) -> None:
     assert run(folder, script)
 
 
+def test_block_for_a_gpu_runs_in_the_simulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = blocks("py")
+    for number, small in (("1_048_576", "1024"), ("num_envs=1024", "num_envs=8"), ("1000", "10")):
+        block = block.replace(number, small)
+    (tmp_path / "gpu.py").write_text(block.replace("128", "4"), "utf-8")
+    monkeypatch.setenv("NUMBA_ENABLE_CUDASIM", "1")
+    # The simulator's integers warn where they wrap around.
+    assert run(tmp_path, "-W", "ignore::RuntimeWarning", "gpu.py")
+
+
 def test_own_environment_trains_from_the_command_line(folder: Path) -> None:
     argv = ["-m", "rlcpu", "train", "balance:Balance-v0", "--steps", "3e5"]
     assert "\nsolved " in run(folder, *argv)
