@@ -11,10 +11,11 @@ from rlcpu.scan.tridiagonal.columns import column_kernels
 from rlcpu.scan.tridiagonal.errors import error_kernels
 from rlcpu.scan.tridiagonal.input import is_same
 from rlcpu.scan.tridiagonal.long import is_long, solve_long
-from rlcpu.scan.tridiagonal.memory import contiguous
+from rlcpu.scan.tridiagonal.memory import contiguous, side_by_side
 from rlcpu.scan.tridiagonal.plan import (
     OUTERS,
     PLACES,
+    REFINED,
     Array,
     Arrays,
     Extras,
@@ -22,14 +23,12 @@ from rlcpu.scan.tridiagonal.plan import (
     make_plans,
     transposed,
 )
+from rlcpu.scan.tridiagonal.rings import are_rings, solve_rings
 from rlcpu.scan.tridiagonal.rows import row_kernels
 from rlcpu.scan.tridiagonal.shared import solve_shared
 
 #: `eagerness` of each method, see `steps.eliminate`.
 METHODS = {"pivot": 1.0, "thomas": 0.0}
-#: Backward error, in multiples of the dtype's epsilon, from which a checked solution is refined:
-#: 3 of 1,000 random systems of 100 unknowns are beyond.
-REFINED = 2**7
 
 
 class Mode(NamedTuple):
@@ -57,6 +56,8 @@ def solve_arrays(
         return True
     real, eagerness = arrays.out.dtype.type, METHODS[mode.method]
     limit = REFINED * np.finfo(real).eps if extras.errors is not None else -1.0
+    if mode.periodic and extras.lengths is None and are_rings(arrays.out):
+        return solve_rings(arrays, extras.errors, eagerness, num_threads)
     if mode.periodic or is_long(arrays.out):
         how = (eagerness, limit, mode.periodic)
         return solve_long(arrays, extras, *how, num_threads=num_threads)
@@ -119,7 +120,7 @@ def _arguments(kernels: Kernels, plan: Array) -> tuple[Any, ...]:
 def _fit(arrays: Arrays, extras: Extras) -> tuple[Kernels, Arrays]:
     """Kernels, and the arrays as they take them."""
     out = arrays.out
-    beside = _beside(out)
+    beside = side_by_side(out)
     if beside is not None:
         if extras.errors is not None and is_same(out, arrays.rhs):
             arrays = arrays._replace(rhs=arrays.rhs.copy("K"))
@@ -127,14 +128,6 @@ def _fit(arrays: Arrays, extras: Extras) -> tuple[Kernels, Arrays]:
     if out.strides[-1] == -out.itemsize and extras.lengths is None:
         arrays = _turned(arrays)
     return row_kernels(), Arrays(*(contiguous(array, -1) for array in arrays))
-
-
-def _beside(out: Array) -> int | None:
-    """The batch axis along which systems lie next to each other, None if unknowns do."""
-    order = [i for i in batch_order(out.shape, out.strides) if out.shape[i] > 1]
-    if not order or out.strides[order[-1]] != out.itemsize:
-        return None
-    return order[-1] if out.shape[-1] == 1 or out.strides[-1] != out.itemsize else None
 
 
 def _turned(arrays: Arrays) -> Arrays:

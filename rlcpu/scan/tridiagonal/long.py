@@ -1,7 +1,8 @@
-"""Long or periodic tridiagonal systems: how to cut them, lengths of their own, refinement."""
+"""Long tridiagonal systems, or few periodic ones: how to cut them, their lengths, refinement."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,21 +12,24 @@ from rlcpu.kernels.threads import launch
 from rlcpu.scan.tridiagonal.input import is_same
 from rlcpu.scan.tridiagonal.memory import contiguous
 from rlcpu.scan.tridiagonal.partition import Cut, expanders, reducers
-from rlcpu.scan.tridiagonal.plan import INNER, OUTER, Array, Arrays, Extras, batch_order, make_plans
+from rlcpu.scan.tridiagonal.plan import (
+    INNER,
+    OUTER,
+    REFINED,
+    Array,
+    Arrays,
+    Extras,
+    batch_order,
+    make_plans,
+)
 from rlcpu.scan.tridiagonal.residual import residual
+from rlcpu.scan.tridiagonal.ring_steps import DOUBTFUL
 
 LONGEST = 2**15  # unknowns from which pivots of whole systems leave the second cache for good
 _SHORTEST = 256  # unknowns from which cutting one system pays for its two passes
 _CHUNK = 1000  # equations of a chunk: 500 take 10 % longer, 2,000 as long
 _LEAST = 32
 _CHUNKS = 64  # that there should be, for full registers on several cores
-#: One over the smallest pivot, of equations of the size 2 to 4, from which solutions are looked at:
-#: of 768,000 equations with dominant diagonals it is 3.8, of 1,000 random ones 17.
-_DOUBTFUL = 4
-#: Backward error, in multiples of the dtype's epsilon, from which they are refined. Without, the
-#: worst of 768,000 random equations in chunks of 32 is 1e-12 in float64: coefficients of the outer
-#: unknowns cancel.
-_REFINED = 2**7
 _STEPS = 3  # of refinement at most; one leaves 1e-14
 
 
@@ -82,7 +86,7 @@ def solve_cut(arrays: Arrays, extras: Extras, limit: float, how: How) -> bool | 
         arrays, how = _padded(arrays, how.periodic), how._replace(periodic=False)
     fitted = Arrays(*(contiguous(array, -1) for array in arrays))
     if extras.errors is None:
-        limit = _REFINED * float(np.finfo(result.dtype).eps)
+        limit = REFINED * float(np.finfo(result.dtype).eps)
     well = _solve_accurately(fitted, extras.errors, limit, how)
     if fitted.out is not result and well is not None:
         result[...] = fitted.out[..., : result.shape[-1]]
@@ -134,12 +138,18 @@ def _solve_accurately(arrays: Arrays, errors: Array | None, limit: float, how: H
     largest = max(one.reduce() for one in passes)
     if how.spare and not all(np.isfinite(one.ends).all() for one in passes):
         return None
-    doubtful = errors is not None or (largest > _DOUBTFUL and how.eagerness > 0)
+    doubtful = errors is not None or (largest > DOUBTFUL and how.eagerness > 0)
     if doubtful and is_same(arrays.out, arrays.rhs):
         arrays = arrays._replace(rhs=arrays.rhs.copy())
     wells = [one.expand() for one in passes]
     if doubtful:
-        found = _refine(arrays, limit, how)
+
+        def solve(own: Arrays) -> None:
+            for one in [_Passes(plan, own.out, how) for plan in make_plans(own)]:
+                one.reduce()
+                one.expand()
+
+        found = refine(arrays, limit, how.periodic, how.num_threads, solve)
         if errors is not None:
             errors[...] = found.transpose(batch_order(arrays.out.shape, arrays.out.strides))
     return all(wells)
@@ -163,9 +173,23 @@ class _Passes:
         return bool(launch(expanders(), self._work, self._num_threads, *self._arguments))
 
 
-def _refine(arrays: Arrays, limit: float, how: How) -> Array:
-    """Refine solutions whose backward error is above the limit; the errors of all (batch...)."""
-    lacking, errors = residual(arrays, how.periodic, how.num_threads)
+def refine(
+    arrays: Arrays,
+    limit: float,
+    periodic: bool,
+    num_threads: int | None,
+    solve: Callable[[Arrays], object],
+) -> Array:
+    """Refine solutions whose backward error is above the limit; the errors of all (batch...).
+
+    Args:
+        arrays: (batch..., n), numbers of a system next to each other; out is overwritten.
+        limit: backward error.
+        periodic: whether systems are.
+        num_threads: of the kernels; None for all.
+        solve: writes to out the solutions of some systems, in C order.
+    """
+    lacking, errors = residual(arrays, periodic, num_threads)
     for _ in range(_STEPS):
         again = errors > limit
         if not again.any():
@@ -173,11 +197,9 @@ def _refine(arrays: Arrays, limit: float, how: How) -> Array:
         some: Any = ... if again.all() else again
         lower, diagonal, upper, rhs = (array[some] for array in (*arrays[:3], lacking))
         own = Arrays(lower, diagonal, upper, rhs, np.zeros_like(rhs))
-        for one in [_Passes(plan, own.out, how) for plan in make_plans(own)]:
-            one.reduce()
-            one.expand()
+        solve(own)
         arrays.out[some] += np.where(np.isfinite(own.out), own.out, 0)
-        lacking, errors = residual(arrays, how.periodic, how.num_threads)
+        lacking, errors = residual(arrays, periodic, num_threads)
     return errors
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.scan.tridiagonal.plan import Array
+from rlcpu.scan.tridiagonal.plan import Array, batch_order
 
 
 def contiguous(array: Array, axis: int) -> Array:
@@ -25,3 +25,11 @@ def contiguous(array: Array, axis: int) -> Array:
     )
     copy = np.moveaxis(np.ascontiguousarray(np.moveaxis(array[once], axis, -1)), -1, axis)
     return np.broadcast_to(copy, array.shape) if copy.shape != array.shape else copy
+
+
+def side_by_side(out: Array) -> int | None:
+    """The batch axis along which systems lie next to each other, None if unknowns do."""
+    order = [i for i in batch_order(out.shape, out.strides) if out.shape[i] > 1]
+    if not order or out.strides[order[-1]] != out.itemsize:
+        return None
+    return order[-1] if out.shape[-1] == 1 or out.strides[-1] != out.itemsize else None

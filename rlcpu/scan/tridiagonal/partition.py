@@ -1,4 +1,4 @@
-"""Driver of few long tridiagonal systems, and of periodic ones: chunks of them side by side.
+"""Driver of few long tridiagonal systems, which may be periodic: chunks of them side by side.
 
 Every system is cut into chunks of equal length, and one of another length for what is left over. As
 many chunks as a register has numbers are reduced to two equations each; these are solved system by

@@ -25,6 +25,11 @@ LENGTHS, ERRORS = 23, 24
 #: Whether to write results past the caches.
 STREAM = 25
 
+#: Backward error, in multiples of the dtype's epsilon, from which solutions are refined: 3 of 1,000
+#: random systems of 100 unknowns are beyond. Without, the worst of 768,000 random equations in
+#: chunks of 32 is 1e-12 in float64.
+REFINED = 2**7
+
 #: Bytes of an array of results from which it is written past the caches.
 _STREAM_BYTES = 2**22
 

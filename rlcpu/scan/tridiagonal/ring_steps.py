@@ -13,6 +13,10 @@ from rlcpu.kernels.vectors import fma, where
 from rlcpu.scan.tridiagonal.chunk_steps import Rest, choose, combine, lead
 from rlcpu.scan.tridiagonal.steps import Equation, inlined
 
+#: One over the smallest pivot, of equations of the size 2 to 4, from which solutions are looked at:
+#: of 768,000 equations with dominant diagonals it is 3.8, of 1,000 random ones 17.
+DOUBTFUL = 4
+
 
 class RingPivot(NamedTuple):
     """x[k] = rhs - upper * x[k+1] - second * x[k+2] - before * x[-1] - first * x[0]."""

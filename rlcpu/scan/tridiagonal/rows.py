@@ -33,14 +33,18 @@ GRAIN = 2**14  # numbers from which a second core is worth waking
 
 
 @inlined
-def write_dense(x, n, out, starts, buffer):  # type: ignore[no-untyped-def]
-    """Write unknowns past the caches, of systems that follow each other without a gap."""
+def write_dense(x, n, out, lists, buffer):  # type: ignore[no-untyped-def]
+    """Write unknowns past the caches, of systems that follow each other without a gap.
+
+    `lists` are two, where each system begins in out, and where it does in the buffer.
+    """
+    starts, inside = lists
     lanes = width(x, ONE)
     position, total = starts[0], n * lanes
     head = to_line(out, position)
     end = head + (total - head) // lanes * lanes
     linear = shifted(buffer, lanes - head)
-    write(x, n, linear, shifted(starts, lanes))
+    write(x, n, linear, inside)
     for i in range(min(head, total)):
         out[position + i] = linear[i]
     for i in range(head, end, lanes):
@@ -79,7 +83,8 @@ def is_dense(plan, begin, lanes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _report(plan, begin, errors):  # type: ignore[no-untyped-def]
+def report(plan, begin, errors):  # type: ignore[no-untyped-def]
+    """Write the backward errors of a block."""
     target = pointer_to(plan[ERRORS], errors[0])
     for lane in range(min(width(errors, ONE), plan[OUTER] * plan[INNER] - begin)):
         target[begin + lane] = errors[lane]
@@ -96,11 +101,12 @@ def _solve_from(plan, begin, block, errors):  # type: ignore[no-untyped-def]
     trace = solve_block(block, pivots, x, n, errors)
     starts, out = shifted(block.starts, OUT * lanes), pointer_to(plan[PLACES + 4], errors[0])
     if is_dense(plan, begin, lanes):
-        write_dense(x, n, out, starts, pivots)
+        lists = starts, shifted(block.starts, BUFFER * lanes)
+        write_dense(x, n, out, lists, pivots)
     else:
         write(x, n, out, starts)
     if plan[ERRORS] != 0:
-        _report(plan, begin, errors)
+        report(plan, begin, errors)
     return trace
 
 

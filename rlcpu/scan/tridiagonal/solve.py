@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.device import is_on_device, on_device
-from rlcpu.scan.tridiagonal.drive import METHODS, REFINED, Mode, solve_arrays
+from rlcpu.scan.tridiagonal.drive import METHODS, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.input import check_lengths, check_systems, is_same
 from rlcpu.scan.tridiagonal.long import How, is_long, solve_cut
 from rlcpu.scan.tridiagonal.plain import SPARED, solve_plain
-from rlcpu.scan.tridiagonal.plan import Array, Arrays, Extras, batch_order
+from rlcpu.scan.tridiagonal.plan import REFINED, Array, Arrays, Extras, batch_order
+from rlcpu.scan.tridiagonal.rings import are_rings
 from rlcpu.scan.tridiagonal.status import SingularSystemError, Status, TridiagonalInfo
 
 #: Backward errors above this multiple of the dtype's epsilon are failures: partial pivoting stays
@@ -83,9 +84,9 @@ def solve_tridiagonal(
     Raises:
         SingularSystemError: a system has no finite solution or holds NaN or infinity, or its
             backward error is too large. Nothing is written to `out` if it is of at most 16,384
-            numbers; nor if systems are periodic or of at least 32,768 unknowns, unless an unknown
-            overflows or a backward error is too large. Otherwise `out` may then hold the other
-            solutions, and numbers that are not finite for these, as it does with `return_info`.
+            numbers; nor if systems are of at least 32,768 unknowns, unless an unknown overflows or
+            a backward error is too large. Otherwise `out` may then hold the other solutions, and
+            numbers that are not finite for these, as it does with `return_info`.
         TypeError: an array is neither float32, float64 nor of whole numbers (which are converted),
             or float32 and float64 are mixed.
         ValueError: shapes do not broadcast, or an argument is out of its range.
@@ -105,10 +106,11 @@ def solve_tridiagonal(
         raise ValueError(f'check={check!r}: expected "residual" or None')
     if num_threads is not None:
         num_threads = check_num_threads(num_threads)
-    if axis == -1 and lengths is None and check is None and not (periodic or return_info):
+    if axis == -1 and lengths is None and check is None and not periodic:
         result = solve_plain(lower, diagonal, upper, rhs, out, method, num_threads)
         if result is not None:
-            return result
+            info = TridiagonalInfo(np.zeros(result.shape[:-1], np.int8), None)
+            return (result, info) if return_info else result
     systems = check_systems((lower, diagonal, upper, rhs), axis, out)
     work = Work(systems.arrays, lengths, check is not None, Mode(method, bool(periodic)))
     done = _solve(work, out is not None and not return_info, num_threads)
@@ -128,7 +130,10 @@ def _solve(work: Work, spare: bool, num_threads: int | None) -> Done:
     If they are long, with `spare`, nothing is written to out where one of them fails.
     """
     arrays, few = work.arrays, work.arrays.out.size <= SPARED
-    if spare and not few and (work.mode.periodic or is_long(arrays.out)):
+    cut = is_long(arrays.out)
+    if work.mode.periodic:
+        cut = work.lengths is not None or not are_rings(arrays.out)
+    if spare and not few and cut:
         extras = _extras(arrays, work)
         limit = REFINED * float(np.finfo(arrays.out.dtype).eps)
         how = How(METHODS[work.mode.method], work.mode.periodic, num_threads, spare=True)

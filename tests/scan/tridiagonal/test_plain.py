@@ -95,3 +95,14 @@ def test_results_that_overlap_an_input_are_refused(name: int, shift: int) -> Non
     else:
         assert x is None
         np.testing.assert_array_equal(memory, before)
+
+
+@pytest.mark.parametrize("shape", [(9,), (4, 16), (3, 5, 2)])
+def test_a_status_of_what_is_solved(shape: tuple[int, ...]) -> None:
+    systems = naive.make("random", shape)
+    x, info = solve_tridiagonal(*systems, return_info=True)
+    np.testing.assert_array_equal(x, solve(*systems))
+    assert info.status.shape == shape[:-1]
+    assert info.status.dtype == np.int8
+    assert not info.status.any()
+    assert info.backward_error is None
