@@ -12,7 +12,7 @@
 # # Replay: what sampling costs
 #
 # Two complaints are retold here. In the first, a prioritised buffer on a CPU takes a fifth of a
-# second to store what a GPU stores in 2.5 ms, and two time steps cost a thousand times as much as
+# second to store what a GPU stores in 2.5 ms, and two time steps cost nearly 3,000 times as much as
 # one. In the second, sampling from a buffer of a million transitions takes 65 % of the time of a
 # training run of four days. Behind both is one data structure: the **sum tree**.
 
@@ -121,7 +121,7 @@ plt.show()
 print(f"chi-squared per degree of freedom: {np.sum(deviations**2) / (capacity - 1):.2f}")
 
 # %% [markdown]
-# ## Two steps cost a thousand times one
+# ## Two steps cost thousands of times one
 #
 # The report (flashbax, August 2025): a prioritised buffer of 2 million time steps of 400 bytes, 16
 # environments side by side, sequences of 11. Adding one time step of all environments took 0.07 ms,
@@ -389,7 +389,7 @@ else:
         for name, item in example.items()
     }
     for name in ("observation", "next_observation"):
-        data[name][:] = rng.standard_normal(observed, np.float32)
+        data[name] = rng.standard_normal((million, observed), np.float32)
     returns = make_returns(million)
     buffers = {
         "NumPy, the post's first": ArrayBuffer(data, returns.copy(), "NumPy"),

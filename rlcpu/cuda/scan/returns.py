@@ -16,18 +16,10 @@ from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.run import UNUSED, Problem, run
 from rlcpu.scan.checks import check_axis
+from rlcpu.scan.recurrences.episodes import Ends
 from rlcpu.scan.recurrences.off_policy import CLIPS, RETRACE, VTRACE, Clips, VTrace
 from rlcpu.scan.recurrences.returns import ADVANTAGES, LAMBDA_RETURNS, RETURNS, Advantages
 from rlcpu.scan.recurrences.steps import Step
-
-
-class Ends(NamedTuple):
-    """The arguments that say where episodes end, and with which values."""
-
-    terminated: Any
-    truncated: Any
-    last_values: Any
-    final_values: Any
 
 
 class Episodes(NamedTuple):

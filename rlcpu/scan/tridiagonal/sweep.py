@@ -2,8 +2,7 @@
 
 The first is on its way back from its middle to its ends. The second is on its way there, and takes
 the room of the pivots that the first has used: they need half the memory, and memory is read and
-written all the time, not in turn. 100,000 systems of 100 unknowns take 13.1 ms where one block
-after the other takes 19.5.
+written all the time, not in turn.
 """
 
 from __future__ import annotations
