@@ -86,6 +86,13 @@ def test_cpp_cartpole_is_cartpole():
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+@pytest.mark.parametrize("name", cpp.VARIANTS)
+def test_cpp_leaves_the_process_its_subnormals(name):
+    cpp.CppSimulate(name, 16, 1, cpp.VARIANTS[name]).setup()
+    assert np.all(np.full(16, 1e-310) / 2 > 0)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_fma_peak_counts_its_operations():
     peak = cpp.FmaPeak(iterations=10)
     peak.setup()
