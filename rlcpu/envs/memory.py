@@ -38,6 +38,7 @@ class Memory:
         self.real = _aligned_zeros((blocks, (env.state_size + 1) * LANES), dtype)
         self.words = _aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
         self.clock = np.array([0, limit], np.uint32)
+        self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
 
     def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""

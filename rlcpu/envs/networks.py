@@ -163,6 +163,16 @@ class MLP:
             np.array([_ACTIVATIONS[self.activation], self.deterministic], np.int64),
         )
 
+    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """See `Policy`."""
+        weights, values, log_std = self.parameters, self.value_parameters, self.log_std
+        mean, scale = self.observation_mean, self.observation_scale
+        return (weights, values, log_std, mean, scale, self.sizes, self.value_sizes), (
+            *(weights.shape, values.shape, log_std.shape, mean.shape, scale.shape),
+            *(self.sizes.tobytes(), self.value_sizes.tobytes()),
+            *(self.activation, self.value, self.deterministic),
+        )
+
     def _checked(self, name: str, size: int) -> Array:
         """An attribute as kernels take it: they read it without looking at its size."""
         array = np.ascontiguousarray(getattr(self, name), np.float32)
@@ -221,6 +231,8 @@ def run_network(parameters, sizes, activation, activations, lanes):  # type: ign
 
 class Linear(MLP):
     """Actions from one linear layer: an `MLP` without hidden layers; see there."""
+
+    marks = MLP.marks
 
     def __init__(
         self,

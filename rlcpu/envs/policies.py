@@ -67,6 +67,10 @@ class Uniform:
         width = space.high.astype(np.float64) - space.low
         return PolicyArrays.of_scalar((*space.low, *width, -np.log(width).sum()))
 
+    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """See `Policy`."""
+        return (), ()
+
 
 class Scalar:
     """The user's own policy, as a scalar function that kernels inline.
@@ -134,6 +138,10 @@ class Scalar:
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """See `PolicyArrays`."""
         return PolicyArrays.of_scalar(self.params)
+
+    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """See `Policy`."""
+        return (self.act, self.params), (self.draws,)
 
 
 def _check_action(dynamics: Dynamics, action: Any) -> None:

@@ -68,7 +68,13 @@ class PolicyArrays(NamedTuple):
 
 
 class Policy(Protocol):
-    """What `collect` and `simulate` need of a policy."""
+    """What `collect` and `simulate` need of a policy.
+
+    They ask for both anew in every call, unless its class itself has a third method, `marks() ->
+    (objects, values)`, of what decides them: nothing is asked for while the objects are the same
+    ones and the values are equal. Arrays among the objects may change their numbers if `arrays`
+    gives the arrays themselves.
+    """
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """Its machine code's key, for an environment.

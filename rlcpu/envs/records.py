@@ -24,6 +24,7 @@ class Records(NamedTuple):
         finals: (T * N * observation_size,) float32; written only where an episode ended.
         totals: (T * N,), return of the episode; written only where it ended.
         lengths: (T * N,) uint32, steps of the episode; written only where it ended.
+        last: (N * observation_size,) float32, after the last step.
     """
 
     observations: Any
@@ -35,6 +36,7 @@ class Records(NamedTuple):
     finals: Any
     totals: Any
     lengths: Any
+    last: Any = None
 
 
 @functools.cache

@@ -14,15 +14,18 @@ from numba import prange
 
 from rlcpu.envs.decide import make_decide
 from rlcpu.envs.lane import (
+    ELAPSED,
     LANES,
+    PENDING,
     Structure,
     compile_lane,
     make_draw_words,
     make_turn,
+    store_rows,
 )
 from rlcpu.envs.policy import PolicyArrays, PolicyCode
 from rlcpu.envs.records import Records, make_put, make_save
-from rlcpu.kernels.compile import EXACT, FAST, define, inline, kernel
+from rlcpu.kernels.compile import EXACT, FAST, define, inline, inline_exact, kernel
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
 
@@ -33,6 +36,9 @@ FLUSH = 256
 
 class EnvArrays(NamedTuple):
     """The memory of the environments and their run-time numbers.
+
+    Kernels are called with plain tuples of the same fields: NumPy's arrays in a NamedTuple cost a
+    call 0.6 us more.
 
     Attributes:
         real, words: see `rlcpu.envs.memory.Memory`.
@@ -50,7 +56,7 @@ class EnvArrays(NamedTuple):
 
 @functools.cache
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
-    """Kernels (EnvArrays, PolicyArrays, num_steps, sums); see `_make_simulate`."""
+    """Kernels (env, policy, num_steps, num_envs, sums, lengths); see `_make_simulate`."""
     return Kernels(
         _make_simulate(env, dtype, policy, parallel=False),
         _make_simulate(env, dtype, policy, parallel=True),
@@ -60,7 +66,7 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
-    """Kernels (EnvArrays, PolicyArrays, num_steps, num_envs, Records); see `_make_collect`."""
+    """Kernels (env, policy, num_steps, num_envs, records, last); see `_make_collect`."""
     return Kernels(
         _make_collect(env, dtype, policy, parallel=False),
         _make_collect(env, dtype, policy, parallel=True),
@@ -69,16 +75,25 @@ def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
 
 
 def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bool) -> Any:
-    """Driver that records nothing but sums (blocks, 3): episodes, returns and their squares."""
+    """Driver that records nothing but sums, one row per block and, last, one of all blocks.
+
+    `sums` is (blocks + 1, 3) float64: finished episodes, their returns and the squares of these;
+    `lengths` (blocks + 1,) int64: their steps. As the other driver, it takes `EnvArrays` and
+    `PolicyArrays` as plain tuples, and returns how many environments have finished and wait for a
+    reset: unless that is 0, it does nothing.
+    """
     lane = compile_lane(env, dtype)
     run_block = _make_simulate_block(env, dtype, policy)
 
     @kernel(
         parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
     )
-    def simulate(env, policy, num_steps, num_envs, sums):  # type: ignore[no-untyped-def]
+    def simulate(env, policy, num_steps, num_envs, sums, lengths):  # type: ignore[no-untyped-def]
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
+        waiting = count_waiting(words, num_envs)
+        if waiting > 0:
+            return waiting
         for block in prange(real.shape[0]):
             run_block(
                 EnvArrays(real[block], words[block], numbers, bounds, clock),
@@ -86,8 +101,11 @@ def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bo
                     weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
                 ),
                 num_steps, min(LANES, num_envs - block * LANES), sums[block],
+                lengths[block : block + 1],
             )  # fmt: skip
+        add_up(sums, lengths)
         clock[0] += u32(num_steps)
+        return waiting
 
     return simulate
 
@@ -103,13 +121,15 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
     real, one, nothing, exact = dtype, dtype(1), dtype(0), dtype is np.float64
 
     @inline
-    def run_block(env, policy, num_steps, count, sums):  # type: ignore[no-untyped-def]
+    def run_block(env, policy, num_steps, count, sums, lengths):  # type: ignore[no-untyped-def]
         state, words = env.real, env.words
         counter, limit = env.clock[0], env.clock[1]
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[1] != 0
         space = scratch(policy.sizes, policy.value_sizes)
         rows: Any = np.zeros(3 * LANES, real)
+        sums[:] = 0.0
+        before = sum_elapsed(words, count)
         for step in range(num_steps):
             now = u32(counter + u32(step))
             layout = prepare(state, params, policy, count, space)
@@ -126,25 +146,65 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
                 set_sum(rows, 2 * LANES + i, squares)
             if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
                 for k in range(3):
+                    total = 0.0
                     for i in range(LANES):
-                        sums[k] += rows[k * LANES + i] if i < count else nothing
-                        rows[k * LANES + i] = nothing
+                        total += get_sum(rows, k * LANES + i) if i < count else nothing
+                        set_sum(rows, k * LANES + i, nothing)
+                    sums[k] += total
+        lengths[0] = count * num_steps + before - sum_elapsed(words, count)
 
     return run_block
 
 
+@inline
+def count_waiting(words, num_envs):  # type: ignore[no-untyped-def]
+    """How many of the first `num_envs` environments have finished and are not reset yet."""
+    waiting = 0
+    for block in range(words.shape[0]):
+        for i in range(min(LANES, num_envs - block * LANES)):
+            waiting += words[block, ELAPSED * LANES + i] == u32(PENDING)
+    return waiting
+
+
+@inline
+def sum_elapsed(words, count):  # type: ignore[no-untyped-def]
+    """Steps of the running episodes of a block's first `count` environments."""
+    total: Any = 0
+    for i in range(count):
+        total += np.int64(words[ELAPSED * LANES + i])
+    return total
+
+
+@inline_exact
+def add_up(sums, lengths):  # type: ignore[no-untyped-def]
+    """Add all rows but the last into the last one, in their order."""
+    last = lengths.size - 1
+    sums[last, :] = 0.0
+    lengths[last] = 0
+    for block in range(last):
+        lengths[last] += lengths[block]
+        for k in range(sums.shape[1]):
+            sums[last, k] += sums[block, k]
+
+
 def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: bool) -> Any:
-    """Driver that records every step; see `Records`."""
+    """Driver that records every step, see `Records`, and what is observed after the last one.
+
+    `last` is (num_envs * observation_size,) float32; see `_make_simulate` for the rest.
+    """
     lane = compile_lane(env, dtype)
     run_block = _make_collect_block(env, dtype, policy)
 
     @kernel(
         parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
     )
-    def collect(env, policy, num_steps, num_envs, records):  # type: ignore[no-untyped-def]
+    def collect(env, policy, num_steps, num_envs, records, last):  # type: ignore[no-untyped-def]
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
         observations, actions, log_probs, values, rewards, flags, finals, totals, lengths = records
+        waiting = count_waiting(words, num_envs)
+        if waiting > 0:
+            return waiting
         for block in prange(real.shape[0]):
             run_block(
                 EnvArrays(real[block], words[block], numbers, bounds, clock),
@@ -156,8 +216,10 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
                     observations, actions, log_probs, values, rewards, flags, finals, totals,
                     lengths,
                 ),
+                last,
             )  # fmt: skip
         clock[0] += u32(num_steps)
+        return waiting
 
     return collect
 
@@ -170,11 +232,12 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     unpack, load, observe = lane.unpack, lane.load, lane.observe
     unpack_policy, scratch, prepare, choose = decide
     save, put = make_save(env, dtype), make_put(env, dtype)
+    put_last = store_rows(env.observation_size, "observations", np.float32)
     real, exact, size = dtype, dtype is np.float64, env.observation_size
     actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int32
 
     @inline
-    def run_block(env, policy, num_steps, num_envs, begin, records):  # type: ignore[no-untyped-def]
+    def run_block(env, policy, num_steps, num_envs, begin, records, last):  # type: ignore[no-untyped-def]
         state, words = env.real, env.words
         counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
@@ -197,6 +260,8 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
                 end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
                 put(rows, i, seen, chosen, end, observe(end.reached, params))
             save(rows, records, step * num_envs + begin, count)
+        for i in range(count):
+            put_last(last, 1, (begin + i) * size, observe(load(state, LANES, i), params))
 
     return run_block
 

@@ -48,24 +48,24 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         num_envs: number of copies, N.
         dtype: "float32" is fast; "float64" repeats Gymnasium's arithmetic bit for bit.
         autoreset_mode: when a finished episode starts anew, see `gymnasium.vector.AutoresetMode`.
-        max_episode_steps: steps after which an episode is truncated; None takes the environment's
-            own limit.
+        max_episode_steps: steps after which an episode is truncated; None takes the dynamics' own.
         num_threads: threads to use for large batches; None takes all of numba's.
         render_mode: "rgb_array" or None.
 
     Attributes:
         dynamics: the environment, with the parameters that were given.
         dtype: NumPy dtype of state and rewards.
-        memory, code, numbers: what kernels take: memory of the batch, the environment's
-            structure, its run-time parameters.
+        memory, code, numbers: what kernels take: its memory, structure and run-time parameters.
         autoreset_mode, num_threads: see above.
         device: where its arrays live.
+        prepared: what the last `collect` or `simulate` found out, see `rlcpu.envs.prepared`.
 
     Raises:
         TypeError, ValueError: for a bad argument, with its name and value.
     """
 
     device = "cpu"
+    prepared: Any = None
 
     def __init__(
         self,

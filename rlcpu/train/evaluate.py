@@ -12,6 +12,8 @@ from rlcpu.envs.vector_env import VectorEnv
 #: Steps of one call of `collect`; an episode without limit is given up after `MOST_STEPS`.
 STEPS = 64
 MOST_STEPS = 1_000_000
+#: Up to here one thread does: two save milliseconds, and their kernel takes 5-7 s to compile, once.
+FEW_EPISODES = 256
 
 
 def evaluate(
@@ -47,7 +49,7 @@ def evaluate(
         num_episodes,
         dtype=env.dtype.name,
         max_episode_steps=env.max_episode_steps,
-        num_threads=env.num_threads,
+        num_threads=1 if num_episodes <= FEW_EPISODES else env.num_threads,
     )
     fresh.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(num_episodes)])
     returns = np.full(num_episodes, np.nan)

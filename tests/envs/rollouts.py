@@ -8,14 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlcpu
-from rlcpu.envs.collect import Rollout
 from rlcpu.envs.policies import MLP, Linear, Scalar, Uniform
 from rlcpu.envs.vector_env import VectorEnv
 
 #: More than a block of 64, and the last block is not full.
 NUM_ENVS = 70
 LIMIT = 9
-FIELDS = [name for name in Rollout.__dataclass_fields__ if not name.startswith("_")]
+FIELDS = (
+    *("observations", "actions", "log_probs", "values", "rewards", "terminated", "truncated"),
+    *("last_observations", "last_values", "final_indices", "final_observations", "final_values"),
+    *("episode_returns", "episode_lengths"),
+)
 
 
 class Lean(NamedTuple):

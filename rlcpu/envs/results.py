@@ -1,0 +1,219 @@
+"""What `simulate` and `collect` return."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.critic import Critic
+from rlcpu.envs.networks import MLP
+from rlcpu.envs.policy import Policy
+from rlcpu.envs.records import Records
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass
+class Statistics:
+    """What `simulate` reports.
+
+    Attributes:
+        num_steps: environment steps taken, N * K.
+        num_episodes: episodes that ended.
+        mean_return, std_return: of the returns of those episodes; NaN without any.
+        mean_length: of their lengths in steps.
+    """
+
+    num_steps: int
+    num_episodes: int
+    mean_return: float
+    std_return: float
+    mean_length: float
+
+    @classmethod
+    def of_sums(cls, num_steps: int, sums: list[float], lengths: int) -> Statistics:
+        """From the number of episodes, the sums of returns and of their squares, and of lengths."""
+        episodes, returns, squares = sums
+        if episodes == 0:
+            return cls(num_steps, 0, math.nan, math.nan, math.nan)
+        mean = returns / episodes
+        std = math.sqrt(max(squares / episodes - mean * mean, 0.0))
+        return cls(num_steps, int(episodes), mean, std, lengths / episodes)
+
+
+class Form(NamedTuple):
+    """What of an environment decides the arrays of a rollout.
+
+    Attributes:
+        action_shape: () of a `Discrete`, (action_size,) of a `Box`.
+        dtype: of rewards and returns.
+    """
+
+    num_envs: int
+    observation_size: int
+    action_shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def allocate(self, num_steps: int) -> Records:
+        """The memory of a rollout."""
+        count, size = num_steps * self.num_envs, self.observation_size
+        real, width = self.dtype, math.prod(self.action_shape)
+        return Records(
+            observations=np.empty(count * size, np.float32),
+            actions=np.empty(count * width, np.float32 if self.action_shape else np.int64),
+            log_probs=np.empty(count, np.float32),
+            values=np.empty(count, np.float32),
+            rewards=np.empty(count, real),
+            flags=np.empty(2 * count, np.bool_),
+            finals=np.empty(count * size, np.float32),
+            totals=np.empty(count, real),
+            lengths=np.empty(count, np.uint32),
+            last=np.empty(self.num_envs * size, np.float32),
+        )
+
+    def shaped(self, records: Records, num_steps: int) -> dict[str, Array]:
+        """What a rollout shows of its memory, by name."""
+        shape = (num_steps, self.num_envs)
+        terminated, truncated = records.flags.reshape(2, *shape)
+        return {
+            "observations": records.observations.reshape(*shape, -1),
+            "actions": records.actions.reshape(*shape, *self.action_shape),
+            "log_probs": records.log_probs.reshape(shape),
+            "values": records.values.reshape(shape),
+            "rewards": records.rewards.reshape(shape),
+            "terminated": terminated,
+            "truncated": truncated,
+            "last_observations": records.last.reshape(self.num_envs, -1),
+        }
+
+
+#: What a rollout computes when it is first asked for.
+_DERIVED = (
+    *("last_values", "final_values", "final_indices", "final_observations"),
+    *("episode_returns", "episode_lengths", "_ends"),
+)
+
+
+class Rollout:
+    """T steps of N environments, time-major; F is the number of episodes that ended.
+
+    `last_values` and all that is named after an end are computed when they are first asked for, of
+    the policy as it was when it acted: a loop of single steps does not pay for a second pass
+    through the network and for searches that it does not need.
+
+    Attributes:
+        observations: (T, N, observation_size) float32, before each step.
+        actions: (T, N) int64 of a `Discrete`, (T, N, action_size) float32 of a `Box`: as the
+            policy drew them; the environment got them clipped to its bounds.
+        log_probs: (T, N) float32, of the actions.
+        values: (T, N) float32, the policy's values of `observations`; 0 without a value head.
+        rewards: (T, N), of the environment's dtype.
+        terminated, truncated: (T, N) bool, whether the episode ended with this step; both may hold.
+        last_observations: (N, observation_size) float32, after the last step.
+    """
+
+    observations: Array
+    actions: Array
+    log_probs: Array
+    values: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    last_observations: Array
+
+    def __init__(self, form: Form, num_steps: int) -> None:
+        self._form, self._num_steps = form, num_steps
+        self._records = form.allocate(num_steps)
+        self._critic: Critic | None = None
+        self._bind()
+        self.__dict__.update(self._shown)
+
+    def _bind(self) -> None:
+        """What belongs to this process and these arrays."""
+        self._shown = self._form.shaped(self._records, self._num_steps)
+        self._outputs = tuple(self._records[:-1]), self._records.last
+        self._source: object = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what `_bind` makes: a copy has arrays of its own."""
+        bound = ("_shown", "_outputs", "_source")
+        return {name: value for name, value in self.__dict__.items() if name not in bound}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._bind()
+
+    def _renew(self, policy: Policy, source: object) -> None:
+        """Show what a kernel has just written; `source` stands for the policy's present form."""
+        shown = self.__dict__
+        shown.update(self._shown)
+        for name in _DERIVED:
+            shown.pop(name, None)
+        if source is not self._source:
+            self._source = source
+            has_values = isinstance(policy, MLP) and policy.value is not None
+            self._critic = Critic(policy) if has_values else None  # type: ignore[arg-type]
+        elif self._critic is not None:
+            self._critic.take(policy)  # type: ignore[arg-type]
+
+    @functools.cached_property
+    def last_values(self) -> Array:
+        """(N,) float32, of `last_observations`."""
+        if self._critic is None:
+            return np.zeros(self._form.num_envs, np.float32)
+        return self._critic.evaluate(self._records.last.reshape(self._form.num_envs, -1))
+
+    @functools.cached_property
+    def _ends(self) -> Array:
+        """(F,) int64, step * N + environment of each end."""
+        terminated, truncated = self._records.flags.reshape(2, -1)
+        return np.flatnonzero(terminated | truncated)
+
+    @functools.cached_property
+    def final_indices(self) -> Array:
+        """(F, 2) int64, [step, environment] of each end, in time-major order."""
+        shape = self._num_steps, self._form.num_envs
+        return np.stack(np.unravel_index(self._ends, shape), axis=1)
+
+    @functools.cached_property
+    def final_observations(self) -> Array:
+        """(F, observation_size) float32, what the ending steps led to.
+
+        The next row of `observations` shows nothing of it.
+        """
+        finals = self._records.finals.reshape(-1, self._form.observation_size)
+        return np.asarray(finals[self._ends])
+
+    @functools.cached_property
+    def final_values(self) -> Array:
+        """(T, N) float32, the value of the final observation where an episode was truncated.
+
+        It is what the return has to be bootstrapped with; 0 elsewhere, and where the episode
+        terminated as well.
+        """
+        values, ends = self._final_memory, self._ends
+        values.fill(0.0)
+        terminated, truncated = self._records.flags.reshape(2, -1)
+        cut = truncated[ends] & ~terminated[ends]
+        if self._critic is not None and cut.any():
+            values.ravel()[ends[cut]] = self._critic.evaluate(self.final_observations[cut])
+        return values
+
+    @functools.cached_property
+    def _final_memory(self) -> Array:
+        return np.empty((self._num_steps, self._form.num_envs), np.float32)
+
+    @functools.cached_property
+    def episode_returns(self) -> Array:
+        """(F,) float64."""
+        return self._records.totals[self._ends].astype(np.float64)
+
+    @functools.cached_property
+    def episode_lengths(self) -> Array:
+        """(F,) int64, in steps."""
+        return self._records.lengths[self._ends].astype(np.int64)
