@@ -26,6 +26,7 @@ from rlcpu.scan.tridiagonal.plan import (
 from rlcpu.scan.tridiagonal.rings import are_rings, solve_rings
 from rlcpu.scan.tridiagonal.rows import row_kernels
 from rlcpu.scan.tridiagonal.shared import solve_shared
+from rlcpu.scan.tridiagonal.tall import REFUSED, is_tall, tall_kernels
 
 #: `eagerness` of each method, see `steps.eliminate`.
 METHODS = {"pivot": 1.0, "thomas": 0.0}
@@ -39,8 +40,8 @@ class Mode(NamedTuple):
 
 
 def solve_arrays(
-    arrays: Arrays, extras: Extras, mode: Mode, num_threads: int | None = None
-) -> bool:
+    arrays: Arrays, extras: Extras, mode: Mode, num_threads: int | None = None, spare: bool = False
+) -> bool | None:
     """Solve systems, all checked.
 
     Args:
@@ -48,9 +49,11 @@ def solve_arrays(
         extras: what goes with each system.
         mode: how to solve.
         num_threads: of the kernels; None for all.
+        spare: of systems that are tall and not periodic, whether to write nothing if one of them is
+            singular or holds NaN or infinity.
 
     Returns:
-        Whether all solutions are finite.
+        Whether all solutions are finite; None if nothing was written.
     """
     if arrays.out.size == 0:
         return True
@@ -58,22 +61,22 @@ def solve_arrays(
     limit = REFINED * np.finfo(real).eps if extras.errors is not None else -1.0
     if mode.periodic and extras.lengths is None and are_rings(arrays.out):
         return solve_rings(arrays, extras.errors, eagerness, num_threads)
-    if mode.periodic or is_long(arrays.out):
+    if mode.periodic or (is_long(arrays.out) and not is_tall(arrays.out)):
         how = (eagerness, limit, mode.periodic)
         return solve_long(arrays, extras, *how, num_threads=num_threads)
     ordinary = mode.method == "pivot" and extras.lengths is None and extras.errors is None
-    if ordinary and solve_shared(arrays, num_threads):
+    if ordinary and not spare and solve_shared(arrays, num_threads):
         return True
     settings = real(eagerness), real(limit)
-    return _launch(arrays, extras, settings, num_threads)
+    return _launch(arrays, extras, settings, num_threads, spare=spare)
 
 
 def solve_transposed(arrays: Arrays, num_threads: int | None) -> bool | None:
     """Solve the transposed systems of what `solve_arrays` takes, by pivoting.
 
-    Refuses (None, with nothing written) systems that are long.
+    Refuses (None, with nothing written) systems that are long, unless they are tall.
     """
-    if is_long(arrays.out) or arrays.out.size == 0:
+    if arrays.out.size == 0 or (is_long(arrays.out) and not is_tall(arrays.out)):
         return None
     real = arrays.out.dtype.type
     settings = real(METHODS["pivot"]), real(-1.0)
@@ -81,21 +84,34 @@ def solve_transposed(arrays: Arrays, num_threads: int | None) -> bool | None:
 
 
 def _launch(
-    arrays: Arrays, extras: Extras, settings: Any, num_threads: int | None, turn: Any = None
-) -> bool:
+    arrays: Arrays,
+    extras: Extras,
+    settings: Any,
+    num_threads: int | None,
+    turn: Any = None,
+    spare: bool = False,
+) -> bool | None:
     kernels, fitted = _fit(arrays, extras)
-    well, size = [], arrays.out.size
-    in_columns = kernels is column_kernels()
-    for plan in make_plans(fitted, extras):
-        plan = plan if turn is None else turn(plan, arrays.out.itemsize)
-        well.append(launch(kernels, size, num_threads, *_arguments(kernels, plan), *settings))
-        if in_columns and extras.errors is not None:
+    size, plans = arrays.out.size, list(make_plans(fitted, extras))
+    if spare and len(plans) > 1:
+        return None
+    if turn is not None:
+        plans = [turn(plan, arrays.out.itemsize) for plan in plans]
+    found = [
+        launch(kernels, size, num_threads, *_arguments(kernels, plan, settings, spare))
+        for plan in plans
+    ]
+    if found == [REFUSED]:
+        return None
+    check = extras.errors is not None and kernels is not row_kernels()
+    if check:
+        for plan in plans:
             launch(error_kernels(), size, num_threads, plan, settings[0] * 0)
     if fitted.out is not arrays.out and not np.may_share_memory(fitted.out, arrays.out):
         arrays.out[...] = fitted.out
-    if in_columns and extras.errors is not None:
+    if check:
         _refine(arrays._replace(rhs=fitted.rhs), extras, settings, num_threads)
-    return all(well)
+    return all(found)
 
 
 def _refine(arrays: Arrays, extras: Extras, settings: Any, num_threads: int | None) -> None:
@@ -108,13 +124,21 @@ def _refine(arrays: Arrays, extras: Extras, settings: Any, num_threads: int | No
     lengths = None if extras.lengths is None else extras.lengths.transpose(back)[again]
     mine = Extras(lengths, np.zeros(again.sum(), errors.dtype))
     rows = Arrays(*(np.ascontiguousarray(array[again]) for array in arrays))
-    kernels, plan = row_kernels(), next(make_plans(rows, mine))
-    launch(kernels, rows.out.size, num_threads, *_arguments(kernels, plan), *settings)
+    if is_long(rows.out):
+        eagerness, limit = map(float, settings)
+        solve_long(rows, mine, eagerness, limit, periodic=False, num_threads=num_threads)
+    else:
+        kernels, plan = row_kernels(), next(make_plans(rows, mine))
+        launch(kernels, rows.out.size, num_threads, *_arguments(kernels, plan, settings))
     arrays.out[again], errors[again] = rows.out, mine.errors
 
 
-def _arguments(kernels: Kernels, plan: Array) -> tuple[Any, ...]:
-    return (plan, *plan[PLACES:OUTERS].tolist()) if kernels is row_kernels() else (plan,)
+def _arguments(
+    kernels: Kernels, plan: Array, settings: Any, spare: bool = False
+) -> tuple[Any, ...]:
+    if kernels is row_kernels():
+        return (plan, *plan[PLACES:OUTERS].tolist(), *settings)
+    return (plan, settings[0], spare) if kernels is tall_kernels() else (plan, *settings)
 
 
 def _fit(arrays: Arrays, extras: Extras) -> tuple[Kernels, Arrays]:
@@ -124,7 +148,8 @@ def _fit(arrays: Arrays, extras: Extras) -> tuple[Kernels, Arrays]:
     if beside is not None:
         if extras.errors is not None and is_same(out, arrays.rhs):
             arrays = arrays._replace(rhs=arrays.rhs.copy("K"))
-        return column_kernels(), Arrays(*(contiguous(array, beside) for array in arrays))
+        kernels = tall_kernels() if is_tall(out) else column_kernels()
+        return kernels, Arrays(*(contiguous(array, beside) for array in arrays))
     if out.strides[-1] == -out.itemsize and extras.lengths is None:
         arrays = _turned(arrays)
     return row_kernels(), Arrays(*(contiguous(array, -1) for array in arrays))

@@ -16,6 +16,7 @@ from rlcpu.scan.tridiagonal.plain import SPARED, solve_plain
 from rlcpu.scan.tridiagonal.plan import REFINED, Array, Arrays, Extras, batch_order
 from rlcpu.scan.tridiagonal.rings import are_rings
 from rlcpu.scan.tridiagonal.status import SingularSystemError, Status, TridiagonalInfo
+from rlcpu.scan.tridiagonal.tall import is_tall
 
 #: Backward errors above this multiple of the dtype's epsilon are failures: partial pivoting stays
 #: below 1,000 on random matrices, and elimination without it reaches 1e13.
@@ -136,16 +137,25 @@ def _solve(work: Work, spare: bool, num_threads: int | None) -> Done:
         cut = work.lengths is not None or not are_rings(arrays.out)
     if spare and not few and cut:
         extras = _extras(arrays, work)
-        limit = REFINED * float(np.finfo(arrays.out.dtype).eps)
-        how = How(METHODS[work.mode.method], work.mode.periodic, num_threads, spare=True)
-        well = solve_cut(arrays, extras, limit, how)
+        well = _solve_spared(arrays, extras, work.mode, num_threads)
         if well is not None:
             return Done(arrays, extras, well)
         few = True  # in other memory, for a status of each system
     if spare and few:
         arrays = arrays._replace(out=np.empty_like(arrays.out))
     extras = _extras(arrays, work)
-    return Done(arrays, extras, solve_arrays(arrays, extras, work.mode, num_threads))
+    return Done(arrays, extras, bool(solve_arrays(arrays, extras, work.mode, num_threads)))
+
+
+def _solve_spared(
+    arrays: Arrays, extras: Extras, mode: Mode, num_threads: int | None
+) -> bool | None:
+    """Solve long systems; None, with nothing written, where one of them fails."""
+    if is_tall(arrays.out) and not mode.periodic:
+        return solve_arrays(arrays, extras, mode, num_threads, spare=True)
+    limit = REFINED * float(np.finfo(arrays.out.dtype).eps)
+    how = How(METHODS[mode.method], mode.periodic, num_threads, spare=True)
+    return solve_cut(arrays, extras, limit, how)
 
 
 def _order(arrays: Arrays) -> tuple[int, ...]:
