@@ -24,7 +24,7 @@ train: $(VENV)/.installed  ## train ENV (CartPole-v1), e.g. make train ENV=Acrob
 	$(BIN)/rlcpu train $(ENV) $(ARGS)
 
 test: $(VENV)/.installed-test  ## run the tests, e.g. make test ARGS="tests/envs -x"
-	$(BIN)/python -m pytest -W error -n auto --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -W error -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: lint-style lint-format lint-types  ## check style and types
 

@@ -237,20 +237,18 @@ plt.show()
 # observation. Here both happen at step 60.
 
 # %%
-num_envs = 2
-rewards, values = np.ones((100, num_envs)), np.full((100, num_envs), 10.0)
-terminated, truncated = np.zeros((2, 100, num_envs), bool)
+rewards, values = np.ones((100, 2), np.float32), np.full((100, 2), 10, np.float32)
+terminated, truncated = np.zeros((2, 100, 2), bool)
 terminated[60, 0] = truncated[60, 1] = True
-last_values, final_values = np.full(num_envs, 10.0), np.full((100, num_envs), 10.0)
 advantages = scan.gae(
     rewards,
     values,
     terminated,
     truncated,
-    last_values,
+    values[0],  # of the observations after the last step
     gamma=0.99,
     lambda_=0.9,
-    final_values=final_values,
+    final_values=values,
 ).advantages
 figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(advantages[:, 0], label="terminated at step 60")

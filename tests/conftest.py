@@ -7,6 +7,7 @@ subprocess with its own NUMBA_CACHE_DIR.
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
 from pathlib import Path
@@ -30,11 +31,27 @@ hypothesis.settings.register_profile("rlcpu", deadline=None, derandomize="CI" in
 hypothesis.settings.load_profile("rlcpu")
 
 
+#: Files of few tests that take a minute or more.
+LONG = ("test_notebooks.py", "test_simulator.py", "test_readme.py", "test_ptx.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked `gpu` where there is no CUDA driver."""
+    """Long files first; skip the tests marked `gpu` where there is no CUDA driver."""
+    _sort(items)
     for item in items:
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def _sort(items: list[pytest.Item]) -> None:
+    """Long files first, then those of most tests, as xdist does.
+
+    No process is then left alone with minutes of work; and two processes are rarely at the same
+    package at once, whose kernels both would compile.
+    """
+    sizes = collections.Counter(item.path for item in items)
+    ranks = {name: rank for rank, name in enumerate(LONG)}
+    items.sort(key=lambda item: (ranks.get(item.path.name, 99), -sizes[item.path], item.path))
 
 
 def _has_gpu() -> bool:

@@ -70,7 +70,9 @@ def first(each: type) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("each", CHEAP)
-def test_cheap_benchmarks_run(each):
+def test_cheap_benchmarks_run(each, monkeypatch):
+    for name in ("BURST_S", "BURSTS_S"):
+        monkeypatch.setattr(f"asv_benches.benchmarks._common.{name}", 0.0)
     benchmark = each()
     benchmark.setup(*first(each))
     for method in methods(each):
@@ -166,3 +168,25 @@ def test_fastest_is_the_shortest_call(monkeypatch):
     calls: list[None] = []
     assert common.fastest(lambda: calls.append(None)) == pytest.approx(0.2)
     assert len(calls) == 4
+
+
+def test_timed_is_one_call_of_the_fastest_burst(monkeypatch):
+    common = importlib.import_module("asv_benches.benchmarks._common")
+    # Bursts of 1 and 8 calls are too short, one of 16 is not; then three of 16, and the time is up.
+    lasting = iter([0.0001, 0.008, 0.016, 0.048, 0.032, 0.064])
+    monkeypatch.setattr(common, "burst", lambda call, number: next(lasting))
+    monkeypatch.setattr(common, "BURSTS_S", 0.0)
+    calls: list[tuple[str, int]] = []
+    track = common.timed(lambda self, size: calls.append((self, size)))
+    assert track.unit == "seconds"
+    assert track("benchmark", 3) == pytest.approx(0.032 / 16)
+    assert calls == [("benchmark", 3)]
+
+
+def test_a_burst_is_as_many_calls(monkeypatch):
+    common = importlib.import_module("asv_benches.benchmarks._common")
+    clock = iter([1.0, 3.5])
+    monkeypatch.setattr(common.time, "perf_counter", lambda: next(clock))
+    calls: list[None] = []
+    assert common.burst(lambda: calls.append(None), 5) == 2.5
+    assert len(calls) == 5

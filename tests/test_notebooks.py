@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,8 @@ def execute(source: Path, folder: Path, environment: dict[str, str]) -> list[Any
     command = [sys.executable, "-m", "pytest", *options, str(path)]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
+    if "EXECUTED_NOTEBOOKS" in os.environ:  # for the documentation, which need not run it again
+        shutil.copy(path, os.environ["EXECUTED_NOTEBOOKS"])
     cells = nbformat.read(path, as_version=4).cells
     return [output for cell in cells for output in cell.get("outputs", [])]
 

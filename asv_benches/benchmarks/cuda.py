@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._common import Quick, require
+from ._common import Quick, require, timed
 
 
 def require_gpu() -> None:
@@ -24,15 +24,15 @@ class Simulate(Quick):
     param_names = ("num_envs",)
 
     def setup(self, num_envs: int) -> None:
-        """Environments on the device; compiles."""
+        """Environments on the device."""
         require_gpu()
         self.env = require("rlcpu.make_vec")("CartPole-v1", num_envs, device="cuda")
         self.env.reset(seed=0)
         self.simulate = require("rlcpu.simulate")
         self.policy = require("rlcpu.policies").Uniform()
-        self.time_simulate(num_envs)
 
-    def time_simulate(self, num_envs: int) -> None:
+    @timed
+    def track_simulate(self, num_envs: int) -> None:
         """Fused steps; the statistics come back to the host, which waits for them."""
         self.simulate(self.env, self.policy, 1000)
 
@@ -44,20 +44,20 @@ class SumTree(Quick):
     param_names = ("size",)
 
     def setup(self, size: int) -> None:
-        """Fills the tree and compiles."""
+        """Fills the tree."""
         require_gpu()
         rng = np.random.default_rng(0)
         self.tree = require("rlcpu.replay.SumTree")(2**21, seed=0, device="cuda")
         self.tree.update(np.arange(2**21), rng.random(2**21))
         self.update = rng.integers(0, 2**21, size), rng.random(size)
-        self.time_update(size)
-        self.time_sample(size)
 
-    def time_update(self, size: int) -> None:
+    @timed
+    def track_update(self, size: int) -> None:
         """New priorities."""
         self.tree.update(*self.update)
         float(self.tree.total)  # waits
 
-    def time_sample(self, size: int) -> None:
+    @timed
+    def track_sample(self, size: int) -> None:
         """Leaves in proportion to their priorities."""
         np.asarray(self.tree.sample(size))

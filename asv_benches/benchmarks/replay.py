@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._common import Quick, require
+from ._common import Quick, require, timed
 
 CAPACITIES = [10**4, 10**5, 10**6, 10**7]
 SIZES = [32, 1024, 65_536]
@@ -47,22 +47,23 @@ class Tree(Quick):
     param_names = ("capacity", "size")
 
     def setup(self, capacity: int, size: int) -> None:
-        """Fills the tree and compiles."""
+        """Fills the tree."""
         rng = np.random.default_rng(0)
         self.tree = require("rlcpu.replay.SumTree")(capacity, seed=0)
         self.tree.update(np.arange(capacity), rng.random(capacity))
         indices = rng.integers(0, capacity, (POOL, size))
         self.pairs = list(zip(indices, rng.random((POOL, size)), strict=True))
         self.calls = 0
-        self.time_update(capacity, size)
         self.tree.sample(size)
 
-    def time_update(self, capacity: int, size: int) -> None:
+    @timed
+    def track_update(self, capacity: int, size: int) -> None:
         """New priorities of random leaves."""
         self.calls += 1
         self.tree.update(*self.pairs[self.calls % POOL])
 
-    def time_sample(self, capacity: int, size: int) -> None:
+    @timed
+    def track_sample(self, capacity: int, size: int) -> None:
         """Leaves in proportion to their priorities."""
         self.tree.sample(size)
 
@@ -74,7 +75,7 @@ class Uniform(Quick):
     param_names = ("capacity", "size", "threads")
 
     def setup(self, capacity: int, size: int, threads: int) -> None:
-        """Fills the buffer and compiles."""
+        """Fills the buffer."""
         if size > capacity:
             raise NotImplementedError("a batch larger than the buffer")
         make = require("rlcpu.replay.ReplayBuffer")
@@ -83,11 +84,13 @@ class Uniform(Quick):
         self.buffer.add(self.batch)
         self.out = self.buffer.sample(size)
 
-    def time_add(self, capacity: int, size: int, threads: int) -> None:
+    @timed
+    def track_add(self, capacity: int, size: int, threads: int) -> None:
         """One call with `size` transitions."""
         self.buffer.add(self.batch)
 
-    def time_sample(self, capacity: int, size: int, threads: int) -> None:
+    @timed
+    def track_sample(self, capacity: int, size: int, threads: int) -> None:
         """Into the same batch again."""
         self.buffer.sample(size, out=self.out)
 
@@ -99,14 +102,14 @@ class Prioritized(Quick):
     param_names = ("capacity", "size")
 
     def setup(self, capacity: int, size: int) -> None:
-        """Fills the buffer and compiles."""
+        """Fills the buffer."""
         make = require("rlcpu.replay.PrioritizedReplayBuffer")
         self.buffer = fill(make(capacity, example(), seed=0), capacity)
         self.errors = np.random.default_rng(0).random(size)
         self.out = self.buffer.sample(size)
-        self.time_sample_and_update(capacity, size)
 
-    def time_sample_and_update(self, capacity: int, size: int) -> None:
+    @timed
+    def track_sample_and_update(self, capacity: int, size: int) -> None:
         """A batch, and its new priorities."""
         batch = self.buffer.sample(size, out=self.out)
         self.buffer.update_priorities(batch.indices, self.errors)
@@ -119,7 +122,7 @@ class Trajectories(Quick):
     param_names = ("kind", "capacity", "size")
 
     def setup(self, kind: str, capacity: int, size: int) -> None:
-        """Fills the buffer and compiles."""
+        """Fills the buffer."""
         length = capacity // 16
         self.buffer = require(f"rlcpu.replay.{kind}")(16, length, example(), 11, seed=0)
         self.batch = {name: x.reshape(25, 16, *x.shape[1:]) for name, x in transitions(400).items()}
@@ -127,11 +130,13 @@ class Trajectories(Quick):
             self.buffer.add(self.batch)
         self.out = self.buffer.sample(size)
 
-    def time_add(self, kind: str, capacity: int, size: int) -> None:
+    @timed
+    def track_add(self, kind: str, capacity: int, size: int) -> None:
         """25 time steps of every environment."""
         self.buffer.add(self.batch)
 
-    def time_sample(self, kind: str, capacity: int, size: int) -> None:
+    @timed
+    def track_sample(self, kind: str, capacity: int, size: int) -> None:
         """Into the same batch again."""
         self.buffer.sample(size, out=self.out)
 
@@ -143,7 +148,7 @@ class ReturnWeighted(Quick):
     param_names = ("capacity", "size")
 
     def setup(self, capacity: int, size: int) -> None:
-        """Fills the buffer and compiles."""
+        """Fills the buffer."""
         rng = np.random.default_rng(0)
         self.transition = np.zeros((), np.float32)
         make = require("rlcpu.replay.ReturnWeightedBuffer")
@@ -151,9 +156,9 @@ class ReturnWeighted(Quick):
         self.buffer.add(np.zeros(capacity, np.float32), rng.normal(50, 120, capacity))
         self.values = rng.normal(50, 120, 1000).tolist()
         self.calls = 0
-        self.time_draw(capacity, size)
 
-    def time_draw(self, capacity: int, size: int) -> None:
+    @timed
+    def track_draw(self, capacity: int, size: int) -> None:
         """One new return, then `size` indices."""
         self.calls += 1
         self.buffer.add(self.transition, self.values[self.calls % 1000])
@@ -164,12 +169,12 @@ class Queue(Quick):
     """`TrajectoryQueue` of 16 environments: 25 time steps in, the same out."""
 
     def setup(self) -> None:
-        """Makes the queue and compiles."""
+        """Makes the queue."""
         self.queue = require("rlcpu.replay.TrajectoryQueue")(16, 1000, example(), 25)
         self.batch = {name: x.reshape(25, 16, *x.shape[1:]) for name, x in transitions(400).items()}
-        self.time_add_and_sample()
 
-    def time_add_and_sample(self) -> None:
+    @timed
+    def track_add_and_sample(self) -> None:
         """First in, first out."""
         self.queue.add(self.batch)
         self.queue.sample()
@@ -179,12 +184,12 @@ class Mixed(Quick):
     """`Mixer` of two buffers, 256 transitions in equal parts."""
 
     def setup(self) -> None:
-        """Fills both buffers and compiles."""
+        """Fills both buffers."""
         make = require("rlcpu.replay.ReplayBuffer")
         buffers = [fill(make(10**5, example(), seed=seed), 10**5) for seed in (0, 1)]
         self.mixer = require("rlcpu.replay.Mixer")(buffers, [0.5, 0.5])
-        self.time_sample()
 
-    def time_sample(self) -> None:
+    @timed
+    def track_sample(self) -> None:
         """One batch."""
         self.mixer.sample(256)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ._common import Quick, require
+from ._common import Quick, require, timed
 
 DTYPES = ["float64", "float32"]
 SHAPES = [(4, 16), (1000, 1000), (100_000, 100), (1, 10**7)]
@@ -34,13 +34,13 @@ class Tridiagonal(Quick):
     param_names = ("shape", "axis", "dtype", "threads")
 
     def setup(self, shape: tuple[int, int], axis: int, dtype: str, threads: int) -> None:
-        """Draws the systems and compiles."""
+        """Draws the systems."""
         self.solve = require("rlcpu.scan.solve_tridiagonal")
         self.arrays = systems(shape if axis == -1 else shape[::-1], dtype)
         self.out = np.zeros_like(self.arrays[0])
-        self.time_solve(shape, axis, dtype, threads)
 
-    def time_solve(self, shape: tuple[int, int], axis: int, dtype: str, threads: int) -> None:
+    @timed
+    def track_solve(self, shape: tuple[int, int], axis: int, dtype: str, threads: int) -> None:
         """Pivoted."""
         self.solve(*self.arrays, axis=axis, out=self.out, num_threads=threads)
 
@@ -49,31 +49,31 @@ class TridiagonalVariants(Quick):
     """Other ways to solve 100,000 systems of 100 unknowns, float64."""
 
     def setup(self) -> None:
-        """Draws the systems and compiles."""
+        """Draws the systems."""
         self.solve = require("rlcpu.scan.solve_tridiagonal")
         self.vjp = require("rlcpu.scan.tridiagonal_vjp")
         self.arrays = systems(REPORT, "float64")
         self.out = np.zeros_like(self.arrays[0])
         self.factors = require("rlcpu.scan.factor_tridiagonal")(*(a[0] for a in self.arrays[:3]))
         self.x = self.solve(*self.arrays)
-        self.time_thomas()
-        self.time_periodic()
-        self.time_factored()
-        self.time_gradient()
 
-    def time_thomas(self) -> None:
+    @timed
+    def track_thomas(self) -> None:
         """Without pivoting."""
         self.solve(*self.arrays, method="thomas", out=self.out)
 
-    def time_periodic(self) -> None:
+    @timed
+    def track_periodic(self) -> None:
         """Corners added."""
         self.solve(*self.arrays, periodic=True, out=self.out)
 
-    def time_factored(self) -> None:
+    @timed
+    def track_factored(self) -> None:
         """One matrix, factored before."""
         self.factors.solve(self.arrays[3], out=self.out)
 
-    def time_gradient(self) -> None:
+    @timed
+    def track_gradient(self) -> None:
         """Of a loss, through the solution."""
         self.vjp(*self.arrays[:3], self.x, self.arrays[3])
 
@@ -88,7 +88,7 @@ class Returns(Quick):
     param_names = ("function", "shape")
 
     def setup(self, function: str, shape: tuple[int, int]) -> None:
-        """Draws a rollout and compiles."""
+        """Draws a rollout."""
         rng = np.random.default_rng(0)
         rewards, values, others, ratios = rng.standard_normal((4, *shape), np.float32)
         ends = rng.random(shape) < 0.01, np.zeros(shape, np.bool_), np.zeros(shape[1], np.float32)
@@ -105,9 +105,9 @@ class Returns(Quick):
         self.function = require(f"rlcpu.scan.{function}")
         self.arrays = *arrays.get(function, (rewards, values)), *ends
         self.options = {"gamma": 0.99, **extra.get(function, {})}
-        self.time_returns(function, shape)
 
-    def time_returns(self, function: str, shape: tuple[int, int]) -> None:
+    @timed
+    def track_returns(self, function: str, shape: tuple[int, int]) -> None:
         """New arrays for the results."""
         self.function(*self.arrays, **self.options)
 
@@ -119,7 +119,7 @@ class Advantages(Quick):
     param_names = ("shape", "axis", "threads")
 
     def setup(self, shape: tuple[int, int], axis: int, threads: int) -> None:
-        """Draws rollouts and compiles."""
+        """Draws rollouts."""
         rng = np.random.default_rng(0)
         sizes = shape if axis == 0 else shape[::-1]
         rewards, values = rng.standard_normal((2, *sizes), np.float32)
@@ -129,9 +129,9 @@ class Advantages(Quick):
         self.options = {"gamma": 0.99, "lambda_": 0.95, "axis": axis, "out": out}
         self.options["num_threads"] = threads
         self.gae = require("rlcpu.scan.gae")
-        self.time_gae(shape, axis, threads)
 
-    def time_gae(self, shape: tuple[int, int], axis: int, threads: int) -> None:
+    @timed
+    def track_gae(self, shape: tuple[int, int], axis: int, threads: int) -> None:
         """One call."""
         self.gae(*self.arrays, **self.options)
 
@@ -143,13 +143,13 @@ class LinearScan(Quick):
     param_names = ("shape", "dtype")
 
     def setup(self, shape: tuple[int, int], dtype: str) -> None:
-        """Draws coefficients and compiles."""
+        """Draws coefficients."""
         self.function = require("rlcpu.scan.linear_scan")
         self.arrays = np.random.default_rng(0).random((2, *shape), np.dtype(dtype))
         self.out = np.zeros(shape, dtype)
-        self.time_linear_scan(shape, dtype)
 
-    def time_linear_scan(self, shape: tuple[int, int], dtype: str) -> None:
+    @timed
+    def track_linear_scan(self, shape: tuple[int, int], dtype: str) -> None:
         """Into the same array again."""
         self.function(*self.arrays, axis=0, out=self.out)
 
@@ -161,15 +161,15 @@ class LogCumSumExp(Quick):
     param_names = ("size", "dtype")
 
     def setup(self, size: int, dtype: str) -> None:
-        """Draws rows and compiles."""
+        """Draws rows."""
         rows = POOL if size < 10**7 else 1
         self.rows = np.random.default_rng(0).standard_normal((rows, size), np.dtype(dtype))
         self.out = np.zeros(size, dtype)
         self.calls = 0
         self.function = require("rlcpu.scan.logcumsumexp")
-        self.time_logcumsumexp(size, dtype)
 
-    def time_logcumsumexp(self, size: int, dtype: str) -> None:
+    @timed
+    def track_logcumsumexp(self, size: int, dtype: str) -> None:
         """Into the same array again."""
         self.calls += 1
         self.function(self.rows[self.calls % len(self.rows)], out=self.out)
@@ -185,7 +185,7 @@ class Kalman(Quick):
     param_names = ("function", "models")
 
     def setup(self, function: str, models: tuple[int, int]) -> None:
-        """Draws stable models and compiles."""
+        """Draws stable models."""
         batch, m = models
         rng = np.random.default_rng(0)
         transition = 0.95 * np.linalg.qr(rng.standard_normal((batch, m, m)))[0]
@@ -193,8 +193,8 @@ class Kalman(Quick):
         noise = 0.1 * np.eye(m), design, np.eye(1)
         self.arrays = rng.standard_normal((batch, 10_000, 1)), transition, *noise
         self.function = require(f"rlcpu.scan.{function}")
-        self.time_kalman(function, models)
 
-    def time_kalman(self, function: str, models: tuple[int, int]) -> None:
+    @timed
+    def track_kalman(self, function: str, models: tuple[int, int]) -> None:
         """New arrays for the results."""
         self.function(*self.arrays)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._common import Quick, require
+from ._common import Quick, require, timed
 
 ENVS = [1, 16, 256, 4096, 2**16, 2**18]
 IDS = ["CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
@@ -19,14 +19,14 @@ class Step(Quick):
     param_names = ("num_envs", "dtype", "threads")
 
     def setup(self, num_envs: int, dtype: str, threads: int) -> None:
-        """Makes the environments and steps them once."""
+        """Makes the environments and resets them."""
         make_vec = require("rlcpu.make_vec")
         self.env = make_vec("CartPole-v1", num_envs, dtype=dtype, num_threads=threads)
         self.env.reset(seed=0)
         self.actions = np.random.default_rng(0).integers(0, 2, num_envs)
-        self.time_step(num_envs, dtype, threads)
 
-    def time_step(self, num_envs: int, dtype: str, threads: int) -> None:
+    @timed
+    def track_step(self, num_envs: int, dtype: str, threads: int) -> None:
         """One step of all environments."""
         self.env.step(self.actions)
 
@@ -38,11 +38,12 @@ class Reset(Quick):
     param_names = ("num_envs",)
 
     def setup(self, num_envs: int) -> None:
-        """Makes the environments and resets them once."""
+        """Makes the environments and resets them."""
         self.env = require("rlcpu.make_vec")("CartPole-v1", num_envs)
         self.env.reset(seed=0)
 
-    def time_reset(self, num_envs: int) -> None:
+    @timed
+    def track_reset(self, num_envs: int) -> None:
         """All of them."""
         self.env.reset()
 
@@ -54,14 +55,14 @@ class Simulate(Quick):
     param_names = ("num_envs", "threads")
 
     def setup(self, num_envs: int, threads: int) -> None:
-        """Makes the environments and runs once: a shorter run may take another, serial kernel."""
+        """Makes the environments and resets them."""
         self.env = require("rlcpu.make_vec")("CartPole-v1", num_envs, num_threads=threads)
         self.env.reset(seed=0)
         self.simulate = require("rlcpu.simulate")
         self.policy = require("rlcpu.policies").Uniform()
-        self.time_simulate(num_envs, threads)
 
-    def time_simulate(self, num_envs: int, threads: int) -> None:
+    @timed
+    def track_simulate(self, num_envs: int, threads: int) -> None:
         """The fused steps."""
         self.simulate(self.env, self.policy, 100)
 
@@ -73,14 +74,14 @@ class Environments(Quick):
     param_names = ("env_id", "dtype")
 
     def setup(self, env_id: str, dtype: str) -> None:
-        """Makes the environments and runs once."""
+        """Makes the environments and resets them."""
         self.env = require("rlcpu.make_vec")(env_id, 4096, dtype=dtype)
         self.env.reset(seed=0)
         self.simulate = require("rlcpu.simulate")
         self.policy = require("rlcpu.policies").Uniform()
-        self.time_simulate(env_id, dtype)
 
-    def time_simulate(self, env_id: str, dtype: str) -> None:
+    @timed
+    def track_simulate(self, env_id: str, dtype: str) -> None:
         """The fused steps."""
         self.simulate(self.env, self.policy, 100)
 
@@ -101,6 +102,7 @@ class Collect(Quick):
         self.policy = make(*spaces, activation=activation, value="shared")
         self.rollout = self.collect(self.env, self.policy, 64)
 
-    def time_collect(self, num_envs: int, activation: str, threads: int) -> None:
+    @timed
+    def track_collect(self, num_envs: int, activation: str, threads: int) -> None:
         """One rollout."""
         self.collect(self.env, self.policy, 64, out=self.rollout)
