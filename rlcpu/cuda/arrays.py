@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import math
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.cuda import dlpack, provider
-from rlcpu.cuda.provider import CudaMemoryError, cuda
+from rlcpu.cuda.memory import Piece, allocate, empty_cache
+
+__all__ = [
+    "DeviceArray",
+    "c_strides",
+    "empty",
+    "empty_cache",
+    "from_host",
+    "is_device_array",
+    "take",
+    "zeros",
+]
 
 #: `__dlpack_device__` of memory on a CUDA device.
 _CUDA = 2
+#: What both protocols call the default stream, on which everything here is launched and copied.
+_DEFAULT_STREAM = 1
 
 
 class DeviceArray:
@@ -28,7 +38,7 @@ class DeviceArray:
     the host.
 
     Args:
-        memory: the provider's array of one dimension that holds the numbers.
+        memory: `rlcpu.cuda.memory.Piece`, or the simulator's array of one dimension.
         shape: of the view.
         strides: in bytes; by default those of a C-contiguous array.
         owner: kept alive as long as this view is.
@@ -49,6 +59,11 @@ class DeviceArray:
         self.owner = owner
         contiguous = c_strides(self.shape, self.dtype.itemsize)
         self.strides = contiguous if strides is None else tuple(strides)
+
+    @property
+    def device(self) -> int:
+        """Index of the device where it is."""
+        return 0 if provider.SIMULATED else int(self.memory.device)
 
     @property
     def ndim(self) -> int:
@@ -96,24 +111,22 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        inner = self.memory.__cuda_array_interface__
         return {
             "shape": self.shape,
             "strides": self.strides,
             "typestr": self.dtype.str,
-            "data": (inner["data"][0] or 0, False),
-            "stream": 1,  # the default stream, on which everything here is launched
+            "data": (self.memory.pointer, False),
+            "stream": _DEFAULT_STREAM,
             "version": 3,
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_CUDA, 0 if provider.SIMULATED else int(cuda.get_current_device().id))
+        return (_CUDA, self.device)
 
     def __dlpack__(self, *, stream: int | None = None, **options: Any) -> Any:
-        if stream not in (None, -1, 1):
-            cuda.synchronize()  # other streams do not wait for the default one
-        pointer = self.__cuda_array_interface__["data"][0]
-        return dlpack.export(self, pointer, self.__dlpack_device__())
+        if stream not in (None, -1, _DEFAULT_STREAM):
+            provider.cuda.synchronize()  # other streams do not wait for the default one
+        return dlpack.export(self, self.memory.pointer, self.__dlpack_device__())
 
 
 def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
@@ -127,25 +140,6 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 # ---------------------------------------------------------------- allocation
 
 
-class _Lease:
-    """Memory of the pool; it returns there when the last array over it is gone."""
-
-    def __init__(self, block: Any) -> None:
-        weakref.finalize(self, _free[block.nbytes].append, block).atexit = False
-
-
-#: Bytes -> blocks that are in use no more. The driver's own allocation waits for all kernels, and
-#: takes as long as a step of a million environments.
-_free: dict[int, list[Any]] = collections.defaultdict(list)
-#: Sizes are multiples of this, so that blocks fit again.
-_GRAIN = 512
-
-
-def empty_cache() -> None:
-    """Give memory that is in use no more back to the driver."""
-    _free.clear()
-
-
 def empty(shape: int | Sequence[int], dtype: Any) -> DeviceArray:
     """New memory of any content.
 
@@ -153,29 +147,8 @@ def empty(shape: int | Sequence[int], dtype: Any) -> DeviceArray:
         CudaMemoryError: there is not enough of it.
     """
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    kind, count = np.dtype(dtype), max(math.prod(sizes), 1)  # providers differ about no memory
-    block = _allocate(-(-count * kind.itemsize // _GRAIN) * _GRAIN, sizes, kind)
-    lease = _Lease(block)
-    return DeviceArray(block[: count * kind.itemsize].view(kind), sizes, owner=lease)
-
-
-def _allocate(nbytes: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """A block of bytes: a used one, or a new one of the driver's."""
-    with contextlib.suppress(IndexError):
-        return _free[nbytes].pop()
-    for attempt in range(2):
-        try:
-            return cuda.device_array(max(nbytes, _GRAIN), np.uint8)
-        except Exception as error:
-            if not provider.is_out_of_memory(error):
-                raise
-            if attempt:
-                raise CudaMemoryError(
-                    f"the CUDA device has no {nbytes / 1e6:,.1f} MB for an array of shape {shape} "
-                    f"and dtype {dtype}"
-                ) from error
-        empty_cache()
-    raise AssertionError
+    memory, owner = allocate(math.prod(sizes), np.dtype(dtype), sizes)
+    return DeviceArray(memory, sizes, owner=owner)
 
 
 def from_host(values: npt.ArrayLike, dtype: Any = None) -> DeviceArray:
@@ -193,7 +166,11 @@ def from_host(values: npt.ArrayLike, dtype: Any = None) -> DeviceArray:
 
 def zeros(shape: int | Sequence[int], dtype: Any) -> DeviceArray:
     """New memory of zeros."""
-    return from_host(np.zeros(shape, dtype))
+    if provider.SIMULATED:
+        return from_host(np.zeros(shape, dtype))
+    array = empty(shape, dtype)
+    array.memory.clear()
+    return array
 
 
 # ---------------------------------------------------------------- arrays of others
@@ -249,21 +226,27 @@ def _check(name: str, array: Any, dtype: Any, shape: Sequence[int] | None) -> No
 
 
 def _adopt(name: str, value: Any, write: bool) -> DeviceArray:
-    """Another library's array on the device as ours, over the same memory."""
+    """An array on the device as ours, over the same memory."""
     if isinstance(value, DeviceArray):
+        _check_device(name, value.device)
         return value
     if provider.SIMULATED:
         return DeviceArray(value.reshape(-1), tuple(value.shape), value.strides)
-    view = dlpack.view(value)
     if hasattr(value, "__dlpack_device__"):
-        own, other = int(cuda.get_current_device().id), int(value.__dlpack_device__()[1])
-        if own != other:
-            raise ValueError(f"{name} is on CUDA device {other}: expected {own}, the current one")
-    if write and view.read_only:
+        _check_device(name, int(value.__dlpack_device__()[1]))
+    if write and (getattr(value, "__cuda_array_interface__", None) or {}).get("data", (0, 0))[1]:
         raise ValueError(f"{name} is read-only: expected a writable array")
+    view = dlpack.view(value)
     if view.pointer % view.dtype.itemsize:
         raise ValueError(f"{name} is not aligned to its {view.dtype.itemsize}-byte items")
-    contiguous = c_strides(view.shape, view.dtype.itemsize)
-    strides = contiguous if view.strides is None else tuple(view.strides)
-    memory = cuda.as_cuda_array(view.flat(), sync=True)
-    return DeviceArray(memory, view.shape, strides)
+    if view.stream not in (None, _DEFAULT_STREAM):
+        provider.cuda.external_stream(view.stream).synchronize()
+    size = math.prod(view.shape)
+    memory = Piece(view.pointer, size, view.dtype, provider.current_device(), view.owner)
+    return DeviceArray(memory, view.shape, view.strides)
+
+
+def _check_device(name: str, device: int) -> None:
+    current = provider.current_device()
+    if device != current:
+        raise ValueError(f"{name} is on CUDA device {device}: expected {current}, the current one")

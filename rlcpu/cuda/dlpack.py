@@ -7,7 +7,6 @@ array API standard's description of `__dlpack__`.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -98,8 +97,7 @@ class View(NamedTuple):
         pointer: address of the first item.
         shape, dtype: of the array.
         strides: in bytes; None if it is C-contiguous.
-        read_only: whether it must not be written.
-        stream: on which it is being written; None if it is ready.
+        stream: on which it is being written; None if the default stream need not wait.
         owner: keeps it alive.
     """
 
@@ -107,47 +105,29 @@ class View(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     strides: Sequence[int] | None
-    read_only: bool
     stream: int | None
     owner: Any
 
-    def flat(self) -> Any:
-        """An object with the `__cuda_array_interface__` of all items in one dimension."""
-        return _Flat(self)
-
-
-class _Flat:
-    def __init__(self, view: View) -> None:
-        self._owner = view.owner
-        self.__cuda_array_interface__ = {
-            "shape": (math.prod(view.shape),),
-            "strides": None,
-            "typestr": view.dtype.str,
-            "data": (view.pointer, False),  # writes are refused before
-            "stream": view.stream,
-            "version": 3,
-        }
-
 
 def view(value: Any) -> View:
-    """The memory of an array on the device.
+    """The memory of an array on the device, through DLPack where it has that.
+
+    DLPack makes the default stream wait for what the array's library is writing;
+    `__cuda_array_interface__` only names the stream, and torch's does not.
 
     Raises:
         TypeError: its dtype has no counterpart in NumPy.
     """
-    interface = getattr(value, "__cuda_array_interface__", None)
-    if interface is None:
+    if hasattr(value, "__dlpack__"):
         return _import(value)
-    pointer, read_only = interface["data"]
+    interface = value.__cuda_array_interface__
+    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
     strides, stream = interface.get("strides"), interface.get("stream")
-    dtype = np.dtype(interface["typestr"])
-    return View(
-        pointer or 0, tuple(interface["shape"]), dtype, strides, read_only, stream, value
-    )  # fmt: skip
+    return View(interface["data"][0] or 0, shape, dtype, strides, stream, value)
 
 
 def _import(value: Any) -> View:
-    """The memory of an array that has nothing but `__dlpack__`."""
+    """The memory behind `__dlpack__`, ready for the default stream."""
     capsule = value.__dlpack__(stream=1)
     tensor = ctypes.cast(_pointer(id(capsule), _NAME), ctypes.POINTER(_Tensor)).contents
     if tensor.code not in _KINDS or tensor.lanes != 1:
@@ -158,7 +138,5 @@ def _import(value: Any) -> View:
     if tensor.strides:
         strides = [tensor.strides[k] * dtype.itemsize for k in range(tensor.ndim)]
     # The capsule is not consumed: it keeps the memory, and its destructor frees it.
-    return View(
-        (tensor.data or 0) + tensor.byte_offset, shape, dtype, strides, False, None,
-        (value, capsule),
-    )  # fmt: skip
+    pointer = (tensor.data or 0) + tensor.byte_offset
+    return View(pointer, shape, dtype, strides, None, (value, capsule))

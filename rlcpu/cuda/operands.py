@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.cuda import arrays
+from rlcpu.cuda import arrays, provider
 from rlcpu.cuda.arrays import DeviceArray
 from rlcpu.cuda.provider import SIMULATED
 
 
-@functools.lru_cache(maxsize=256)
 def constants(numbers: tuple[float, ...], dtype: Any) -> DeviceArray:
     """A few numbers on the device; the same ones are copied there once."""
+    return _constants(numbers, dtype, provider.current_device())
+
+
+@functools.lru_cache(maxsize=256)
+def _constants(numbers: tuple[float, ...], dtype: Any, device: int) -> DeviceArray:
     return arrays.from_host(np.array(numbers), dtype)
 
 
@@ -75,7 +79,7 @@ def address(array: DeviceArray) -> int:
     """Where an array begins."""
     if SIMULATED:
         return int(array.memory._ary.__array_interface__["data"][0])
-    return int(array.__cuda_array_interface__["data"][0])
+    return int(array.memory.pointer)
 
 
 def overlap(first: DeviceArray, second: DeviceArray) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib
 import importlib.metadata
 import inspect
@@ -16,7 +17,8 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 #: Whether kernels run in the simulator, in Python (`NUMBA_ENABLE_CUDASIM=1`).
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
@@ -63,11 +65,14 @@ class CudaMemoryError(MemoryError):
     """An allocation on the device failed; what was there before is untouched."""
 
 
-@functools.cache
 def _problem() -> str:
     """Why kernels cannot run, or an empty string."""
-    if SIMULATED:
-        return ""
+    return "" if SIMULATED else _problem_of(os.getpid())
+
+
+@functools.cache
+def _problem_of(process: int) -> str:
+    """The same of one process: a forked one cannot use what its parent has begun."""
     try:
         if not cuda.is_available():
             return f"no CUDA device was found ({_driver_error()})"
@@ -111,6 +116,28 @@ def describe() -> str:
     return f"{device_name()} ({version})"
 
 
+def _find_bindings() -> Any:
+    """`cuda.bindings.driver` where NVIDIA's `numba-cuda`, which is built on it, is installed."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("numba_cuda")
+        return importlib.import_module("cuda.bindings.driver")
+    return None
+
+
+_bindings: Any = None if SIMULATED else _find_bindings()
+
+
+def current_device() -> int:
+    """Index of the current device, which becomes a thread's first device if it has none."""
+    if SIMULATED:
+        return 0
+    if _bindings is not None:
+        error, device = _bindings.cuCtxGetDevice()
+        if not error:
+            return int(device)
+    return int(cuda.get_current_device().id)
+
+
 def device_name() -> str:
     """Name of the current device, such as "NVIDIA H100 80GB HBM3"."""
     name = cuda.get_current_device().name
@@ -144,6 +171,66 @@ def jit_kernel(function: Any, exact: bool, **options: Any) -> Any:
     return dispatcher
 
 
+class Compiled(NamedTuple):
+    """A kernel for one device.
+
+    Attributes:
+        handle: the driver's, for `cuLaunchKernel`.
+        name: in the machine code.
+        code: the machine code, a cubin.
+    """
+
+    handle: int
+    name: str
+    code: bytes
+
+
+def load(dispatcher: Any, args: list[Any]) -> Compiled | None:
+    """Compile a kernel for arguments like these and load it on the current device.
+
+    Returns:
+        None if the provider is none that is known to pass arrays as `rlcpu.cuda.memory.Piece` has
+        them in `fields`, and numbers as they are.
+    """
+    if _bindings is None:
+        return None
+    compiled = dispatcher.compile(tuple(dispatcher.typeof_pyval(arg) for arg in args))
+    handle = int(compiled.library.get_cufunc().handle)
+    return Compiled(handle, compiled.entry_name, bytes(compiled.library.get_cubin().code))
+
+
+def load_code(name: str, code: bytes) -> int:
+    """Load machine code on the current device.
+
+    Returns:
+        The driver's handle.
+
+    Raises:
+        Exception: the driver's or the provider's, if it cannot be loaded.
+    """
+    module = cuda.cudadrv.driver
+    image = module.ObjectCode.from_cubin(code, name=name)
+    return int(cuda.current_context().create_module_image(image).get_function(name).handle)
+
+
+def toolchain() -> tuple[str, ...] | None:
+    """All of the compiler that decides machine code; None if that is not known."""
+    return None if _bindings is None else _toolchain(current_device())
+
+
+@functools.cache
+def _toolchain(device: int) -> tuple[str, ...]:
+    packages = ("numba-cuda", "cuda-core", "cuda-bindings")
+    versions = [importlib.metadata.version(package) for package in packages]
+    nvvm = importlib.import_module("numba.cuda.cudadrv.nvvm")
+    linker = importlib.import_module("cuda.bindings.nvjitlink")
+    sources = [Path(__file__), Path(__file__).with_name("maths.py")]
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]
+    capability = cuda.get_current_device().compute_capability
+    tools = nvvm.NVVM().get_version(), linker.version(), capability
+    return (*versions, *digests, *map(str, tools))
+
+
 @contextlib.contextmanager
 def arithmetic(exact: bool) -> Iterator[None]:
     """What is compiled inside is exact, or fast but true to NaN and infinity.
@@ -158,8 +245,13 @@ def arithmetic(exact: bool) -> Iterator[None]:
     nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
     flags = {"fma": False} if exact else {"prec_div": False, "prec_sqrt": False, "ftz": True}
     with _lock:
-        plain = nvvm.compile_ir
-        nvvm.compile_ir = lambda ir, **options: plain(ir, **{**options, **flags})
+        plain, own = nvvm.compile_ir, threading.get_ident()
+
+        def compile_ir(ir: Any, **options: Any) -> Any:
+            # Other threads may compile kernels of their own meanwhile.
+            return plain(ir, **(options | flags if threading.get_ident() == own else options))
+
+        nvvm.compile_ir = compile_ir
         try:
             yield
         finally:

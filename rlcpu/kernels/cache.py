@@ -40,7 +40,7 @@ def _numba_cache() -> Any:
     try:
         return _NumbaCache(fingerprint)
     except RuntimeError:
-        _warn_uncached("no folder can be written")
+        warn_uncached("no folder can be written")
         return None
 
 
@@ -101,7 +101,7 @@ class KernelCache(caching.NullCache):
         except (FileNotFoundError, EOFError, pickle.UnpicklingError, ImportError, AttributeError):
             return None  # absent, damaged, or of what was renamed since: it is written anew
         except Exception as error:
-            _warn_uncached(f"{path} cannot be loaded: {error!r}")
+            warn_uncached(f"{path} cannot be loaded: {error!r}")
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -112,12 +112,12 @@ class KernelCache(caching.NullCache):
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, _pack(_numba_cache().reduce(data)))
+            write_whole(path, _pack(_numba_cache().reduce(data)))
         except OSError as error:
-            _warn_uncached(str(error))
+            warn_uncached(str(error))
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Write a file that other processes see whole or not at all."""
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -132,7 +132,8 @@ def _write(path: Path, content: bytes) -> None:
 _warned = False
 
 
-def _warn_uncached(reason: str) -> None:
+def warn_uncached(reason: str) -> None:
+    """Say once in a process that compiled kernels are not kept."""
     global _warned
     if not _warned:
         _warned = True

@@ -173,7 +173,7 @@ def distinct_kernel(kind: Kind) -> Any:
 
 
 @inline_exact
-def _draw_uniform(stream, filled, out):  # type: ignore[no-untyped-def]
+def draw_uniform(stream, filled, out):  # type: ignore[no-untyped-def]
     """Different numbers below `filled`, each as likely; returns how many random numbers it took."""
     wanted, draws = out.size, 0
     if 2 * wanted > filled:
@@ -207,7 +207,7 @@ def value_kernel() -> Any:
         tree = unpack(numbers, capacity)
         bias, here = make_bias(tree, filled), Stream(stream[0], stream[1])
         if highest(load(tree.highs, tree.highs.size - WIDTH)) + bias.shift <= 0.0:
-            stream[1] += u64(_draw_uniform(here, filled, out))
+            stream[1] += u64(draw_uniform(here, filled, out))
             return out.size
         found = draw_distinct(tree, bias, here, False, out)
         stream[1] += u64(found.draws)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +13,14 @@ import numpy.typing as npt
 
 from rlcpu.replay import checkpoint
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, Source
+from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.buffers import ItemBuffer, ReplayBuffer
 from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_count, check_number, check_numbers
+from rlcpu.replay.device import find
 from rlcpu.replay.prioritized import PrioritizedReplayBuffer
 from rlcpu.replay.return_weighted import ReturnWeightedBuffer
+from rlcpu.replay.storage import Source
 from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer, TrajectoryBuffer
 
 Array = npt.NDArray[Any]
@@ -51,7 +54,8 @@ class Mixer:
     """Draws each batch from several buffers in given proportions.
 
     Args:
-        buffers: of the same fields; all of transitions, or all of sequences of one length.
+        buffers: of the same fields; all of transitions, or all of sequences of one length; all on
+            the CPU, or all on a CUDA device.
         proportions: one number above 0 per buffer; only their ratios count. A batch is divided by
             the method of largest remainders, so that all batches of a size are divided alike.
 
@@ -80,6 +84,11 @@ class Mixer:
             if type(buffer).__name__ not in _KINDS:
                 raise TypeError(f"buffers: {buffer!r}, expected one of {', '.join(_KINDS)}")
             self._check_fields(buffer)
+        devices = {getattr(buffer, "device", "cpu") for buffer in self.buffers}
+        if len(devices) > 1:
+            raise ValueError("buffers: some are on the CPU, some on a CUDA device, expected one")
+        #: Where the buffers are: "cpu" or "cuda".
+        self.device: str = devices.pop()
         self.proportions = [check_number("proportions", p, 1e-9, 1e9) for p in proportions]
         self._saved: tuple[str, list[int]] | None = None
 
@@ -120,14 +129,19 @@ class Mixer:
         pairs = zip(self.buffers, self._sizes(batch_size), strict=True)
         return all(buffer.can_sample(size) for buffer, size in pairs if size)
 
-    def sample(self, batch_size: int) -> MixedBatch:
+    def _twin(self) -> Any:
+        """What does the same with buffers on a device."""
+        return importlib.import_module(f"rlcpu.{self.device}.replay.mixer")
+
+    def sample(self, batch_size: int) -> Any:
         """Draw from each buffer as it draws, and put the batches one after the other.
 
         Args:
             batch_size: how many in all.
 
         Returns:
-            The batch; where a buffer has no importance weights, 1 stands for them.
+            A `MixedBatch`, or that of `rlcpu.cuda.replay`; where a buffer has no importance
+            weights, 1 stands for them.
 
         Raises:
             TypeError, ValueError: batch_size is no whole number above 0, or a buffer cannot be
@@ -135,7 +149,13 @@ class Mixer:
         """
         sizes = self._sizes(batch_size)
         pairs = zip(self.buffers, sizes, strict=True)
-        parts = [buffer.sample(size) for buffer, size in pairs if size]
+        drawn = [buffer.sample(size) if size else None for buffer, size in pairs]
+        if self.device != "cpu":
+            return self._twin().sample(self, self.buffers[0].structure, drawn)
+        return self._join([part for part in drawn if part is not None], sizes)
+
+    def _join(self, parts: list[Batch], sizes: list[int]) -> MixedBatch:
+        """Batches, one after the other."""
         structure = self.buffers[0].structure
         axis = parts[0].rows.leaves[0].ndim - len(structure.fields[0].shape) - 1
         columns = zip(*(part.rows.leaves for part in parts), strict=True)
@@ -154,7 +174,7 @@ class Mixer:
                 setattr(batch, name, np.concatenate(filled))
         return batch
 
-    def update_priorities(self, batch: MixedBatch, priorities: npt.ArrayLike) -> None:
+    def update_priorities(self, batch: Any, priorities: Any) -> None:
         """Give what was drawn from prioritised buffers new priorities; others are passed over.
 
         Args:
@@ -165,8 +185,11 @@ class Mixer:
             TypeError, ValueError: see `PrioritizedReplayBuffer.update_priorities`. Nothing is
                 changed by a call that raises.
         """
-        if not isinstance(batch, MixedBatch) or batch.owner is not self:
+        if getattr(batch, "owner", None) is not self:
             raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
+        if self.device != "cpu":
+            self._twin().update_priorities(self.buffers, batch, priorities)
+            return
         numbers = check_numbers("priorities", priorities, len(batch))
         chosen = [
             (buffer, batch.sources == position)
@@ -204,6 +227,7 @@ class Mixer:
         *,
         example: Any = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> Mixer:
         """The mixer in a checkpoint, and its buffers; see `ReplayBuffer.load`."""
         with Reader(path) as reader:
@@ -213,9 +237,10 @@ class Mixer:
                 raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a Mixer")
             options = {"num_threads": num_threads}
             try:
+                kinds = [find(_KINDS[part["buffer"]], device) for part in header["parts"]]
                 buffers = [
-                    _KINDS[part["buffer"]].restored(part, _Part(reader, number), example, options)
-                    for number, part in enumerate(header["parts"])
+                    kind.restored(part, _Part(reader, number), example, options)
+                    for number, (kind, part) in enumerate(zip(kinds, header["parts"], strict=True))
                 ]
                 mixer = cls(buffers, header["proportions"])
                 mixer._saved = reader.token, [part["added"] for part in header["parts"]]

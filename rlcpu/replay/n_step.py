@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.checks import check_count, check_number
 from rlcpu.replay.ring import Ring
@@ -17,29 +17,34 @@ from rlcpu.replay.structure import Structure
 Array = npt.NDArray[Any]
 
 
-@kernel(fastmath=EXACT)
-def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):  # type: ignore[no-untyped-def]
-    """Sums of discounted rewards from each of `rows` on, and where they end.
+@inline_exact
+def sum_ahead(rewards, terminated, truncated, row, ring, settings):  # type: ignore[no-untyped-def]
+    """Sum of discounted rewards from a row on, discount of what follows, and the last row.
 
     `rewards`, `terminated` and `truncated` are (num_envs * length,); `ring` is (length, newest
-    slot), `settings` (n, gamma), and `out` three arrays (batch_size,): returns, discounts of what
-    follows, and int64 last rows.
+    slot), `settings` (n, gamma).
     """
     length, newest = ring
     n, gamma = settings
+    begin = row // length * length
+    ahead = (newest - (row - begin)) % length
+    total, discount = 0.0, 1.0
+    for k in range(n):
+        total += discount * np.float64(rewards[row])
+        discount *= gamma
+        if terminated[row] or truncated[row] or k == min(ahead, n - 1):
+            break
+        row = row + 1 if row + 1 < begin + length else begin
+    return total, discount, row
+
+
+@kernel(fastmath=EXACT)
+def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):  # type: ignore[no-untyped-def]
+    """`sum_ahead` of each of `rows`, to three arrays (batch_size,): sums, discounts, last rows."""
     returns, discounts, last = out
     for b in range(rows.size):
-        row = rows[b]
-        begin = row // length * length
-        ahead = (newest - (row - begin)) % length
-        total, discount = 0.0, 1.0
-        for k in range(n):
-            total += discount * rewards[row]
-            discount *= gamma
-            if terminated[row] or truncated[row] or k == min(ahead, n - 1):
-                break
-            row = row + 1 if row + 1 < begin + length else begin
-        returns[b], discounts[b], last[b] = total, discount, row
+        found = sum_ahead(rewards, terminated, truncated, rows[b], ring, settings)
+        returns[b], discounts[b], last[b] = found
 
 
 class NStep:
@@ -55,26 +60,34 @@ class NStep:
             `truncated` (each one bool) and `next_observation`.
         n: number of steps.
         gamma: discount factor in [0, 1].
+
+    Attributes:
+        n, gamma: see above.
+        wanted: positions of `reward`, `terminated` and `truncated`, which is `terminated` if there
+            is none; empty if n is 1.
+        first: positions of the fields that are those of the first step.
+        last: of those that are those of the last step.
     """
 
     def __init__(self, structure: Structure, n: int, gamma: float) -> None:
         self.n, self.gamma = check_count("n_step", n), check_number("gamma", gamma, 0.0, 1.0)
-        self._first: list[int] = []
-        self._last: list[int] = []
+        self.first: list[int] = []
+        self.last: list[int] = []
+        self.wanted: list[int] = []
         if self.n == 1:
             return
-        (self._reward,) = self._find(structure, "reward", "f")
-        (self._terminated,) = self._find(structure, "terminated", "b")
+        (reward,) = self._find(structure, "reward", "f")
+        (terminated,) = self._find(structure, "terminated", "b")
         present = {field.name.partition(".")[0] for field in structure.fields}
-        self._truncated = self._terminated
+        truncated = terminated
         if "truncated" in present:
-            (self._truncated,) = self._find(structure, "truncated", "b")
-        self._last = [self._terminated]
+            (truncated,) = self._find(structure, "truncated", "b")
+        self.wanted, last = [reward, terminated, truncated], [terminated]
         for name in ("truncated", "next_observation"):
-            self._last += structure.select(name) if name in present else ()
-        self._last = sorted(set(self._last))
-        taken = {self._reward, *self._last}
-        self._first = [number for number in range(len(structure.fields)) if number not in taken]
+            last += structure.select(name) if name in present else ()
+        self.last = sorted(set(last))
+        taken = {reward, *self.last}
+        self.first = [number for number in range(len(structure.fields)) if number not in taken]
 
     @staticmethod
     def _find(structure: Structure, name: str, kind: str) -> tuple[int, ...]:
@@ -93,15 +106,14 @@ class NStep:
         if self.n == 1:
             storage.gather(batch.indices, rows, 1, num_threads)
             return
-        first = rows._replace(table=rows.table[self._first], twins=None)
+        first = rows._replace(table=rows.table[self.first], twins=None)
         storage.gather(batch.indices, first, 1, num_threads)
         size = len(batch)
         returns, discounts, last = np.empty(size), np.empty(size), np.empty(size, np.int64)
-        wanted = (self._reward, self._terminated, self._truncated)
-        fields = (storage.fields[number].reshape(-1) for number in wanted)
+        fields = (storage.fields[number].reshape(-1) for number in self.wanted)
         newest = (ring.added - 1) % ring.length
         settings, out = (self.n, self.gamma), (returns, discounts, last)
         look_ahead(*fields, batch.indices, (ring.length, newest), settings, out)
-        storage.gather(last, rows._replace(table=rows.table[self._last]), 1, num_threads)
-        rows.leaves[self._reward][:] = returns
+        storage.gather(last, rows._replace(table=rows.table[self.last]), 1, num_threads)
+        rows.leaves[self.wanted[0]][:] = returns
         batch.discounts = discounts.astype(np.float32)

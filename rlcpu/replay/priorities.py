@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, Source
+from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.checks import check_count, check_indices, check_number, check_numbers, refuse
 from rlcpu.replay.sections import Section
+from rlcpu.replay.storage import Source
 from rlcpu.replay.sum_tree import SumTree
 from rlcpu.replay.upkeep import first_offender
 

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, Source, as_structure
+from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.device import make
+from rlcpu.replay.storage import Source
 
 
 class TrajectoryQueue(Buffer):
@@ -26,6 +28,7 @@ class TrajectoryQueue(Buffer):
         memmap: see `ReplayBuffer`, as the arguments after it.
         seed: see `ReplayBuffer`; nothing is drawn here.
         num_threads: see `ReplayBuffer`.
+        device: "cuda" for a `rlcpu.cuda.replay.TrajectoryQueue`.
 
     Raises:
         TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
@@ -39,6 +42,10 @@ class TrajectoryQueue(Buffer):
 
     _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length")
 
+    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
+        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
+        return make(cls, device, args, options)
+
     def __init__(
         self,
         num_envs: int,
@@ -49,6 +56,7 @@ class TrajectoryQueue(Buffer):
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.sequence_length = check_count("sequence_length", sequence_length)
         self.length = check_count("length", length, self.sequence_length)

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, Source, as_structure
+from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
+from rlcpu.replay.device import make
 from rlcpu.replay.distinct import value_kernel
 from rlcpu.replay.sections import Section
+from rlcpu.replay.storage import Source
 from rlcpu.replay.tree import VALUES, make_tree
 from rlcpu.replay.upkeep import (
     first_offender,
@@ -23,6 +25,11 @@ from rlcpu.replay.upkeep import (
 )
 
 Array = npt.NDArray[Any]
+
+
+def largest_value(capacity: int) -> float:
+    """Largest size of a value: sums of them, raised by the smallest, have to be finite."""
+    return float(np.finfo(np.float64).max) / (4 * capacity + 64)
 
 
 class ReturnWeightedBuffer(Buffer):
@@ -39,6 +46,7 @@ class ReturnWeightedBuffer(Buffer):
         memmap: see `ReplayBuffer`.
         seed: see `ReplayBuffer`.
         num_threads: see `ReplayBuffer`.
+        device: "cuda" for a `rlcpu.cuda.replay.ReturnWeightedBuffer`.
 
     Raises:
         TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
@@ -52,6 +60,10 @@ class ReturnWeightedBuffer(Buffer):
 
     _settings: tuple[str, ...] = ("capacity", "derive_next")
 
+    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
+        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
+        return make(cls, device, args, options)
+
     def __init__(
         self,
         capacity: int,
@@ -61,13 +73,13 @@ class ReturnWeightedBuffer(Buffer):
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.capacity = check_count("capacity", capacity)
         structure = as_structure(example)
         super().__init__(structure, None, self.capacity, memmap, seed, num_threads, derive_next)
         self._numbers = make_tree(self.capacity, extremes=True)
-        #: Values up to here: sums of them, raised by the smallest, have to be finite.
-        self._most = float(np.finfo(np.float64).max) / (4 * self.capacity + 64)
+        self._most = largest_value(self.capacity)
 
     def add(self, batch: Any, values: npt.ArrayLike) -> None:
         """Store transitions; the oldest ones make room.

@@ -10,9 +10,16 @@ import numpy.typing as npt
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.device import make
 from rlcpu.replay.priorities import Prioritized
 from rlcpu.replay.prioritized import refuse_unwritten
 from rlcpu.replay.ring import Ring, draw_items
+
+
+def sequences(ring: Ring, sequence_length: int, period: int) -> tuple[int, int]:
+    """Numbers of the first sequence that is in a ring, and of the first that is not yet."""
+    begin = -(-ring.first // period)
+    return begin, max((ring.added - sequence_length) // period + 1, begin)
 
 
 class TrajectoryBuffer(Buffer):
@@ -31,6 +38,7 @@ class TrajectoryBuffer(Buffer):
         memmap: see `ReplayBuffer`, as the arguments after it.
         seed: see `ReplayBuffer`.
         num_threads: see `ReplayBuffer`.
+        device: "cuda" for a `rlcpu.cuda.replay.TrajectoryBuffer`.
 
     Raises:
         TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
@@ -44,6 +52,10 @@ class TrajectoryBuffer(Buffer):
 
     _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length", "period")
 
+    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
+        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
+        return make(cls, device, args, options)
+
     def __init__(
         self,
         num_envs: int,
@@ -55,6 +67,7 @@ class TrajectoryBuffer(Buffer):
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.sequence_length = check_count("sequence_length", sequence_length)
         self.period = check_count("period", period)
@@ -85,8 +98,7 @@ class TrajectoryBuffer(Buffer):
 
     def _sequences(self, ring: Ring) -> tuple[int, int]:
         """Numbers of the first sequence that is there, and of the first that is not yet."""
-        begin = -(-ring.first // self.period)
-        return begin, max((ring.added - self.sequence_length) // self.period + 1, begin)
+        return sequences(ring, self.sequence_length, self.period)
 
     def can_sample(self, batch_size: int = 1) -> bool:
         """Whether there is a whole sequence."""
@@ -148,6 +160,7 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
         memmap: see `ReplayBuffer`.
         seed: see `ReplayBuffer`.
         num_threads: see `ReplayBuffer`.
+        device: "cuda" for a `rlcpu.cuda.replay.PrioritizedTrajectoryBuffer`.
 
     Raises:
         TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
@@ -169,6 +182,7 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
         memmap: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
         super().__init__(num_envs, length, example, sequence_length, period, **options)

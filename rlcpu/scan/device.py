@@ -22,6 +22,21 @@ def _is_on_device(array: Any) -> bool:
     return getattr(array, "__cuda_array_interface__", None) is not None
 
 
+def refuse_on_device(arguments: dict[str, Any]) -> None:
+    """Raise if an argument of a function that only the CPU has is on a CUDA device.
+
+    Args:
+        arguments: by name.
+
+    Raises:
+        TypeError: one is.
+    """
+    for name, value in arguments.items():
+        if is_on_device(value):
+            kind = type(value).__name__
+            raise TypeError(f"{name}: expected an array on the host, got {kind} on a CUDA device")
+
+
 def on_device(name: str, arguments: dict[str, Any]) -> Any:
     """Call the function of that name of `rlcpu.cuda.scan`.
 

@@ -103,6 +103,8 @@ def logcumsumexp_vjp(
         >>> logcumsumexp_vjp(x, logcumsumexp(x), np.ones(2))
         array([1.25, 0.75])
     """
+    if is_on_device(x) or is_on_device(grad):
+        return on_device("logcumsumexp_vjp", locals())
     x = check_real("x", x)
     y = check_shape("y", check_real("y", y, x.dtype), x.shape)
     grad = check_shape("grad", check_real("grad", grad, x.dtype), x.shape)

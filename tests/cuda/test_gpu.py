@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import rlcpu
+import rlcpu.scan
+from rlcpu.cuda import arrays
 from rlcpu.envs.policies import MLP, Uniform
 
 pytestmark = pytest.mark.gpu
@@ -31,6 +33,20 @@ def test_torch_in_and_out_without_a_copy() -> None:
     np.testing.assert_array_equal(taken.cpu().numpy(), np.asarray(observations))
     again = torch.from_dlpack(observations)
     assert again.data_ptr() == taken.data_ptr()
+
+
+def test_torch_on_another_stream_is_waited_for() -> None:
+    torch = pytest.importorskip("torch")
+    results = []
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        env = make()
+        with torch.cuda.stream(stream):
+            numbers = torch.ones(2**24, device="cuda")
+            for _ in range(50):  # milliseconds, before the actions are there
+                numbers = numbers * 1.0
+            actions = numbers[:NUM_ENVS].to(torch.int64)
+            results.append(np.asarray(env.step(actions)[0]))
+    np.testing.assert_array_equal(*results)
 
 
 def test_cupy_in_and_out_without_a_copy() -> None:
@@ -82,3 +98,123 @@ def test_memory_is_not_lost() -> None:
     for _ in range(50):
         env.step(actions)
     assert cuda.current_context().get_memory_info()[0] == free
+
+
+def test_values_of_a_million_items_are_the_cpus() -> None:
+    host, buffer = (
+        rlcpu.replay.ReturnWeightedBuffer(2**20 + 3, {"x": 0}, seed=1, device=device)
+        for device in ("cpu", "cuda")
+    )
+    rng = np.random.default_rng(0)
+    for count in (1000, 2**20, 5000):
+        batch, values = {"x": rng.integers(0, 99, count)}, rng.normal(size=count)
+        host.add(batch, values)
+        buffer.add(batch, values)
+        for size in (256, 2**19):
+            if host.can_sample(size):
+                expected, found = host.sample(size), buffer.sample(size)
+                np.testing.assert_array_equal(np.asarray(found.indices), expected.indices)
+                np.testing.assert_array_equal(np.asarray(found["x"]), expected["x"])
+        host.update_values(expected.indices, 3.0)
+        buffer.update_values(found.indices, 3.0)
+    np.testing.assert_array_equal(np.asarray(buffer._tree.numbers), host._numbers)
+
+
+@pytest.mark.parametrize("kind", ["TrajectoryBuffer", "PrioritizedTrajectoryBuffer"])
+def test_sequences_of_many_environments_are_the_cpus(kind: str) -> None:
+    example = {"image": np.zeros((8, 8), np.uint8), "reward": np.float32(0)}
+    host, buffer = (
+        getattr(rlcpu.replay, kind)(NUM_ENVS, 64, example, 20, 4, seed=1, device=device)
+        for device in ("cpu", "cuda")
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        images = rng.integers(0, 256, (30, NUM_ENVS, 8, 8)).astype(np.uint8)
+        batch = {"image": images, "reward": rng.random((30, NUM_ENVS)).astype(np.float32)}
+        host.add(batch)
+        buffer.add(batch)
+        expected, found = host.sample(1000), buffer.sample(1000)
+        np.testing.assert_array_equal(np.asarray(found.indices), expected.indices)
+        for name in example:
+            np.testing.assert_array_equal(np.asarray(found[name]), expected[name])
+
+
+def test_returns_of_several_steps_are_the_cpus() -> None:
+    example = {"reward": np.float32(0), "terminated": False, "next_observation": np.zeros(3)}
+    host, buffer = (
+        rlcpu.replay.PrioritizedReplayBuffer(
+            2**22, example, num_envs=NUM_ENVS, n_step=5, seed=1, device=device
+        )
+        for device in ("cpu", "cuda")
+    )
+    rng = np.random.default_rng(0)
+    batch = {
+        "reward": rng.random((50, NUM_ENVS)).astype(np.float32),
+        "terminated": rng.random((50, NUM_ENVS)) < 0.2,
+        "next_observation": rng.random((50, NUM_ENVS, 3)),
+    }
+    host.add(batch)
+    buffer.add(batch)
+    expected, found = host.sample(10_000), buffer.sample(10_000)
+    for name in example:
+        np.testing.assert_array_equal(np.asarray(found[name]), expected[name])
+    np.testing.assert_array_equal(np.asarray(found.discounts), expected.discounts)
+
+
+# ---------------------------------------------------------------- scans of many blocks
+
+
+@pytest.mark.parametrize("shape", [(2**20,), (3, 2**17), (2**15, 100)])
+@pytest.mark.parametrize("periodic", [False, True])
+def test_long_and_many_tridiagonal_systems(shape: tuple[int, ...], periodic: bool) -> None:
+    rng = np.random.default_rng(0)
+    lower, diagonal, upper, rhs = rng.normal(size=(4, *shape))
+    given = [arrays.from_host(a) for a in (lower, diagonal, upper, rhs)]
+    options: Any = {"periodic": periodic, "check": "residual", "return_info": True}
+    x, info = rlcpu.scan.solve_tridiagonal(*given, **options)
+    assert not np.asarray(info.status).any()
+    y, terms = np.asarray(x), [diagonal * np.asarray(x), rhs]
+    for coefficients, by in ((lower, 1), (upper, -1)):
+        around = coefficients * np.roll(y, by, -1)
+        around[..., 0 if by > 0 else -1] *= periodic
+        terms.append(around)
+    lacking = np.abs(rhs - terms[0] - terms[2] - terms[3])
+    assert (lacking <= 2**8 * np.finfo(float).eps * sum(map(np.abs, terms))).all()
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_factors_of_many_systems(axis: int) -> None:
+    shape = (100, 2**15) if axis == 0 else (2**15, 100)
+    lower, upper, rhs = np.random.default_rng(0).normal(size=(3, *shape))
+    given = lower, 2.0 + np.abs(lower) + np.abs(upper), upper
+    factors = rlcpu.scan.factor_tridiagonal(*map(arrays.from_host, given), axis=axis)
+    expected = rlcpu.scan.solve_tridiagonal(*given, rhs, axis=axis)
+    np.testing.assert_allclose(np.asarray(factors.solve(rhs)), expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_returns_of_many_steps(axis: int) -> None:
+    shape, rng = (1000, 2000), np.random.default_rng(0)
+    rewards, values = rng.normal(size=(2, *shape)).astype(np.float32)
+    ended = rng.random(shape) < 0.01
+    given = rewards, values, ended, np.zeros(shape, bool), 0.0
+    options: Any = {"n": 5, "gamma": 0.99, "axis": axis}
+    expected = rlcpu.scan.nstep_returns(*given, **options)
+    found = rlcpu.scan.nstep_returns(arrays.from_host(rewards), *given[1:], **options)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_products_that_overflow_in_a_long_row() -> None:
+    a, b = np.full(2**22, 0.5), np.zeros(2**22)
+    a[: 2**20], b[2**21] = 2.0, 1.0
+    found = np.asarray(rlcpu.scan.linear_scan(arrays.from_host(a), arrays.from_host(b)))
+    np.testing.assert_allclose(found, rlcpu.scan.linear_scan(a, b), rtol=1e-12, atol=1e-300)
+
+
+def test_gradients_of_one_matrix_of_many_systems() -> None:
+    x, grad = np.random.default_rng(0).normal(size=(2, 2**15, 100))
+    given = -np.ones(100), np.full(100, 3.0), -np.ones(100), x, grad
+    expected = rlcpu.scan.tridiagonal_vjp(*given)
+    found = rlcpu.scan.tridiagonal_vjp(*map(arrays.from_host, given))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-9, atol=1e-9)

@@ -7,13 +7,26 @@ from typing import Any
 
 import pytest
 
-from rlcpu.replay import ItemBuffer, PrioritizedReplayBuffer, ReplayBuffer, SumTree
+from rlcpu.replay import (
+    ItemBuffer,
+    PrioritizedReplayBuffer,
+    PrioritizedTrajectoryBuffer,
+    ReplayBuffer,
+    ReturnWeightedBuffer,
+    SumTree,
+    TrajectoryBuffer,
+    TrajectoryQueue,
+)
 
 #: Classes that the device has, and what they are called with.
 CALLS: list[tuple[Any, tuple[Any, ...]]] = [
     (SumTree, (10,)),
     (ReplayBuffer, (10, 0.0)),
     (PrioritizedReplayBuffer, (10, 0.0)),
+    (ReturnWeightedBuffer, (10, 0.0)),
+    (TrajectoryBuffer, (2, 10, 0.0, 5)),
+    (PrioritizedTrajectoryBuffer, (2, 10, 0.0, 5)),
+    (TrajectoryQueue, (2, 10, 0.0, 5)),
 ]
 
 

@@ -40,12 +40,17 @@ def test_which_arrays_are_on_a_device() -> None:
 ARRAY = Elsewhere()
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "discounted_returns": ((ARRAY, 1, 2, 3), {"gamma": 0.5}),
+    "factor_tridiagonal": ((1.0, ARRAY, 1.0), {"axis": 0}),
     "gae": ((ARRAY, 1, 2, 3, 4), {"gamma": 0.5, "lambda_": 0.9}),
     "lambda_returns": ((ARRAY, 1, 2, 3, 4), {"gamma": 0.5, "lambda_": 0.9}),
     "linear_scan": ((0.5, ARRAY), {"axis": 0}),
+    "linear_scan_vjp": ((0.5, ARRAY, ARRAY), {"axis": 0}),
     "logcumsumexp": ((ARRAY,), {"reverse": True}),
+    "logcumsumexp_vjp": ((ARRAY, ARRAY, ARRAY), {"axis": 0}),
+    "nstep_returns": ((ARRAY, 1, 2, 3, 4), {"n": 2, "gamma": 0.5}),
     "retrace": ((ARRAY, 1, 2, 3, 4, 5, 6), {"gamma": 0.5}),
     "solve_tridiagonal": ((1.0, 2.0, 1.0, ARRAY), {"axis": 0}),
+    "tridiagonal_vjp": ((1.0, 2.0, 1.0, ARRAY, ARRAY), {"axis": 0}),
     "vtrace": ((ARRAY, 1, 2, 3, 4, 5), {"gamma": 0.5}),
 }
 
@@ -61,3 +66,12 @@ def test_they_are_called_there(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert "num_threads" not in given
     assert list(given.values())[: len(args)] == list(args)
     assert {key: given[key] for key in options} == options
+
+
+@pytest.mark.parametrize("name", ["kalman_loglik", "kalman_filter", "kalman_smooth"])
+def test_what_only_the_cpu_has(name: str) -> None:
+    one = np.eye(1)
+    with pytest.raises(TypeError, match="observations: expected an array on the host, got Else"):
+        getattr(rlcpu.scan, name)(ARRAY, one, one, one, one)
+    with pytest.raises(TypeError, match="design: expected an array on the host"):
+        getattr(rlcpu.scan, name)(np.ones((3, 1)), one, one, ARRAY, one)

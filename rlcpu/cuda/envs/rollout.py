@@ -27,8 +27,9 @@ BLOCK = 128
 REGISTERS = 128
 #: Steps of one launch of `simulate`: float32 sums of a thread are added to float64 after these.
 FLUSH = 1024
-#: Weights that a block keeps in shared memory: 48 KB are its default limit.
-SHARED_WEIGHTS = 12000
+#: Weights that a block keeps in shared memory: 48 KB are its limit, of which the sums of a block
+#: (see `make_add_block`) take 3 KB in float64.
+SHARED_WEIGHTS = (48 * 1024 - 2 * BLOCK * (8 + 4)) // 4
 
 
 class Key(NamedTuple):

@@ -115,7 +115,8 @@ class VectorEnv(CpuVectorEnv):
         if not is_device_array(actions):
             return from_host(convert_actions(actions, self.dynamics, self._action_shape))
         dtype = self._action_dtype
-        if dtype == np.int64 and np.dtype(getattr(actions, "dtype", dtype)) == np.int32:
+        # By name: torch's dtypes are none of NumPy's.
+        if dtype == np.int64 and str(actions.dtype).rpartition(".")[2] == "int32":
             dtype = np.dtype(np.int32)
         return take("actions", actions, dtype, self._action_shape)
 

@@ -2,92 +2,43 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlcpu.cuda import arrays
 from rlcpu.cuda.arrays import DeviceArray
-from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.launch import launch
-from rlcpu.cuda.provider import cuda
-from rlcpu.kernels.random import u64, uniform53
-from rlcpu.replay.ring import Ring
-from rlcpu.replay.structure import Field, Structure
+from rlcpu.cuda.operands import address
+from rlcpu.cuda.replay.rows import (
+    as_words,
+    draw_items_kernel,
+    gather_kernel,
+    gather_steps_kernel,
+    words_of,
+    write_rows_kernel,
+)
+from rlcpu.replay.memory import allocate
+from rlcpu.replay.ring import Ring, spans
+from rlcpu.replay.sections import Section
+from rlcpu.replay.storage import Source, plan, views
+from rlcpu.replay.structure import Structure
 from rlcpu.replay.structure_checks import label
 
 
-@functools.cache
-def write_rows_kernel() -> Any:
-    """(batch, num_steps, num_envs, words, slot, length, storage): the newest rows to their slots.
-
-    `batch` is (num_steps, num_envs, words), `storage` (num_envs, length, words), both of words;
-    step t goes to `(slot + t) % length` if none of the steps after it does.
-    """
-
-    @kernel
-    def write(batch, num_steps, num_envs, words, slot, length, storage):  # type: ignore[no-untyped-def]
-        k = cuda.grid(1)
-        if k < batch.size:
-            row, word = k // words, k % words
-            step, env = row // num_envs, row % num_envs
-            if step + length >= num_steps:
-                place = env * length + (slot + step) % length
-                storage[place * words + word] = batch[k]
-
-    return write
-
-
-@functools.cache
-def gather_kernel() -> Any:
-    """(storage, rows, words, out): out[b] = storage[rows[b]], of so many words a row."""
-
-    @kernel
-    def gather(storage, rows, words, out):  # type: ignore[no-untyped-def]
-        k = cuda.grid(1)
-        if k < out.size:
-            out[k] = storage[rows[k // words] * words + k % words]
-
-    return gather
-
-
-@functools.cache
-def draw_items_kernel() -> Any:
-    """(key, counter, num_envs, filled, length, out): uniform items, as the CPU draws them."""
-
-    @kernel(dtype=np.float64, exact=True)
-    def draw(key, counter, num_envs, filled, length, out):  # type: ignore[no-untyped-def]
-        k = cuda.grid(1)
-        if k < out.size:
-            total = num_envs * filled
-            u = uniform53(key, u64(counter + u64(k)))
-            item = min(np.int64(u * total), total - 1)
-            env = item // filled
-            out[k] = env * length + (item - env * filled)
-
-    return draw
-
-
-class Words(NamedTuple):
-    """How a field's rows are moved.
+class Span(NamedTuple):
+    """Items of every environment that may be drawn.
 
     Attributes:
-        dtype: of a word: the widest that rows are made of.
-        each: words of a row.
+        first: place of the first one.
+        size: how many.
+        length: places of each environment; after the last comes the first.
     """
 
-    dtype: Any
-    each: int
-
-
-def words_of(field: Field) -> Words:
-    """Words of a field's rows; four bytes a thread make a line of a warp, eight two."""
-    for dtype in (np.uint32, np.uint16, np.uint8):
-        size = np.dtype(dtype).itemsize
-        if field.row_bytes % size == 0 and field.dtype.itemsize % size == 0:
-            return Words(dtype, field.row_bytes // size)
-    raise AssertionError("bytes divide everything")
+    first: int
+    size: int
+    length: int
 
 
 class Storage:
@@ -133,16 +84,20 @@ class Storage:
             )
         steps = lead[0] if len(lead) == (1 if plain else 2) else 1
         found = [
-            arrays.take(label(field.name), leaf, field.dtype)
-            if arrays.is_device_array(leaf)
-            else arrays.from_host(array)
-            for field, leaf, array in zip(self.structure.fields, given, host, strict=True)
+            self._take(number, leaf) if arrays.is_device_array(leaf) else arrays.from_host(array)
+            for number, (leaf, array) in enumerate(zip(given, host, strict=True))
         ]
-        return [self._as_words(array, i) for i, array in enumerate(found)], steps
+        return [as_words(a, w.dtype) for a, w in zip(found, self.words, strict=True)], steps
 
-    def _as_words(self, array: DeviceArray, number: int) -> DeviceArray:
-        memory = array.memory.view(self.words[number].dtype)
-        return DeviceArray(memory, (array.nbytes // memory.dtype.itemsize,), owner=array)
+    def _take(self, number: int, leaf: Any) -> DeviceArray:
+        """An array on the device that begins where a word may."""
+        field = self.structure.fields[number]
+        array = arrays.take(label(field.name), leaf, field.dtype)
+        if not array.size or address(array) % np.dtype(self.words[number].dtype).itemsize == 0:
+            return array
+        aligned = arrays.empty(array.shape, array.dtype)
+        aligned.memory.copy_to_device(array.memory)
+        return aligned
 
     def write(self, batch: list[DeviceArray], num_steps: int, slot: int) -> None:
         """Store what `check` returned, from a slot on, going round."""
@@ -151,21 +106,76 @@ class Storage:
             arguments = array, *sizes, words.each, slot, self.length, field
             launch(write_rows_kernel(), array.size, *arguments)
 
-    def gather(self, rows: DeviceArray) -> list[DeviceArray]:
-        """New arrays of rows, one for each field; `rows` is (n,) int64, not checked."""
-        found = []
-        for spec, field, words in zip(self.structure.fields, self.fields, self.words, strict=True):
-            out = arrays.empty(rows.size * words.each, words.dtype)
-            launch(gather_kernel(), out.size, field, rows, words.each, out)
-            shape = rows.size, *spec.shape
-            found.append(DeviceArray(out.memory.view(spec.dtype), shape, owner=out))
-        return found
+    def column(self, number: int) -> DeviceArray:
+        """A field of one number a row, (num_envs * length,), of its dtype; bool as uint8."""
+        dtype, field = self.structure.fields[number].dtype, self.fields[number]
+        memory = field.memory.view(np.uint8 if dtype == np.bool_ else dtype)
+        return DeviceArray(memory, (self.num_envs * self.length,), owner=field)
 
-    def draw(self, stream: Any, ring: Ring, out: DeviceArray) -> None:
+    def gather(
+        self, rows: DeviceArray, steps: int | None = None, period: int = 1
+    ) -> list[DeviceArray]:
+        """New arrays of rows, one for each field.
+
+        Args:
+            rows: (n,) int64, not checked.
+            steps: None for (n, *shape) arrays; or how many steps of each, (steps, n, *shape).
+            period: with steps, sequence i begins at row i * period.
+        """
+        numbers = range(len(self.fields))
+        return [self.gather_field(number, rows, steps, period) for number in numbers]
+
+    def gather_field(
+        self, number: int, rows: DeviceArray, steps: int | None = None, period: int = 1
+    ) -> DeviceArray:
+        """The same of one field."""
+        spec, field, words = self.structure.fields[number], self.fields[number], self.words[number]
+        lead = (rows.size,) if steps is None else (steps, rows.size)
+        out = arrays.empty(math.prod(lead) * words.each, words.dtype)
+        if steps is None:
+            launch(gather_kernel(), out.size, field, rows, words.each, out)
+        else:
+            sizes = period, self.length, words.each
+            launch(gather_steps_kernel(), out.size, field, rows, *sizes, out)
+        return DeviceArray(out.memory.view(spec.dtype), (*lead, *spec.shape), owner=out)
+
+    def draw(self, stream: Any, span: Span, out: DeviceArray) -> None:
         """Fill `out`, (n,) int64, with uniform items, by a stream, which is moved on."""
-        arguments = self.num_envs, ring.filled, ring.length, out
-        launch(draw_items_kernel(), out.size, stream[0], stream[1], *arguments)
+        arguments = stream[0], stream[1], self.num_envs, *span, out
+        launch(draw_items_kernel(), out.size, *arguments)
         stream[1] += np.uint64(out.size)
+
+    # ------------------------------------------------------------ files
+
+    def sections(self, added: int, total: int) -> list[Section]:
+        """See `rlcpu.replay.storage.Storage.sections`; all rows are copied to the host."""
+        layout = plan(self.structure.fields, self.num_envs * self.length)
+        block = allocate(layout.num_bytes)
+        lead = self.num_envs, self.length
+        rows = spans(added, total, self.length, self.num_envs)
+        changed = []
+        hosts = views(self.structure, block, layout.begins, lead)
+        for number, (spec, begin) in enumerate(
+            zip(self.structure.fields, layout.begins, strict=True)
+        ):
+            words = self.fields[number].copy_to_host()
+            hosts[number][...] = words.view(spec.dtype).reshape(hosts[number].shape)
+            hosts[number][:, total:] = 0  # memory of no row: anything may be there
+            changed.append(begin + rows * spec.row_bytes)
+        return [Section("rows", block, np.concatenate(changed))]
+
+    def describe(self) -> dict[str, Any]:
+        """See `rlcpu.replay.storage.Storage.describe`."""
+        return {}
+
+    def restore(self, source: Source, description: dict[str, Any], ring: Ring) -> None:
+        """See `rlcpu.replay.storage.Storage.restore`."""
+        layout = plan(self.structure.fields, self.num_envs * self.length)
+        block = allocate(layout.num_bytes)
+        source.read_into("rows", block)
+        for field, begin in zip(self.fields, layout.begins, strict=True):
+            words = block[begin : begin + field.nbytes].view(field.dtype)
+            field.memory.copy_to_device(words)
 
 
 def _like(leaf: Any) -> Any:

@@ -33,7 +33,8 @@ def linear_scan(
     """`rlcpu.scan.linear_scan` of C-contiguous arrays on the device.
 
     Numbers and arrays on the host are copied there. A few rows are computed in parts, in parallel,
-    whose rounding differs from a loop's. Returns before the result is there.
+    whose rounding differs from a loop's; where their products overflow, one after the other.
+    Returns before the result is there.
 
     Raises:
         TypeError, ValueError: see `rlcpu.scan.linear_scan`.
@@ -101,7 +102,10 @@ def linear_drivers(dtype: Any) -> Drivers:
     def merge(m: Any, s: Any, n: Any, t: Any) -> Any:
         return m * n, s * n + t
 
+    def advance(m: Any, s: Any, n: Any, t: Any) -> Any:
+        return zero, s * n + t
+
     def value(m: Any, s: Any) -> Any:
         return s
 
-    return make_drivers(Scan(load, start, merge, value, (one, zero), dtype))
+    return make_drivers(Scan(load, start, merge, value, (one, zero), dtype, advance))

@@ -19,7 +19,7 @@ from rlcpu.scan.recurrences.steps import After, Rule, Step, link, link_always
 OUTER, NUM_STEPS, INNER, DIRECTION, STRIDES = 0, 1, 2, 3, 4
 #: Arrays: the fields of `Step`, last, initial, first, second.
 ARRAYS = len(Step._fields) + 4
-_LAST, _INITIAL, _FIRST, _SECOND = 9, 10, 11, 12
+LAST, INITIAL, FIRST, SECOND = 9, 10, 11, 12
 #: Steps that are read before the first of them is computed. A read takes 0.6 us: 16,384 lanes of
 #: 7 numbers would otherwise ask for a sixth of what an H100 can carry meanwhile, by Little's law.
 AHEAD = 4
@@ -39,25 +39,25 @@ class Lane(NamedTuple):
     inner: Any
 
 
-def _place(lane: Any, array: Any, k: Any) -> Any:
+def place(lane: Any, array: Any, k: Any) -> Any:
     """Where an array has the number of step k."""
     plan, at = lane.plan, STRIDES + array
     begin = lane.outer * plan[at] + lane.inner * plan[at + 2 * ARRAYS]
     return begin + k * plan[at + ARRAYS]
 
 
-def _get(arrays: Any, lane: Any, k: Any) -> Any:
+def get_step(arrays: Any, lane: Any, k: Any) -> Any:
     """Step k; what a rule does not use the compiler does not read."""
     return Step(
-        arrays.reward[_place(lane, 0, k)],
-        arrays.value[_place(lane, 1, k)],
-        arrays.terminated[_place(lane, 2, k)] != 0,
-        arrays.truncated[_place(lane, 3, k)] != 0,
-        arrays.final_value[_place(lane, 4, k)],
-        arrays.gamma[_place(lane, 5, k)],
-        arrays.lambda_[_place(lane, 6, k)],
-        arrays.ratio[_place(lane, 7, k)],
-        arrays.action_value[_place(lane, 8, k)],
+        arrays.reward[place(lane, 0, k)],
+        arrays.value[place(lane, 1, k)],
+        arrays.terminated[place(lane, 2, k)] != 0,
+        arrays.truncated[place(lane, 3, k)] != 0,
+        arrays.final_value[place(lane, 4, k)],
+        arrays.gamma[place(lane, 5, k)],
+        arrays.lambda_[place(lane, 6, k)],
+        arrays.ratio[place(lane, 7, k)],
+        arrays.action_value[place(lane, 8, k)],
     )
 
 
@@ -75,9 +75,9 @@ def _make_advance(rule: Rule, dtype: Any) -> Any:
         a, b = coefficients(step, after, options)
         y = connect(a, b, carried)
         one, other = results(y, carried, step, after, options)
-        first[_place(lane, _FIRST, k)] = one
+        first[place(lane, FIRST, k)] = one
         if two:
-            second[_place(lane, _SECOND, k)] = other
+            second[place(lane, SECOND, k)] = other
         return y, After(step.value, step.lambda_, step.ratio, step.action_value)
 
     return advance
@@ -100,20 +100,23 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
             lane = Lane(plan, outer, number - outer * plan[INNER])
             arrays = Step(i0, i1, i2, i3, i4, i5, i6, i7, i8)
             settings = options[0], options[1], options[2]
-            after = After(last[_place(lane, _LAST, 0)], zero, zero, zero)
-            state = (initial[_place(lane, _INITIAL, 0)], after)
+            after = After(last[place(lane, LAST, 0)], zero, zero, zero)
+            state = (initial[place(lane, INITIAL, 0)], after)
             steps, turn = plan[NUM_STEPS], plan[DIRECTION]
             k = steps - 1 if turn > 0 else 0
             for _ in range(steps // AHEAD):
-                one, two = _get(arrays, lane, k), _get(arrays, lane, k - turn)
-                three, four = _get(arrays, lane, k - 2 * turn), _get(arrays, lane, k - 3 * turn)
+                one, two = get_step(arrays, lane, k), get_step(arrays, lane, k - turn)
+                three, four = (
+                    get_step(arrays, lane, k - 2 * turn),
+                    get_step(arrays, lane, k - 3 * turn),
+                )
                 state = advance(one, state, settings, lane, k, first, second)
                 state = advance(two, state, settings, lane, k - turn, first, second)
                 state = advance(three, state, settings, lane, k - 2 * turn, first, second)
                 state = advance(four, state, settings, lane, k - 3 * turn, first, second)
                 k -= AHEAD * turn
             for _ in range(steps % AHEAD):
-                step = _get(arrays, lane, k)
+                step = get_step(arrays, lane, k)
                 state = advance(step, state, settings, lane, k, first, second)
                 k -= turn
 

@@ -38,6 +38,9 @@ class Scan(NamedTuple):
         value: (m, s) -> result.
         empty: state of nothing.
         dtype: of the states.
+        advance: (m, s, n, t) -> state after one more number, by the recurrence itself. Where a
+            merged state is not finite, numbers are taken one after the other by it: an infinity
+            or NaN would spread to steps that it does not reach. None if merging is exact there.
     """
 
     load: Callable[..., Any]
@@ -46,6 +49,7 @@ class Scan(NamedTuple):
     value: Callable[..., Any]
     empty: tuple[float, float]
     dtype: Any
+    advance: Callable[..., Any] | None = None
 
 
 class Drivers(NamedTuple):
@@ -149,10 +153,75 @@ def _make_totals(scan: Scan) -> Any:
     return totals
 
 
+def _make_is_broken(scan: Scan) -> Any:
+    """Function: whether any thread has a state that is not finite, if that matters."""
+    matters = scan.advance is not None
+
+    def is_broken(m: Any, s: Any, n: Any, t: Any) -> Any:
+        if not matters:
+            return False
+        found = (m - m) + (s - s) + (n - n) + (t - t)
+        return cuda.syncthreads_or(1 if found != 0 else 0) != 0
+
+    return is_broken
+
+
+def _make_finish(scan: Scan) -> Any:
+    """Functions: results in place of a tile's states, by all threads, or by one."""
+    merge, value, advance = scan.merge, scan.value, scan.advance or scan.merge
+
+    def finish(tile: Any, m: Any, s: Any) -> Any:
+        for i in range(cuda.threadIdx.x * _PITCH, cuda.threadIdx.x * _PITCH + ITEMS):
+            m, s = merge(m, s, tile[0, i], tile[1, i])
+            tile[0, i] = value(m, s)
+        cuda.syncthreads()
+
+    def finish_alone(tile: Any, m: Any, s: Any, count: Any, states: Any) -> Any:
+        if cuda.threadIdx.x == 0:
+            for number in range(count):
+                i = number // ITEMS * _PITCH + number % ITEMS
+                m, s = advance(m, s, tile[0, i], tile[1, i])
+                tile[0, i] = value(m, s)
+            states[0, 0], states[1, 0] = m, s
+        cuda.syncthreads()
+        last = states[0, 0], states[1, 0]
+        cuda.syncthreads()
+        return last
+
+    return finish, finish_alone
+
+
+def _make_begin(scan: Scan) -> Any:
+    """Function: the state before a part of a row, and whether parts cannot be put together."""
+    prefix, is_broken = _make_prefix(scan), _make_is_broken(scan)
+    merge, start, (m0, s0) = scan.merge, scan.start, scan.empty
+
+    def begin(inputs: Any, row: Any, part: Any, parts: Any, states: Any, found: Any) -> Any:
+        own, first = cuda.threadIdx.x, start(inputs, row)
+        m, s = m0, s0
+        if own + 1 < parts:  # nobody waits for the last part
+            at = 2 * (row * parts + own)
+            m, s = states[at], states[at + 1]
+        before, _ = prefix(m, s, found)
+        n, t = merge(first[0], first[1], before[0], before[1])
+        broken = is_broken(before[0], before[1], n, t)
+        if own == part:
+            found[0, 0], found[1, 0] = n, t
+        cuda.syncthreads()
+        if part > 0 and not broken:
+            first = found[0, 0], found[1, 0]
+        cuda.syncthreads()
+        return first, broken
+
+    return begin
+
+
 def _make_scan(scan: Scan) -> Any:
     fill, own_state, prefix = _make_fill(scan), _make_own(scan), _make_prefix(scan)
-    merge, value, start = scan.merge, scan.value, scan.start
-    (m0, s0), dtype = scan.empty, scan.dtype
+    open_part, is_broken, (finish, finish_alone) = (
+        make(scan) for make in (_make_begin, _make_is_broken, _make_finish)
+    )
+    merge, dtype = scan.merge, scan.dtype
 
     def write(tile: Any, row: Any, begin: Any, end: Any, steps: Any, reverse: Any, out: Any) -> Any:
         for i in range(ITEMS):
@@ -163,33 +232,28 @@ def _make_scan(scan: Scan) -> Any:
                 out[at] = tile[0, number // ITEMS * _PITCH + number % ITEMS]
         cuda.syncthreads()
 
-    def finish(tile: Any, m: Any, s: Any) -> Any:
-        for i in range(cuda.threadIdx.x * _PITCH, cuda.threadIdx.x * _PITCH + ITEMS):
-            m, s = merge(m, s, tile[0, i], tile[1, i])
-            tile[0, i] = value(m, s)
-        cuda.syncthreads()
-
     @kernel(dtype=dtype, exact=True)
     def scan_rows(first, second, initial, steps, parts, length, reverse, states, out):  # type: ignore[no-untyped-def]
         tile = cuda.shared.array(_TILES, dtype)
         found = cuda.shared.array(_STATES, dtype)
-        row, part, own = cuda.blockIdx.x // parts, cuda.blockIdx.x % parts, cuda.threadIdx.x
-        m, s = m0, s0
-        if own < part:
-            at = 2 * (row * parts + own)
-            m, s = states[at], states[at + 1]
-        _, before = prefix(m, s, found)
-        m, s = start((first, second, initial), row)
-        m, s = merge(m, s, before[0], before[1])
-        end = min((part + 1) * length, steps)
-        for begin in range(part * length, end, TILE):
-            fill((first, second, initial), row, begin, end, steps, reverse, tile)
+        row, part = cuda.blockIdx.x // parts, cuda.blockIdx.x % parts
+        inputs = first, second, initial
+        (m, s), broken = open_part(inputs, row, part, parts, states, found)
+        at, end = part * length, min((part + 1) * length, steps)
+        if broken:  # the first part's block takes the whole row
+            at, end = (0, steps) if part == 0 else (0, 0)
+        for begin in range(at, end, TILE):
+            fill(inputs, row, begin, end, steps, reverse, tile)
             mine = own_state(tile)
             before, last = prefix(mine[0], mine[1], found)
             n, t = merge(m, s, before[0], before[1])
-            finish(tile, n, t)
+            after = merge(m, s, last[0], last[1])
+            if is_broken(n, t, after[0], after[1]):
+                m, s = finish_alone(tile, m, s, min(end - begin, TILE), found)
+            else:
+                finish(tile, n, t)
+                m, s = after
             write(tile, row, begin, end, steps, reverse, out)
-            m, s = merge(m, s, last[0], last[1])
 
     return scan_rows
 

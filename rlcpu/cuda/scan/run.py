@@ -11,6 +11,7 @@ from rlcpu.cuda.launch import launch
 from rlcpu.cuda.operands import constants
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.recurrence_kernels import lane_kernel
+from rlcpu.cuda.scan.window_kernels import window_kernel
 from rlcpu.scan.recurrences.steps import Rule, Step
 
 UNUSED = Step(*(None,) * len(Step._fields))
@@ -28,6 +29,7 @@ class Problem(NamedTuple):
         initial: what is carried into the step computed first; None for 0.
         options: up to three numbers.
         direction: 1 if the last step is computed first, -1 if the first is.
+        window: number of steps after which the recurrence ends in the next value; 0 for all.
     """
 
     steps: Step
@@ -35,6 +37,7 @@ class Problem(NamedTuple):
     initial: DeviceArray | None = None
     options: tuple[float, ...] = ()
     direction: int = 1
+    window: int = 0
 
 
 def run(rule: Rule, layout: Layout, problem: Problem, outs: tuple[DeviceArray, ...]) -> None:
@@ -53,7 +56,12 @@ def run(rule: Rule, layout: Layout, problem: Problem, outs: tuple[DeviceArray, .
     sizes = layout.outer, layout.num_steps, layout.inner, problem.direction
     plan = constants((*sizes, *(s[i] for i in range(3) for s in strides)), np.dtype(np.int64))
     options = constants((*problem.options, 0.0, 0.0, 0.0)[:3], dtype)
-    arguments: list[Any] = [*inputs, options, plan, outs[0], outs[-1]]
+    if problem.window:
+        inputs.pop()  # a window begins with a value
+        arguments: list[Any] = [*inputs, options, plan, problem.window, outs[0]]
+        launch(window_kernel(rule, dtype.type), outs[0].size, *arguments)
+        return
+    arguments = [*inputs, options, plan, outs[0], outs[-1]]
     launch(lane_kernel(rule, dtype.type), layout.outer * layout.inner, *arguments, block=BLOCK)
 
 

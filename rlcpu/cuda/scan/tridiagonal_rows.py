@@ -32,7 +32,7 @@ WARP = 32  # threads of a block: they wait for each other at every tile, and for
 LINE = 128  # bytes of a row that are read at a time
 
 
-def _make_load(array: int, width: int) -> Any:
+def make_load(array: int, width: int) -> Any:
     """Function: a tile of one array from the device's memory to shared memory.
 
     A row of a tile is one number longer than what it holds, so that 32 threads that read a column
@@ -71,7 +71,7 @@ def _make_load(array: int, width: int) -> Any:
     return load
 
 
-def _make_store(width: int) -> Any:
+def make_store(width: int) -> Any:
     """Function: the first tile from shared memory to the result."""
 
     def store(tile: Any, plan: Any, first: Any, begin: Any, out: Any) -> Any:
@@ -86,7 +86,7 @@ def _make_store(width: int) -> Any:
 
 def _make_fill(width: int) -> Any:
     """Function: tiles of all four arrays."""
-    lower, diagonal, upper, rhs = (_make_load(array, width) for array in range(4))
+    lower, diagonal, upper, rhs = (make_load(array, width) for array in range(4))
 
     def fill(arrays: Any, plan: Any, first: Any, begin: Any, tile: Any) -> Any:
         cuda.syncthreads()  # the tile before is used up
@@ -129,7 +129,7 @@ def _make_descend(dtype: Any, pivoting: bool, width: int) -> Any:
 def _make_ascend(dtype: Any, pivoting: bool, width: int) -> Any:
     """Function: write all unknowns, from the last ones to the first; what is known then."""
     _, _, turn, up, pivot_at, _, keeps = make_steps(dtype, pivoting)
-    store = _make_store(width)
+    store = make_store(width)
     zero = dtype(0.0)
 
     def ascend(

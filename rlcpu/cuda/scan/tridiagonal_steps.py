@@ -15,7 +15,7 @@ from rlcpu.scan.tridiagonal.steps import Pending, Pivot, eliminate, scaled, subs
 #: over outer indices, unknowns, inner indices.
 OUTER, LENGTH, INNER, OWN_LENGTHS, STRIDES, ARRAYS = 0, 1, 2, 3, 4, 5
 OUT = 4
-_SINGULAR, _NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
+SINGULAR, NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
 
 
 class Raw(NamedTuple):
@@ -103,7 +103,7 @@ def place(plan: Any, array: Any, outer: Any, inner: Any, k: Any) -> Any:
 def report(matrix_health: Any, health: Any, number: Any, status: Any, failed: Any) -> Any:
     """Write a system's `Status`, from `State.health` and `Known.health`, if it is not solved."""
     if health != 0:  # as NaN is
-        status[number] = _SINGULAR if matrix_health == 0 else _NOT_FINITE
+        status[number] = SINGULAR if matrix_health == 0 else NOT_FINITE
         failed[0] = 1
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rlcpu.kernels.simd import VECTOR_BYTES
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_real
+from rlcpu.scan.device import refuse_on_device
 from rlcpu.scan.kalman.definite import check_covariances
 from rlcpu.scan.kalman.kernels import block_address, drivers
 from rlcpu.scan.kalman.plan import END, Layout, Sizes, make_layout
@@ -100,6 +101,7 @@ def make_problem(
         ValueError: shapes do not fit or broadcast, a number is not finite (but for missing
             observations), a covariance is none, or another argument is out of range.
     """
+    refuse_on_device(arguments._asdict())
     if form not in FORMS:
         raise ValueError(f"form={form!r}: expected one of {', '.join(FORMS)}")
     varying = frozenset(time_varying)

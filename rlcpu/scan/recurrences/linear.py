@@ -131,6 +131,8 @@ def linear_scan_vjp(
         >>> linear_scan_vjp(0.5, [16.0, 8.0], [1.0, 1.0], initial=32.0).b
         array([1.5, 1. ])
     """
+    if is_on_device(y) or is_on_device(grad):
+        return on_device("linear_scan_vjp", locals())
     y = check_real("y", y)
     grad, a = check_real("grad", grad, y.dtype), check_real("a", a, y.dtype)
     axis = check_axis(axis, y.shape, "y")

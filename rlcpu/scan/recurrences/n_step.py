@@ -5,9 +5,23 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.returns import LAMBDA_RETURNS
 from rlcpu.scan.recurrences.run import Problem, run
+
+
+def check_window(n: int) -> None:
+    """Raise unless n is a number of steps.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is below 1.
+    """
+    if not isinstance(n, int | np.integer) or isinstance(n, bool):
+        raise TypeError(f"n={n!r}: expected an int")
+    if n < 1:
+        raise ValueError(f"n={n}: expected at least 1")
 
 
 def nstep_returns(
@@ -59,10 +73,9 @@ def nstep_returns(
         >>> nstep_returns(ones, ones, going, going, np.ones(1), n=2, gamma=0.5).ravel()
         array([1.75, 1.75, 1.5 ])
     """
-    if not isinstance(n, int | np.integer) or isinstance(n, bool):
-        raise TypeError(f"n={n!r}: expected an int")
-    if n < 1:
-        raise ValueError(f"n={n}: expected at least 1")
+    if is_on_device(rewards):
+        return on_device("nstep_returns", locals())
+    check_window(n)
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)

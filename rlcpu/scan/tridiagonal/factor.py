@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rlcpu.kernels.simd import VECTOR_BYTES
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_axis, check_out, check_real
+from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.layout import Layout, layout_of
 from rlcpu.scan.tridiagonal.factor_columns import column_solvers
 from rlcpu.scan.tridiagonal.factor_kernels import COUNT, factor_kernels
@@ -187,6 +188,8 @@ def factor_tridiagonal(
         >>> factor_tridiagonal([0.0, 1.0], [2.0, 2.0], [1.0, 0.0]).solve([3.0, 3.0])
         array([1., 1.])
     """
+    if is_on_device(diagonal) or is_on_device(lower):
+        return on_device("factor_tridiagonal", locals())
     coefficients, dtype = _coefficients(lower, diagonal, upper)
     shape = coefficients[0].shape
     place = check_axis(axis, shape, "lower, diagonal and upper")

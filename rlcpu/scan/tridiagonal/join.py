@@ -20,7 +20,7 @@ _RHS, _SCALE = 6, 7
 
 
 @inlined
-def _eliminate(work, row, column):  # type: ignore[no-untyped-def]
+def eliminate(work, row, column):  # type: ignore[no-untyped-def]
     """Bring the best pivot of a column to a row, and free the rows below of the column."""
     best = row
     for i in range(row + 1, 4):
@@ -38,7 +38,7 @@ def _eliminate(work, row, column):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _enter(work, row, rest, columns):  # type: ignore[no-untyped-def]
+def enter(work, row, rest, columns):  # type: ignore[no-untyped-def]
     """Write an equation of a chunk to a row, its four coefficients to some columns."""
     for j in range(WIDTH):
         work[row, j] = 0.0
@@ -53,7 +53,7 @@ def _close(work):  # type: ignore[no-untyped-def]
     for i in (2, 3):
         work[i, 0] += work[i, 4]
         work[i, 1] += work[i, 5]
-    _eliminate(work, 2, 0)
+    eliminate(work, 2, 0)
     first = work[3, _RHS] / work[3, 1]
     return work[2, _RHS] - work[2, 1] * first, first
 
@@ -69,16 +69,16 @@ def join(rests, pivots, ends):  # type: ignore[no-untyped-def]
     count = len(rests)
     work = np.zeros((4, WIDTH))
     for i in range(2):
-        _enter(work, 2 + i, rests[0, i], (0, 1, 4, 5))
+        enter(work, 2 + i, rests[0, i], (0, 1, 4, 5))
     for j in range(1, count):
         for i in range(2):
             for column in range(WIDTH):
                 work[i, column] = work[2 + i, column]
             work[i, 2], work[i, 3] = work[i, 4], work[i, 5]
             work[i, 4] = work[i, 5] = 0.0
-            _enter(work, 2 + i, rests[j, i], (2, 3, 4, 5))
-        _eliminate(work, 0, 2)
-        _eliminate(work, 1, 3)
+            enter(work, 2 + i, rests[j, i], (2, 3, 4, 5))
+        eliminate(work, 0, 2)
+        eliminate(work, 1, 3)
         pivots[j] = work[:2]
     last, first = _close(work)
     ends[0, 0], ends[count - 1, 1] = first, last

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.checks import check_axis, check_broadcast, check_out, check_real, check_shape
+from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.tridiagonal.drive import solve_transposed
 from rlcpu.scan.tridiagonal.plan import Array, Arrays
 from rlcpu.scan.tridiagonal.products import product_kernels
@@ -72,6 +73,8 @@ def tridiagonal_vjp(
         >>> tridiagonal_vjp([0.0, 1.0], [2.0, 2.0], [1.0, 0.0], [1.0, 1.0], [3.0, 3.0]).rhs
         array([1., 1.])
     """
+    if is_on_device(x) or is_on_device(grad):
+        return on_device("tridiagonal_vjp", locals())
     x = check_real("x", x)
     grad = check_shape("grad", check_real("grad", grad, x.dtype), x.shape)
     axis = check_axis(axis, x.shape, "x")

@@ -11,46 +11,9 @@ from rlcpu.cuda import arrays
 from rlcpu.cuda.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.replay import PrioritizedReplayBuffer as HostPrioritized
 from rlcpu.replay import ReplayBuffer as HostBuffer
+from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
 
 pytestmark = pytest.mark.device
-
-#: Rows of words of four, two and one bytes.
-EXAMPLE = {
-    "observation": {"camera": np.zeros((1, 3), np.uint8), "state": np.zeros(2, np.float32)},
-    "action": np.int16(0),
-    "reward": 0.0,
-    "terminated": False,
-}
-
-
-def steps(seed: int, *lead: int) -> Any:
-    """Transitions with leading axes."""
-    rng = np.random.default_rng(seed)
-    return {
-        "observation": {
-            "camera": rng.integers(0, 256, (*lead, 1, 3)).astype(np.uint8),
-            "state": rng.random((*lead, 2)).astype(np.float32),
-        },
-        "action": rng.integers(0, 9, lead).astype(np.int16),
-        "reward": rng.random(lead),
-        "terminated": rng.random(lead) < 0.3,
-    }
-
-
-def on_device(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: on_device(item) for name, item in value.items()}
-    return arrays.from_host(value)
-
-
-def assert_same(found: Any, expected: Any) -> None:
-    if isinstance(expected, dict):
-        assert list(found) == list(expected)
-        for name, item in expected.items():
-            assert_same(found[name], item)
-    else:
-        assert found.dtype == expected.dtype
-        assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("num_envs", [None, 2])
@@ -71,6 +34,16 @@ def test_the_same_transitions(num_envs: int | None, where: Any) -> None:
     assert_same(buffer.sample(9)["reward"], host.sample(9)["reward"])
 
 
+def test_bytes_that_are_not_aligned() -> None:
+    example = {"x": np.zeros(4, np.uint8), "y": np.zeros((2, 3), np.uint8)}
+    host, buffer = HostBuffer(10, example, seed=1), ReplayBuffer(10, example, seed=1)
+    values = np.arange(90, dtype=np.uint8)
+    host.add({"x": values[1:29].reshape(7, 4), "y": values[35:77].reshape(7, 2, 3)})
+    given = arrays.from_host(values)
+    buffer.add({"x": given.view((7, 4), 1), "y": given.view((7, 2, 3), 35)})
+    assert_same(buffer.sample(9).data, host.sample(9).data)
+
+
 def test_priorities() -> None:
     host = HostPrioritized(10, EXAMPLE, num_envs=2, seed=1)
     buffer = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1)
@@ -85,8 +58,34 @@ def test_priorities() -> None:
         errors = np.random.default_rng(seed).random(8).astype(np.float32)
         host.update_priorities(expected.indices, errors)
         buffer.update_priorities(found.indices, arrays.from_host(errors))
-    assert np.allclose(buffer._tree.leaves, host._priorities.tree.leaves, rtol=1e-14)
-    assert np.asarray(buffer._tree.largest)[0] == pytest.approx(host._priorities.largest)
+    assert np.allclose(buffer._priorities.tree.leaves, host._priorities.tree.leaves, rtol=1e-14)
+    assert np.asarray(buffer._priorities.tree.largest)[0] == pytest.approx(host._priorities.largest)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_returns_of_several_steps(num_envs: int | None, dtype: Any) -> None:
+    lead = () if num_envs is None else (num_envs,)
+    following = {"next_observation": {"number": np.int32(0)}, "truncated": False}
+    example = {**EXAMPLE, **following, "reward": dtype(0)}
+    options: dict[str, Any] = {"num_envs": num_envs, "n_step": 3, "gamma": 0.7, "seed": 1}
+    host, buffer = (
+        HostPrioritized(21, example, **options),
+        PrioritizedReplayBuffer(21, example, **options),
+    )
+    for seed, count in enumerate((2, 4, 9)):
+        rng = np.random.default_rng(seed)
+        batch = {
+            **steps(seed, count, *lead),
+            "next_observation": {"number": rng.integers(0, 99, (count, *lead), np.int32)},
+            "truncated": rng.random((count, *lead)) < 0.2,
+        }
+        batch["reward"] = batch["reward"].astype(dtype)
+        host.add(batch)
+        buffer.add(batch)
+        expected, found = host.sample(40), buffer.sample(40)
+        assert_same(found.data, expected.data)
+        assert_same(found.discounts, expected.discounts)
 
 
 @pytest.mark.parametrize(
@@ -103,11 +102,11 @@ def test_bad_priorities(
 ) -> None:
     buffer = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1)
     buffer.add(steps(0, 3, 2))
-    before = np.asarray(buffer._tree.numbers)
+    before = np.asarray(buffer._priorities.tree.numbers)
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
-    assert np.array_equal(buffer._tree.numbers, before)
-    assert np.asarray(buffer._tree.largest)[0] == 1.0
+    assert np.array_equal(buffer._priorities.tree.numbers, before)
+    assert np.asarray(buffer._priorities.tree.largest)[0] == 1.0
 
 
 def test_bad_batches_change_nothing() -> None:
@@ -128,7 +127,7 @@ def test_bad_batches_change_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"n_step": 3}, NotImplementedError, "n_step=3"),
+        ({"derive_next": True}, NotImplementedError, "derive_next=True"),
         ({"memmap": "file"}, NotImplementedError, "memmap='file'"),
         ({"color": 1}, TypeError, "color=1"),
         ({"num_envs": 0}, ValueError, "num_envs=0"),

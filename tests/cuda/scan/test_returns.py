@@ -54,6 +54,22 @@ def test_lambda_returns(problem: Problem) -> None:
     )
 
 
+@pytest.mark.parametrize("n", [1, 4, 50])
+def test_nstep_returns(problem: Problem, n: int) -> None:
+    found = on_device(problem).call(scan.nstep_returns, "values", n=n, gamma=0.9, lambda_=0.7)
+    (values,) = problem.arrays("values")
+    lambda_ = problem.columns(0.7, np.longdouble)
+    expected = naive.nstep_returns(problem.episodes(0.9), values, lambda_, n)
+    assert_close(problem, np.asarray(found), expected)
+
+
+@pytest.mark.parametrize(("n", "error"), [(0, ValueError), (1.5, TypeError), (True, TypeError)])
+def test_number_of_steps(n: Any, error: type[Exception]) -> None:
+    problem = on_device(make_problem((4, 3), "float32"))
+    with pytest.raises(error, match=f"n={n}"):
+        problem.call(scan.nstep_returns, "values", n=n, gamma=0.9)
+
+
 def test_off_policy(problem: Problem) -> None:
     names = "values", "ratios"
     found = on_device(problem).call(scan.vtrace, *names, gamma=0.9, lambda_=0.7)

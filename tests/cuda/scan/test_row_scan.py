@@ -65,6 +65,38 @@ def test_linear_scan(shape: tuple[int, ...], axis: int, reverse: bool, dtype: An
     assert np.abs(found - expected).max() < 20 * np.finfo(dtype).eps
 
 
+def in_turn(a: np.ndarray, b: np.ndarray, initial: float) -> np.ndarray:
+    """y of rows, one number after the other, in their dtype."""
+    y, carried = np.empty_like(b), np.full(len(b), initial, b.dtype)
+    for k in range(b.shape[1]):
+        y[:, k] = carried = a[:, k] * carried + b[:, k]
+    return y
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("length", [100, 300])
+def test_products_that_overflow(length: int, dtype: Any) -> None:
+    """In a tile, in a part, in the first of them: numbers are taken one after the other there."""
+    large = dtype(1e30 if dtype is np.float32 else 1e200)
+    a, b = np.full((5, length), 0.5, dtype), np.zeros((5, length), dtype)
+    a[0, : length // 2], b[0, length // 2] = large, 1.0  # of zeros
+    a[1, 60:70] = large  # of what has become 0 or next to it
+    b[1, 0] = 1.0
+    a[2, ::2], a[2, 1::2] = large, 1 / large  # up and down
+    b[2, 0] = 1.0
+    a[3, -3:], b[3] = large, 1.0  # of the result itself, too
+    b[4, length // 3] = np.inf
+    a[4, length // 2] = 0.0  # NaN from here on
+    with np.errstate(all="ignore"):
+        expected = in_turn(a, b, 0.0)
+    found = np.asarray(linear_scan(*map(arrays.from_host, (a, b))))
+    alone = [np.asarray(linear_scan(*map(arrays.from_host, (a[i], b[i])))) for i in (0, 2)]
+    assert np.isfinite(expected[[0, 2]]).all()
+    tiny = float(np.finfo(dtype).tiny)
+    for one, other in ((found, expected), (alone, expected[[0, 2]])):
+        np.testing.assert_allclose(one, other, rtol=100 * np.finfo(dtype).eps, atol=tiny)
+
+
 @pytest.mark.parametrize("a", [0.5, np.full(4, 0.5), np.full((3, 1), 0.5)])
 def test_repeated_factors(a: Any) -> None:
     b = np.arange(12.0).reshape(3, 4)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.cuda import arrays
-from rlcpu.cuda.scan import solve_tridiagonal
+from rlcpu.cuda.scan import solve_tridiagonal, tridiagonal_check
 from rlcpu.scan import SingularSystemError, Status
 from tests.scan.tridiagonal import naive
 
@@ -136,7 +136,7 @@ def test_in_place(axis: int) -> None:
         ({"axis": 2}, ValueError, "axis=2"),
         ({"lengths": [7] * 3}, ValueError, "expected 0 to 6, got 7"),
         ({"lengths": [0.5] * 3}, TypeError, "lengths"),
-        ({"check": "residual"}, NotImplementedError, "check='residual'"),
+        ({"check": "norm"}, ValueError, "check='norm'"),
         ({"diagonal": np.ones((3, 6), np.float32)}, TypeError, "diagonal float32"),
         ({"diagonal": np.ones((3, 5))}, ValueError, r"diagonal \(3, 5\)"),
         ({"out": np.ones((3, 6))}, TypeError, "out"),
@@ -153,3 +153,79 @@ def test_output_that_overlaps_a_coefficient() -> None:
     given = [arrays.from_host(np.ones((3, 6))) for _ in range(4)]
     with pytest.raises(ValueError, match="out: shares memory with diagonal"):
         solve_tridiagonal(*given, out=given[1])
+
+
+# ---------------------------------------------------------------- check="residual"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_backward_errors_are_those_of_the_solutions(axis: int, dtype: Any) -> None:
+    given = naive.make("tiny pivots", (5, LENGTH), dtype)
+    turned = [arrays.from_host(np.moveaxis(a, -1, axis).copy()) for a in given]
+    x, info = solve_tridiagonal(*turned, axis=axis, check="residual", return_info=True)
+    found = np.asarray(info.backward_error)
+    expected = naive.backward_error(*given, np.moveaxis(np.asarray(x), axis, -1))
+    assert not np.asarray(info.status).any()
+    assert found.dtype == dtype
+    assert found.shape == (5,)
+    assert np.abs(found - expected).max() < 4 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_inaccurate_solutions_are_refined(axis: int, in_place: bool) -> None:
+    given = naive.make("random", (4, 12))
+    given[1][2, 5] = 1e-9  # a pivot of elimination in order
+    given[0][2, 5] = given[2][2, 4] = given[0][2, 4] = 0.0
+    given[0][2, 5], given[1][2, 4] = 1.0, 1.0
+    given[1][2, 0] = 1e-8
+    lengths = [12, 7, 12, 0]
+    turned = [arrays.from_host(np.moveaxis(a, -1, axis).copy()) for a in given]
+    options: Any = {"axis": axis, "method": "thomas", "lengths": lengths, "return_info": True}
+    plain = np.moveaxis(np.asarray(solve_tridiagonal(*turned, **options)[0]), axis, -1)
+    assert naive.backward_error(*(a[2] for a in given), plain[2]) > 1e-10
+    out = turned[3] if in_place else None
+    x, info = solve_tridiagonal(*turned, **options, check="residual", out=out)
+    x = np.moveaxis(np.asarray(x), axis, -1)
+    assert not np.asarray(info.status).any()
+    assert naive.backward_error(*(a[2] for a in given), x[2]) < 2**7 * np.finfo(float).eps
+    assert np.asarray(info.backward_error).max() < 2**7 * np.finfo(float).eps
+    assert not x[3].any()
+    assert not x[1, 7:].any()
+
+
+@pytest.mark.parametrize("limit", [2**13, 0.0])
+def test_statuses_of_checked_systems(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tridiagonal_check, "INACCURATE", limit)
+    given = naive.make("dominant", (4, 6))
+    for array in given[:3]:
+        array[1, 3] = 0.0
+    given[3][2, 3] = np.inf
+    turned = [arrays.from_host(a) for a in given]
+    _, info = solve_tridiagonal(*turned, check="residual", return_info=True)
+    status, errors = np.asarray(info.status), np.asarray(info.backward_error)
+    good = Status.SOLVED if limit else Status.INACCURATE
+    assert status.tolist() == [good, Status.SINGULAR, Status.NOT_FINITE, good]
+    assert np.isnan(errors).tolist() == [False, True, True, False]
+    with pytest.raises(SingularSystemError, match=f"{2 if limit else 4} of 4 systems"):
+        solve_tridiagonal(*turned, check="residual")
+
+
+def test_periodic_systems_are_checked() -> None:
+    given = list(np.random.default_rng(0).normal(size=(4, 3, 7)))
+    x, info = solve_tridiagonal(
+        *map(arrays.from_host, given), periodic=True, check="residual", return_info=True
+    )
+    for number, error in enumerate(np.asarray(info.backward_error)):
+        lower, diagonal, upper, rhs = (a[number].astype(np.longdouble) for a in given)
+        matrix, own = naive.dense(lower, diagonal, upper, periodic=True), np.asarray(x)[number]
+        size = abs(matrix) @ abs(own) + abs(rhs)
+        expected = (abs(matrix @ own - rhs) / size).max()
+        assert abs(error - expected) < 4 * np.finfo(float).eps
+
+
+def test_no_systems_have_no_errors() -> None:
+    rhs = arrays.from_host(np.ones((0, 4)))
+    x, info = solve_tridiagonal(1.0, 2.0, 1.0, rhs, check="residual", return_info=True)
+    assert (x.shape, info.status.shape, info.backward_error.shape) == ((0, 4), (0,), (0,))

@@ -1,0 +1,49 @@
+"""Transitions for buffers on the device and on the CPU, and how they are compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcpu.cuda import arrays
+
+#: Rows of words of four, two and one bytes.
+EXAMPLE = {
+    "observation": {"camera": np.zeros((1, 3), np.uint8), "state": np.zeros(2, np.float32)},
+    "action": np.int16(0),
+    "reward": 0.0,
+    "terminated": False,
+}
+
+
+def steps(seed: int, *lead: int) -> Any:
+    """Transitions with leading axes."""
+    rng = np.random.default_rng(seed)
+    return {
+        "observation": {
+            "camera": rng.integers(0, 256, (*lead, 1, 3)).astype(np.uint8),
+            "state": rng.random((*lead, 2)).astype(np.float32),
+        },
+        "action": rng.integers(0, 9, lead).astype(np.int16),
+        "reward": rng.random(lead),
+        "terminated": rng.random(lead) < 0.3,
+    }
+
+
+def on_device(value: Any) -> Any:
+    """The same structure of arrays on the device."""
+    if isinstance(value, dict):
+        return {name: on_device(item) for name, item in value.items()}
+    return arrays.from_host(value)
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Leaf by leaf, dtypes and values."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for name, item in expected.items():
+            assert_same(found[name], item)
+    else:
+        assert found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
