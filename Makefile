@@ -78,8 +78,8 @@ $(VENV)/.installed-dev: $(PACKAGING) | $(VENV)/.created
 	$(BIN)/python $(PIP) -e ".[dev]"
 	@touch $@
 
-$(CUDA_VENV)/.installed: $(PACKAGING) | $(CUDA_VENV)/.created
-	$(CUDA_VENV)/bin/python $(PIP) -e ".[cuda]" "cuda-toolkit[nvcc]==13.0.*"
+$(CUDA_VENV)/.installed: $(PACKAGING) Makefile | $(CUDA_VENV)/.created
+	$(CUDA_VENV)/bin/python $(PIP) -e ".[cuda]" "cuda-toolkit[nvcc]==13.0.*" pytest hypothesis
 	@touch $@
 
 $(PEERS_VENV)/.installed: $(PACKAGING) $(PEERS_REQUIREMENTS) | $(PEERS_VENV)/.created
