@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +29,25 @@ PICTURES = {
 STRICT = "import warnings\nwarnings.simplefilter('error')\n"
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Of a kernel that raises at every warning and shows figures in the notebook."""
-    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    folder = tmp_path_factory.mktemp("ipython")
+    startup = folder / "profile_default" / "startup"
     startup.mkdir(parents=True)
     (startup / "00-strict.py").write_text(STRICT, "utf-8")
     figures = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    return {**os.environ, **figures, "IPYTHONDIR": str(tmp_path / "ipython")}
+    return {**os.environ, **figures, "IPYTHONDIR": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def executions(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
+) -> Iterator[dict[str, Future[list[Any]]]]:
+    """Outputs of every notebook's cells, by its name: two run at a time, as each compiles alone."""
+    folder = tmp_path_factory.mktemp("notebooks")
+    with ThreadPoolExecutor(2) as pool:
+        yield {source.stem: pool.submit(execute, source, folder, environment) for source in SOURCES}
 
 
 def execute(source: Path, folder: Path, environment: dict[str, str]) -> list[Any]:
@@ -53,8 +66,8 @@ def execute(source: Path, folder: Path, environment: dict[str, str]) -> list[Any
 
 @pytest.mark.skipif(not importlib.util.find_spec("nbmake"), reason="needs nbmake")
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_notebook_runs(source: Path, tmp_path: Path, environment: dict[str, str]) -> None:
-    outputs = execute(source, tmp_path, environment)
+def test_notebook_runs(source: Path, executions: dict[str, Future[list[Any]]]) -> None:
+    outputs = executions[source.stem].result()
     assert "stderr" not in {output.get("name") for output in outputs}
     shown = [{"image/png", "text/html"} & set(output.get("data", ())) for output in outputs]
     assert sum(map(bool, shown)) >= PICTURES[source.stem]
