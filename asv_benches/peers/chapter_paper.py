@@ -99,8 +99,8 @@ def calls_picture(tables: Tables) -> tuple[str, str] | None:
     return lines and (
         pictures.curves(lines, Axes("steps of one collection, K", "count", 10), {}),
         "Figure 6, calls from Python and kernels started by one collection of K steps. As in the "
-        "paper XLA is called once and starts its kernels anew in every step; ours starts three, "
-        "whatever K is.",
+        "paper XLA is called once and starts its kernels anew in every step; ours starts one, "
+        "whatever K is, and another one for the values of the last observations if they are read.",
     )
 
 
