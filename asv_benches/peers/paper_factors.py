@@ -9,7 +9,7 @@ from asv_benches.peers.panel import Panel
 from asv_benches.peers.report import Row
 
 STATE_FACTORS = (1, 4, 16)
-COMPUTE_FACTORS = (1, 4, 16)
+COMPUTE_FACTORS = (1, 16)
 ENVS = (256, 4096, 2**16)
 STEPS = (1, 10, 1000)
 
