@@ -11,10 +11,56 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.device import make
+from rlcpu.replay.ring import Ring
 from rlcpu.replay.storage import Source
 
 
-class TrajectoryQueue(Buffer):
+class Waiting:
+    """Which steps wait to be handed out, wherever their memory is.
+
+    Attributes:
+        length: steps of each environment that may wait.
+        sequence_length: steps that are handed out at a time.
+    """
+
+    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length")
+    length: int
+    sequence_length: int
+    _ring: Ring
+    _envs: int
+    _taken = 0  # steps ever handed out
+
+    def _waiting(self) -> int:
+        return self._ring.added - self._taken
+
+    def __len__(self) -> int:
+        """Number of transitions that wait."""
+        return self._waiting() * self._envs
+
+    def can_add(self, num_steps: int = 1) -> bool:
+        """Whether there is room for so many steps of all environments."""
+        return check_count("num_steps", num_steps) <= self.length - self._waiting()
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether so many sequences wait, one after the other."""
+        return check_count("batch_size", batch_size) * self.sequence_length <= self._waiting()
+
+    def _refuse_short(self) -> None:
+        if self._waiting() < self.sequence_length:
+            raise ValueError(
+                f"sample: {self._waiting()} steps wait, expected {self.sequence_length}"
+            )
+
+    def _state(self) -> dict[str, Any]:
+        return {"taken": self._taken}
+
+    def _restore(self, state: dict[str, Any], reader: Source) -> None:
+        self._taken = check_count("taken", state["taken"], 0)
+        if not 0 <= self._waiting() <= self.length:
+            raise ValueError(f"taken={self._taken}: expected at most {self._ring.added}")
+
+
+class TrajectoryQueue(Waiting, Buffer):
     """Steps of many environments side by side, handed out in order, and once.
 
     For algorithms that learn from what was just collected, such as IMPALA (Espeholt et al. 2018),
@@ -40,8 +86,6 @@ class TrajectoryQueue(Buffer):
         ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], 2)
     """
 
-    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length")
-
     def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
         """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
         return make(cls, device, args, options)
@@ -63,18 +107,6 @@ class TrajectoryQueue(Buffer):
         num_envs = check_count("num_envs", num_envs)
         structure = as_structure(example)
         super().__init__(structure, num_envs, self.length, memmap, seed, num_threads)
-        self._taken = 0  # steps ever handed out
-
-    def _waiting(self) -> int:
-        return self._ring.added - self._taken
-
-    def __len__(self) -> int:
-        """Number of transitions that wait."""
-        return self._waiting() * self._envs
-
-    def can_add(self, num_steps: int = 1) -> bool:
-        """Whether there is room for so many steps of all environments."""
-        return check_count("num_steps", num_steps) <= self.length - self._waiting()
 
     def add(self, batch: Any) -> None:
         """Store steps of all environments, behind those that wait.
@@ -94,10 +126,6 @@ class TrajectoryQueue(Buffer):
                 raise ValueError(f"batch has {len(arrays[0])} steps: expected at most {room}")
             self._write(arrays)
 
-    def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether so many sequences wait, one after the other."""
-        return check_count("batch_size", batch_size) * self.sequence_length <= self._waiting()
-
     def sample(self, *, out: Batch | None = None) -> Batch:
         """Take the oldest steps.
 
@@ -112,20 +140,9 @@ class TrajectoryQueue(Buffer):
         """
         batch = self._batch(self._envs, out, self.sequence_length)
         with self._lock:
-            if self._waiting() < self.sequence_length:
-                raise ValueError(
-                    f"sample: {self._waiting()} steps wait, expected {self.sequence_length}"
-                )
+            self._refuse_short()
             slot = self._taken % self.length
             batch.indices[:] = np.arange(self._envs) * self.length + slot
             self._storage.gather(batch.indices, batch.rows, self.sequence_length, self._num_threads)
             self._taken += self.sequence_length
         return batch
-
-    def _state(self) -> dict[str, Any]:
-        return {"taken": self._taken}
-
-    def _restore(self, state: dict[str, Any], reader: Source) -> None:
-        self._taken = check_count("taken", state["taken"], 0)
-        if not 0 <= self._waiting() <= self.length:
-            raise ValueError(f"taken={self._taken}: expected at most {self._ring.added}")

@@ -22,7 +22,38 @@ def sequences(ring: Ring, sequence_length: int, period: int) -> tuple[int, int]:
     return begin, max((ring.added - sequence_length) // period + 1, begin)
 
 
-class TrajectoryBuffer(Buffer):
+class Sequences:
+    """Which sequences a ring of steps holds, wherever its memory is.
+
+    Attributes:
+        sequence_length: steps of a sequence.
+        period: steps between the beginnings of sequences.
+    """
+
+    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length", "period")
+    sequence_length: int
+    period: int
+    _ring: Ring
+
+    def _sequences(self, ring: Ring) -> tuple[int, int]:
+        """Numbers of the first sequence that is there, and of the first that is not yet."""
+        return sequences(ring, self.sequence_length, self.period)
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether there is a whole sequence."""
+        check_count("batch_size", batch_size)
+        begin, end = self._sequences(self._ring)
+        return end > begin
+
+    def _refuse_short(self) -> None:
+        if not self.can_sample():
+            raise ValueError(
+                f"sample: {self._ring.added} steps were added, expected {self.sequence_length} "
+                "for a sequence"
+            )
+
+
+class TrajectoryBuffer(Sequences, Buffer):
     """Steps of many environments side by side, from which sequences are drawn uniformly.
 
     A sequence begins at every `period`-th step of an environment, and is drawn only when all of it
@@ -49,8 +80,6 @@ class TrajectoryBuffer(Buffer):
         >>> buffer.sample(4).data.shape
         (5, 4, 3)
     """
-
-    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length", "period")
 
     def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
         """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
@@ -96,16 +125,6 @@ class TrajectoryBuffer(Buffer):
     def _added(self, before: Ring, after: Ring) -> None:
         """Called with the lock held, when steps have been stored."""
 
-    def _sequences(self, ring: Ring) -> tuple[int, int]:
-        """Numbers of the first sequence that is there, and of the first that is not yet."""
-        return sequences(ring, self.sequence_length, self.period)
-
-    def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether there is a whole sequence."""
-        check_count("batch_size", batch_size)
-        begin, end = self._sequences(self._ring)
-        return end > begin
-
     def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
         """Draw sequences, uniformly with replacement.
 
@@ -128,13 +147,6 @@ class TrajectoryBuffer(Buffer):
             draw_items(self._stream, *arguments)
             self._gather(batch)
         return batch
-
-    def _refuse_short(self) -> None:
-        if not self.can_sample():
-            raise ValueError(
-                f"sample: {self._ring.added} steps were added, expected {self.sequence_length} "
-                "for a sequence"
-            )
 
     def _gather(self, batch: Batch) -> None:
         # Sequence i of an environment begins at its step i * period, and so it is for all of them.

@@ -12,7 +12,7 @@ from rlcpu.envs.vector_env import VectorEnv
 #: Steps of one call of `collect`; an episode without limit is given up after `MOST_STEPS`.
 STEPS = 64
 MOST_STEPS = 1_000_000
-#: Up to here one thread does: two save milliseconds, and their kernel takes 5-7 s to compile, once.
+#: Up to here one thread does: two save milliseconds, and their kernel compiles for seconds, once.
 FEW_EPISODES = 256
 
 

@@ -11,11 +11,10 @@ from rlcpu.cuda.replay.batch import Batch
 from rlcpu.cuda.replay.buffer import Buffer, refuse_others
 from rlcpu.replay.buffer import as_structure
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.queue import TrajectoryQueue as Host
-from rlcpu.replay.storage import Source
+from rlcpu.replay.queue import Waiting
 
 
-class TrajectoryQueue(Buffer):
+class TrajectoryQueue(Waiting, Buffer):
     """`rlcpu.replay.TrajectoryQueue` in the memory of a CUDA device.
 
     Args:
@@ -30,8 +29,6 @@ class TrajectoryQueue(Buffer):
         CudaUnavailableError, CudaMemoryError, NotImplementedError, TypeError, ValueError: see
             `ReplayBuffer`.
     """
-
-    _settings: tuple[str, ...] = Host._settings
 
     def __init__(
         self,
@@ -48,18 +45,6 @@ class TrajectoryQueue(Buffer):
         self.length = check_count("length", length, self.sequence_length)
         num_envs = check_count("num_envs", num_envs)
         super().__init__(as_structure(example), num_envs, self.length, seed)
-        self._taken = 0  # steps ever handed out
-
-    def _waiting(self) -> int:
-        return self._ring.added - self._taken
-
-    def __len__(self) -> int:
-        """Number of transitions that wait."""
-        return self._waiting() * self._envs
-
-    def can_add(self, num_steps: int = 1) -> bool:
-        """Whether there is room for so many steps of all environments."""
-        return check_count("num_steps", num_steps) <= self.length - self._waiting()
 
     def add(self, batch: Any) -> None:
         """Store steps of all environments, behind those that wait.
@@ -79,10 +64,6 @@ class TrajectoryQueue(Buffer):
                 raise ValueError(f"batch has {steps} steps: expected at most {room}")
             self._write(fields, steps)
 
-    def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether so many sequences wait, one after the other."""
-        return check_count("batch_size", batch_size) * self.sequence_length <= self._waiting()
-
     def sample(self) -> Batch:
         """Take the oldest steps; returns before they are there.
 
@@ -93,20 +74,9 @@ class TrajectoryQueue(Buffer):
             ValueError: fewer steps wait.
         """
         with self._lock:
-            if self._waiting() < self.sequence_length:
-                raise ValueError(
-                    f"sample: {self._waiting()} steps wait, expected {self.sequence_length}"
-                )
+            self._refuse_short()
             slot = self._taken % self.length
             indices = arrays.from_host(np.arange(self._envs) * self.length + slot)
             leaves = self._storage.gather(indices, self.sequence_length)
             self._taken += self.sequence_length
         return Batch(self.structure.unflatten(leaves), indices)
-
-    def _state(self) -> dict[str, Any]:
-        return {"taken": self._taken}
-
-    def _restore(self, state: dict[str, Any], reader: Source) -> None:
-        self._taken = check_count("taken", state["taken"], 0)
-        if not 0 <= self._waiting() <= self.length:
-            raise ValueError(f"taken={self._taken}: expected at most {self._ring.added}")

@@ -22,9 +22,8 @@ from rlcpu.replay.buffer import as_structure
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.priorities import MOST
 from rlcpu.replay.ring import Ring
-from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer as PrioritizedHost
-from rlcpu.replay.trajectory import TrajectoryBuffer as Host
-from rlcpu.replay.trajectory import sequences
+from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer as Host
+from rlcpu.replay.trajectory import Sequences
 
 
 @functools.cache
@@ -49,7 +48,7 @@ def raise_there_kernel() -> Any:
     return power
 
 
-class TrajectoryBuffer(Buffer):
+class TrajectoryBuffer(Sequences, Buffer):
     """`rlcpu.replay.TrajectoryBuffer` in the memory of a CUDA device.
 
     Draws the same sequences for the same seed as on the CPU. What is added may be on the host or on
@@ -68,8 +67,6 @@ class TrajectoryBuffer(Buffer):
         CudaUnavailableError, CudaMemoryError, NotImplementedError, TypeError, ValueError: see
             `ReplayBuffer`.
     """
-
-    _settings: tuple[str, ...] = Host._settings
 
     def __init__(
         self,
@@ -108,23 +105,6 @@ class TrajectoryBuffer(Buffer):
 
     def _added(self, before: Ring, after: Ring) -> None:
         """Called with the lock held, when steps have been stored."""
-
-    def _sequences(self, ring: Ring) -> tuple[int, int]:
-        """Numbers of the first sequence that is there, and of the first that is not yet."""
-        return sequences(ring, self.sequence_length, self.period)
-
-    def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether there is a whole sequence."""
-        check_count("batch_size", batch_size)
-        begin, end = self._sequences(self._ring)
-        return end > begin
-
-    def _refuse_short(self) -> None:
-        if not self.can_sample():
-            raise ValueError(
-                f"sample: {self._ring.added} steps were added, expected {self.sequence_length} "
-                "for a sequence"
-            )
 
     def sample(self, batch_size: int) -> Batch:
         """Draw sequences, uniformly with replacement; returns before they are there.
@@ -169,7 +149,7 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
             `ReplayBuffer`.
     """
 
-    _settings: tuple[str, ...] = PrioritizedHost._settings
+    _settings: tuple[str, ...] = Host._settings
 
     def __init__(
         self,
