@@ -92,6 +92,9 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert "WARNING" not in result.stderr
     pages = "".join(page.read_text("utf-8") for page in tmp_path.glob("reference/*/*.html"))
     assert [name for name in sorted(public()) if f'id="{name}"' not in pages] == []
+    returned = re.findall(r">Returns:</span></p>\s*<ul>(.*?)</ul>", pages, re.DOTALL)
+    assert returned
+    assert [text for text in returned if text.count("doc-section-item") > 1] == []
 
 
 def test_notebooks_as_the_tests_ran_them_are_shown_while_nothing_has_changed(
