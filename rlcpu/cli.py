@@ -8,10 +8,14 @@ is used: a run without a picture does not wait for matplotlib.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import math
+import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -205,8 +209,46 @@ def import_user_module(module: str) -> None:
         sys.path.insert(0, "")
     try:
         importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise argparse.ArgumentTypeError(f"cannot import {module!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise argparse.ArgumentTypeError(describe_import_error(module, error)) from None
+
+
+def describe_import_error(module: str, error: BaseException) -> str:
+    """One line on why a user's module cannot be imported: file, line, exception.
+
+    The line is the last one of the user's own code: `Dynamics` refuses a function in a line of this
+    library, and the user looks for the line that called it.
+    """
+    kind, message = type(error).__name__, " ".join(str(error).split())
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        place: tuple[str, int] | None = (error.filename, error.lineno)
+        message = error.msg
+    else:
+        # Where a trial of the user's function failed, the cause knows the line in it.
+        cause = error.__cause__
+        place = (cause and last_line_of_user(module, cause)) or last_line_of_user(module, error)
+    if place is None:
+        hint = f", write {module[:-3]}:..." if module.endswith(".py") else ""
+        return f"cannot import {module!r}: {kind}: {message}{hint}"
+    file, line = place
+    with contextlib.suppress(ValueError):  # on another drive
+        file = min(file, os.path.relpath(file), key=len)
+    return f"{file}, line {line}: {kind}: {message}"
+
+
+def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | None:
+    """File and line of the last call in the user's code; None if it was never reached."""
+    paths = sysconfig.get_paths()
+    folders = [os.path.dirname(os.path.abspath(rlcpu.__file__))]
+    folders += [paths[name] for name in ("stdlib", "purelib", "platlib")]
+    package, place = module.partition(".")[0], None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = os.path.abspath(frame.f_code.co_filename)
+        of_library = any(file.startswith(folder + os.sep) for folder in folders)
+        own = frame.f_globals.get("__name__", "").partition(".")[0] == package
+        if own or not (of_library or frame.f_code.co_filename.startswith("<")):
+            place = file, line
+    return place
 
 
 def output_file(text: str) -> Path:

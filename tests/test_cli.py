@@ -175,6 +175,7 @@ def test_no_bar_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
         (["train", "CartPol-v1"], "unknown environment 'CartPol-v1', did you mean CartPole-v1?"),
         (["train", "cartpole"], "known are Acrobot-v1, CartPole-v1"),
         (["train", "no_such_module:X-v0"], "cannot import 'no_such_module'"),
+        (["train", "balance.py:Balance-v0"], "write balance:..."),
         (["warmup", "Pendulum"], "did you mean Pendulum-v1?"),
         (["train", "CartPole-v1", "--steps", "0"], "--steps: expected a whole number of at least"),
         (["train", "CartPole-v1", "--steps", "1.5"], "got '1.5'"),
@@ -246,6 +247,53 @@ def test_environment_of_a_users_module(
     cli.main(["train", "users_module_for_cli:CartPole-v1"])
     assert FakeAgent.last.calls["env"] == "CartPole-v1"
     assert sys.modules.pop("users_module_for_cli").registered
+
+
+DYNAMICS = """
+from typing import NamedTuple
+import numpy as np
+import rlcpu
+from gymnasium.spaces import Box, Discrete
+
+class Params(NamedTuple):
+    length: float = 1.0
+
+def step(state, action, params):
+    return {step}
+
+rlcpu.Dynamics(
+    id="Broken-v0", step=step, reset=lambda uniforms, params: (uniforms[0],), params=Params(),
+    observation_space=Box(-1.0, 1.0, (1,), np.float32), action_space=Discrete(2), reset_draws=1,
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (DYNAMICS.format(step="(state[0],), 1, False"), "line 13: TypeError: Broken-v0: step"),
+        (DYNAMICS.format(step="(state[0] / 0.0,), 1.0, False"), "line 11: ValueError: Broken-v0"),
+        ("x = 1\ny = = 2\n", "line 2: SyntaxError: invalid syntax"),
+        ("import math\nimport nonsuch\n", "line 2: ModuleNotFoundError: No module named 'nonsuch'"),
+        ("import json\n\njson.loads('{')\n", "line 3: JSONDecodeError: Expecting"),
+        ("raise ValueError('one\\ntwo')\n", "line 1: ValueError: one two"),
+        ("import sys\nsys.exit('no')\n", "line 2: SystemExit: no"),
+    ],
+)
+def test_what_is_wrong_in_a_users_module_is_said_with_its_line(
+    code: str,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "broken_for_cli.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    line = fails(capsys, "train", "broken_for_cli:Broken-v0")
+    assert line.startswith("rlcpu train: error: argument ENV: broken_for_cli.py, ")
+    assert expected in line
 
 
 def test_info_names_what_matters(capsys: pytest.CaptureFixture[str]) -> None:
