@@ -9,19 +9,9 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.lane import PENDING
 
 Array = npt.NDArray[Any]
 _DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
-
-
-def check_count(name: str, value: Any) -> int:
-    """The value as an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name}={value!r}: expected an int of at least 1")
-    if not 1 <= value < PENDING:
-        raise ValueError(f"{name}={value}: expected at least 1")
-    return int(value)
 
 
 def check_mode(mode: Any) -> AutoresetMode:

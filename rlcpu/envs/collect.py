@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from rlcpu.envs.policy import Policy, PolicyArrays, PolicyCode
 from rlcpu.envs.prepared import Prepared, check_policy, prepare
 from rlcpu.envs.results import Form, Rollout, Statistics
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.threads import Kernels, launch
 
 __all__ = ["Rollout", "Statistics", "collect", "simulate"]
@@ -38,7 +37,7 @@ def collect(
         TypeError, ValueError: an argument is bad, or the policy does not fit the environment.
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
-    _check(env, num_steps)
+    num_steps = _check(env, num_steps)
     if env.device != "cpu":
         device: Any = env
         return device.run_collect(*_start_on_device(env, policy), num_steps, out)
@@ -61,7 +60,7 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
         >>> rlcpu.simulate(env, rlcpu.policies.Uniform(), 100).num_steps
         12800
     """
-    _check(env, num_steps)
+    num_steps = _check(env, num_steps)
     if env.device != "cpu":
         device: Any = env
         return Statistics(*device.run_simulate(*_start_on_device(env, policy), num_steps))
@@ -71,13 +70,11 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
     return Statistics.of_sums(env.num_envs * num_steps, sums, lengths)
 
 
-def _check(env: VectorEnv, num_steps: int) -> None:
+def _check(env: VectorEnv, num_steps: int) -> int:
+    """The number of steps, if there is an environment to take them."""
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env={env!r}: expected a rlcpu VectorEnv (unwrapped)")
-    if type(num_steps) is not int and not isinstance(num_steps, np.integer):
-        raise TypeError(f"num_steps={num_steps!r}: expected an int of at least 1")
-    if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps}: expected at least 1")
+    return check_count("num_steps", num_steps)
 
 
 def _start_on_device(env: VectorEnv, policy: Policy) -> tuple[PolicyCode, PolicyArrays]:

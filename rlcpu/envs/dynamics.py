@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from rlcpu.kernels.checks import check_count
+
 #: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
 _TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
 _ARGUMENTS = {
@@ -136,7 +138,7 @@ class Dynamics:
 
 
 def _check_description(dynamics: Dynamics) -> None:
-    """Check the fields that are plain names and counts."""
+    """Check the fields that are plain names and counts; a count such as 1e3 becomes an int."""
     name = dynamics.id
     if not isinstance(name, str) or not re.fullmatch(r"[\w.:-]+-v\d+", name):
         raise ValueError(f'id={name!r} has to be a name and a version, such as "CartPole-v1"')
@@ -145,10 +147,7 @@ def _check_description(dynamics: Dynamics) -> None:
         value = getattr(dynamics, field)
         if value is None and field == "max_episode_steps":
             continue
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name}: {field}={value!r} has to be an int of at least {least}")
-        if value < least:
-            raise ValueError(f"{name}: {field}={value!r} has to be an int of at least {least}")
+        object.__setattr__(dynamics, field, check_count(f"{name}: {field}", value, least))
     threshold, original = dynamics.reward_threshold, dynamics.original
     if threshold is not None and (_is_bool(threshold) or not isinstance(threshold, numbers.Real)):
         raise TypeError(f"{name}: reward_threshold={threshold!r} has to be a number or None")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from gymnasium.spaces import Box, Discrete, Space
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policy import Array, PolicyArrays, PolicyCode
+from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.mlp import RELU, TANH, forward
 
@@ -261,11 +261,9 @@ def _action_outputs(space: Any) -> tuple[int, int]:
 
 def _check_hidden(hidden: Sequence[int]) -> list[int]:
     sized = isinstance(hidden, list | tuple | np.ndarray)
-    if not sized or not all(isinstance(n, numbers.Integral) for n in hidden):
+    if not sized:
         raise TypeError(f"hidden={hidden!r}: expected a sequence of ints")
-    if not all(n >= 1 for n in hidden):
-        raise ValueError(f"hidden={hidden!r}: expected sizes of at least 1")
-    return [int(n) for n in hidden]
+    return [check_count(f"hidden[{i}]", n) for i, n in enumerate(hidden)]
 
 
 def _sizes(layers: Sequence[int]) -> npt.NDArray[np.int64]:

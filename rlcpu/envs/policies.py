@@ -20,6 +20,7 @@ from gymnasium.spaces import Discrete
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import MLP, Linear
 from rlcpu.envs.policy import Policy, PolicyArrays, PolicyCode
+from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define
 
 __all__ = ["MLP", "Linear", "Policy", "Scalar", "Uniform"]
@@ -106,11 +107,7 @@ class Scalar:
             ) from None
         if not isinstance(params, tuple) or not all(isinstance(p, numbers.Real) for p in params):
             raise TypeError(f"params={params!r}: expected a NamedTuple or tuple of numbers")
-        if isinstance(draws, bool) or not isinstance(draws, int):
-            raise TypeError(f"draws={draws!r}: expected an int of at least 0")
-        if draws < 0:
-            raise ValueError(f"draws={draws}: expected an int of at least 0")
-        self.act, self.params, self.draws = act, params, draws
+        self.act, self.params, self.draws = act, params, check_count("draws", draws, 0)
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """See `PolicyCode`; tries the function on one observation first.

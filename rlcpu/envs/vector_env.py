@@ -16,7 +16,6 @@ from gymnasium.vector.utils import batch_space
 
 from rlcpu.envs import batch
 from rlcpu.envs.checks import (
-    check_count,
     check_dtype,
     check_mode,
     convert_actions,
@@ -28,6 +27,7 @@ from rlcpu.envs.lane import PENDING, pack, structure
 from rlcpu.envs.memory import Memory
 from rlcpu.envs.render import Renderer
 from rlcpu.envs.reset_options import reset_bounds, reset_mask
+from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import stream_seeds
 from rlcpu.kernels.threads import check_num_threads, launch
 
@@ -81,11 +81,13 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         if not isinstance(dynamics, Dynamics):
             raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
         self.dynamics = dynamics
-        self.num_envs = check_count("num_envs", num_envs)
+        self.num_envs = check_count("num_envs", num_envs, limit=PENDING)
         self.dtype = np.dtype(check_dtype(dtype))
         self.autoreset_mode = check_mode(autoreset_mode)
         limit = max_episode_steps if max_episode_steps is not None else dynamics.max_episode_steps
-        self.max_episode_steps = None if limit is None else check_count("max_episode_steps", limit)
+        if limit is not None:
+            limit = check_count("max_episode_steps", limit, limit=PENDING)
+        self.max_episode_steps = limit
         self.num_threads = check_num_threads(num_threads)
         # Copies: seeding the spaces of one environment must not change another's samples.
         self.single_observation_space = copy.deepcopy(dynamics.observation_space)

@@ -13,6 +13,7 @@ from rlcpu.kernels.threads import check_num_threads
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.derive import DerivingStorage, check_derive
+from rlcpu.replay.device import Placed
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.saved import Saved
 from rlcpu.replay.storage import Storage
@@ -22,7 +23,7 @@ from rlcpu.replay.structure import Structure
 Array = npt.NDArray[Any]
 
 
-class Buffer(Saved):
+class Buffer(Placed, Saved):
     """A ring of transitions of one or many environments, from which batches are drawn.
 
     Any thread may call any method: calls wait for each other, and let Python run while they copy.

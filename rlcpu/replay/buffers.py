@@ -8,7 +8,6 @@ from typing import Any
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure, check_envs
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.device import make
 from rlcpu.replay.n_step import NStep
 from rlcpu.replay.ring import Ring, draw_items
 
@@ -54,10 +53,6 @@ class ReplayBuffer(Buffer):
 
     _settings: tuple[str, ...] = ("capacity", "num_envs", "n_step", "gamma", "derive_next")
 
-    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
-        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
-        return make(cls, device, args, options)
-
     def __init__(
         self,
         capacity: int,
@@ -72,7 +67,7 @@ class ReplayBuffer(Buffer):
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> None:
-        check_envs(num_envs)
+        num_envs = check_envs(num_envs)
         self.capacity = check_count("capacity", capacity, num_envs or 1)
         length, structure = self.capacity // (num_envs or 1), as_structure(example)
         self._n_step = NStep(structure, n_step, gamma)

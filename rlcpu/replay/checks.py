@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.checks import check_count as check_count
+
 Array = npt.NDArray[Any]
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
-
-
-def check_count(name: str, value: Any, least: int = 1) -> int:
-    """A whole number that is at least `least`.
-
-    Raises:
-        TypeError: it is no whole number.
-        ValueError: it is too small, or does not fit into 48 bits.
-    """
-    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}={value!r}: expected an int")
-    count = operator.index(value)
-    if not least <= count < 2**48:
-        raise ValueError(f"{name}={count}: expected at least {least}, and below 2**48")
-    return count
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 DEVICES = ("cpu", "cuda")
 
@@ -25,14 +25,19 @@ def find(cls: Any, device: str) -> Any:
     return twin
 
 
-def make(cls: Any, device: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """What `cls(*args, device=device, **options)` begins with: for `__new__`.
+class Placed:
+    """Base of the classes that take `device=`: calling one may make its counterpart on a device."""
 
-    An object of `cls` itself is still empty then; one of `rlcpu.cuda.replay` is complete, and no
-    instance of `cls`, so that Python leaves it alone.
+    if not TYPE_CHECKING:  # type checkers and `help` show the arguments of `__init__`
 
-    Raises:
-        NotImplementedError, ValueError: see `find`.
-    """
-    twin = find(cls, device)
-    return object.__new__(cls) if twin is cls else twin(*args, **options)
+        def __new__(cls, *args, device="cpu", **options):
+            """An object of this class, or its counterpart in `rlcpu.cuda.replay`.
+
+            An object of this class is still empty. The counterpart is complete, and no instance of
+            this class, so that Python does not call `__init__`.
+
+            Raises:
+                NotImplementedError, ValueError: see `find`.
+            """
+            kind = find(cls, device)
+            return super().__new__(cls) if kind is cls else kind(*args, **options)

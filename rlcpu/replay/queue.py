@@ -10,7 +10,6 @@ import numpy as np
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.device import make
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.storage import Source
 
@@ -85,10 +84,6 @@ class TrajectoryQueue(Waiting, Buffer):
         >>> queue.sample()["reward"].tolist(), len(queue)
         ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], 2)
     """
-
-    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
-        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
-        return make(cls, device, args, options)
 
     def __init__(
         self,

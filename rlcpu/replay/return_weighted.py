@@ -11,7 +11,6 @@ import numpy.typing as npt
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
-from rlcpu.replay.device import make
 from rlcpu.replay.distinct import value_kernel
 from rlcpu.replay.sections import Section
 from rlcpu.replay.storage import Source
@@ -59,10 +58,6 @@ class ReturnWeightedBuffer(Buffer):
     """
 
     _settings: tuple[str, ...] = ("capacity", "derive_next")
-
-    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
-        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
-        return make(cls, device, args, options)
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rlcpu.kernels.octets import WIDTH
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
-from rlcpu.replay.device import make
+from rlcpu.replay.device import Placed
 from rlcpu.replay.distinct import distinct_kernel
 from rlcpu.replay.draw import draw_kernels
 from rlcpu.replay.stream import make_stream
@@ -22,7 +22,7 @@ from rlcpu.replay.weigh import weights_kernel
 Array = npt.NDArray[Any]
 
 
-class SumTree:
+class SumTree(Placed):
     """Priorities of `capacity` items, zero at first; sampling takes time log8(capacity).
 
     Every sum is recomputed from what it is the sum of, in float64, so that no error builds up. An
@@ -44,10 +44,6 @@ class SumTree:
         >>> tree.total, tree.min, tree.max, tree[[0, 1, 2]]
         (4.0, 1.0, 3.0, array([1., 0., 3.]))
     """
-
-    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
-        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
-        return make(cls, device, args, options)
 
     def __init__(
         self,

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.device import make
 from rlcpu.replay.priorities import Prioritized
 from rlcpu.replay.prioritized import refuse_unwritten
 from rlcpu.replay.ring import Ring, draw_items
@@ -80,10 +79,6 @@ class TrajectoryBuffer(Sequences, Buffer):
         >>> buffer.sample(4).data.shape
         (5, 4, 3)
     """
-
-    def __new__(cls, *args: Any, device: str = "cpu", **options: Any) -> Any:
-        """An object of this class, or its counterpart in `rlcpu.cuda.replay`."""
-        return make(cls, device, args, options)
 
     def __init__(
         self,

@@ -210,7 +210,7 @@ def test_environments_of_a_batch_do_not_touch_each_other() -> None:
         ({"policy": Uniform}, TypeError, "policy=<class .*: expected one of rlcpu.policies"),
         ({"policy": lean}, TypeError, "policy=<function .*: expected one of rlcpu.policies"),
         ({"num_steps": 0}, ValueError, "num_steps=0: expected at least 1"),
-        ({"num_steps": 1.0}, TypeError, "num_steps=1.0: expected an int"),
+        ({"num_steps": 1.5}, TypeError, "num_steps=1.5: expected an int"),
         ({"num_steps": True}, TypeError, "num_steps=True: expected an int"),
     ],
 )

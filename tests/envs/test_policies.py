@@ -216,8 +216,8 @@ def test_params_are_read_anew_at_every_call() -> None:
         ((lambda seen: 0,), TypeError, r"act takes \(seen\): expected \(observation, params, un"),
         ((push, [1.0]), TypeError, r"params=\[1.0\]: expected a NamedTuple or tuple of numbers"),
         ((push, ("1",)), TypeError, r"params=\('1',\): expected a NamedTuple or tuple of numbers"),
-        ((push, Gain(), 1.0), TypeError, "draws=1.0: expected an int of at least 0"),
-        ((push, Gain(), -1), ValueError, "draws=-1: expected an int of at least 0"),
+        ((push, Gain(), 1.5), TypeError, "draws=1.5: expected an int of at least 0"),
+        ((push, Gain(), -1), ValueError, "draws=-1: expected at least 0"),
     ],
 )
 def test_bad_scalar_policy(arguments: Any, error: type[Exception], message: str) -> None:

@@ -113,7 +113,7 @@ def test_a_policy_spoilt_between_calls_is_refused(
     np.testing.assert_array_equal(env.state, before)
 
 
-@pytest.mark.parametrize("num_steps", [True, 1.0, np.float64(1.0)])
+@pytest.mark.parametrize("num_steps", [True, 1.5, np.float64(1.5)])
 def test_num_steps_that_equals_the_last_is_checked(num_steps: Any) -> None:
     env, policy = rlcpu.make_vec("CartPole-v1", 3), Uniform()
     rollout = rlcpu.collect(env, policy, 1)

@@ -196,7 +196,7 @@ def test_finished_environment_must_not_be_stepped() -> None:
     [
         ({"num_envs": 0}, ValueError, "num_envs=0: expected at least 1"),
         ({"num_envs": -3}, ValueError, "num_envs=-3: expected at least 1"),
-        ({"num_envs": 2.0}, TypeError, "num_envs=2.0: expected an int"),
+        ({"num_envs": 2.5}, TypeError, "num_envs=2.5: expected an int"),
         ({"num_envs": True}, TypeError, "num_envs=True: expected an int"),
         ({"num_envs": "4"}, TypeError, "num_envs='4': expected an int"),
         ({"dtype": "float16"}, ValueError, 'dtype=\'float16\': expected "float32" or "float64"'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
 import pytest
@@ -52,3 +53,11 @@ def test_bad_devices() -> None:
         SumTree(10, device="tpu")
     with pytest.raises(NotImplementedError, match="no ItemBuffer"):
         ItemBuffer(10, 0.0, device="cuda")
+
+
+@pytest.mark.parametrize("kind", [call[0] for call in CALLS] + [ItemBuffer])
+def test_help_and_type_checkers_see_the_arguments(kind: Any) -> None:
+    """A `__new__` that takes anything would hide those of `__init__`."""
+    names = list(inspect.signature(kind).parameters)
+    assert names == list(inspect.signature(kind.__init__).parameters)[1:]
+    assert {"args", "options"}.isdisjoint(names)

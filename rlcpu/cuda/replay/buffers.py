@@ -52,7 +52,7 @@ class ReplayBuffer(Buffer):
         **others: Any,
     ) -> None:
         refuse_others(others)
-        check_envs(num_envs)
+        num_envs = check_envs(num_envs)
         self.capacity = check_count("capacity", capacity, num_envs or 1)
         length, structure = self.capacity // (num_envs or 1), as_structure(example)
         self._n_step = NStep(structure, n_step, gamma)

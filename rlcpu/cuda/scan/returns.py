@@ -15,9 +15,9 @@ from rlcpu.cuda.operands import operand, real_dtype, result
 from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.run import UNUSED, Problem, run
+from rlcpu.kernels.checks import check_count
 from rlcpu.scan.checks import check_axis
 from rlcpu.scan.recurrences.episodes import Ends
-from rlcpu.scan.recurrences.n_step import check_window
 from rlcpu.scan.recurrences.off_policy import CLIPS, RETRACE, VTRACE, Clips, VTrace
 from rlcpu.scan.recurrences.returns import ADVANTAGES, LAMBDA_RETURNS, RETURNS, Advantages
 from rlcpu.scan.recurrences.steps import Step
@@ -216,13 +216,13 @@ def nstep_returns(
     out: Any = None,
 ) -> Any:
     """`rlcpu.scan.nstep_returns` of arrays on the device; see `discounted_returns`."""
-    check_window(n)
+    n = check_count("n", n, limit=2**63)
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     lambda_ = check_factor("lambda_", lambda_, episodes.steps.reward.dtype)
     steps = episodes.steps._replace(value=episodes.array("values", values), lambda_=lambda_)
     outs = episodes.outputs(("out",), None if out is None else (out,), steps)
-    window = 0 if n >= episodes.layout.num_steps else int(n)
+    window = 0 if n >= episodes.layout.num_steps else n
     problem = Problem(steps, last=episodes.last, initial=episodes.last, window=window)
     run(LAMBDA_RETURNS, episodes.layout, problem, outs)
     return outs[0] if out is None else out

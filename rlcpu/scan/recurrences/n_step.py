@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.checks import check_count
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.returns import LAMBDA_RETURNS
 from rlcpu.scan.recurrences.run import Problem, run
-
-
-def check_window(n: int) -> None:
-    """Raise unless n is a number of steps.
-
-    Raises:
-        TypeError: it is no whole number.
-        ValueError: it is below 1.
-    """
-    if not isinstance(n, int | np.integer) or isinstance(n, bool):
-        raise TypeError(f"n={n!r}: expected an int")
-    if n < 1:
-        raise ValueError(f"n={n}: expected at least 1")
 
 
 def nstep_returns(
@@ -75,13 +62,13 @@ def nstep_returns(
     """
     if is_on_device(rewards):
         return on_device("nstep_returns", locals())
-    check_window(n)
+    n = check_count("n", n, limit=2**63)
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
     steps = episodes.steps._replace(value=values, lambda_=lambda_)
     outs = episodes.outputs(("out",), None if out is None else (out,), steps)
     whole = n >= episodes.layout.num_steps
-    problem = Problem(steps, episodes.last, episodes.last, window=0 if whole else int(n))
+    problem = Problem(steps, episodes.last, episodes.last, window=0 if whole else n)
     run(LAMBDA_RETURNS, episodes.layout, problem, outs, num_threads)
     return outs[0]
