@@ -96,20 +96,21 @@ class Buffer(Placed, Saved):
 
     # ------------------------------------------------------------ sampling
 
-    def _batch(self, batch_size: Any, out: Batch | None, steps: int | None) -> Batch:
-        """Room for a batch."""
+    def _batch(
+        self, batch_size: Any, out: Batch | None, steps: int | None
+    ) -> tuple[Batch, npt.NDArray[np.int64]]:
+        """Room for a batch, and for its indices: new memory, which nobody else writes to."""
         size = check_count("batch_size", batch_size)
+        indices = np.empty(size, np.int64)
         if out is None:
             rows = self._storage.make_batch(size, steps)
-            indices = np.empty(size, np.int64)
-            return Batch(self.structure.unflatten(rows.leaves), rows, indices, self)
-        known = isinstance(out, Batch) and out.owner is self and out.rows.size == size
-        if not known or out.indices.shape != (size,) or out.indices.dtype != np.int64:
+            return Batch(self.structure.unflatten(rows.leaves), rows, indices, self), indices
+        if not (isinstance(out, Batch) and out.owner is self and out.rows.size == size):
             raise ValueError(
                 f"out={type(out).__name__}: expected a Batch that this buffer returned for "
                 f"batch_size={size}"
             )
-        return out
+        return out, indices
 
 
 def as_structure(example: Any) -> Structure:

@@ -117,13 +117,13 @@ class ReplayBuffer(Buffer):
             TypeError, ValueError: batch_size is no whole number above 0, `out` is something else,
                 or the buffer is empty.
         """
-        batch = self._batch(batch_size, out, None)
+        batch, indices = self._batch(batch_size, out, None)
         with self._lock:
             self._refuse_empty()
             ring = self._ring
-            arguments = (self._envs, 0, ring.filled, ring.length, batch.indices)
-            draw_items(self._stream, *arguments)
-            self._n_step.gather(self._storage, ring, batch, self._num_threads)
+            draw_items(self._stream, self._envs, 0, ring.filled, ring.length, indices)
+            self._n_step.gather(self._storage, ring, indices, batch, self._num_threads)
+        batch.indices = indices
         return batch
 
 

@@ -30,13 +30,18 @@ def check_number(name: str, value: Any, low: float, high: float) -> float:
 
 
 def check_indices(indices: Any) -> Array:
-    """Indices as (n,) int64, C-contiguous; not yet compared with any limit.
+    """Indices as a new (n,) int64 array; not yet compared with any limit.
+
+    They are copied, so that nobody changes them between their check and their use: neither another
+    thread nor a kernel whose memory they are.
 
     Raises:
-        TypeError: they are no whole numbers.
+        TypeError: they are no whole numbers, or masked.
         ValueError: they have more than one axis.
     """
-    array = np.asarray(indices)
+    if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
+        return indices.copy()  # the usual case, in half the time
+    array = _read("indices", indices)
     empty_list = array.size == 0 and array.dtype == _FLOAT64
     if array.dtype.kind not in "iu" and not empty_list:
         raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
@@ -46,27 +51,35 @@ def check_indices(indices: Any) -> Array:
         beyond = array > np.iinfo(np.int64).max if array.dtype.kind == "u" else np.False_
         if np.any(beyond):
             raise IndexError(f"indices: {array[beyond].ravel()[0]} is out of range")
-        array = array.astype(np.int64)
-    return np.ascontiguousarray(array).reshape(-1)
+    return array.astype(_INT64).reshape(-1)
 
 
 def check_numbers(name: str, numbers: Any, count: int) -> Array:
-    """Real numbers as (count,) float64, C-contiguous; one number is repeated.
+    """Real numbers as a new (count,) float64 array, see `check_indices`; one number is repeated.
 
     Raises:
-        TypeError: they are no real numbers.
+        TypeError: they are no real numbers, or masked.
         ValueError: they are as many as they should not be.
     """
     if type(numbers) is float:
         return np.full(count, numbers)
-    array = np.asarray(numbers)
+    if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
+        return numbers.copy()
+    array = _read(name, numbers)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
     if array.ndim == 0:
         return np.full(count, array, np.float64)
     if array.shape != (count,):
         raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
-    return np.ascontiguousarray(array, _FLOAT64)
+    return array.astype(_FLOAT64)
+
+
+def _read(name: str, value: Any) -> Array:
+    """An array of what NumPy can read as one; TypeError where a mask would be passed over."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: expected an array without a mask, as that of .filled()")
+    return np.asarray(value)
 
 
 def refuse(name: str, index: int, number: float, capacity: int, expected: str) -> Exception:

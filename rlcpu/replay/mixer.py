@@ -192,14 +192,16 @@ class Mixer:
             return
         numbers = check_numbers("priorities", priorities, len(batch))
         chosen = [
-            (buffer, batch.sources == position)
-            for position, buffer in enumerate(self.buffers)
+            (buffer, batch.indices[mask], numbers[mask])
+            for buffer, mask in (
+                (buffer, batch.sources == position) for position, buffer in enumerate(self.buffers)
+            )
             if hasattr(buffer, "update_priorities")
         ]
-        for buffer, mask in chosen:
-            buffer.check_priorities(batch.indices[mask], numbers[mask])
-        for buffer, mask in chosen:
-            buffer.update_priorities(batch.indices[mask], numbers[mask])
+        for buffer, *pairs in chosen:
+            buffer.check_priorities(*pairs)
+        for buffer, *pairs in chosen:
+            buffer.update_priorities(*pairs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all buffers to one checkpoint, as of one moment; see `ReplayBuffer.save`."""

@@ -100,20 +100,22 @@ class NStep:
             raise ValueError(f"n_step: the {name!r} field is {text}: expected {expected}")
         return found
 
-    def gather(self, storage: Storage, ring: Ring, batch: Batch, num_threads: int | None) -> None:
-        """Fill a batch whose indices are drawn."""
+    def gather(
+        self, storage: Storage, ring: Ring, indices: Array, batch: Batch, num_threads: int | None
+    ) -> None:
+        """Fill a batch with the transitions at indices that were drawn."""
         rows = batch.rows
         if self.n == 1:
-            storage.gather(batch.indices, rows, 1, num_threads)
+            storage.gather(indices, rows, 1, num_threads)
             return
         first = rows._replace(table=rows.table[self.first], twins=None)
-        storage.gather(batch.indices, first, 1, num_threads)
+        storage.gather(indices, first, 1, num_threads)
         size = len(batch)
         returns, discounts, last = np.empty(size), np.empty(size), np.empty(size, np.int64)
         fields = (storage.fields[number].reshape(-1) for number in self.wanted)
         newest = (ring.added - 1) % ring.length
         settings, out = (self.n, self.gamma), (returns, discounts, last)
-        look_ahead(*fields, batch.indices, (ring.length, newest), settings, out)
+        look_ahead(*fields, indices, (ring.length, newest), settings, out)
         storage.gather(last, rows._replace(table=rows.table[self.last]), 1, num_threads)
         rows.leaves[self.wanted[0]][:] = returns
         batch.discounts = discounts.astype(np.float32)

@@ -66,16 +66,15 @@ class Priorities:
         """Take the priority of items that are lost."""
         self.tree.mark(num_envs, begin, end, 0.0)
 
-    def draw(self, stream: Array, batch: Batch, beta: float | None) -> None:
-        """Fill a batch's indices, probabilities and weights.
+    def draw(self, stream: Array, indices: Array, batch: Batch, beta: float | None) -> None:
+        """Fill indices, and a batch's probabilities and weights.
 
         Raises:
             TypeError, ValueError: beta is no number in [0, 1], or no item has a priority.
         """
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
-        size = batch.indices.size
-        probabilities, weights = np.empty(size), np.empty(size, np.float32)
-        self.tree.draw(stream, batch.indices, beta, probabilities, weights)
+        probabilities, weights = np.empty(indices.size), np.empty(indices.size, np.float32)
+        self.tree.draw(stream, indices, beta, probabilities, weights)
         batch.probabilities, batch.weights = probabilities, weights
 
     def section(self) -> Section:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffers import ReplayBuffer
-from rlcpu.replay.checks import check_indices
 from rlcpu.replay.priorities import Prioritized
 from rlcpu.replay.ring import Ring
 
@@ -99,11 +98,12 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
             TypeError, ValueError: an argument is of the wrong kind, or the buffer is empty, or
                 no item has a priority above zero.
         """
-        batch = self._batch(batch_size, out, None)
+        batch, indices = self._batch(batch_size, out, None)
         with self._lock:
             self._refuse_empty()
-            self._priorities.draw(self._stream, batch, beta)
-            self._n_step.gather(self._storage, self._ring, batch, self._num_threads)
+            self._priorities.draw(self._stream, indices, batch, beta)
+            self._n_step.gather(self._storage, self._ring, indices, batch, self._num_threads)
+        batch.indices = indices
         return batch
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
@@ -137,7 +137,7 @@ def refuse_unwritten(indices: npt.NDArray[np.int64], ring: Ring, reach: int = 1)
     """Raise IndexError for an item from which `reach` steps are not written yet."""
     if ring.added >= ring.length or not indices.size:
         return
-    slots = check_indices(indices) % ring.length
+    slots = indices % ring.length
     worst = int(slots.argmax())
     if slots[worst] + reach > ring.added:
         raise IndexError(f"indices: nothing was written at {int(indices[worst])} yet")

@@ -133,11 +133,12 @@ class TrajectoryQueue(Waiting, Buffer):
         Raises:
             ValueError: fewer steps wait, or `out` is something else.
         """
-        batch = self._batch(self._envs, out, self.sequence_length)
+        batch, indices = self._batch(self._envs, out, self.sequence_length)
         with self._lock:
             self._refuse_short()
             slot = self._taken % self.length
-            batch.indices[:] = np.arange(self._envs) * self.length + slot
-            self._storage.gather(batch.indices, batch.rows, self.sequence_length, self._num_threads)
+            indices[:] = np.arange(self._envs) * self.length + slot
+            self._storage.gather(indices, batch.rows, self.sequence_length, self._num_threads)
             self._taken += self.sequence_length
+        batch.indices = indices
         return batch

@@ -125,10 +125,11 @@ class ReturnWeightedBuffer(Buffer):
             TypeError, ValueError: an argument is of the wrong kind, or fewer transitions than
                 `batch_size` have a weight.
         """
-        batch = self._batch(batch_size, out, None)
+        batch, indices = self._batch(batch_size, out, None)
         with self._lock:
-            self._draw(batch.indices)
-            self._storage.gather(batch.indices, batch.rows, 1, self._num_threads)
+            self._draw(indices)
+            self._storage.gather(indices, batch.rows, 1, self._num_threads)
+        batch.indices = indices
         return batch
 
     def sample_indices(self, size: int) -> npt.NDArray[np.int64]:

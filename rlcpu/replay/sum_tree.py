@@ -107,7 +107,10 @@ class SumTree(Placed):
         self.write(array, numbers)
 
     def write(self, indices: Array, priorities: Array) -> float:
-        """`update` with (n,) int64 and (n,) float64, unchecked; returns the largest, or 0.0."""
+        """`update` with (n,) int64 and (n,) float64, unchecked; returns the largest, or 0.0.
+
+        `indices` are overwritten.
+        """
         update = update_kernel(PRIORITIES)
         with self._lock:
             return float(update(self._numbers, self.capacity, 0, indices, priorities))

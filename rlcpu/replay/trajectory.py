@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
@@ -134,19 +135,20 @@ class TrajectoryBuffer(Sequences, Buffer):
             TypeError, ValueError: batch_size is no whole number above 0, `out` is something else,
                 or there is no whole sequence.
         """
-        batch = self._batch(batch_size, out, self.sequence_length)
+        batch, indices = self._batch(batch_size, out, self.sequence_length)
         with self._lock:
             self._refuse_short()
             begin, end = self._sequences(self._ring)
-            arguments = (self._envs, begin % self._items, end - begin, self._items, batch.indices)
+            arguments = (self._envs, begin % self._items, end - begin, self._items, indices)
             draw_items(self._stream, *arguments)
-            self._gather(batch)
+            self._gather(indices, batch)
         return batch
 
-    def _gather(self, batch: Batch) -> None:
+    def _gather(self, indices: npt.NDArray[np.int64], batch: Batch) -> None:
         # Sequence i of an environment begins at its step i * period, and so it is for all of them.
-        rows = batch.indices if self.period == 1 else batch.indices * self.period
+        rows = indices if self.period == 1 else indices * self.period
         self._storage.gather(rows, batch.rows, self.sequence_length, self._num_threads)
+        batch.indices = indices
 
 
 class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
@@ -219,11 +221,11 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
             TypeError, ValueError: an argument is of the wrong kind, there is no whole sequence, or
                 none has a priority above zero.
         """
-        batch = self._batch(batch_size, out, self.sequence_length)
+        batch, indices = self._batch(batch_size, out, self.sequence_length)
         with self._lock:
             self._refuse_short()
-            self._priorities.draw(self._stream, batch, beta)
-            self._gather(batch)
+            self._priorities.draw(self._stream, indices, batch, beta)
+            self._gather(indices, batch)
         return batch
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:

@@ -16,7 +16,8 @@ _AHEAD = 16  # leaves asked for before they are written: 8 % of an update of 1,6
 def update_kernel(kind: Kind) -> Any:
     """(numbers, capacity, filled, indices, leaves): write leaves; the last of equal indices counts.
 
-    Indices and leaves are (n,) int64 and float64. Returns the largest leaf, at least 0.0.
+    Indices and leaves are (n,) int64 and float64; the indices are overwritten. Returns the largest
+    leaf, at least 0.0.
     """
     propagate, make_bias = make_propagate(kind), kind.bias
 
@@ -27,7 +28,7 @@ def update_kernel(kind: Kind) -> Any:
             prefetch(tree.sums, indices[min(k + _AHEAD, count - 1)])
             tree.sums[indices[k]] = leaves[k]
             largest = max(largest, leaves[k])
-        propagate(tree, make_bias(tree, filled), indices.copy(), count)
+        propagate(tree, make_bias(tree, filled), indices, count)
         return largest
 
     return update

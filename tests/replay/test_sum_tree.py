@@ -232,3 +232,46 @@ def test_threads_share_a_tree():
         thread.join()
     assert not errors
     assert tree.total == pytest.approx(tree[np.arange(1000)].sum(), rel=1e-14)
+
+
+def test_priorities_and_indices_may_be_the_leaves_themselves():
+    tree = tree_of([1.0, 2.0, 3.0, 4.0])
+    tree.update([3, 2, 1, 0], tree.leaves)
+    assert tree.leaves.tolist() == [4.0, 3.0, 2.0, 1.0]
+    tree = tree_of(np.zeros(64))
+    tree.update(tree.leaves.view(np.int64)[:8], 5.0)  # 5.0 read as an index is far outside
+    assert tree.leaves.tolist() == [5.0] + [0.0] * 63
+
+
+def test_indices_that_another_thread_overwrites_are_those_that_were_checked():
+    tree, indices, stop = SumTree(4096, seed=0), np.zeros(4096, np.int64), threading.Event()
+
+    def spoil():
+        while not stop.is_set():
+            indices[:] = 2**40
+            indices[:] = 0
+
+    thread = threading.Thread(target=spoil)
+    thread.start()
+    refused = 0
+    for _ in range(300):
+        try:
+            tree.update(indices, 1.0)
+        except IndexError:
+            refused += 1
+    stop.set()
+    thread.join()
+    assert refused < 300
+    assert tree.total == 1.0
+
+
+@pytest.mark.parametrize("name", ["indices", "priorities"])
+def test_masks_are_not_passed_over(name):
+    tree, masked = tree_of([1.0, 2.0]), np.ma.array([1, 0], mask=[True, False])
+    calls = [lambda: tree[masked], lambda: tree.update(masked, 5.0)]
+    if name == "priorities":
+        calls = [lambda: tree.update([0, 1], masked), lambda: tree.rebuild(masked)]
+    for call in calls:
+        with pytest.raises(TypeError, match=f"{name}: expected an array without a mask"):
+            call()
+    assert tree.leaves.tolist() == [1.0, 2.0]
