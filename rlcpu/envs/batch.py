@@ -14,12 +14,13 @@ from rlcpu.envs.lane import (
     LANES,
     Structure,
     compile_lane,
+    env_kernel,
     load_rows,
     make_draw_words,
     make_turn,
     store_rows,
 )
-from rlcpu.kernels.compile import EXACT, FAST, inline, kernel
+from rlcpu.kernels.compile import inline
 from rlcpu.kernels.random import GOLDEN
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
@@ -49,7 +50,6 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     which is like observations in same-step mode and empty otherwise. It returns the number of bad
     actions; nothing is written unless that is 0.
     """
-    lane = compile_lane(env, dtype)
     step_block = _make_step_block(env, dtype, same_step)
     count_bad, take_actions = _make_count_bad(env), _make_take_actions(env)
     width, outputs = max(env.action_size, 1), env.observation_size
@@ -57,9 +57,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     action_type = dtype if env.action_size else np.int32
     real = dtype
 
-    @kernel(
-        parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
-    )
+    @env_kernel(env, dtype, parallel)
     def step(  # type: ignore[no-untyped-def]
         state, words, actions, params, clock, observations, rewards, terminated, truncated, finals
     ):  # fmt: skip
@@ -198,7 +196,7 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
     return_row, zero, real = env.state_size * LANES, u32(0), dtype
     draw_words = make_draw_words()
 
-    @kernel(fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
+    @env_kernel(env, dtype)
     def reset_batch(state, words, mask, numbers, clock):  # type: ignore[no-untyped-def]
         params, counter = unpack(numbers), clock[0]
         for block in range(state.shape[0]):
@@ -225,7 +223,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
     put = store_rows(env.observation_size, "observations", np.float32)
     size = env.observation_size
 
-    @kernel(fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars)
+    @env_kernel(env, dtype)
     def observe_batch(state, numbers, observations):  # type: ignore[no-untyped-def]
         params, n = unpack(numbers), observations.shape[0] // size
         for block in range(state.shape[0]):

@@ -17,7 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import define, inline, source_of_tuple, specialise
+from rlcpu.kernels.compile import (
+    EXACT,
+    FAST,
+    define,
+    inline,
+    kernel,
+    source_of_tuple,
+    specialise,
+)
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.kernels.rows import row_access
 
@@ -56,15 +64,21 @@ class Structure(NamedTuple):
     step_draws: int
 
 
+#: The environment of each structure, the first one of several: what users are told is compiled.
+ids: dict[Structure, str] = {}
+
+
 def structure(dynamics: Dynamics) -> Structure:
     """The structure of an environment."""
     fields = [name for name in Structure._fields if name not in ("params_type", "options")]
     options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
-    return Structure(
+    made = Structure(
         params_type=type(dynamics.params),
         options=options,
         **{name: getattr(dynamics, name) for name in fields},
     )
+    ids.setdefault(made, dynamics.id)
+    return made
 
 
 class Lane(NamedTuple):
@@ -126,6 +140,16 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         observe,
         () if exact else (user_step, user_reset, observe),
         env.reset_draws + env.step_draws,
+    )
+
+
+def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
+    """Decorator of an environment's driver: `kernel`, fast in float32 and exact in float64."""
+    return kernel(
+        parallel=parallel,
+        fastmath=EXACT if dtype is np.float64 else FAST,
+        scalars=compile_lane(env, dtype).scalars,
+        subject=ids.get(env),
     )
 
 

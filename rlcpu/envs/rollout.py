@@ -19,13 +19,14 @@ from rlcpu.envs.lane import (
     PENDING,
     Structure,
     compile_lane,
+    env_kernel,
     make_draw_words,
     make_turn,
     store_rows,
 )
 from rlcpu.envs.policy import PolicyArrays, PolicyCode
 from rlcpu.envs.records import Records, make_put, make_save
-from rlcpu.kernels.compile import EXACT, FAST, define, inline, inline_exact, kernel
+from rlcpu.kernels.compile import define, inline, inline_exact
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
 
@@ -82,12 +83,9 @@ def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bo
     `PolicyArrays` as plain tuples, and returns how many environments have finished and wait for a
     reset: unless that is 0, it does nothing.
     """
-    lane = compile_lane(env, dtype)
     run_block = _make_simulate_block(env, dtype, policy)
 
-    @kernel(
-        parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
-    )
+    @env_kernel(env, dtype, parallel)
     def simulate(env, policy, num_steps, num_envs, sums, lengths):  # type: ignore[no-untyped-def]
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
@@ -192,12 +190,9 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
 
     `last` is (num_envs * observation_size,) float32; see `_make_simulate` for the rest.
     """
-    lane = compile_lane(env, dtype)
     run_block = _make_collect_block(env, dtype, policy)
 
-    @kernel(
-        parallel=parallel, fastmath=FAST if dtype is np.float32 else EXACT, scalars=lane.scalars
-    )
+    @env_kernel(env, dtype, parallel)
     def collect(env, policy, num_steps, num_envs, records, last):  # type: ignore[no-untyped-def]
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy

@@ -23,6 +23,7 @@ from typing import Any
 import numba
 from numba.core import caching, serialize
 
+from rlcpu.kernels import announce
 from rlcpu.kernels.fingerprint import fingerprint
 
 # Any: some releases of numba have types, for a part of what is used here.
@@ -97,7 +98,8 @@ class KernelCache(caching.NullCache):
         if path is None:
             return None
         try:
-            return _numba_cache().rebuild(target_context, pickle.loads(path.read_bytes()))
+            with announce.counted():
+                return _numba_cache().rebuild(target_context, pickle.loads(path.read_bytes()))
         except (FileNotFoundError, EOFError, pickle.UnpicklingError, ImportError, AttributeError):
             return None  # absent, damaged, or of what was renamed since: it is written anew
         except Exception as error:

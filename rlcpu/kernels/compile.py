@@ -26,7 +26,7 @@ from numba import types as nbtypes
 from numba.core import ir as numba_ir
 from numba.core.dispatcher import Dispatcher
 
-from rlcpu.kernels import maths
+from rlcpu.kernels import announce, maths
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.fingerprint import referenced_attributes, referenced_globals, references
 
@@ -203,6 +203,7 @@ def kernel(
     parallel: bool = False,
     fastmath: set[str] | bool = FAST,
     scalars: tuple[Any, ...] = (),
+    subject: str | None = None,
 ) -> Any:
     """Decorator: a compiled driver whose machine code is kept on disk under its fingerprint.
 
@@ -211,17 +212,23 @@ def kernel(
         parallel: compile `numba.prange` loops for all cores.
         fastmath: `FAST`, `EXACT` or another named set of flags.
         scalars: specialised functions that have to compute in the dtype they were made for.
+        subject: what the kernel is compiled for, as users are told; None takes its package.
 
     Raises:
         TypeError: at the first call, if a function of `scalars` computes in float64 although it
             was specialised to float32; the message names the line.
     """
     if function is None:
-        return functools.partial(kernel, parallel=parallel, fastmath=fastmath, scalars=scalars)
+        return functools.partial(
+            kernel, parallel=parallel, fastmath=fastmath, scalars=scalars, subject=subject
+        )
     dispatcher = njit(parallel=parallel, nogil=True, error_model="numpy", fastmath=fastmath)(
         function
     )
     dispatcher._cache = KernelCache(dispatcher, lambda: _refuse_double(dispatcher, scalars))
+    subject = subject or ".".join(function.__module__.split(".")[:2])
+    say = announce.said(subject, function.__name__)
+    dispatcher._compiler.compile = say(dispatcher._compiler.compile)
     return dispatcher
 
 

@@ -1,0 +1,96 @@
+"""Says what is compiled, while it is compiled, and counts the seconds.
+
+Each kernel is logged by the logger "rlcpu" (INFO). On a terminal and in a notebook one line of
+standard error names it, once a process has compiled for a second; it is gone when the kernel is
+ready. `logging.getLogger("rlcpu").setLevel("WARNING")` and TQDM_DISABLE=1 switch the line off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+logger = logging.getLogger("rlcpu")
+#: Seconds of compiling in this process that are not worth a line.
+QUIET = 1.0
+#: Seconds between two looks of the line at the clock.
+TICK = 1.0
+
+_lock = threading.Lock()
+_running, _since, _total = 0, 0.0, 0.0
+
+
+def seconds() -> float:
+    """Seconds in which this process has compiled kernels, loaded them or waited for them."""
+    with _lock:
+        return _total + (time.perf_counter() - _since if _running else 0.0)
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[None]:
+    """Count the seconds of a block; what several threads do at once counts once."""
+    global _running, _since, _total
+    with _lock:
+        _since = _since if _running else time.perf_counter()
+        _running += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _running -= 1
+            _total += 0.0 if _running else time.perf_counter() - _since
+
+
+@contextlib.contextmanager
+def said(subject: str, kernel: str) -> Iterator[None]:
+    """Say that a kernel is compiled in a block, and count its seconds.
+
+    The garbage collector waits: it would look at numba's million objects again and again, 12 % of
+    the time that PPO's kernels take.
+    """
+    start, collects = time.perf_counter(), gc.isenabled()
+    logger.info("compiling %s (once): %s", subject, kernel)
+    stop = threading.Event()
+    line = None
+    if _is_watched():
+        text = f"compiling {subject} (once): {kernel}"
+        line = threading.Thread(target=_show, args=(text, start, stop), daemon=True)
+        line.start()
+    gc.disable()
+    try:
+        with counted():
+            yield
+    finally:
+        if collects:
+            gc.enable()
+        stop.set()
+        if line:
+            line.join()
+    logger.info("compiled %s: %s in %.1f s", subject, kernel, time.perf_counter() - start)
+
+
+def _is_watched() -> bool:
+    """Whether somebody sees standard error, and is not told by logging."""
+    if logger.isEnabledFor(logging.INFO) or logger.level > logging.INFO or sys.stderr is None:
+        return False
+    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
+
+
+def _show(text: str, start: float, stop: threading.Event) -> None:
+    """Show a line below other bars, with the seconds since `start`, until told to stop."""
+    if stop.wait(max(0.0, QUIET - seconds())):
+        return
+    from tqdm import tqdm
+
+    class Line(tqdm):
+        monitor_interval = 0  # no thread that stays behind
+
+    with Line(bar_format="{desc}", leave=False) as bar:
+        while not stop.is_set():
+            bar.set_description_str(f"{text} {time.perf_counter() - start:.0f} s")
+            stop.wait(TICK)

@@ -1,0 +1,98 @@
+"""That compiling is said: on a terminal, by logging, and not elsewhere; and what it counts."""
+
+import fcntl
+import os
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+from rlcpu.kernels import announce
+from tests.kernels.processes import ROOT
+
+PROGRAM = """
+import logging, sys, time
+import tqdm
+import numpy as np
+from rlcpu.kernels import announce
+from rlcpu.kernels.compile import kernel
+
+announce.QUIET = 0.0
+if "log" in sys.argv:
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+if "off" in sys.argv:
+    logging.getLogger("rlcpu").setLevel(logging.WARNING)
+
+@kernel(subject="Numbers-v0")
+def smallest(numbers):
+    return numbers.min()
+
+start = time.perf_counter()
+smallest(np.arange(3.0))
+took, counted = time.perf_counter() - start, announce.seconds()
+assert 0.5 * took < counted <= took, (took, counted)
+assert smallest(np.arange(3.0)) == 0.0
+assert announce.seconds() == counted
+"""
+
+
+def output_of(program: str, *argv: str, cache: object, terminal: bool) -> str:
+    """What a process writes to standard output and error, a terminal or pipe."""
+    reader, writer = os.openpty() if terminal else os.pipe()
+    if terminal:
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-W", "error", "-c", program, *argv]
+    process = subprocess.Popen(command, env=variables, stdout=writer, stderr=writer)
+    os.close(writer)
+    parts = []
+    while True:
+        try:
+            parts.append(os.read(reader, 65536))
+        except OSError:  # how a pseudo-terminal ends
+            parts.append(b"")
+        if not parts[-1]:
+            break
+    os.close(reader)
+    output = b"".join(parts).decode().replace("\x1b[0m", "")  # numba's last word to a terminal
+    assert process.wait() == 0, output
+    return output
+
+
+def test_a_terminal_shows_a_line_and_clears_it(tmp_path):
+    output = output_of(PROGRAM, cache=tmp_path, terminal=True)
+    assert "compiling Numbers-v0 (once): smallest 0 s" in output
+    assert output.rstrip("\r").rpartition("\r")[2].strip() == ""
+    assert output_of(PROGRAM.replace("0.5 *", "0 *"), cache=tmp_path, terminal=True) == ""
+
+
+def test_a_pipe_shows_nothing(tmp_path):
+    assert output_of(PROGRAM, cache=tmp_path, terminal=False) == ""
+
+
+def test_logging_tells_in_place_of_the_line(tmp_path):
+    lines = output_of(PROGRAM, "log", cache=tmp_path, terminal=True).splitlines()
+    assert lines[0] == "rlcpu: compiling Numbers-v0 (once): smallest"
+    assert lines[1].startswith("rlcpu: compiled Numbers-v0: smallest in ")
+    assert len(lines) == 2
+
+
+def test_the_level_of_the_logger_switches_the_line_off(tmp_path):
+    assert output_of(PROGRAM, "off", cache=tmp_path, terminal=True) == ""
+
+
+def test_what_two_threads_wait_for_counts_once():
+    def wait() -> None:
+        with announce.counted(), announce.counted():
+            time.sleep(0.2)
+
+    threads = [threading.Thread(target=wait) for _ in range(2)]
+    start, before = time.perf_counter(), announce.seconds()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counted, took = announce.seconds() - before, time.perf_counter() - start
+    assert 0.2 <= counted <= took
