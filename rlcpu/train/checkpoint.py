@@ -9,10 +9,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tempfile
 import zipfile
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,29 +18,53 @@ import numpy.typing as npt
 from rlcpu.envs.policies import MLP
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.train.files import replacing
 
+Array = npt.NDArray[Any]
 FORMAT = "rlcpu PPO 1"
+
+
+class Snapshot(NamedTuple):
+    """What a call of `learn` changes of an agent, copied.
+
+    Attributes:
+        arrays: by the names of `_state`.
+        steps: environment steps.
+        observations: that the normalizer has seen.
+        returns: of the last training episodes.
+        num_updates: of the present call of `learn`.
+    """
+
+    arrays: dict[str, Array]
+    steps: int
+    observations: int
+    returns: tuple[float, ...]
+    num_updates: int
+
+
+def take_snapshot(agent: Any) -> Snapshot:
+    """The agent as it is now."""
+    arrays = {name: array.copy() for name, array in _state(agent).items()}
+    count, returns = agent.normalizer.count, tuple(agent.returns)
+    return Snapshot(arrays, agent.steps, count, returns, len(agent.history.updates))
+
+
+def go_back(agent: Any, snapshot: Snapshot) -> None:
+    """Make the agent what it was. Interrupted, it can be called again."""
+    agent.updater.discard()
+    for name, target in _state(agent).items():
+        target[...] = snapshot.arrays[name]
+    agent.steps, agent.normalizer.count = snapshot.steps, snapshot.observations
+    agent.returns.clear()
+    agent.returns.extend(snapshot.returns)
+    agent.history.go_back(snapshot.num_updates)
 
 
 def save(agent: Any, path: str | os.PathLike[str]) -> None:
     """Write an agent to a file; an older file stays whole until the new one is."""
     arrays: dict[str, Any] = {f"state {name}": value for name, value in _state(agent).items()}
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent or ".", prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, format=FORMAT, description=json.dumps(_describe(agent)), **arrays)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with replacing(path) as file:
+        np.savez(file, format=FORMAT, description=json.dumps(_describe(agent)), **arrays)
 
 
 def load(
@@ -67,7 +89,7 @@ def load(
     return agent
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
     """Description and arrays of a file.
 
     Raises:
@@ -104,7 +126,7 @@ def _describe(agent: Any) -> dict[str, Any]:
     }
 
 
-def _state(agent: Any) -> dict[str, npt.NDArray[Any]]:
+def _state(agent: Any) -> dict[str, Array]:
     """Every array of an agent that a checkpoint keeps, to read or to write."""
     policy, memory, updater = agent.policy, agent.env.memory, agent.updater
     return {

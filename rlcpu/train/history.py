@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import os
+from typing import Any
 
+from rlcpu.train.files import replacing
 from rlcpu.train.updater import Losses
 
 
@@ -29,14 +34,85 @@ class Progress:
     losses: Losses = dataclasses.field(default_factory=Losses)
 
 
-@dataclasses.dataclass
+_FIELDS = tuple(field.name for field in dataclasses.fields(Progress))
+#: Columns of `History.to_csv`; what belongs to the losses has their prefix.
+COLUMNS = (*_FIELDS[:-1], *(f"loss_{name}" for name in Losses._fields))
+
+
+@dataclasses.dataclass(repr=False)
 class History(Progress):
     """What `learn` returns: the last progress, and how it came there.
 
     Attributes:
         solved: whether the target was reached.
-        curve: (steps, episode_return) after each rollout.
+        stopped: why learning ended: "steps" (they were used up), "solved", "callback" (it returned
+            False), "interrupted" (Ctrl-C) or "error"; "" while it goes on.
+        updates: the progress after each rollout and its update.
     """
 
     solved: bool = False
-    curve: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+    stopped: str = ""
+    updates: list[Progress] = dataclasses.field(default_factory=list)
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(steps, episode_return) after each rollout."""
+        return [(update.steps, update.episode_return) for update in self.updates]
+
+    def add(self) -> None:
+        """Keep the present progress as that of one more update."""
+        self.updates.append(Progress(*(getattr(self, name) for name in _FIELDS)))
+
+    def go_back(self, num_updates: int) -> None:
+        """Forget what came after the first `num_updates` updates."""
+        del self.updates[num_updates:]
+        last = self.updates[-1] if self.updates else Progress()
+        self.__dict__.update(vars(last))
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write one line per update: what `Progress` holds; losses are `loss_policy` and so on.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        with replacing(path) as file:
+            text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+            table = csv.writer(text)
+            table.writerow(COLUMNS)
+            for update in self.updates:
+                table.writerow([*(getattr(update, name) for name in _FIELDS[:-1]), *update.losses])
+            text.detach()
+
+    def __repr__(self) -> str:
+        return (
+            f"History({self.steps:,} steps, {self.episodes:,} episodes in {self.time_total:.2f} s, "
+            f"mean return {self.episode_return:.1f}, stopped={self.stopped!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        """A table, and the learning curve as a line, for notebooks."""
+        rows: dict[str, Any] = {
+            "steps": f"{self.steps:,}",
+            "episodes": f"{self.episodes:,}",
+            "mean return of the last 100 episodes": f"{self.episode_return:.1f}",
+            "seconds": f"{self.time_total:.2f}",
+            "stopped": self.stopped or "not yet",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in rows.items())
+        return f"<table>{cells}</table>{_draw_curve(self.curve)}"
+
+
+def _draw_curve(curve: list[tuple[int, float]], width: int = 360, height: int = 90) -> str:
+    """The curve as SVG, from its lowest to its highest return."""
+    points = [(x, y) for x, y in curve if y == y]
+    if len(points) < 2:
+        return ""
+    last, low = points[-1][0], min(y for _, y in points)
+    scale = (height - 4) / (max(y for _, y in points) - low or 1.0)
+    line = " ".join(
+        f"{x * width / last:.1f},{height - 2 - (y - low) * scale:.1f}" for x, y in points
+    )
+    return (
+        f'<svg width="{width}" height="{height}" role="img" aria-label="mean return over steps">'
+        f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5"/></svg>'
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import os
-from concurrent.futures import ThreadPoolExecutor
+import weakref
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import numba
@@ -86,7 +89,7 @@ class Updater:
         self.counters = np.zeros(2, np.int64)
         self.key = keys(np.array([seed], np.uint64))[:, 0]
         self.space: Space | None = None
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._pool: tuple[int, SimpleQueue[Any]] | None = None
         self._alone = 0
         self._views = self._pair_views()
         self.read_policy()
@@ -125,6 +128,10 @@ class Updater:
             batch: S samples.
             learning_rate: of this update.
             clip: half-width of the clip range in this update.
+
+        Raises:
+            FloatingPointError: a loss or a parameter has become NaN or infinite; the learner holds
+                what came of it, the policy is untouched.
         """
         count = batch.log_probs.size
         space = self.space
@@ -137,28 +144,70 @@ class Updater:
         self._run(batch, space, settings)
         *means, steps = space.report.tolist()
         self.counters += int(steps), self.config.num_epochs
+        losses = Losses._make([*(mean / max(steps, 1.0) for mean in means), int(steps)])
+        self._check_finite(losses)
         self.write_policy()
-        return Losses._make([*(mean / max(steps, 1.0) for mean in means), int(steps)])
+        return losses
+
+    def _check_finite(self, losses: Losses) -> None:
+        # The divergence is no part of the loss: it may overflow where the loss is clipped.
+        numbers = {**losses._asdict(), **self.learner._asdict(), "kl": 0.0}
+        bad = [name for name, values in numbers.items() if not np.isfinite(values).all()]
+        if bad:
+            raise FloatingPointError(
+                f"update {int(self.counters[0])} made {', '.join(bad)} NaN or infinite: "
+                "smaller rewards (reward_scale), observations or learning_rate help"
+            )
+
+    def discard(self) -> None:
+        """Give up what an interrupted update works on: its threads may go on in it for a moment."""
+        self.learner = Learner(*(array.copy() for array in self.learner))
+        self.counters = self.counters.copy()
+        self._views = self._pair_views()
+        self.space = None
 
     def _run(self, batch: Batch, space: Space, settings: Settings) -> None:
         """Run the kernel on this thread and, if there are more workers, on others."""
         kernel = make_update(self.dtype, self.discrete)
         workers = 1 if self._alone else self.num_workers
         args = (workers, self.learner, self.layout, batch, space, settings)
-        futures = [self._threads().submit(kernel, w, *args) for w in range(1, workers)]
-        try:
-            kernel(0, *args)
-        finally:
-            for future in futures:
-                # A thread that has not begun is not needed: everything is done.
-                if not future.cancel():
-                    future.result()
+        numbers: SimpleQueue[int] = SimpleQueue()
+        ended: SimpleQueue[None] = SimpleQueue()
+
+        def work() -> None:
+            with contextlib.suppress(Empty):
+                number = numbers.get_nowait()
+                try:
+                    kernel(number, *args)
+                finally:
+                    ended.put(None)
+
+        for number in range(1, workers):
+            numbers.put(number)
+            self._helpers().put(work)
+        kernel(0, *args)
+        # A number that nobody has taken is not needed any more: everything is done.
+        with contextlib.suppress(Empty):
+            while True:
+                numbers.get_nowait()
+                workers -= 1
+        for _ in range(1, workers):
+            ended.get()
         self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
 
-    def _threads(self) -> ThreadPoolExecutor:
-        """Threads of this process: those of a parent do not survive a fork."""
+    def _helpers(self) -> SimpleQueue[Any]:
+        """Where the threads of this process take work: those of a parent do not survive a fork.
+
+        A signal's exception may come at any instruction of Python code. Queues and threads of this
+        kind have none: those of `concurrent.futures` were left locked by an interrupt.
+        """
         if self._pool is None or self._pool[0] != os.getpid():
-            self._pool = os.getpid(), ThreadPoolExecutor(self.num_workers - 1, "rlcpu-update")
+            jobs: SimpleQueue[Any] = SimpleQueue()
+            count = self.num_workers - 1
+            for _ in range(count):
+                _thread.start_new_thread(_serve, (jobs,))
+            weakref.finalize(self, _dismiss, jobs, count)
+            self._pool = os.getpid(), jobs
         return self._pool[1]
 
     def _settings(self, learning_rate: float, clip: float) -> Settings:
@@ -183,3 +232,14 @@ class Updater:
             # A look takes 1.3 ns: about four times as long as the longest item.
             patience=10_000 + samples * self.learner.parameters.size // 16,
         )
+
+
+def _serve(jobs: SimpleQueue[Any]) -> None:
+    """Do what is in the queue until there is None."""
+    while job := jobs.get():
+        job()
+
+
+def _dismiss(jobs: SimpleQueue[Any], count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)

@@ -1,0 +1,190 @@
+"""Learning and saving stopped at any line, or at any time: the agent is whole and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlcpu
+from rlcpu.train import PPO, Progress, checkpoint, files
+
+SMALL = {
+    "num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,),
+    "num_threads": 2, "normalize_observations": True,
+}  # fmt: skip
+STEPS = 3 * 8 * 16
+FOLDER = str(Path(rlcpu.train.__file__).parent)
+
+
+def make_agent() -> PPO:
+    return PPO("CartPole-v1", seed=3, **SMALL)
+
+
+def everything(agent: PPO) -> dict[str, Any]:
+    described = checkpoint._describe(agent)
+    arrays = {name: array.tolist() for name, array in checkpoint._state(agent).items()}
+    return {**described, **arrays}
+
+
+def assert_whole(agent: PPO) -> None:
+    """The learner's parameters are the policy's, and the history tells of as many steps."""
+    present = agent.policy.parameters.copy(), agent.policy.value_parameters.copy()
+    agent.updater.write_policy()
+    np.testing.assert_array_equal(present[0], agent.policy.parameters)
+    np.testing.assert_array_equal(present[1], agent.policy.value_parameters)
+    assert agent.history.steps == agent.steps == 128 * len(agent.history.updates)
+    assert len(agent.history.curve) == len(agent.history.updates)
+
+
+def interrupt_at(number: int, run: Callable[[], object]) -> bool:
+    """Raise KeyboardInterrupt at the given line that the package executes; False if it has fewer.
+
+    Number 0 is the first; a negative one never comes.
+    """
+    left = number
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(FOLDER):
+            return None
+        if event == "line":
+            left -= 1
+            if left == -1:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    interrupt_at.lines = number - left  # type: ignore[attr-defined]
+    return False
+
+
+def test_learning_interrupted_at_any_line_goes_on_bit_for_bit() -> None:
+    whole = make_agent()
+    whole.learn(STEPS)
+    expected = everything(whole)
+    assert not interrupt_at(10**9, lambda: make_agent().learn(STEPS))
+    lines = interrupt_at.lines  # type: ignore[attr-defined]
+    for number in np.linspace(0, lines - 1, 200).astype(int):
+        agent = make_agent()
+        interrupted = interrupt_at(int(number), lambda agent=agent: agent.learn(STEPS))  # type: ignore[misc]
+        if not interrupted:
+            continue
+        assert_whole(agent)
+        if agent.steps < STEPS:
+            agent.learn(STEPS - agent.steps)
+        assert everything(agent) == expected, number
+
+
+# Where the interrupt comes between `open` and `with`, Python closes the file and says so.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_saving_interrupted_at_any_line_keeps_a_whole_file(tmp_path: Path) -> None:
+    path, agent = tmp_path / "agent.npz", make_agent()
+    agent.save(path)
+    agent.learn(128)
+    number, loadable, left = 0, set(), 0
+    while interrupt_at(number, lambda: agent.save(path)):
+        loadable.add(PPO.load(path).steps)
+        rest = [each for each in tmp_path.iterdir() if each != path]
+        left += len(rest)
+        for each in rest:
+            each.unlink()
+        number += 1
+    assert number > 30
+    assert loadable == {0, 128}
+    assert left <= 2  # the interrupt came just where the temporary file is removed
+
+
+def test_temporary_files_of_killed_saves_are_swept(tmp_path: Path) -> None:
+    path, agent = tmp_path / "agent.npz", make_agent()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead = files._temporary(path).name.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    alive, other = files._temporary(path).name, dead.replace("agent", "another")
+    for name in (dead, alive, other):
+        (tmp_path / name).write_bytes(b"half")
+    agent.save(path)
+    swept = os.name == "posix"
+    assert (tmp_path / dead).exists() != swept
+    assert (tmp_path / alive).exists()
+    assert (tmp_path / other).exists()
+
+
+def test_an_exception_in_the_callback_leaves_the_agent_whole() -> None:
+    expected = make_agent()
+    expected.learn(STEPS)
+
+    def fail(progress: Progress) -> None:
+        if progress.steps == 256:
+            raise RuntimeError("mine")
+
+    agent = make_agent()
+    with pytest.raises(RuntimeError, match="mine"):
+        agent.learn(STEPS, callback=fail)
+    assert agent.history.stopped == "error"
+    assert [steps for steps, _ in agent.history.curve] == [128, 256]
+    assert_whole(agent)
+    agent.learn(128)
+    assert everything(agent) == everything(expected)
+
+
+@pytest.mark.parametrize("name", ["policy", "value"])
+def test_an_update_that_is_not_finite_is_undone(name: str) -> None:
+    agent = make_agent()
+    agent.learn(128)
+    before = everything(agent)
+    # Rewards beyond float32 make infinite losses.
+    agent.config = agent.config.replace({"reward_scale": 1e38})
+    with pytest.raises(FloatingPointError, match=name):
+        agent.learn(256)
+    agent.config = agent.config.replace({"reward_scale": 1.0})
+    assert everything(agent) == before
+    agent.learn(128)
+    assert np.isfinite(agent.history.losses).all()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no timers of this kind")
+def test_interrupts_at_random_times() -> None:
+    expected = make_agent()
+    expected.learn(STEPS)
+    rng = np.random.default_rng(5)
+    times = []
+    for _ in range(5):
+        agent, start = make_agent(), time.perf_counter()
+        agent.learn(STEPS)
+        times.append(time.perf_counter() - start)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    stopped = 0
+    try:
+        for delay in rng.uniform(1e-5, min(times), 200):
+            agent = make_agent()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                agent.learn(STEPS)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                stopped += 1
+            assert_whole(agent)
+            if agent.steps < STEPS:
+                agent.learn(STEPS - agent.steps)
+            assert everything(agent) == everything(expected)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stopped > 20
