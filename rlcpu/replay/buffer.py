@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.derive import DerivingStorage, check_derive
 from rlcpu.replay.device import Placed
+from rlcpu.replay.lock import complete
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.saved import Saved
 from rlcpu.replay.storage import Storage
@@ -56,7 +56,7 @@ class Buffer(Placed, Saved):
         self.structure, self.num_envs = structure, num_envs
         self._envs = 1 if num_envs is None else num_envs
         self._ring = Ring(length, 0)
-        self._lock = threading.Lock()
+        self._make_lock()
         storage = DerivingStorage if self.derive_next else Storage
         self._storage = storage(structure, self._envs, length, memmap)
 
@@ -87,12 +87,19 @@ class Buffer(Placed, Saved):
             )
         return arrays if len(lead) == 2 else [array[None] for array in arrays]
 
-    def _write(self, arrays: list[Array]) -> tuple[Ring, Ring]:
-        """Store checked arrays, with the lock held; returns the ring before and after."""
+    def _write(self, arrays: list[Array], *more: Array) -> None:
+        """Store checked arrays, with the lock held: all, or nothing if it raises MemoryError."""
         before = self._ring
+        after = Ring(before.length, before.added + len(arrays[0]))
+        complete(self._store, arrays, before, after, *more)
+
+    def _store(self, arrays: list[Array], before: Ring, after: Ring, *more: Array) -> None:
         self._storage.write(arrays, before.slot)
-        self._ring = Ring(before.length, before.added + len(arrays[0]))
-        return before, self._ring
+        self._ring = after
+        self._added(before, after, *more)
+
+    def _added(self, before: Ring, after: Ring, *more: Array) -> None:
+        """Bring what is kept beside the steps up to date; the same when it is called again."""
 
     # ------------------------------------------------------------ sampling
 

@@ -9,7 +9,7 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure, check_envs
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.n_step import NStep
-from rlcpu.replay.ring import Ring, draw_items
+from rlcpu.replay.ring import draw_items
 
 
 class ReplayBuffer(Buffer):
@@ -88,11 +88,8 @@ class ReplayBuffer(Buffer):
                 is stored by a call that raises.
         """
         arrays = self._check(batch)
-        with self._lock:
-            self._added(*self._write(arrays))
-
-    def _added(self, before: Ring, after: Ring) -> None:
-        """Called with the lock held, when steps have been stored."""
+        with self.locked():
+            self._write(arrays)
 
     def can_sample(self, batch_size: int = 1) -> bool:
         """Whether there is anything to be drawn."""
@@ -118,7 +115,7 @@ class ReplayBuffer(Buffer):
                 or the buffer is empty.
         """
         batch, indices = self._batch(batch_size, out, None)
-        with self._lock:
+        with self.locked():
             self._refuse_empty()
             ring = self._ring
             draw_items(self._stream, self._envs, 0, ring.filled, ring.length, indices)
@@ -149,5 +146,5 @@ class ItemBuffer(ReplayBuffer):
     def add(self, batch: Any) -> None:
         """Store one item, structured and shaped like the example; see `ReplayBuffer.add`."""
         arrays, _ = self.structure.check(batch, 0)
-        with self._lock:
-            self._added(*self._write([array[None, None] for array in arrays]))
+        with self.locked():
+            self._write([array[None, None] for array in arrays])

@@ -150,7 +150,7 @@ class DerivingStorage(Storage):
 
     def _grow(self, missing: int) -> None:
         """Make room for at least so many slots more. Rows have one each, at most."""
-        old = self.kept.size // self._slot_bytes
+        old = self.free.size - 1  # replaced last: an interrupt in between is begun again from here
         count = min(max(2 * old, old + missing), self.aside.size)
         kept, free = self._make_slots(count)
         kept[: self.kept.size] = self.kept

@@ -206,7 +206,7 @@ class Mixer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all buffers to one checkpoint, as of one moment; see `ReplayBuffer.save`."""
         with contextlib.ExitStack() as locks:
-            for buffer in sorted(self.buffers, key=id):  # in one order: mixers may share them
+            for buffer in sorted(self.buffers, key=lambda buffer: buffer.order):
                 locks.enter_context(buffer.locked())
             since, added = self._saved or (None, [0] * len(self.buffers))
             sections = [

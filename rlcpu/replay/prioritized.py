@@ -78,7 +78,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         )
         self._prioritize(self._envs * self._ring.length, alpha, beta, epsilon)
 
-    def _added(self, before: Ring, after: Ring) -> None:
+    def _added(self, before: Ring, after: Ring, *more: Any) -> None:
         self._priorities.mark(self._envs, before.added, after.added)
 
     def sample(
@@ -99,7 +99,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
                 no item has a priority above zero.
         """
         batch, indices = self._batch(batch_size, out, None)
-        with self._lock:
+        with self.locked():
             self._refuse_empty()
             self._priorities.draw(self._stream, indices, batch, beta)
             self._n_step.gather(self._storage, self._ring, indices, batch, self._num_threads)
@@ -123,7 +123,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
                 changed by a call that raises.
         """
         array, leaves = self.check_priorities(indices, priorities)
-        with self._lock:
+        with self.locked():
             self._priorities.update(array, leaves)
 
     def check_priorities(self, indices: Any, priorities: Any) -> tuple[Any, Any]:

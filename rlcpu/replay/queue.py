@@ -115,7 +115,7 @@ class TrajectoryQueue(Waiting, Buffer):
             ValueError: likewise, or there is no room. Nothing is stored by a call that raises.
         """
         arrays = self._check(batch)
-        with self._lock:
+        with self.locked():
             room = self.length - self._waiting()
             if len(arrays[0]) > room:
                 raise ValueError(f"batch has {len(arrays[0])} steps: expected at most {room}")
@@ -134,7 +134,7 @@ class TrajectoryQueue(Waiting, Buffer):
             ValueError: fewer steps wait, or `out` is something else.
         """
         batch, indices = self._batch(self._envs, out, self.sequence_length)
-        with self._lock:
+        with self.locked():
             self._refuse_short()
             slot = self._taken % self.length
             indices[:] = np.arange(self._envs) * self.length + slot

@@ -12,6 +12,7 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
 from rlcpu.replay.distinct import value_kernel
+from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
 from rlcpu.replay.storage import Source
 from rlcpu.replay.tree import VALUES, make_tree
@@ -94,11 +95,13 @@ class ReturnWeightedBuffer(Buffer):
         if place >= 0:
             expected = f"a finite number, at most {self._most:.3g} in size"
             raise ValueError(f"values: {numbers[place]} at {place}, expected {expected}")
-        with self._lock:
-            _, after = self._write(arrays)
-            kept = numbers[-self.capacity :]
-            begin = (after.added - kept.size) % self.capacity
-            write_kernel(VALUES)(self._numbers, self.capacity, after.filled, begin, kept)
+        with self.locked():
+            self._write(arrays, numbers)
+
+    def _added(self, before: Ring, after: Ring, *more: Array) -> None:
+        kept = more[0][-self.capacity :]
+        begin = (after.added - kept.size) % self.capacity
+        write_kernel(VALUES)(self._numbers, self.capacity, after.filled, begin, kept)
 
     def _check_values(self, indices: Array, numbers: Array) -> None:
         place = first_offender(indices, numbers, self.capacity, -self._most, self._most)
@@ -126,7 +129,7 @@ class ReturnWeightedBuffer(Buffer):
                 `batch_size` have a weight.
         """
         batch, indices = self._batch(batch_size, out, None)
-        with self._lock:
+        with self.locked():
             self._draw(indices)
             self._storage.gather(indices, batch.rows, 1, self._num_threads)
         batch.indices = indices
@@ -135,7 +138,7 @@ class ReturnWeightedBuffer(Buffer):
     def sample_indices(self, size: int) -> npt.NDArray[np.int64]:
         """Draw different transitions as `sample` does, and return (size,) indices alone."""
         out = np.empty(check_count("size", size), np.int64)
-        with self._lock:
+        with self.locked():
             self._draw(out)
         return out
 
@@ -166,7 +169,7 @@ class ReturnWeightedBuffer(Buffer):
         array = check_indices(indices)
         numbers = check_numbers("values", values, array.size)
         self._check_values(array, numbers)
-        with self._lock:
+        with self.locked():
             filled = len(self)
             if array.size and array.max() >= filled:
                 raise IndexError(f"indices: nothing was written at {array.max()} yet")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from rlcpu.replay import checkpoint
 from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.device import find
+from rlcpu.replay.lock import Locked
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
 from rlcpu.replay.storage import Source
@@ -21,7 +21,7 @@ from rlcpu.replay.structure import Structure
 Self = TypeVar("Self", bound="Saved")
 
 
-class Saved:
+class Saved(Locked):
     """Saving and loading of a buffer, wherever its memory is: the files are the same.
 
     Attributes:
@@ -32,16 +32,11 @@ class Saved:
     _settings: tuple[str, ...] = ()
 
     structure: Structure
-    _lock: threading.Lock
     _ring: Ring
     _storage: Any
     _stream: npt.NDArray[np.uint64]
     #: Token of the last save, and the steps that were added before it.
     _saved: tuple[str, int] | None = None
-
-    def locked(self) -> threading.Lock:
-        """The lock that every call holds, a context manager."""
-        return self._lock
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a folder, or what has changed since it was last saved there.
@@ -55,7 +50,7 @@ class Saved:
         Raises:
             FileNotFoundError, ValueError, OSError: see `rlcpu.replay.checkpoint.save`.
         """
-        with self._lock:
+        with self.locked():
             since, added = self._saved or (None, 0)
             sections = self.sections(added)
             token = checkpoint.save(path, self.describe(), sections, since)

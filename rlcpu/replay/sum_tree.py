@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from rlcpu.replay.checks import check_count, check_indices, check_numbers, refus
 from rlcpu.replay.device import Placed
 from rlcpu.replay.distinct import distinct_kernel
 from rlcpu.replay.draw import draw_kernels
+from rlcpu.replay.lock import Locked, complete
 from rlcpu.replay.stream import make_stream
 from rlcpu.replay.tree import PRIORITIES, layout, make_tree
 from rlcpu.replay.upkeep import first_offender, mark_kernel, rebuild_kernel, update_kernel
@@ -22,7 +22,7 @@ from rlcpu.replay.weigh import weights_kernel
 Array = npt.NDArray[Any]
 
 
-class SumTree(Placed):
+class SumTree(Placed, Locked):
     """Priorities of `capacity` items, zero at first; sampling takes time log8(capacity).
 
     Every sum is recomputed from what it is the sum of, in float64, so that no error builds up. An
@@ -58,7 +58,7 @@ class SumTree(Placed):
         self._stream = make_stream(seed)
         self._offsets = layout.py_func(self.capacity)
         self._numbers = make_tree(self.capacity, extremes=False)
-        self._lock = threading.Lock()
+        self._make_lock()
         #: Priorities up to here: the sum of all of them has to be finite.
         self._most = float(np.finfo(np.float64).max) / int(self._offsets[1])
 
@@ -81,7 +81,7 @@ class SumTree(Placed):
         if array.size and not (array.min() >= 0 and array.max() < self.capacity):
             worst = array.min() if array.min() < 0 else array.max()
             raise refuse("priorities", int(worst), 0.0, self.capacity, "")
-        with self._lock:
+        with self.locked():
             priorities = self.leaves[array]
         return priorities if np.ndim(indices) else priorities[0]
 
@@ -112,7 +112,7 @@ class SumTree(Placed):
         `indices` are overwritten.
         """
         update = update_kernel(PRIORITIES)
-        with self._lock:
+        with self.locked():
             return float(update(self._numbers, self.capacity, 0, indices, priorities))
 
     def _refuse(self, index: int, number: float) -> Exception:
@@ -122,7 +122,7 @@ class SumTree(Placed):
     def mark(self, num_envs: int, begin: int, end: int, priority: float) -> None:
         """Fill runs of items, one of each of `num_envs` equal parts; see `mark_kernel`."""
         items = self.capacity // num_envs
-        with self._lock:
+        with self.locked():
             mark_kernel()(self._numbers, self.capacity, num_envs, items, begin, end, priority)
 
     def rebuild(self, priorities: npt.ArrayLike | None = None) -> None:
@@ -134,16 +134,20 @@ class SumTree(Placed):
         Raises:
             TypeError, ValueError: see `update`.
         """
+        numbers = None
         if priorities is not None:
             numbers = check_numbers("priorities", priorities, self.capacity)
             fits = (numbers >= 0.0) & (numbers <= self._most)
             if not fits.all():
                 place = int(np.argmin(fits))
                 raise self._refuse(place, float(numbers[place]))
-        with self._lock:
-            if priorities is not None:
-                self.leaves[:] = numbers
-            rebuild_kernel(PRIORITIES)(self._numbers, self.capacity, 0)
+        with self.locked():
+            complete(self._rebuild, numbers)
+
+    def _rebuild(self, numbers: Array | None) -> None:
+        if numbers is not None:
+            self.leaves[:] = numbers
+        rebuild_kernel(PRIORITIES)(self._numbers, self.capacity, 0)
 
     # ------------------------------------------------------------ sums and extremes
 
@@ -151,7 +155,7 @@ class SumTree(Placed):
     def total(self) -> float:
         """Sum of all priorities."""
         end = int(self._offsets[-1])
-        with self._lock:
+        with self.locked():
             top = self._numbers[end - WIDTH : end].copy()
         while top.size > 1:  # in the kernels' order
             top = top[: top.size // 2] + top[top.size // 2 :]
@@ -171,7 +175,7 @@ class SumTree(Placed):
     def _extremes(self) -> tuple[Array, Array]:
         """Top nodes of the trees of extremes, which are kept from the first question on."""
         end = int(self._offsets[-1])
-        with self._lock:
+        with self.locked():
             if self._numbers.size == end:
                 numbers = make_tree(self.capacity, extremes=True)
                 numbers[:end] = self._numbers
@@ -210,7 +214,7 @@ class SumTree(Placed):
         """
         out = np.empty(check_count("size", size), np.int64)
         stream = self._stream if seed is None else make_stream(seed)
-        with self._lock:
+        with self.locked():
             if replace:
                 self._draw(stream, stratified, out)
             else:
@@ -221,7 +225,7 @@ class SumTree(Placed):
         self, stream: Array, out: Array, beta: float, probabilities: Array, weights: Array
     ) -> None:
         """Fill `out`, (n,) int64, by another stream, and what `weights_kernel` makes of it."""
-        with self._lock:
+        with self.locked():
             total = self._draw(stream, False, out)
             arguments = (self._numbers, out, total, np.float32(beta))
             weights_kernel()(*arguments, probabilities, weights)

@@ -115,11 +115,8 @@ class TrajectoryBuffer(Sequences, Buffer):
             TypeError, ValueError: see `ReplayBuffer.add`.
         """
         arrays = self._check(batch)
-        with self._lock:
-            self._added(*self._write(arrays))
-
-    def _added(self, before: Ring, after: Ring) -> None:
-        """Called with the lock held, when steps have been stored."""
+        with self.locked():
+            self._write(arrays)
 
     def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
         """Draw sequences, uniformly with replacement.
@@ -136,7 +133,7 @@ class TrajectoryBuffer(Sequences, Buffer):
                 or there is no whole sequence.
         """
         batch, indices = self._batch(batch_size, out, self.sequence_length)
-        with self._lock:
+        with self.locked():
             self._refuse_short()
             begin, end = self._sequences(self._ring)
             arguments = (self._envs, begin % self._items, end - begin, self._items, indices)
@@ -197,7 +194,7 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
         super().__init__(num_envs, length, example, sequence_length, period, **options)
         self._prioritize(self._envs * self._items, alpha, beta, epsilon)
 
-    def _added(self, before: Ring, after: Ring) -> None:
+    def _added(self, before: Ring, after: Ring, *more: Any) -> None:
         period, priorities = self.period, self._priorities
         priorities.clear(self._envs, -(-before.added // period), -(-after.added // period))
         begin, end = self._sequences(after)
@@ -222,7 +219,7 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
                 none has a priority above zero.
         """
         batch, indices = self._batch(batch_size, out, self.sequence_length)
-        with self._lock:
+        with self.locked():
             self._refuse_short()
             self._priorities.draw(self._stream, indices, batch, beta)
             self._gather(indices, batch)
@@ -242,7 +239,7 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
             TypeError, ValueError: see `PrioritizedReplayBuffer.update_priorities`.
         """
         array, leaves = self.check_priorities(indices, priorities)
-        with self._lock:
+        with self.locked():
             begin, end = self._sequences(self._ring)
             there = (array - begin) % self._items < end - begin
             whole = bool(there.all())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ class Buffer(Saved):
         provider.require_device()
         self._envs = 1 if num_envs is None else num_envs
         self._ring = Ring(length, 0)
-        self._lock = threading.Lock()
+        self._make_lock()
         self._storage = Storage(structure, self._envs, length)
 
     def __len__(self) -> int:

@@ -1,0 +1,84 @@
+"""What buffers and trees do about other threads, forks, and interrupts such as Ctrl-C."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+_count = itertools.count()
+_locks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_held: list[Any] = []
+
+
+class Locked:
+    """What has a lock, which each of its calls holds.
+
+    Attributes:
+        order: of locks of which several are taken: lower numbers first.
+    """
+
+    _lock: Any
+    order: int
+
+    def _make_lock(self) -> None:
+        self.order, self._lock = next(_count), threading.RLock()
+        _locks[self.order] = self._lock
+
+    def locked(self) -> Any:
+        """The lock, a context manager.
+
+        Raises:
+            RuntimeError: this thread has it already: the handler of a signal, say, interrupts a
+                call of the same object, which would wait for itself.
+        """
+        # The lock lets its thread in again. Looking first is safe: a handler that runs between
+        # this and the lock's own code has ended by then. A lock in Python could be interrupted
+        # when it is taken and not yet released by anything.
+        if self._lock._is_owned():
+            raise RuntimeError(
+                f"this {type(self).__name__} is in the middle of another call of the same thread, "
+                "as a signal's handler or a finalizer may find it: call it when that has returned"
+            )
+        return self._lock
+
+
+def complete(work: Callable[..., None], *args: Any, again: int = 3) -> None:
+    """Call what has to be done wholly: again where it is interrupted, before the exception goes on.
+
+    Ctrl-C and the handlers of signals raise anywhere between two steps of Python.
+
+    Args:
+        work: has the same effect however often it was begun before; with MemoryError, none.
+        *args: its arguments.
+        again: how many times more.
+    """
+    try:
+        work(*args)
+    except MemoryError:
+        raise
+    except BaseException:
+        if again:
+            complete(work, *args, again=again - 1)
+        raise
+
+
+def _hold_all() -> None:
+    """Wait until no thread is in a call: a forked child would have the half of it for ever."""
+    global _held
+    held = list(_locks.values())  # in the order in which calls take them
+    for lock in held:
+        lock.acquire()
+    _held = held
+
+
+def _release_all() -> None:
+    while _held:
+        _held.pop().release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)
