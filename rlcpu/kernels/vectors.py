@@ -2,9 +2,9 @@
 
 A scalar function of plain numbers, written without branches (`where` in their place), computes a
 vector of them just as well: `+ - * /`, `-x`, `abs`, comparisons, and the functions `where`,
-`maximum`, `fma` and `inverse_power` mean the same for both. A vector fills one or more registers of
-the machine; two hide the latency of a chain of dependent operations that one would wait for. LLVM
-lowers vectors to whatever the machine has.
+`maximum`, `fma`, `inverse_power` and `smallest_normal` mean the same for both. A vector fills one
+or more registers of the machine; two hide the latency of a chain of dependent operations that one
+would wait for. LLVM lowers vectors to whatever the machine has.
 
 `rlcpu.kernels.memory` loads and stores them.
 """
@@ -207,6 +207,11 @@ def inverse_power(x: float) -> float:
     return type(x)(math.ldexp(1.0, 2 - exponent))
 
 
+def smallest_normal(x: Any) -> Any:
+    """The smallest number of x's dtype that has all digits."""
+    return np.finfo(type(x)).smallest_normal
+
+
 def _select(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     like = _common(*signature.args[1:])
     vectors = _vectors(context, builder, signature.args[1:], values[1:], like)
@@ -227,12 +232,19 @@ def _inverse_power(builder: Any, x: Any) -> Any:
     return builder.bitcast(builder.select(above, largest, flipped), x.type)
 
 
+def _smallest_normal(builder: Any, x: Any) -> Any:
+    word, _, _ = _WORDS[x.type.element]
+    kind, digits = ir.VectorType(word, x.type.count), 23 if word is _I32 else 52
+    return builder.bitcast(ir.Constant(kind, [1 << digits] * kind.count), x.type)
+
+
 type_callable(where)(lambda context: _type_where)
 for _kinds in [(Vector, Vector), (Vector, types.Number), (types.Number, Vector)]:
     lower(where, Mask, *_kinds)(_select)
 _define(maximum, 2, _same, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
 _define(fma, 3, _same, lambda b, x, y, z: call(b, f"llvm.fma.{suffix(x.type)}", x.type, [x, y, z]))
 _define(inverse_power, 1, _same, _inverse_power)
+_define(smallest_normal, 1, _same, _smallest_normal)
 
 
 # ---------------------------------------------------------------- constants

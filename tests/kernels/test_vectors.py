@@ -42,6 +42,7 @@ def compute(x, y, out):  # type: ignore[no-untyped-def]
     memory.store(vectors.where(p <= 0.5, vectors.fma(p, q, 1.0), p), target, 7 * n)
     memory.store(vectors.inverse_power(abs(p)), target, 8 * n)
     memory.store(vectors.fill(x[0], REGISTERS), target, 9 * n)
+    memory.store(vectors.smallest_normal(p), target, 10 * n)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -53,7 +54,7 @@ def test_operators_and_functions(dtype: Any) -> None:
             x = np.where(rng.random(n) < 0.5, rng.choice(SPECIAL, n), rng.normal(size=n))
             x = x.astype(dtype)
             y = np.where(rng.random(n) < 0.3, x, rng.choice(SPECIAL, n)).astype(dtype)
-            out = np.zeros((10, n), dtype)
+            out = np.zeros((11, n), dtype)
             compute(x, y, out.ravel())
             two, half = dtype(2), dtype(0.5)
             expected = [
@@ -67,6 +68,7 @@ def test_operators_and_functions(dtype: Any) -> None:
             powers = [vectors.inverse_power(dtype(v)) for v in abs(x)]
             np.testing.assert_array_equal(out[8], powers)
             np.testing.assert_array_equal(out[9], np.full(n, x[0]))
+            np.testing.assert_array_equal(out[10], [vectors.smallest_normal(v) for v in x])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

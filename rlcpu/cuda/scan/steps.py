@@ -45,6 +45,14 @@ def _inverse_power64(x: Any) -> Any:
     return _libdevice.longlong_as_double(min(flipped, _LARGEST64))
 
 
+def _smallest_normal32(x: Any) -> Any:
+    return _libdevice.int_as_float(np.int32(1 << 23))
+
+
+def _smallest_normal64(x: Any) -> Any:
+    return _libdevice.longlong_as_double(np.int64(1 << 52))
+
+
 def _otherwise(condition: Any, x: Any, y: Any) -> Any:
     """`where` a condition never holds."""
     return y
@@ -54,8 +62,16 @@ def _otherwise(condition: Any, x: Any, y: Any) -> Any:
 IN_ORDER: Functions = {vectors.where: _otherwise}
 
 _OPERATIONS: dict[Any, Functions] = {
-    np.float32: {vectors.fma: _fma32, vectors.inverse_power: _inverse_power32},
-    np.float64: {vectors.fma: _fma64, vectors.inverse_power: _inverse_power64},
+    np.float32: {
+        vectors.fma: _fma32,
+        vectors.inverse_power: _inverse_power32,
+        vectors.smallest_normal: _smallest_normal32,
+    },
+    np.float64: {
+        vectors.fma: _fma64,
+        vectors.inverse_power: _inverse_power64,
+        vectors.smallest_normal: _smallest_normal64,
+    },
 }
 
 

@@ -30,22 +30,25 @@ _ROWS = 2**13  # that a core takes at once
 
 
 @inlined
-def _row(arrays, k, n, periodic):  # type: ignore[no-untyped-def]
-    """Residual of an equation and the sum of the sizes of its terms."""
+def _row(arrays, k, n, periodic, least):  # type: ignore[no-untyped-def]
+    """Residual of an equation, and the sum of its terms, see `steps.backward_error`."""
     lower, diagonal, upper, rhs, x = arrays
     left = right = rhs[k] - rhs[k]
+    middle, coefficients = diagonal[k] * x[k], abs(diagonal[k])
     if k > 0 or periodic:
         left = lower[k] * x[k - 1 if k > 0 else n - 1]
+        coefficients += abs(lower[k])
     if k < n - 1 or periodic:
         right = upper[k] * x[k + 1 if k < n - 1 else 0]
-    middle = diagonal[k] * x[k]
-    return rhs[k] - middle - left - right, abs(left) + abs(middle) + abs(right) + abs(rhs[k])
+        coefficients += abs(upper[k])
+    size = abs(left) + abs(middle) + abs(right) + abs(rhs[k]) + coefficients * least
+    return rhs[k] - middle - left - right, size
 
 
 @inlined
-def _lack(plan, periodic, lacking, part, zero):  # type: ignore[no-untyped-def]
+def _lack(plan, periodic, lacking, part, least):  # type: ignore[no-untyped-def]
     """Write the residuals of some equations of a system; their largest backward error."""
-    n, (system, first) = plan[LENGTH], part
+    n, (system, first), zero = plan[LENGTH], part, least - least
     index, worst = split(plan, system), zero
     arrays = (
         shifted(pointer_to(plan[PLACES], zero), place(plan, 0, index)),
@@ -55,7 +58,7 @@ def _lack(plan, periodic, lacking, part, zero):  # type: ignore[no-untyped-def]
         shifted(pointer_to(plan[PLACES + 4], zero), place(plan, 4, index)),
     )
     for k in range(first, min(first + _ROWS, n)):
-        lack, size = _row(arrays, k, n, periodic)
+        lack, size = _row(arrays, k, n, periodic, least)
         lacking[system, k] = lack
         error = abs(lack) / size if size != 0 else zero
         worst = error if error > worst else worst
@@ -63,15 +66,18 @@ def _lack(plan, periodic, lacking, part, zero):  # type: ignore[no-untyped-def]
 
 
 def _make(parallel: bool) -> Any:
-    """Driver: residuals (systems, n) and backward errors (systems,), from a plan."""
+    """Driver: residuals (systems, n) and backward errors (systems,), from a plan.
+
+    `least` is the smallest normal number, see `steps.backward_error`.
+    """
 
     @kernel(parallel=parallel, fastmath=EXACT)
-    def lack(plan, periodic, lacking, errors):  # type: ignore[no-untyped-def]
+    def lack(plan, periodic, least, lacking, errors):  # type: ignore[no-untyped-def]
         systems, parts = plan[OUTER] * plan[INNER], (plan[LENGTH] + _ROWS - 1) // _ROWS
-        found, zero = np.zeros((systems, parts), errors.dtype), errors[0] - errors[0]
+        found = np.zeros((systems, parts), errors.dtype)
         for i in prange(systems * parts):
             part = i // parts, i % parts * _ROWS
-            found[i // parts, i % parts] = _lack(plan, periodic, lacking, part, zero)
+            found[i // parts, i % parts] = _lack(plan, periodic, lacking, part, least)
         for system in range(systems):
             errors[system] = found[system].max()
 
@@ -103,7 +109,7 @@ def residual(arrays: Arrays, periodic: bool, num_threads: int | None = None) -> 
     flat, some, begin = lacking.reshape(-1, shape[-1]), errors.reshape(-1), 0
     for plan in make_plans(arrays):
         end = begin + int(plan[OUTER] * plan[INNER])
-        work = (plan, periodic, flat[begin:end], some[begin:end])
+        work = (plan, periodic, np.finfo(dtype).smallest_normal, flat[begin:end], some[begin:end])
         launch(_kernels(), (end - begin) * shape[-1], num_threads, *work)
         begin = end
     back = np.argsort(order)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from numba.extending import register_jitable
 
-from rlcpu.kernels.vectors import fma, inverse_power, maximum, where
+from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
 
 #: Decorator of a scalar function: plain Python, and part of every kernel that calls it. IEEE
 #: arithmetic in the written order: a singular system has to end in NaN.
@@ -142,16 +142,18 @@ def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     """Smallest relative change of coefficients and right-hand side that makes x solve the equation.
 
     Oettli and Prager 1964, Compatibility of approximate solution of linear equations with given
-    error bounds for coefficients and right-hand sides.
+    error bounds for coefficients and right-hand sides. Below the smallest normal number unknowns are
+    rounded to a multiple of a fixed one, or to zero: such a number is added to the terms.
 
     Args:
-        equation: one of a system.
+        equation: one of a system, scaled.
         around: x[k-1], x[k] and x[k+1].
     """
     lower, diagonal, upper, rhs, _ = equation
     before, middle, after = around
     size = abs(lower * before) + abs(diagonal * middle) + abs(upper * after) + abs(rhs)
-    return abs(lacking(lower, diagonal, upper, rhs, around)) / where(size == 0.0, 1.0, size)
+    lack = lacking(lower, diagonal, upper, rhs, around)
+    return abs(lack) / (size + smallest_normal(size))
 
 
 @inlined

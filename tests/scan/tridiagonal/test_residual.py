@@ -58,3 +58,19 @@ def test_repeated_arrays_and_zero_equations(periodic: bool) -> None:
     lacking, errors = residual(Arrays(shared, shared, shared, zero + 2, zero + 1), periodic)
     assert (lacking == 2).all()
     assert (errors == 1).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unknowns_below_the_normal_numbers(dtype: Any) -> None:
+    """Their last digits are no errors; half of one near the normal numbers is."""
+    lowest = -60 if dtype == np.float32 else -400
+    x = np.longdouble(10) ** np.linspace(0, lowest, 3000)[None]
+    a, b, c = (np.full((1, 3000), value, dtype) for value in (-1, 4, -1))
+    rhs = 4 * x - np.pad(x, ((0, 0), (1, 0)))[:, :-1] - np.pad(x, ((0, 0), (0, 1)))[:, 1:]
+    rhs, near = rhs.astype(dtype), int(np.argmax(x[0] < 8 * np.finfo(dtype).smallest_normal))
+    right = x.astype(dtype)
+    wrong = right.copy()
+    wrong[0, near] /= 2
+    for solution, worst in ((right, 8 * np.finfo(dtype).eps), (wrong, 1)):
+        error = residual(Arrays(a, b, c, rhs, solution), periodic=False)[1]
+        assert worst / 20 <= error[0] <= worst

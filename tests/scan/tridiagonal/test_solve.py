@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcpu.scan import solve_tridiagonal
+from rlcpu.scan import SingularSystemError, solve_tridiagonal
 from rlcpu.scan.tridiagonal.steps import Pending, eliminate, meet, scaled, substitute
 from tests.scan.tridiagonal import naive
 
@@ -155,6 +155,39 @@ def test_lengths(axis: int, dtype: str) -> None:
         if length:
             own = [array[i, :length] for array in systems]
             assert ulp_error(own, x[i, :length]) < CHECKED
+
+
+@pytest.mark.parametrize(("dtype", "n"), [("float32", 200), ("float64", 1200), ("float32", 40_000)])
+@pytest.mark.parametrize("options", [{}, {"method": "thomas"}, {"periodic": True}])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_unknowns_that_underflow_are_no_errors(
+    axis: int, options: dict[str, Any], dtype: str, n: int
+) -> None:
+    """Of -1, 4, -1 and a right-hand side of one number, unknowns fall by 0.27 to either side."""
+    middle, tiny = n // 2, np.finfo(dtype).smallest_normal
+    d = np.zeros((3, n), dtype)
+    d[:, middle] = 1, -7, 3 * tiny
+    views = [np.full_like(d, value) for value in (-1, 4, -1)] + [d]
+    views = [np.ascontiguousarray(np.moveaxis(array, -1, axis)) for array in views]
+    x = np.moveaxis(solve_tridiagonal(*views, axis=axis, check="residual", **options), axis, -1)
+    root = np.sqrt(np.longdouble(3))
+    powers = (2 - root) ** abs(np.arange(n) - np.longdouble(middle)) / (2 * root)
+    exact, least = powers * d[:, middle, None], np.finfo(dtype).smallest_subnormal
+    assert (abs(x - exact) <= n * epsilon(dtype) * abs(exact) + 4 * np.longdouble(least)).all()
+
+
+@pytest.mark.parametrize("size", [1, 1e-30])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_wrong_solutions_are_refused_though_unknowns_underflow(axis: int, size: float) -> None:
+    systems = naive.make("random", (3, 12), np.float32, seed=8)
+    systems[1][1, 0] = 1e-30  # without pivoting nothing of the second equation is left
+    systems[2][:, -1] = 1
+    systems[3] *= np.float32(size)
+    tail = [np.full((3, 188), value, np.float32) for value in (-1, 4, -1, 0)]
+    views = [np.concatenate(pair, -1) for pair in zip(systems, tail, strict=True)]
+    views = [np.ascontiguousarray(np.moveaxis(array, -1, axis)) for array in views]
+    with pytest.raises(SingularSystemError, match=r"1 of 3 systems not solved: \(1,\) inaccurate"):
+        solve_tridiagonal(*views, axis=axis, method="thomas", check="residual")
 
 
 def test_result_may_overwrite_the_right_hand_side() -> None:
