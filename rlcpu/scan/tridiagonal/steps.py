@@ -142,8 +142,8 @@ def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     """Smallest relative change of coefficients and right-hand side that makes x solve the equation.
 
     Oettli and Prager 1964, Compatibility of approximate solution of linear equations with given
-    error bounds for coefficients and right-hand sides. Below the smallest normal number unknowns are
-    rounded to a multiple of a fixed one, or to zero: such a number is added to the terms.
+    error bounds for coefficients and right-hand sides. Numbers below the smallest normal one are
+    rounded to a multiple of a fixed one, or to zero: one of that size is added to the terms.
 
     Args:
         equation: one of a system, scaled.
