@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlcpu.envs.faults import (
+    check_rollout,
+    check_simulation,
+    describe_fault,
+    refuse_policy,
+)
 from rlcpu.envs.policy import Policy, PolicyArrays, PolicyCode
 from rlcpu.envs.prepared import Prepared, check_policy, prepare
 from rlcpu.envs.results import Form, Rollout, Statistics
+from rlcpu.envs.rollout import FAULT
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.threads import Kernels, launch
@@ -35,6 +42,10 @@ def collect(
 
     Raises:
         TypeError, ValueError: an argument is bad, or the policy does not fit the environment.
+        FloatingPointError: an observation, a reward or what the policy returns is NaN or infinite;
+            the message names the first such number, its environment and its step. Environments
+            that showed one start a new episode in the next call. (On the CPU: on a device, NaN and
+            infinity pass.)
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
     num_steps = _check(env, num_steps)
@@ -43,7 +54,9 @@ def collect(
         return device.run_collect(*_start_on_device(env, policy), num_steps, out)
     prepared = prepare(env, policy)
     rollout = _take_rollout(env, prepared.form, num_steps, out)
-    _run(env, prepared, prepared.collect_kernels, num_steps, *rollout._outputs)
+    if _run(env, prepared, prepared.collect_kernels, num_steps, *rollout._outputs):
+        finals = rollout._records.finals.reshape(rollout.observations.shape)
+        check_rollout(env, policy, rollout._shown, finals)
     rollout._renew(policy, prepared)
     return rollout
 
@@ -65,8 +78,9 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
         device: Any = env
         return Statistics(*device.run_simulate(*_start_on_device(env, policy), num_steps))
     prepared = prepare(env, policy)
-    _run(env, prepared, prepared.simulate_kernels, num_steps, prepared.sums, prepared.lengths)
-    sums, lengths = prepared.sums[-1].tolist(), int(prepared.lengths[-1])
+    if _run(env, prepared, prepared.simulate_kernels, num_steps, prepared.sums, prepared.lengths):
+        check_simulation(env, policy, prepared.sums)
+    sums, lengths = prepared.sums[-1, :3].tolist(), int(prepared.lengths[-1])
     return Statistics.of_sums(env.num_envs * num_steps, sums, lengths)
 
 
@@ -80,6 +94,8 @@ def _check(env: VectorEnv, num_steps: int) -> int:
 def _start_on_device(env: VectorEnv, policy: Policy) -> tuple[PolicyCode, PolicyArrays]:
     """The policy as the device takes it; episodes are started where there are none."""
     check_policy(policy)
+    if describe_fault(policy):
+        refuse_policy(policy, "actions that are not finite")
     code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
     env.start_episodes()
     return code, arrays
@@ -87,13 +103,16 @@ def _start_on_device(env: VectorEnv, policy: Policy) -> tuple[PolicyCode, Policy
 
 def _run(
     env: VectorEnv, prepared: Prepared, kernels: Kernels, num_steps: int, *outputs: Any
-) -> None:
-    """Call a driver, again after the resets that it finds missing."""
-    while launch(
+) -> bool:
+    """Call a driver, again after the resets that it finds missing; whether it met a fault."""
+    while code := launch(
         kernels, num_steps * prepared.shared_envs, env.num_threads,
         prepared.env_arrays, prepared.policy_arrays, num_steps, env.num_envs, *outputs,
     ):  # fmt: skip
+        if code == FAULT:
+            return True
         env.start_episodes()
+    return False
 
 
 def _take_rollout(env: VectorEnv, form: Form, num_steps: int, out: Rollout | None) -> Rollout:

@@ -61,6 +61,14 @@ class Memory:
         returns[elapsed == PENDING] = 0.0
         elapsed[elapsed == PENDING] = 0
 
+    def get_returns(self) -> npt.NDArray[Any]:
+        """(num_envs,) returns of the running episodes so far, a copy."""
+        return self._lanes(self._rows(self.real)[-1])
+
+    def finish(self, mask: npt.NDArray[np.bool_]) -> None:
+        """End the episodes of the masked environments: they wait for a reset."""
+        self._rows(self.words)[ELAPSED][self.pad(mask).reshape(-1, LANES)] = PENDING
+
     def elapsed(self) -> npt.NDArray[np.uint32]:
         """(num_envs,) steps of the running episodes; `PENDING` where one has finished."""
         return self._lanes(self._rows(self.words)[ELAPSED])

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, Space
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.faults import refuse_policy
 from rlcpu.envs.policy import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import kernel
@@ -191,6 +192,7 @@ class MLP:
 
         Raises:
             ValueError: the policy has no value head, or observations have another shape.
+            FloatingPointError: observations, parameters or values are NaN or infinite.
         """
         if self.value is None:
             raise ValueError("policy has no value head: make it with value= separate or shared")
@@ -199,7 +201,12 @@ class MLP:
         return self._run("value_parameters", self.value_sizes, observations)[:, 0]
 
     def outputs(self, observations: npt.ArrayLike) -> Array:
-        """Logits (n, num_actions) or means (n, action_size) float32 for (n, observation_size)."""
+        """Logits (n, num_actions) or means (n, action_size) float32 for (n, observation_size).
+
+        Raises:
+            ValueError: observations have another shape.
+            FloatingPointError: observations, parameters or outputs are NaN or infinite.
+        """
         count = self.sizes[-1] - (self.value == "shared")
         return self._run("parameters", self.sizes, observations)[:, :count]
 
@@ -210,6 +217,10 @@ class MLP:
             raise ValueError(
                 f"observations have shape {np.shape(observations)}: expected (n, {sizes[0]})"
             )
+        if not np.isfinite(inputs).all():
+            place = np.argwhere(~np.isfinite(inputs))[0].tolist()
+            value = inputs[tuple(place)]
+            raise FloatingPointError(f"observations{place}={value}: expected finite numbers")
         parameters, activation = self._checked(name, _num_parameters(sizes)), self.activation
         seen = np.clip((inputs - self.observation_mean) * self.observation_scale, -10.0, 10.0)
         outputs = np.empty((len(seen), sizes[-1]), np.float32)
@@ -220,6 +231,8 @@ class MLP:
             space[: sizes[0], : len(part)] = part.T
             run_network(parameters, sizes, _ACTIVATIONS[activation], space.ravel(), lanes)
             outputs[begin : begin + _BATCH] = space[-sizes[-1] :, : len(part)].T
+        if not (np.isfinite(outputs).all() and np.isfinite(self.log_std).all()):
+            refuse_policy(self, "outputs that are not finite")
         return outputs
 
 

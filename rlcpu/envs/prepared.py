@@ -30,7 +30,7 @@ class Prepared:
         policy: the policy.
         env_arrays, policy_arrays: the fields of `EnvArrays` and `PolicyArrays`.
         form: of the environment's rollouts.
-        sums, lengths: (blocks + 1, 3) float64 and (blocks + 1,) int64, which `simulate` overwrites.
+        sums, lengths: (blocks + 1, 4) float64 and (blocks + 1,) int64, which `simulate` overwrites.
         shared_envs: environments whose steps several cores can share: one block is one core's.
 
     Raises:
@@ -52,7 +52,7 @@ class Prepared:
             EnvArrays(memory.real, memory.words, env.numbers, bounds, memory.clock)
         )
         self.form = Form(env.num_envs, env.dynamics.observation_size, space.shape, env.dtype)
-        self.sums, self.lengths = np.zeros((blocks + 1, 3)), np.zeros(blocks + 1, np.int64)
+        self.sums, self.lengths = np.zeros((blocks + 1, 4)), np.zeros(blocks + 1, np.int64)
         self.shared_envs = env.num_envs if blocks > 1 else 0
 
     def _marks(self, policy: Policy) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.lane import LANES, Structure, store_rows
-from rlcpu.kernels.compile import inline
+from rlcpu.kernels.compile import define, inline
 from rlcpu.kernels.rows import row_access
 
 
@@ -41,9 +41,13 @@ class Records(NamedTuple):
 
 @functools.cache
 def make_put(env: Structure, dtype: type) -> Any:
-    """Inlinable function that writes the results of one lane into rows."""
+    """Inlinable function that writes the results of one lane into rows.
+
+    `faults` (LANES,) becomes NaN, and stays it, where a number of the lane is not finite.
+    """
     width, size = env.action_size, env.observation_size
     put_seen = store_rows(size, "observations", np.float32)
+    spot, (get_fault, put_fault) = make_spot(env, dtype), row_access("source")
     put_final = store_rows(size, "finals", np.float32)
     put_actions: Any = store_rows(width, "actions", np.float32) if width else None
     _, put_action = row_access("actions")
@@ -51,10 +55,10 @@ def make_put(env: Structure, dtype: type) -> Any:
     put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
         row_access(name)[1] for name in names
     )
-    real, discrete = dtype, width == 0
+    real, discrete, nothing = dtype, width == 0, dtype(0)
 
     @inline
-    def put(rows, i, seen, chosen, end, final):  # type: ignore[no-untyped-def]
+    def put(rows, faults, i, seen, chosen, end, final):  # type: ignore[no-untyped-def]
         put_seen(rows.observations, LANES, i, seen)
         if discrete:
             put_action(rows.actions, i, np.int32(chosen[0]))
@@ -68,8 +72,23 @@ def make_put(env: Structure, dtype: type) -> Any:
         put_final(rows.finals, LANES, i, final)
         put_total(rows.totals, i, real(end.total))
         put_length(rows.lengths, i, end.elapsed)
+        fault = get_fault(faults, i) + spot(seen, chosen) + end.reward * nothing
+        put_fault(faults, i, fault)
 
     return put
+
+
+@functools.cache
+def make_spot(env: Structure, dtype: type) -> Any:
+    """Inlinable function (numbers, chosen) -> 0, or NaN if one of the numbers is not finite.
+
+    `numbers` is an observation; `chosen` is what a policy returns. Zero times a number is NaN only
+    for NaN and infinity: one operation for each number, without a branch or a comparison.
+    """
+    terms = [f"numbers[{k}]" for k in range(env.observation_size)]
+    terms += [f"chosen[0][{k}]" for k in range(env.action_size)] + ["chosen[1]", "chosen[2]"]
+    source = f"def spot(numbers, chosen): return {' + '.join(f'real({t}) * zero' for t in terms)}"
+    return inline(define(source, real=dtype, zero=dtype(0)))
 
 
 @functools.cache
@@ -77,6 +96,7 @@ def make_save(env: Structure, dtype: type) -> Any:
     """Inlinable function that copies the rows of a block into the records of one step."""
     width, size = max(env.action_size, 1), env.observation_size
     peek, poke = row_access("source")[0], row_access("target")[1]
+    nothing, real = dtype(0), dtype
 
     @inline
     def copy(source, first, target, begin, count):  # type: ignore[no-untyped-def]
@@ -90,7 +110,7 @@ def make_save(env: Structure, dtype: type) -> Any:
                 poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
 
     @inline
-    def save(rows, records, begin, count):  # type: ignore[no-untyped-def]
+    def save(rows, faults, records, begin, count):  # type: ignore[no-untyped-def]
         half = records.flags.shape[0] // 2
         copy(rows.log_probs, 0, records.log_probs, begin, count)
         copy(rows.values, 0, records.values, begin, count)
@@ -104,6 +124,8 @@ def make_save(env: Structure, dtype: type) -> Any:
                 records.totals[begin + i] = rows.totals[i]
                 records.lengths[begin + i] = rows.lengths[i]
                 for k in range(size):
-                    records.finals[(begin + i) * size + k] = rows.finals[k * LANES + i]
+                    final = rows.finals[k * LANES + i]
+                    records.finals[(begin + i) * size + k] = final
+                    faults[i] += real(final) * nothing
 
     return save

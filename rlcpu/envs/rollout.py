@@ -25,7 +25,7 @@ from rlcpu.envs.lane import (
     store_rows,
 )
 from rlcpu.envs.policy import PolicyArrays, PolicyCode
-from rlcpu.envs.records import Records, make_put, make_save
+from rlcpu.envs.records import Records, make_put, make_save, make_spot
 from rlcpu.kernels.compile import define, inline, inline_exact
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels
@@ -33,6 +33,8 @@ from rlcpu.kernels.threads import Kernels
 u32 = np.uint32
 #: Steps after which float32 sums of a lane are added to float64 ones.
 FLUSH = 256
+#: What a driver returns where numbers are not finite; see `rlcpu.envs.faults`.
+FAULT = -1
 
 
 class EnvArrays(NamedTuple):
@@ -78,10 +80,10 @@ def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
 def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bool) -> Any:
     """Driver that records nothing but sums, one row per block and, last, one of all blocks.
 
-    `sums` is (blocks + 1, 3) float64: finished episodes, their returns and the squares of these;
-    `lengths` (blocks + 1,) int64: their steps. As the other driver, it takes `EnvArrays` and
-    `PolicyArrays` as plain tuples, and returns how many environments have finished and wait for a
-    reset: unless that is 0, it does nothing.
+    `sums` is (blocks + 1, 4) float64: finished episodes, their returns, the squares of these, and
+    0, or NaN if a number was not finite; `lengths` (blocks + 1,) int64: their steps. As the other
+    driver, it takes `EnvArrays` and `PolicyArrays` as plain tuples, and returns how many
+    environments have finished and wait for a reset, in which case it does nothing, or `FAULT`.
     """
     run_block = _make_simulate_block(env, dtype, policy)
 
@@ -103,7 +105,7 @@ def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bo
             )  # fmt: skip
         add_up(sums, lengths)
         clock[0] += u32(num_steps)
-        return waiting
+        return waiting if sums[-1, 3] == 0.0 else FAULT
 
     return simulate
 
@@ -117,6 +119,8 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
     unpack_policy, scratch, prepare, choose = decide
     get_sum, set_sum = row_access("rewards")
     real, one, nothing, exact = dtype, dtype(1), dtype(0), dtype is np.float64
+    state_rows = env.state_size + 1
+    spot, is_network = make_spot(env, dtype), policy.act is None
 
     @inline
     def run_block(env, policy, num_steps, count, sums, lengths):  # type: ignore[no-untyped-def]
@@ -125,7 +129,7 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[1] != 0
         space = scratch(policy.sizes, policy.value_sizes)
-        rows: Any = np.zeros(3 * LANES, real)
+        rows: Any = np.zeros(4 * LANES, real)
         sums[:] = 0.0
         before = sum_elapsed(words, count)
         for step in range(num_steps):
@@ -134,22 +138,29 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
             for i in range(count if exact else LANES):
                 bits = draw_words(words, i, now)
                 seen = observe(load(state, LANES, i), params)
-                action = choose(seen, constants, greedy, bits, space, layout, i)[0]
-                end = turn(state, words, i, clip(action, env.bounds), bits, params, limit)
+                chosen = choose(seen, constants, greedy, bits, space, layout, i)
+                end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
                 ended = end.terminated | end.truncated
                 total = end.total if ended else nothing
                 set_sum(rows, i, get_sum(rows, i) + (one if ended else nothing))
                 set_sum(rows, LANES + i, get_sum(rows, LANES + i) + total)
                 squares = get_sum(rows, 2 * LANES + i) + total * total
                 set_sum(rows, 2 * LANES + i, squares)
+                if is_network:  # its NaN would choose action 0 of a `Discrete`
+                    fault = get_sum(rows, 3 * LANES + i) + spot(seen, chosen)
+                    set_sum(rows, 3 * LANES + i, fault)
             if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
-                for k in range(3):
+                for k in range(4):
                     total = 0.0
                     for i in range(LANES):
                         total += get_sum(rows, k * LANES + i) if i < count else nothing
                         set_sum(rows, k * LANES + i, nothing)
                     sums[k] += total
         lengths[0] = count * num_steps + before - sum_elapsed(words, count)
+        sums[3] += sums[1] * 0.0
+        for row in range(state_rows):
+            for i in range(count):
+                sums[3] += state[row * LANES + i] * nothing
 
     return run_block
 
@@ -200,8 +211,9 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
         waiting = count_waiting(words, num_envs)
         if waiting > 0:
             return waiting
+        broken = 0
         for block in prange(real.shape[0]):
-            run_block(
+            broken += run_block(
                 EnvArrays(real[block], words[block], numbers, bounds, clock),
                 PolicyArrays(
                     weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
@@ -214,7 +226,7 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
                 last,
             )  # fmt: skip
         clock[0] += u32(num_steps)
-        return waiting
+        return waiting if broken == 0 else FAULT
 
     return collect
 
@@ -229,6 +241,7 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     save, put = make_save(env, dtype), make_put(env, dtype)
     put_last = store_rows(env.observation_size, "observations", np.float32)
     real, exact, size = dtype, dtype is np.float64, env.observation_size
+    nothing = dtype(0)
     actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int32
 
     @inline
@@ -245,6 +258,7 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
             np.empty(2 * LANES, np.bool_), np.empty(size * LANES, np.float32),
             np.empty(LANES, real), np.empty(LANES, np.uint32),
         )  # fmt: skip
+        faults: Any = np.zeros(LANES, real)
         for step in range(num_steps):
             now = u32(counter + u32(step))
             layout = prepare(state, params, policy, count, space)
@@ -253,10 +267,16 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
                 seen = observe(load(state, LANES, i), params)
                 chosen = choose(seen, constants, greedy, bits, space, layout, i)
                 end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
-                put(rows, i, seen, chosen, end, observe(end.reached, params))
-            save(rows, records, step * num_envs + begin, count)
+                put(rows, faults, i, seen, chosen, end, observe(end.reached, params))
+            save(rows, faults, records, step * num_envs + begin, count)
+        broken = 0
         for i in range(count):
-            put_last(last, 1, (begin + i) * size, observe(load(state, LANES, i), params))
+            seen = observe(load(state, LANES, i), params)
+            put_last(last, 1, (begin + i) * size, seen)
+            for k in range(size):
+                faults[i] += last[(begin + i) * size + k] * nothing
+            broken += faults[i] != nothing
+        return broken
 
     return run_block
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -193,3 +194,37 @@ def test_zoo_settings_learn() -> None:
 
     agent = PPO("CartPole-v1", **dataclasses.asdict(ZOO_CARTPOLE))
     assert agent.learn(100_000, target_return=475.0).solved
+
+
+def test_nan_of_an_environment_stops_learning_before_the_update(tmp_path: Path) -> None:
+    agent = PPO("CartPole-v1", **SMALL)
+    learnt: list[np.ndarray] = []
+
+    def break_environment(progress: Progress) -> None:
+        learnt.append(parameters(agent))
+        if len(learnt) == 2:
+            agent.env.memory.real[0, 64 + 3] = np.nan
+
+    with pytest.raises(FloatingPointError, match=r"environment 3 has observation\[1\]=nan"):
+        agent.learn(1000, callback=break_environment)
+    np.testing.assert_array_equal(parameters(agent), learnt[1])
+    assert agent.steps == 2 * 8 * 16
+    agent.save(tmp_path / "agent")
+    other = PPO.load(tmp_path / "agent")
+    assert agent.learn(300).losses == other.learn(300).losses
+    np.testing.assert_array_equal(parameters(agent), parameters(other))
+    assert np.isfinite(parameters(agent)).all()
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "clip_range", "gamma", "reward_scale"])
+def test_nan_is_no_setting(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=nan: expected"):
+        PPO("CartPole-v1", **{**SMALL, name: float("nan")})
+
+
+def test_nan_of_the_policy_is_named() -> None:
+    agent = PPO("CartPole-v1", **SMALL)
+    agent.policy.parameters[5] = np.nan
+    for use in (lambda: agent.learn(1), lambda: agent.predict(np.zeros(4)), agent.evaluate):
+        with pytest.raises(FloatingPointError, match=r"policy.parameters\[5\] is nan"):
+            use()

@@ -1,0 +1,127 @@
+"""NaN and infinity in a rollout: which environment, field and step they come from.
+
+Nothing can be learnt from a number that is not finite, and whatever is computed from one is lost.
+The kernels of `rlcpu.envs.rollout` only tell that there is one: they add up zero times each number.
+It is looked for here, once, to be named.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.lane import LANES
+
+Array = npt.NDArray[Any]
+#: The arrays of a network that its user may change.
+_ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
+_EXPECTED = "expected finite numbers"
+
+
+def check_rollout(env: Any, policy: Any, shown: dict[str, Array], finals: Array) -> None:
+    """Raise FloatingPointError for the first number of a rollout that is not finite.
+
+    Args:
+        env: its environments; those that showed such a number will start a new episode.
+        policy: the policy that acted.
+        shown: the rollout's arrays, by name.
+        finals: (T, N, observation_size) float32, what the ending steps led to.
+    """
+    ended = shown["terminated"] | shown["truncated"]
+    # In the order in which the numbers of a step come about.
+    fields = {
+        "observation": np.concatenate((shown["observations"], shown["last_observations"][None])),
+        "action": shown["actions"],
+        "log_prob": shown["log_probs"],
+        "value": shown["values"],
+        "reward": shown["rewards"],
+        "final observation": np.where(ended[..., None], finals, np.float32(0)),
+    }
+    bad = {name: ~np.isfinite(array) for name, array in fields.items()}
+    broken = np.zeros(env.num_envs, np.bool_)
+    for name in ("observation", "reward", "final observation"):
+        broken |= bad[name].reshape(len(bad[name]), env.num_envs, -1).any(axis=(0, 2))
+    env.memory.finish(broken)
+    places = {name: np.argwhere(where)[0].tolist() for name, where in bad.items() if where.any()}
+    if not places:
+        return  # a sum of finite numbers overflowed
+    name = min(places, key=lambda name: places[name][0])
+    step, i, *component = places[name]
+    what = f"{name}{component or ''}={fields[name][tuple(places[name])]}"
+    if name in ("action", "log_prob", "value"):
+        where = f"in step {step} of environment {i}"
+        refuse_policy(policy, f"{what} {where}, observation {fields['observation'][step, i]}")
+    acted = step - 1 if name == "observation" else step
+    after = f" after the action {shown['actions'][acted, i]}" if acted >= 0 else ""
+    raise FloatingPointError(
+        f"{env.dynamics.id}: environment {i} has {what} in step {step}{after} ({broken.sum()} of "
+        f"{env.num_envs} environments have such numbers): {_EXPECTED}; rlcpu.envs.check finds "
+        "inputs that lead to them"
+    )
+
+
+def check_simulation(env: Any, policy: Any, sums: Array) -> None:
+    """Raise FloatingPointError for the environment or the policy that gave a number not finite.
+
+    Args:
+        env: the environments; those that hold such a number will start a new episode.
+        policy: the policy that acted.
+        sums: (blocks + 1, 4) float64, what `simulate`'s kernel wrote.
+    """
+    state, returns = env.memory.get_state(), env.memory.get_returns()
+    broken = ~(np.isfinite(state).all(axis=1) & np.isfinite(returns))
+    env.memory.finish(broken)
+    if describe_fault(policy):
+        refuse_policy(policy, "actions that are not finite")
+    if broken.any():
+        i = int(np.argmax(broken))
+        what = f"environment {i} has the state {state[i]} and the return {returns[i]}"
+    else:
+        first = int(np.flatnonzero(np.isnan(sums[:-1, 3]))[0]) * LANES
+        last = min(first + LANES, env.num_envs) - 1
+        fields = "an observation, an action or a return"
+        what = f"one of environments {first} to {last} had {fields} that was not finite"
+    raise FloatingPointError(
+        f"{env.dynamics.id}: {what}: {_EXPECTED}; rlcpu.collect names the step, rlcpu.envs.check "
+        "finds inputs that lead to them"
+    )
+
+
+def refuse_policy(policy: Any, what: str) -> NoReturn:
+    """Raise FloatingPointError for a policy that returned `what`, and say why."""
+    cause = describe_fault(policy)
+    if not cause and hasattr(policy, "sizes"):
+        cause = "the network overflows, its parameters are finite"
+    raise FloatingPointError(f"{type(policy).__name__} returned {what}: {cause or _EXPECTED}")
+
+
+def describe_fault(policy: Any) -> str:
+    """The first number of a network's arrays that is not finite, or nothing."""
+    for name in _ARRAYS:
+        array = np.asarray(getattr(policy, name, 0.0))
+        places = np.flatnonzero(~np.isfinite(array))
+        if places.size:
+            first, sizes = int(places[0]), getattr(policy, _SIZES.get(name, ""), ())
+            return (
+                f"policy.{name}[{first}] is {array.flat[first]}{_describe_layer(sizes, first)}, "
+                f"{places.size} of {array.size} numbers are not finite"
+            )
+    return ""
+
+
+_SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
+
+
+def _describe_layer(sizes: Any, index: int) -> str:
+    """Where in a network, layer after layer of weights and biases, a parameter is."""
+    begin = 0
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        if index < begin + inputs * outputs:
+            return f" (a weight of layer {layer})"
+        begin += (inputs + 1) * outputs
+        if index < begin:
+            return f" (a bias of layer {layer})"
+    return ""
