@@ -211,7 +211,9 @@ def test_nan_of_an_environment_stops_learning_before_the_update(tmp_path: Path) 
     assert agent.steps == 2 * 8 * 16
     agent.save(tmp_path / "agent")
     other = PPO.load(tmp_path / "agent")
-    assert agent.learn(300).losses == other.learn(300).losses
+    for each in (agent, other):
+        each.env.reset(seed=5)
+        each.learn(300)
     np.testing.assert_array_equal(parameters(agent), parameters(other))
     assert np.isfinite(parameters(agent)).all()
 
