@@ -53,6 +53,7 @@ def execute(notebook: Any) -> Any:
     """Run all cells in a kernel that needs no screen."""
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # no lines that say what is compiled
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
     client = nbclient.NotebookClient(notebook, timeout=SECONDS, resources=resources)
     # Without the kernel's remark at every start that it talks to this process over TCP.

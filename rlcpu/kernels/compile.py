@@ -136,7 +136,10 @@ def _rebuild(function: types.FunctionType, dtype: type, exact: bool) -> types.Fu
     code = _convert_code(function.__code__, dtype)
     defaults = convert(function.__defaults__)
     rebuilt = types.FunctionType(code, scope, function.__name__, defaults, cells)
-    rebuilt.__module__, rebuilt.__qualname__ = function.__module__, function.__qualname__
+    # Cached code imports its functions' modules. A user's may not be importable under that name in
+    # another process, or is a script that would run a second time: only the symbol keeps the name.
+    rebuilt.__qualname__ = f"{function.__module__}.{function.__qualname__}"
+    rebuilt.__module__ = __name__
     return rebuilt
 
 
@@ -255,7 +258,7 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
             path = scalar.py_func.__code__.co_filename
             text = linecache.getline(path, line).strip()
             raise TypeError(
-                f"{scalar.py_func.__qualname__}, line {line}: `{text}` computes {name}in "
+                f"{scalar.py_func.__name__}, line {line}: `{text}` computes {name}in "
                 "float64 inside a float32 kernel, which halves its speed; write whole numbers "
                 "that meet real ones as floats (2.0 * x, not 2 * x)"
             )

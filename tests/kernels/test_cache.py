@@ -73,6 +73,16 @@ class Project:
         return files_in(self.cache)
 
 
+def test_an_environment_is_compiled_once_whatever_its_module_is_called(tmp_path):
+    project = Project(tmp_path, USE_MODULE)
+    assert project.run()["compiled"] > 0
+    (project.folder / "environment.py").rename(project.folder / "renamed.py")
+    project.write("main", USE_MODULE.replace("environment", "renamed"))
+    assert project.run()["compiled"] == 0
+    project.write("main", USE + ENVIRONMENT + "\nuse(rlcpu.make_vec(DYNAMICS, 70), rollouts=False)")
+    assert project.run()["compiled"] == 0
+
+
 def test_a_second_process_compiles_nothing(compiled):
     files = files_in(compiled.cache)
     assert compiled.report["compiled"] > 0
