@@ -1,7 +1,8 @@
-"""The guide's pages: each notebook is executed, and becomes a page with what its cells printed.
+"""What is made while the documentation is built, so that nothing of it goes stale.
 
-MkDocs calls `on_files`. The notebooks are py:percent sources outside of the folder of the
-documentation, so that their pages exist only while it is built.
+The front page is the README. Each notebook is executed, and becomes a page with what its cells
+printed. The page on the command line gets what `--help` prints, that on performance the figures of
+the saved results. MkDocs calls `on_files` and `on_page_markdown`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import itertools
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +22,15 @@ import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "notebooks"
 SECONDS = 600  # for one cell: the first use of a kernel compiles it
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for every notebook, and its pictures."""
+    """Add the front page, and a page for every notebook with its pictures."""
+    readme = re.sub(r"(?<=\]\()docs/", "", (ROOT / "README.md").read_text("utf-8"))
+    files.append(File.generated(config, "index.md", content=link(readme)))
     for path in sorted(NOTEBOOKS.glob("[0-9]*.py")):
         notebook = jupytext.read(path)
         if config.extra["execute_notebooks"]:
@@ -37,6 +42,38 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for name, content in pictures.items():
             files.append(File.generated(config, f"guide/{path.stem}/{name}", content=content))
     return files
+
+
+def link(page: str) -> str:
+    """A page whose links between files of the repository lead to pages of the site."""
+    page = re.sub(r"\]\((?:\.\./)?notebooks/(\w+)\.ipynb\)", r"](guide/\1.md)", page)
+    page = re.sub(r"\]\((CONTRIBUTING|CHANGELOG)\.md\)", lambda m: m[0].lower(), page)
+    return page.replace("](../README.md)", "](index.md)").replace("]()", "](index.md)")
+
+
+def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
+    """Fill in what is made from the program and from the saved results."""
+    if "<!-- help -->" in markdown:
+        markdown = markdown.replace("<!-- help -->", command_line())
+    if "<!-- every figure -->" in markdown:
+        sys.path.insert(0, str(ROOT))
+        from asv_benches.peers import readme
+
+        markdown = markdown.replace("<!-- every figure -->", readme.every(readme.newest()))
+    return link(markdown)
+
+
+def command_line() -> str:
+    """What `--help` prints, command by command."""
+    from rlcpu.cli import build_parser
+
+    os.environ |= {"COLUMNS": "90", "NO_COLOR": "1"}
+    parser = build_parser()
+    (commands,) = (action.choices for action in parser._actions if isinstance(action.choices, dict))
+    parts = [f"```text\n{parser.format_help()}```"]
+    for name, command in commands.items():
+        parts.append(f"### rlcpu {name}\n\n```text\n{command.format_help()}```")
+    return "\n\n".join(parts)
 
 
 def find_executed(notebook: Any, path: Path) -> Any:

@@ -30,7 +30,7 @@ try:
     import torch
 except ImportError:
     torch = None
-    print('PyTorch is missing: pip install "rlcpu[torch]". What needs it is left out below.')
+    print("PyTorch is missing: pip install torch. What needs it is left out below.")
 
 plt.rcParams.update({"figure.figsize": (7, 3.6), "axes.grid": True, "grid.alpha": 0.3})
 
@@ -381,7 +381,7 @@ def take_turns(buffers, agent, num_steps=40):
 
 found = {}
 if torch is None:
-    print('The training loop needs PyTorch: pip install "rlcpu[torch]"')
+    print("The training loop needs PyTorch: pip install torch")
 else:
     torch.manual_seed(0)
     data = {

@@ -267,7 +267,7 @@ def picture_file(text: str) -> Path:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise argparse.ArgumentTypeError(
-            f"matplotlib cannot be imported ({error}); try pip install 'rlcpu[plot]'"
+            f"matplotlib cannot be imported ({error}); try pip install matplotlib"
         ) from error
     known = sorted(Figure().canvas.get_supported_filetypes())
     path = output_file(text)

@@ -32,7 +32,7 @@ hypothesis.settings.load_profile("rlcpu")
 
 
 #: Files of few tests that take a minute or more.
-LONG = ("test_notebooks.py", "test_simulator.py", "test_readme.py", "test_ptx.py")
+LONG = ("test_notebooks.py", "test_readme.py", "test_simulator.py", "test_ptx.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -257,18 +257,21 @@ def results(tmp_path) -> Path:
     return folder
 
 
-def test_readme_gets_the_newest_full_figures_and_keeps_its_text(tmp_path, results):
-    file = tmp_path / "README.md"
+def test_readme_gets_the_newest_full_figures_and_keeps_its_text(tmp_path, results, monkeypatch):
+    monkeypatch.setattr(readme, "FIGURES", [readme.Figure("collect", row().name, "a <job>")])
+    file, picture = tmp_path / "README.md", tmp_path / "speed.svg"
     for old in ("", "old figures\n"):
         file.write_text(f"before\n{readme.BEGIN}\n{old}{readme.END}\nafter\n")
-        readme.rewrite(file, results)
+        readme.rewrite(file, results, picture)
         lines = file.read_text().splitlines()
         assert lines[:2] == ["before", readme.BEGIN]
         assert lines[-2:] == [readme.END, "after"]
-        assert "| job | peer | 8.00 /s | 1.00 /s | 8.00x |" in lines
+        assert "| a <job> | peer | 8.00 /s | 1.00 /s | 8.00x |" in lines
         assert any("2030-02-02" in line for line in lines)
         assert "old figures" not in lines
-        assert "shown for information" not in file.read_text()
+        assert ">a &lt;job&gt; " in picture.read_text()
+    assert "| job | peer | 8.00 /s | 1.00 /s | 8.00x |" in readme.every(readme.newest(results))
+    assert "shown for information" not in readme.every(readme.newest(results))
 
 
 def test_readme_without_markers_or_results_is_left_alone(tmp_path, results):

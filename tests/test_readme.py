@@ -1,67 +1,80 @@
-"""The README's code: every Python block runs, every command exists, the figures have their place.
+"""README and pages of the documentation: what they show runs, from top to bottom.
 
-A block whose first line is a comment with a file name (`# balance.py`) is saved under that name in
-the folder where all blocks run.
+A block whose first line is a comment with a file name (`# balance.py`) is saved under that name. A
+block that imports what is not installed here is skipped, as are the commands that install.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from rlcpu import cli
-
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text("utf-8")
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("[!c]*.md")), ROOT / "docs" / "command_line.md"]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced code blocks of a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """Language and text of the fenced code blocks, in order."""
+    found = BLOCK.findall(page.read_text("utf-8"))
+    return [(language, text) for language, text in found if language in languages]
 
 
-def commands(start: str) -> list[str]:
-    """The shell lines that begin with `start`, without comments and virtual environment."""
-    lines = "".join(blocks("sh")).replace(".venv/bin/", "").splitlines()
-    return [line.partition("#")[0].strip() for line in lines if line.startswith(start)]
-
-
-PYTHON = blocks("python")
-NAMES = [re.match(r"# (\w+\.py)\n", block) for block in PYTHON]
-SCRIPTS = [name[1] if name else f"block_{i}.py" for i, name in enumerate(NAMES)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All blocks, each as a script of its own."""
-    path = tmp_path_factory.mktemp("readme")
-    for name, block in zip(SCRIPTS, PYTHON, strict=True):
-        (path / name).write_text(block, "utf-8")
-    return path
+def commands(page: Path) -> list[list[str]]:
+    """The shell lines, split into words, without comments."""
+    text = "".join(text for _, text in blocks(page, "sh"))
+    return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]
 
 
 def run(folder: Path, *argv: str) -> str:
     """The output of `python -W error ...`, which must succeed and warn of nothing."""
     command = [sys.executable, "-W", "error", *argv]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
+    assert result.returncode == 0, f"{argv}\n{result.stdout}{result.stderr}"
     return result.stdout
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_python_block_runs(script: str, folder: Path) -> None:
-    assert run(folder, script)
+def run_block(folder: Path, number: int, text: str) -> None:
+    """Save a block as a script; run it if all that it imports is there."""
+    name = re.match(r"# (\w+\.py)\n", text)
+    path = folder / (name[1] if name else f"block_{number}.py")
+    path.write_text(text, "utf-8")
+    imported = set(re.findall(r"^(?:import|from) (\w+)", text, re.MULTILINE))
+    known = {script.stem for script in folder.glob("*.py")}
+    if not any(name not in known and not importlib.util.find_spec(name) for name in imported):
+        run(folder, path.name)
+
+
+def run_commands(folder: Path, text: str) -> None:
+    """The lines that begin with rlcpu or python."""
+    for line in text.splitlines():
+        program, *words = shlex.split(line, comments=True) or [""]
+        if program == "rlcpu":
+            run(folder, "-m", "rlcpu", *words)
+        elif program == "python":
+            run(folder, *words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    for number, (language, text) in enumerate(blocks(page, "python", "sh")):
+        if language == "sh":
+            run_commands(tmp_path, text)
+        else:
+            run_block(tmp_path, number, text)
 
 
 def test_block_for_a_gpu_runs_in_the_simulator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (block,) = blocks("py")
+    ((_, block),) = blocks(ROOT / "docs" / "gpu.md", "py")
     for number, small in (("1_048_576", "1024"), ("num_envs=1024", "num_envs=8"), ("1000", "10")):
         block = block.replace(number, small)
     (tmp_path / "gpu.py").write_text(block.replace("128", "4"), "utf-8")
@@ -70,34 +83,49 @@ def test_block_for_a_gpu_runs_in_the_simulator(
     assert run(tmp_path, "-W", "ignore::RuntimeWarning", "gpu.py")
 
 
-def test_own_environment_trains_from_the_command_line(folder: Path) -> None:
-    argv = ["-m", "rlcpu", "train", "balance:Balance-v0", "--steps", "3e5"]
-    assert "\nsolved " in run(folder, *argv)
-
-
 def test_own_environment_is_about_forty_lines() -> None:
-    block = PYTHON[SCRIPTS.index("balance.py")]
+    block = next(text for _, text in blocks(README, "python") if "# balance.py" in text)
     definition = block.partition('if __name__ == "__main__":')[0]
     assert sum(bool(line.strip()) for line in definition.splitlines()) <= 40
 
 
-@pytest.mark.parametrize("command", commands("make "))
-def test_make_target_exists(command: str) -> None:
+def test_what_is_shown_of_make_and_pip_exists() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    assert re.search(rf"^{command.split()[1]}:", makefile, re.MULTILINE)
+    extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    targets = set(re.findall(r"`make (\w+)", text))
+    assert {"train", "test", "docs", "report"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    shown = re.findall(r'"\.\[(\w+)\]"', text)
+    assert {"plot", "cuda"} <= set(shown) <= set(extras)
 
 
-@pytest.mark.parametrize("command", commands("rlcpu "))
-def test_command_is_understood(command: str) -> None:
-    assert callable(cli.build_parser().parse_args(command.split()[1:]).run)
+def test_nothing_asks_an_index_for_this_package() -> None:
+    """It is on none."""
+    folders = ("rlcpu/**/*.py", "docs/**/*.md", "notebooks/*.py", "tests/**/*.py", "README.md")
+    texts = {path: path.read_text("utf-8") for folder in folders for path in ROOT.glob(folder)}
+    asked = re.compile(r"pip install\s+\\?['\"]?rlcpu")
+    assert [path for path, text in texts.items() if asked.search(text)] == []
 
 
-def test_ci_and_readme_run_the_same_tests() -> None:
-    assert "python -m pytest -W error" in commands("python -m pytest")
-    assert "make test" in commands("make ")
+def test_ci_runs_the_tests_as_the_readme_says() -> None:
+    assert "`make test`" in README.read_text("utf-8")
     assert re.search(r"^make test\b", (ROOT / ".ci" / "run").read_text("utf-8"), re.MULTILINE)
 
 
-def test_figures_have_their_place() -> None:
-    begin, end = README.index("<!-- figures:begin -->"), README.index("<!-- figures:end -->")
-    assert begin < end < README.index("## Install")
+def test_links_lead_to_files() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_figures_are_those_of_the_results() -> None:
+    """`python -m asv_benches.peers readme` was run after the last measurement."""
+    sys.path.insert(0, str(ROOT))
+    from asv_benches.peers import readme
+
+    tables = readme.newest()
+    assert readme.block(tables) in README.read_text("utf-8")
+    assert readme.PICTURE.read_text("utf-8") == readme.draw(readme.chosen(tables))
+    assert len(readme.chosen(tables)) == len(readme.FIGURES) == 10

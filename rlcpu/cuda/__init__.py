@@ -1,7 +1,7 @@
 """The same scalar functions on NVIDIA GPUs: `device="cuda"` wherever it is taken.
 
-Nothing in the rest of the package imports this one at import time; `pip install rlcpu[cuda]` brings
-what it needs.
+Nothing in the rest of the package imports this one at import time; `pip install 'numba-cuda[cu13]'`
+brings what it needs.
 """
 
 from rlcpu.cuda.arrays import DeviceArray

@@ -52,7 +52,7 @@ kernel_module: Any = _SimulatedModule() if SIMULATED else cuda
 ALIGNS = not SIMULATED and "alignment" in inspect.signature(cuda.shared.array).parameters
 
 #: What to install for a GPU.
-HINT = "needed are an NVIDIA GPU, its driver (580 or newer) and `pip install rlcpu[cuda]`"
+HINT = "needed are an NVIDIA GPU, its driver (580 or newer) and `pip install 'numba-cuda[cu13]'`"
 
 _lock = threading.RLock()
 

@@ -21,7 +21,7 @@ def test_without_a_gpu_it_says_what_is_missing(capsys: pytest.CaptureFixture[str
     cuda.main([])
     out = capsys.readouterr().out
     assert out.startswith("no GPU figures: none usable: no CUDA device")
-    assert "pip install rlcpu[cuda]" in out
+    assert "pip install 'numba-cuda[cu13]'" in out
 
 
 def test_names_differ() -> None:

@@ -25,7 +25,8 @@ without_gpu = pytest.mark.skipif(provider.is_available(), reason="there is a GPU
 
 @without_gpu
 def test_error_without_a_gpu_says_what_to_install() -> None:
-    with pytest.raises(CudaUnavailableError, match=r"no CUDA device .*pip install rlcpu\[cuda\]"):
+    needed = r"no CUDA device .*pip install 'numba-cuda\[cu13\]'"
+    with pytest.raises(CudaUnavailableError, match=needed):
         rlcpu.make_vec("CartPole-v1", device="cuda")
     assert provider.describe().startswith("none usable: ")
 
