@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay import folder, manifest
-from rlcpu.replay.chunks import Source, Writer, create, lengths, parts, write
+from rlcpu.replay.chunks import Source, Writer, chunk_bytes, create, lengths, parts, write
 from rlcpu.replay.manifest import Chunked, Manifest, encode
 from rlcpu.replay.sections import Section, Update, check_bytes, check_sections
 
@@ -120,6 +120,10 @@ class Reader:
                 if size != read.files[name]:
                     found = "missing" if size < 0 else f"{size} bytes"
                     raise ValueError(f"{self._path / name}: {found}, expected {read.files[name]}")
+            for name, section in read.sections.items():
+                # Chunks of zeros are in no file: the manifest's length has to speak for them.
+                if section.chunk_bytes > chunk_bytes(section.num_bytes):
+                    raise ValueError(f"{self._path}: section {name}: chunks are too large")
             self._source = stack.enter_context(contextlib.closing(Source(self._path)))
             self._open = stack.pop_all()
         self._sections = read.sections
@@ -129,8 +133,11 @@ class Reader:
         """Bytes of a section; ValueError where there is none of this name."""
         return self._section(name).num_bytes
 
-    def read_into(self, name: str, out: npt.NDArray[np.uint8]) -> None:
+    def read_into(self, name: str, out: npt.NDArray[np.uint8], zeroed: bool = False) -> None:
         """Fill `out`, uint8 (num_bytes,), with a section, chunk by chunk.
+
+        Where `out` holds zeros already (`zeroed`), those of the section are not written, so that
+        the memory of what was never added is not taken.
 
         Raises:
             ValueError: its data are damaged or truncated: `out` is overwritten in part; or there
@@ -143,7 +150,7 @@ class Reader:
                 f"section {name}: out of {len(out)} bytes, expected {section.num_bytes}, writable"
             )
         for chunk, data in zip(section.chunks, parts(out, section.chunk_bytes), strict=True):
-            self._source.read(chunk, data)
+            self._source.read(chunk, data, zeroed)
 
     def _section(self, name: str) -> Chunked:
         if name not in self._sections:

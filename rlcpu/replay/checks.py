@@ -23,7 +23,10 @@ def check_number(name: str, value: Any, low: float, high: float) -> float:
     """
     if isinstance(value, bool | np.bool_ | str) or not hasattr(value, "__float__"):
         raise TypeError(f"{name}={value!r}: expected a number")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = np.inf
     if not low <= number <= high:
         raise ValueError(f"{name}={number}: expected a number in [{low:g}, {high:g}]")
     return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from io import FileIO
@@ -12,7 +13,7 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.replay.manifest import ZEROS, Chunk
+from rlcpu.replay.manifest import ZEROS, Chunk, open_file
 
 # A save after 16 places of 40 KB changed in 800 MB takes 17 ms with chunks of 256 KiB, 36 with
 # 64 KiB (the manifest is four times as long), 52 with 1 MiB and 350 with 16 MiB. A full save and a
@@ -22,8 +23,6 @@ MIN_CHUNK_BYTES = 1 << 18
 MAX_CHUNKS = 1 << 14
 # Old chunks die with their file: a file is deleted when nothing in it is used.
 MAX_FILE_BYTES = 1 << 26
-# Windows alone tells text from bytes at this level.
-_BINARY = getattr(os, "O_BINARY", 0)
 
 
 def chunk_bytes(num_bytes: int) -> int:
@@ -104,7 +103,7 @@ class Writer:
 
 def create(path: Path) -> int:
     """A new file's descriptor, for writing; its mode follows the umask."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+    return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
 def write(handle: int, data: memoryview) -> None:
@@ -126,14 +125,14 @@ class Source:
         self._name = ""
         self._scratch = np.empty(0, np.uint8)
 
-    def read(self, chunk: Chunk, out: memoryview) -> None:
-        """Fill `out` with a chunk.
+    def read(self, chunk: Chunk, out: memoryview, zeroed: bool = False) -> None:
+        """Fill `out` with a chunk; `zeroed` says that it holds zeros already.
 
         Raises:
             ValueError: the file is missing or too short, or these are not the bytes once written.
         """
         if chunk == ZEROS:
-            if not is_zero(out):  # pages that nothing was written to stay without memory
+            if not zeroed:
                 np.frombuffer(out, np.uint8)[:] = 0
             return
         file, rest = self._open(chunk.file), out
@@ -163,7 +162,8 @@ class Source:
         if self._file is None or name != self._name:
             self.close()
             try:
-                self._file, self._name = FileIO(self._folder / name), name
+                self._file = FileIO(open_file(self._folder / name, os.O_RDONLY))
+                self._name = name
             except FileNotFoundError as error:
                 raise ValueError(f"{self._folder / name}: missing") from error
         return self._file
@@ -177,5 +177,12 @@ class Source:
 
 def lengths(folder: Path, names: Iterable[str]) -> dict[str, int]:
     """Bytes of each data file; -1 for what is no file."""
-    paths = {name: folder / name for name in names}
-    return {name: path.stat().st_size if path.is_file() else -1 for name, path in paths.items()}
+    found = {}
+    for name in names:
+        try:
+            status = os.lstat(folder / name)
+        except FileNotFoundError:
+            found[name] = -1
+        else:
+            found[name] = status.st_size if stat.S_ISREG(status.st_mode) else -1
+    return found

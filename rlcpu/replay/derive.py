@@ -202,8 +202,8 @@ class DerivingStorage(Storage):
             most = f"{self.num_envs} to {self.aside.size}"
             raise ValueError(f"slots={count!r}: expected {most} of them")
         kept, free = self._make_slots(count)
-        source.read_into("aside", self.aside.reshape(-1).view(np.uint8))
-        source.read_into("kept", kept)
+        source.read_into("aside", self.aside.reshape(-1).view(np.uint8), zeroed=True)
+        source.read_into("kept", kept, zeroed=True)
         taken = _check_aside(self.aside, count, ring)
         unused = np.flatnonzero(~taken)[::-1] + 1
         free[0] = unused.size

@@ -90,7 +90,8 @@ def locked(path: Path, *, write: bool) -> Iterator[None]:
 def _open_lock(path: Path, write: bool) -> int:
     """The lock's file; -1 for a reader where there is none, as in some copies, or none to open."""
     try:
-        return os.open(path / LOCK, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY, 0o666)
+        flags = os.O_RDWR | os.O_CREAT if write else os.O_RDONLY
+        return manifest.open_file(path / LOCK, flags)
     except OSError:
         if write:
             raise

@@ -9,11 +9,15 @@ second, so that every flipped bit is noticed before anything is parsed:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
+import stat
 from collections import Counter
 from pathlib import Path
+from reprlib import repr as shorten
 from typing import Any, NamedTuple
 
 VERSION = 1
@@ -24,6 +28,15 @@ TOKEN = re.compile(r"[0-9a-f]{32}")
 # A manifest holds about 40 bytes for each chunk of data: this is room for millions of them, and
 # keeps a foreign file of the same name from filling the memory.
 MAX_BYTES = 1 << 28
+COUNT = range(2**63)
+_CONTENT = {
+    "token": TOKEN,
+    "header": dict,
+    "files": [(DATA_FILE, COUNT)],
+    "sections": [(SECTION, COUNT, range(1, 2**63), list)],
+}
+# No link is followed, and no pipe waited for. Windows has neither, but tells text from bytes here.
+_FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "BINARY"))
 _TEXT = re.compile(
     rb'\{"format": "rlcpu replay", "version": ([0-9]{1,9}), "blake2b": "([0-9a-f]{32})",\n'
     rb'"content": (.*)\}\n',
@@ -140,9 +153,9 @@ def read(folder: Path) -> Manifest:
 def read_text(folder: Path) -> re.Match[bytes]:
     """A manifest's version, checksum and content, of which only the version is checked."""
     path = folder / NAME
-    if path.exists() and not (path.is_file() and path.stat().st_size <= MAX_BYTES):
-        raise ValueError(f"{path}: no manifest of rlcpu: not a file, or too large")
-    with open(path, "rb") as file:
+    with open(open_file(path, os.O_RDONLY), "rb") as file:
+        if os.fstat(file.fileno()).st_size > MAX_BYTES:
+            raise ValueError(f"{path}: no manifest of rlcpu: too large")
         match = _TEXT.fullmatch(file.read())
     if match is None:
         raise ValueError(f"{path}: no manifest of rlcpu, or damaged")
@@ -151,25 +164,74 @@ def read_text(folder: Path) -> re.Match[bytes]:
     return match
 
 
+def open_file(path: Path, flags: int) -> int:
+    """The descriptor of a file in a checkpoint's folder, which may be anybody's.
+
+    Raises:
+        FileNotFoundError: there is nothing, and `flags` make nothing.
+        ValueError: it is a link, a pipe or something else that is no file.
+        OSError: the system refuses.
+    """
+    try:
+        handle = os.open(path, flags | _FLAGS, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
+            raise ValueError(f"{path}: a link or no file, and expected a file") from error
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError(f"{path}: no file, and expected one")
+    return handle
+
+
+def conform(value: Any, schema: Any, name: str) -> None:
+    """Raise ValueError unless a JSON value is as a schema has it.
+
+    Args:
+        value: from anybody.
+        schema: a type; a range of whole numbers; a pattern of strings; a list of one schema, for
+            any number of such values; a tuple, for a list of as many; or a dict, for an object of
+            these keys.
+        name: what messages call it.
+    """
+    parts: list[tuple[Any, Any, Any]] = []
+    if isinstance(schema, range):
+        good = type(value) is int and value in schema
+    elif isinstance(schema, re.Pattern):
+        good = isinstance(value, str) and bool(schema.fullmatch(value))
+    elif isinstance(schema, type):
+        good = isinstance(value, schema)
+    elif isinstance(schema, dict):
+        good = isinstance(value, dict) and value.keys() == schema.keys()
+        parts = [(key, value[key], each) for key, each in schema.items()] if good else []
+    else:
+        good = isinstance(value, list) and (isinstance(schema, list) or len(value) == len(schema))
+        each = schema * len(value) if good and isinstance(schema, list) else schema
+        parts = list(zip(range(len(each)), value, each, strict=True)) if good else []
+    if not good:
+        wanted = schema.__name__ if isinstance(schema, type) else shorten(schema)
+        raise ValueError(f"{name}: {shorten(value)}, expected {wanted}")
+    for key, part, each in parts:
+        conform(part, each, f"{name}.{key}")
+
+
 def _decode(content: Any) -> Manifest:
     """A manifest whose every name and number can be relied upon, from JSON."""
-    files = {_name(name, DATA_FILE): _count(length) for name, length in content["files"]}
+    conform(content, _CONTENT, "content")
+    files = dict(map(tuple, content["files"]))
     names = list(files)
     sections = {}
     for name, num_bytes, chunk_bytes, rows in content["sections"]:
-        chunks = [_chunk(row, names) for row in rows]
-        section = Chunked(_count(num_bytes), _count(chunk_bytes), chunks)
-        if section.chunk_bytes < 1 or len(chunks) != -(-section.num_bytes // section.chunk_bytes):
-            raise ValueError(f"section {name}: {len(chunks)} chunks")
-        for index, chunk in enumerate(chunks):
+        section = Chunked(num_bytes, chunk_bytes, [_chunk(row, names) for row in rows])
+        if len(rows) != -(-num_bytes // chunk_bytes):
+            raise ValueError(f"section {name}: {len(rows)} chunks")
+        for index, chunk in enumerate(section.chunks):
             if chunk != ZEROS and chunk.offset + section.length(index) > files[chunk.file]:
                 raise ValueError(f"section {name}: chunk {index} is beyond the end of its file")
-        sections[_name(name, SECTION)] = section
-    if not isinstance(content["header"], dict) or not isinstance(content["sections"], list):
-        raise ValueError("header is no object, or sections are no list")
+        sections[name] = section
     if len(files) != len(content["files"]) or len(sections) != len(content["sections"]):
         raise ValueError("a file or a section is named twice")
-    manifest = Manifest(_name(content["token"], TOKEN), content["header"], files, sections)
+    manifest = Manifest(content["token"], content["header"], files, sections)
     if any(used > files[name] for name, used in manifest.used().items()):
         raise ValueError("chunks overlap")
     return manifest
@@ -179,16 +241,7 @@ def _chunk(row: Any, names: list[str]) -> Chunk:
     if row == []:
         return ZEROS
     file, offset, checksum = row
-    return Chunk(names[_count(file)], _count(offset), _count(checksum))
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no count")
-    return value
-
-
-def _name(value: Any, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ValueError(f"{value!r} is no name")
-    return value
+    for number in row:
+        if type(number) is not int or number < 0:
+            raise ValueError(f"{number!r} is no count")
+    return Chunk(names[file], offset, checksum)

@@ -18,6 +18,7 @@ from rlcpu.replay.buffers import ItemBuffer, ReplayBuffer
 from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_count, check_number, check_numbers
 from rlcpu.replay.device import find
+from rlcpu.replay.manifest import conform
 from rlcpu.replay.prioritized import PrioritizedReplayBuffer
 from rlcpu.replay.return_weighted import ReturnWeightedBuffer
 from rlcpu.replay.storage import Source
@@ -36,6 +37,9 @@ _KINDS: dict[str, type[Buffer]] = {
         PrioritizedTrajectoryBuffer,
     )
 }
+
+
+_HEADER = {"buffer": str, "proportions": [object], "parts": [dict]}
 
 
 class MixedBatch(Batch):
@@ -239,6 +243,7 @@ class Mixer:
                 raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a Mixer")
             options = {"num_threads": num_threads}
             try:
+                conform(header, _HEADER, "header")
                 kinds = [find(_KINDS[part["buffer"]], device) for part in header["parts"]]
                 buffers = [
                     kind.restored(part, _Part(reader, number), example, options)
@@ -257,5 +262,8 @@ class _Part(Source):
     def __init__(self, reader: Reader, number: int) -> None:
         self._reader, self._prefix = reader, f"part{number}_"
 
-    def read_into(self, name: str, out: npt.NDArray[np.uint8]) -> None:
-        self._reader.read_into(self._prefix + name, out)
+    def num_bytes(self, name: str) -> int:
+        return self._reader.num_bytes(self._prefix + name)
+
+    def read_into(self, name: str, out: npt.NDArray[np.uint8], zeroed: bool = False) -> None:
+        self._reader.read_into(self._prefix + name, out, zeroed)

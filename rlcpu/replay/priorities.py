@@ -10,6 +10,7 @@ import numpy.typing as npt
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.checks import check_count, check_indices, check_number, check_numbers, refuse
+from rlcpu.replay.memory import allocate
 from rlcpu.replay.sections import Section
 from rlcpu.replay.storage import Source
 from rlcpu.replay.sum_tree import SumTree
@@ -83,9 +84,10 @@ class Priorities:
 
     def restore(self, largest: Any, reader: Source) -> None:
         """Take over what a checkpoint holds; ValueError where it is nonsense."""
-        leaves = np.empty(self.tree.capacity)
-        reader.read_into("priorities", leaves.view(np.uint8))
-        self.tree.rebuild(leaves)
+        leaves = allocate(8 * self.tree.capacity).view(np.float64)
+        reader.read_into("priorities", leaves.view(np.uint8), zeroed=True)
+        items = np.flatnonzero(leaves)  # those without a priority take no memory
+        self.tree.update(items, leaves[items])
         self.largest = check_number("largest", largest, 0.0, (3.0 * MOST) ** 2)
 
 

@@ -91,10 +91,7 @@ class ReturnWeightedBuffer(Buffer):
         """
         arrays = self._check(batch)
         numbers = check_numbers("values", values, len(arrays[0]))
-        place = first_outside(numbers, -self._most, self._most)
-        if place >= 0:
-            expected = f"a finite number, at most {self._most:.3g} in size"
-            raise ValueError(f"values: {numbers[place]} at {place}, expected {expected}")
+        self._check_values(numbers)
         with self.locked():
             self._write(arrays, numbers)
 
@@ -103,12 +100,16 @@ class ReturnWeightedBuffer(Buffer):
         begin = (after.added - kept.size) % self.capacity
         write_kernel(VALUES)(self._numbers, self.capacity, after.filled, begin, kept)
 
-    def _check_values(self, indices: Array, numbers: Array) -> None:
-        place = first_offender(indices, numbers, self.capacity, -self._most, self._most)
-        if place >= 0:
-            expected = f"a finite number, at most {self._most:.3g} in size"
-            index, number = int(indices[place]), float(numbers[place])
-            raise refuse("values", index, number, self.capacity, expected)
+    def _check_values(self, numbers: Array, indices: Array | None = None) -> None:
+        """Raise ValueError for values that are no good, IndexError for such indices."""
+        limits, expected = (-self._most, self._most), f"a finite number, at most {self._most:.3g}"
+        if indices is not None:
+            place = first_offender(indices, numbers, self.capacity, *limits)
+            if place >= 0:
+                index, number = int(indices[place]), float(numbers[place])
+                raise refuse("values", index, number, self.capacity, f"{expected} in size")
+        elif (place := first_outside(numbers, *limits)) >= 0:
+            raise ValueError(f"values: {numbers[place]} at {place}, expected {expected} in size")
 
     def can_sample(self, batch_size: int = 1) -> bool:
         """Whether there are as many transitions."""
@@ -168,7 +169,7 @@ class ReturnWeightedBuffer(Buffer):
         """
         array = check_indices(indices)
         numbers = check_numbers("values", values, array.size)
-        self._check_values(array, numbers)
+        self._check_values(numbers, array)
         with self.locked():
             filled = len(self)
             if array.size and array.max() >= filled:
@@ -179,8 +180,7 @@ class ReturnWeightedBuffer(Buffer):
         return [Section("values", self._numbers[: self.capacity].view(np.uint8), None)]
 
     def _restore(self, state: dict[str, Any], reader: Source) -> None:
-        values = np.empty(self.capacity)
-        reader.read_into("values", values.view(np.uint8))
-        self._check_values(np.arange(self.capacity), values)
-        self._numbers[: self.capacity] = values
+        values = self._numbers[: self.capacity]
+        reader.read_into("values", values.view(np.uint8), zeroed=True)
+        self._check_values(values)
         rebuild_kernel(VALUES)(self._numbers, self.capacity, len(self))

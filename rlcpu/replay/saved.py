@@ -10,15 +10,25 @@ import numpy.typing as npt
 
 from rlcpu.replay import checkpoint
 from rlcpu.replay.checkpoint import Reader
-from rlcpu.replay.checks import check_count
 from rlcpu.replay.device import find
 from rlcpu.replay.lock import Locked
+from rlcpu.replay.manifest import conform
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
 from rlcpu.replay.storage import Source
 from rlcpu.replay.structure import Structure
 
 Self = TypeVar("Self", bound="Saved")
+
+_HEADER = {
+    "buffer": str,
+    "structure": object,
+    "settings": dict,
+    "added": range(2**48),
+    "stream": (range(2**64), range(2**64)),
+    "state": dict,
+    "storage": dict,
+}
 
 
 class Saved(Locked):
@@ -97,6 +107,9 @@ class Saved(Locked):
     ) -> Self:
         """The buffer in a checkpoint; it goes on bit for bit as the saved one would have.
 
+        The checkpoint may be anybody's: nothing is written, no link followed and no code run, and
+        memory is taken for what the files hold.
+
         Args:
             path: the folder given to `save`.
             example: as given when the buffer was made; needed only for dataclasses and
@@ -133,8 +146,16 @@ class Saved(Locked):
         options: dict[str, Any],
     ) -> Self:
         """The buffer of a `describe()` and its sections; any error where they are nonsense."""
+        header = {"storage": {}, **header}
+        conform(header, _HEADER, "header")
+        settings = header["settings"]
+        if unknown := settings.keys() - set(cls._settings):
+            raise ValueError(f"header.settings: {unknown}, expected {', '.join(cls._settings)}")
         structure = Structure.restore(header["structure"], example)
-        buffer = cls._remake(structure, {**header["settings"], **options})
+        claimed = settings.get("capacity") or settings["num_envs"] * settings["length"]
+        if claimed > source.num_bytes("rows"):  # each takes a byte at least
+            raise ValueError(f"{claimed} transitions in {source.num_bytes('rows')} bytes")
+        buffer = cls._remake(structure, {**settings, **options})
         try:
             buffer._take_over(header, source)
         except BaseException:
@@ -144,10 +165,9 @@ class Saved(Locked):
         return buffer
 
     def _take_over(self, header: dict[str, Any], source: Source) -> None:
-        added = check_count("added", header["added"], 0)
-        self._stream[:] = np.array([int(word) for word in header["stream"]], np.uint64)
-        self._ring = Ring(self._ring.length, added)
-        self._storage.restore(source, header.get("storage", {}), self._ring)
+        self._stream[:] = np.array(header["stream"], np.uint64)
+        self._ring = Ring(self._ring.length, header["added"])
+        self._storage.restore(source, header["storage"], self._ring)
         self._restore(header["state"], source)
 
     @classmethod

@@ -25,8 +25,11 @@ _WORTHWHILE = 4096  # bytes of a field from which the kernel's call pays
 class Source(Protocol):
     """Where sections come from: a `Reader`, or a part of one."""
 
-    def read_into(self, name: str, out: npt.NDArray[np.uint8]) -> None:
-        """Fill `out` with a section."""
+    def num_bytes(self, name: str) -> int:
+        """Bytes of a section."""
+
+    def read_into(self, name: str, out: npt.NDArray[np.uint8], zeroed: bool = False) -> None:
+        """Fill `out` with a section; `zeroed` says that it holds zeros already."""
 
 
 class Plan(NamedTuple):
@@ -195,7 +198,7 @@ class Storage:
         Raises:
             KeyError, TypeError, ValueError: it is damaged, or nonsense.
         """
-        source.read_into("rows", self.block)
+        source.read_into("rows", self.block, zeroed=True)
 
 
 class Rows(NamedTuple):

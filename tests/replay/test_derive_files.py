@@ -130,7 +130,7 @@ def cut(name, num_bytes):
         (spoil_rows(swap_newest), "newest row has no slot"),
         (spoil_rows(share), "share slots"),
         (spoil_header(storage={}), "slots"),
-        (spoil_header(storage=[]), "does not fit"),
+        (spoil_header(storage=[]), "header.storage"),
         (spoil_header(storage={"slots": 1}), "slots=1: expected 2 to 40"),
         (spoil_header(storage={"slots": 41}), "slots=41: expected 2 to 40"),
         (spoil_header(storage={"slots": 2**40}), "slots=1099511627776"),
