@@ -57,8 +57,13 @@ class Buffer(Placed, Saved):
         self._envs = 1 if num_envs is None else num_envs
         self._ring = Ring(length, 0)
         self._make_lock()
+        self._prepare()
+        # Last: the file at `memmap` stays when this is done.
         storage = DerivingStorage if self.derive_next else Storage
         self._storage = storage(structure, self._envs, length, memmap)
+
+    def _prepare(self) -> None:
+        """Make what a kind of buffer keeps beside its transitions."""
 
     # ------------------------------------------------------------ adding
 

@@ -34,7 +34,8 @@ class ReplayBuffer(Buffer):
             whatever is added, batches are what they would be otherwise. If observations are most
             of a transition and steps come in the order of time, with `num_envs` for environments
             side by side, that takes about half the memory.
-        memmap: a file to be made that holds the transitions, for more than fits into memory.
+        memmap: a file to be made that holds the transitions, for more than fits into memory. A
+            forked process shares it: what is added there, is added here, though not counted.
         seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
         device: "cuda" for a `rlcpu.cuda.replay.ReplayBuffer`.

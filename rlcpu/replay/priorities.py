@@ -94,10 +94,15 @@ class Priorities:
 class Prioritized(Buffer):
     """What buffers with priorities have in common."""
 
-    def _prioritize(self, num_items: int, alpha: float, beta: float, epsilon: float) -> None:
-        self._priorities = Priorities(num_items, alpha, beta, epsilon)
-        self.alpha, self.beta = self._priorities.alpha, self._priorities.beta
-        self.epsilon = self._priorities.epsilon
+    period: int = 1  # steps from an item to the next
+    alpha: float
+    beta: float
+    epsilon: float
+
+    def _prepare(self) -> None:
+        items = self._envs * (self._ring.length // self.period)
+        made = self._priorities = Priorities(items, self.alpha, self.beta, self.epsilon)
+        self.alpha, self.beta, self.epsilon = made.alpha, made.beta, made.epsilon
 
     def _arrays(self) -> list[Section]:
         return [self._priorities.section()]

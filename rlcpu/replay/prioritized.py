@@ -65,6 +65,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> None:
+        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
         super().__init__(
             capacity,
             example,
@@ -76,7 +77,6 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
             seed=seed,
             num_threads=num_threads,
         )
-        self._prioritize(self._envs * self._ring.length, alpha, beta, epsilon)
 
     def _added(self, before: Ring, after: Ring, *more: Any) -> None:
         self._priorities.mark(self._envs, before.added, after.added)

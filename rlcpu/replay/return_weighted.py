@@ -74,6 +74,8 @@ class ReturnWeightedBuffer(Buffer):
         self.capacity = check_count("capacity", capacity)
         structure = as_structure(example)
         super().__init__(structure, None, self.capacity, memmap, seed, num_threads, derive_next)
+
+    def _prepare(self) -> None:
         self._numbers = make_tree(self.capacity, extremes=True)
         self._most = largest_value(self.capacity)
 

@@ -45,11 +45,13 @@ class Plan(NamedTuple):
 
 
 def plan(fields: Iterable[Field], num_rows: int) -> Plan:
-    """Field after field, each from a cache line on."""
+    """Field after field, each from a cache line on; MemoryError if no address reaches the end."""
     begins, end = [], 0
     for field in fields:
         begins.append(end)
         end += -(-field.row_bytes * num_rows // _ALIGN) * _ALIGN
+    if end > np.iinfo(np.intp).max:
+        raise MemoryError(f"no room for {end:,} bytes")
     return Plan(begins, end)
 
 
@@ -61,14 +63,17 @@ def views(
     return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
 
 
-def _make_file(path: str | os.PathLike[str], num_bytes: int) -> None:
-    """A new file of zeros, with room on the disk: a later write to a full disk ends the process."""
+def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
+    """Zeros in a new file, with room on the disk: a later write to a full disk ends the process."""
+    if not isinstance(path, str | os.PathLike):  # a number would be that of an open file
+        raise TypeError(f"memmap={path!r}: expected a path")
     with open(path, "xb") as file:
         try:
             file.truncate(num_bytes)
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
-        except OSError:
+            return np.memmap(path, np.uint8, "r+").view(np.ndarray)
+        except BaseException:
             os.unlink(path)
             raise
 
@@ -91,6 +96,7 @@ class Storage:
         fields: one array per field, (num_envs, length, *field.shape), in the block.
 
     Raises:
+        TypeError: `memmap` is no path.
         FileExistsError: there is something at `memmap` already.
         MemoryError: the system refuses so much.
         OSError: the disk has no room for the file.
@@ -109,12 +115,8 @@ class Storage:
         self.stored = [number for number in range(len(fields)) if number not in twins]
         # Twins read one row beyond the last.
         layout = plan([fields[n] for n in self.stored], num_envs * length + bool(twins))
-        self.block: Array
-        if memmap is None:
-            self.block = allocate(layout.num_bytes)
-        else:
-            _make_file(memmap, layout.num_bytes)
-            self.block = np.memmap(memmap, np.uint8, "r+").view(np.ndarray)
+        size = layout.num_bytes
+        self.block: Array = allocate(size) if memmap is None else _map_new_file(memmap, size)
         begins = dict(zip(self.stored, layout.begins, strict=True))
         begins.update((n, begins[twin] + fields[n].row_bytes) for n, twin in twins.items())
         self.begins = [begins[number] for number in range(len(fields))]

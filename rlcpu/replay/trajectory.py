@@ -191,8 +191,8 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
         device: str = "cpu",
     ) -> None:
         options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
+        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
         super().__init__(num_envs, length, example, sequence_length, period, **options)
-        self._prioritize(self._envs * self._items, alpha, beta, epsilon)
 
     def _added(self, before: Ring, after: Ring, *more: Any) -> None:
         period, priorities = self.period, self._priorities

@@ -1,6 +1,7 @@
 """Buffers saved and loaded go on as if nothing had happened."""
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -12,14 +13,15 @@ from rlcpu.replay import (
     ReplayBuffer,
     ReturnWeightedBuffer,
     TrajectoryBuffer,
+    return_weighted,
 )
 from tests.replay.naive import EXAMPLE, steps
 
 
-def make(kind):
+def make(kind, **options):
     if kind in (TrajectoryBuffer, PrioritizedTrajectoryBuffer):
-        return kind(2, 20, EXAMPLE, 3, 2, seed=5)
-    return kind(40, EXAMPLE, seed=5)
+        return kind(2, 20, EXAMPLE, 3, 2, seed=5, **options)
+    return kind(40, EXAMPLE, seed=5, **options)
 
 
 def drive(buffer, rng, rounds):
@@ -133,3 +135,39 @@ def test_dataclass_needs_the_example(tmp_path):
     with pytest.raises(ValueError, match="example"):
         ReplayBuffer.load(tmp_path / "b")
     assert isinstance(ReplayBuffer.load(tmp_path / "b", example=Data(0.0)).sample(2).data, Data)
+
+
+@pytest.mark.parametrize("memmap", [True, False, 1, 1.5, b"rows"])
+def test_what_is_no_path_is_no_file(memmap):
+    before = os.fstat(1)
+    for kind in KINDS:
+        with pytest.raises(TypeError, match=r"memmap=.* expected a path"):
+            make(kind, memmap=memmap)
+    assert os.fstat(1)[:7] == before[:7]
+
+
+def test_a_file_that_was_made_goes_with_its_buffer(tmp_path, monkeypatch):
+    """Where the constructor raises in the end; a file that was there before stays."""
+    rows = tmp_path / "rows"
+    for kind in (PrioritizedReplayBuffer, PrioritizedTrajectoryBuffer):
+        with pytest.raises(ValueError, match="alpha"):
+            make(kind, memmap=rows, alpha=np.nan)
+        assert not rows.exists()
+    places = ((return_weighted, "make_tree", ReturnWeightedBuffer), (np, "memmap", ReplayBuffer))
+    for module, name, kind in places:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, refuse)
+            with pytest.raises(MemoryError):
+                make(kind, memmap=rows)
+        assert not rows.exists()
+    with pytest.raises(MemoryError, match="no room"):
+        ReplayBuffer(2**47, {"x": np.zeros(2**20)}, memmap=rows)
+    assert not rows.exists()
+    rows.write_bytes(b"precious")
+    with pytest.raises(FileExistsError):
+        make(ReplayBuffer, memmap=rows)
+    assert rows.read_bytes() == b"precious"
+
+
+def refuse(*_, **__):
+    raise MemoryError
