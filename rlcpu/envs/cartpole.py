@@ -22,6 +22,7 @@ from rlcpu.envs.dynamics import Dynamics
 #: The episode ends beyond these; the observation space, twice as wide, depends on them.
 X_THRESHOLD = 2.4
 THETA_THRESHOLD = 12 * 2 * math.pi / 360
+THETA_THRESHOLD_RADIANS = THETA_THRESHOLD  # Gymnasium's name
 
 State = tuple[float, float, float, float]
 

@@ -44,19 +44,22 @@ def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | N
         raise TypeError(f"actions have dtype {array.dtype}: expected {wanted} dtype")
     if array.shape != shape:
         raise ValueError(f"actions have shape {array.shape}: expected {shape}")
-    if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
-        raise ValueError(describe_bad_actions(array, dynamics))
+    beyond = np.flatnonzero(array > np.iinfo(np.int64).max) if array.dtype == np.uint64 else ()
+    if len(beyond):
+        raise ValueError(describe_bad_actions(array, beyond, dynamics))
     return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
 
 
-def describe_bad_actions(actions: Array, dynamics: Dynamics) -> str:
-    """Message that names the first action which the environment cannot take."""
+def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
+    """Indices of the actions which the environment cannot take."""
     if dynamics.is_discrete:
-        bad = np.flatnonzero((actions < 0) | (actions >= dynamics.num_actions))
-        wanted = f"0 to {dynamics.num_actions - 1}"
-    else:
-        bad = np.flatnonzero(np.isnan(actions).any(axis=1))
-        wanted = "a number"
+        return np.flatnonzero((actions < 0) | (actions >= dynamics.num_actions))
+    return np.flatnonzero(np.isnan(actions).any(axis=1))
+
+
+def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
+    """Message that names the first of the bad actions."""
+    wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else "a number"
     first = bad[0]
     return (
         f"actions[{first}]={actions[first]} of {dynamics.id} ({len(bad)} such): expected {wanted}"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
 import numbers
+import pickle
 import re
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -96,6 +99,25 @@ class Dynamics:
         _check_reset_options(self)
         object.__setattr__(self, "state_size", _try_functions(self))
 
+    def __copy__(self) -> Dynamics:
+        return self  # nothing in it changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dynamics:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
+        """What makes it again, from its functions by name, and tries them again.
+
+        Raises:
+            pickle.PicklingError: a function, or the class of the params, has no name that another
+                process could import it by.
+        """
+        for name in (*_ARGUMENTS, "params"):
+            value = getattr(self, name)
+            _check_importable(self, name, type(value) if name == "params" else value)
+        fields = (field.name for field in dataclasses.fields(self) if field.init)
+        return functools.partial(Dynamics, **{name: getattr(self, name) for name in fields}), ()
+
     @property
     def observation_size(self) -> int:
         """Numbers in an observation."""
@@ -135,6 +157,18 @@ class Dynamics:
                 kind = "a number" if _is_bool(value) else "True or False"
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
         return dataclasses.replace(self, params=self.params._replace(**params))
+
+
+def _check_importable(dynamics: Dynamics, name: str, value: Any) -> None:
+    """Raise unless `pickle` can refer to a function or class by its module and name."""
+    found: Any = sys.modules.get(value.__module__)
+    for part in value.__qualname__.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        raise pickle.PicklingError(
+            f"{dynamics.id}: {name} is {value.__module__}.{value.__qualname__}, which pickle "
+            "cannot find by that name: define it at the top level of a module, by `def` or `class`"
+        )
 
 
 def _check_description(dynamics: Dynamics) -> None:

@@ -40,6 +40,18 @@ class Memory:
         self.clock = np.array([0, limit], np.uint32)
         self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
 
+    @property
+    def state_size(self) -> int:
+        """Numbers in a state."""
+        return self.real.shape[1] // LANES - 1
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for name in ("real", "words"):  # a copied array begins anywhere
+            copied = state[name]
+            setattr(self, name, _aligned_zeros(copied.shape, copied.dtype.type))
+            getattr(self, name)[...] = copied
+
     def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""
         return array.reshape(array.shape[0], -1, LANES).swapaxes(0, 1)

@@ -134,6 +134,10 @@ def make_scalar(environment: str, **options: Any) -> ScalarEnv:
     return ScalarEnv(find(environment).with_params(**params), **settings)
 
 
+#: Gymnasium reads here whether to wrap the environment for render modes that end in "_list".
+make_scalar.metadata = {"render_modes": ["human", "rgb_array"]}  # type: ignore[attr-defined]
+
+
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the vector environment, and parameters of the dynamics."""
     names = ("dtype", "autoreset_mode", "max_episode_steps", "num_threads", "render_mode")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -17,30 +18,39 @@ class Renderer:
 
     Args:
         dynamics: the environment; its `original` lends the renderer.
-        render_mode: "rgb_array" or None.
+        render_mode: one of `modes`, or None.
+        modes: "rgb_array", or "human" for a window too.
 
     Raises:
-        ValueError: for another mode, or "rgb_array" without an original.
+        ValueError: for another mode, or any without an original.
     """
 
-    def __init__(self, dynamics: Dynamics, render_mode: str | None) -> None:
+    def __init__(
+        self, dynamics: Dynamics, render_mode: str | None, modes: Sequence[str] = ("rgb_array",)
+    ) -> None:
         self._dynamics = dynamics
         self._env: Any = None
         self._actions: npt.NDArray[Any] | None = None
-        modes = ["rgb_array"] if dynamics.original else []
-        self.metadata: dict[str, Any] = {"render_modes": modes, "render_fps": _fps(dynamics)}
-        if render_mode is not None and render_mode not in modes:
+        possible = list(modes) if dynamics.original else []
+        self.metadata: dict[str, Any] = {"render_modes": possible, "render_fps": _fps(dynamics)}
+        if render_mode is not None and render_mode not in possible:
             raise ValueError(
-                f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {modes or None}"
+                f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {possible or None}"
             )
         self._mode = render_mode
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_env": None}  # a window or surface belongs to one process
 
     def remember(self, actions: npt.NDArray[Any]) -> None:
         """Keep the last actions, (n,) or (n, action_size): Pendulum draws its torque."""
         self._actions = actions.reshape(len(actions), -1).copy()
 
     def render(self, states: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One (height, width, 3) picture per state, (n, state_size); None without a mode."""
+        """One (height, width, 3) picture per state, (n, state_size); None without a mode.
+
+        In mode "human" they are drawn in a window, and there is None for each.
+        """
         if self._mode is None:
             gymnasium.logger.warn(
                 f"{self._dynamics.id} was made without a render mode: "

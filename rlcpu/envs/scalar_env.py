@@ -1,4 +1,4 @@
-"""One environment under `gymnasium.make`: a batch of one."""
+"""One environment under `gymnasium.make`."""
 
 from __future__ import annotations
 
@@ -8,37 +8,75 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from rlcpu.envs.batch import step_kernels
+from rlcpu.envs.checks import convert_actions, describe_bad_actions, find_bad_actions
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.vector_env import Array, VectorEnv
+from rlcpu.envs.render import Renderer
+from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
 
 
-class ScalarEnv(gymnasium.Env[Array, Any]):
-    """A single environment with Gymnasium's interface.
+class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
+    """A single environment with Gymnasium's interface: a `VectorEnv` of one.
 
-    Stepping one environment at a time is what this library exists to avoid; use it to check, to
-    render and to play. Episodes are truncated by Gymnasium's TimeLimit wrapper.
+    It draws the same numbers as environment `i` of a `VectorEnv` that is seeded with `seed - i`.
+    Episodes are truncated by Gymnasium's TimeLimit wrapper. As in Gymnasium's own environments,
+    parameters are attributes, such as `env.unwrapped.gravity` (they can only be read); a step after
+    the end of an episode warns and goes on from the last state; and `env.unwrapped.state = ...`
+    goes on from that state, without a warning if the episode had ended. `copy.deepcopy` and
+    `pickle` keep everything, and the copy goes on independently.
 
     Args:
         dynamics: the environment.
         dtype: "float32" or "float64".
-        render_mode: "rgb_array" or None.
+        render_mode: "human" for a window, "rgb_array" or None.
+
+    Raises:
+        TypeError, ValueError: for a bad argument, with its name and value.
     """
 
     def __init__(
         self, dynamics: Dynamics, dtype: str = "float32", render_mode: str | None = None
     ) -> None:
+        self.dynamics = dynamics
         self._batch = VectorEnv(
             dynamics,
-            1,
             dtype=dtype,
             autoreset_mode=AutoresetMode.DISABLED,
             max_episode_steps=2**32 - 2,
-            render_mode=render_mode,
         )
-        self.observation_space = dynamics.observation_space
-        self.action_space = dynamics.action_space
+        self.observation_space = self._batch.single_observation_space
+        self.action_space = self._batch.single_action_space
+        self._renderer = Renderer(dynamics, render_mode, ("human", "rgb_array"))
         self.render_mode = render_mode
-        self.metadata = {k: v for k, v in self._batch.metadata.items() if k != "autoreset_mode"}
+        self.metadata = self._renderer.metadata
+        self._ended, self._warned = True, False  # there is no episode yet
+        self._prepare()
+        self._show_parameters()
+
+    def _prepare(self) -> None:
+        """The kernel, and the memory of its arguments: to make either anew takes longer than it."""
+        batch, size = self._batch, self.dynamics.observation_size
+        self._kernel = step_kernels(batch.code, batch.scalar_type, False).serial
+        self._num_actions = self.dynamics.num_actions
+        space: Any = batch.action_space
+        self._actions = np.zeros(space.shape, space.dtype)
+        observations = np.zeros((size, 1), np.float32)
+        self._observation = observations[:, 0]
+        self._reward = np.zeros(1, batch.dtype)
+        self._terminated, self._truncated = np.zeros((2, 1), np.bool_)
+        self._arguments = (
+            batch.memory.real, batch.memory.words, self._actions, batch.numbers, batch.memory.clock,
+            observations, self._reward, self._terminated, self._truncated,
+            np.zeros((0, 0), np.float32),
+        )  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        made = ("_kernel", "_arguments", "_observation", "_reward", "_terminated", "_truncated")
+        return {name: value for name, value in vars(self).items() if name not in made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._prepare()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -46,29 +84,81 @@ class ScalarEnv(gymnasium.Env[Array, Any]):
         """Start a new episode; see `VectorEnv.reset`."""
         super().reset(seed=seed)
         observations, infos = self._batch.reset(seed=seed, options=options)
+        self._ended = self._warned = False
+        if self.render_mode == "human":
+            self.render()
         return observations[0].copy(), infos
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Take one step; see `VectorEnv.step`."""
-        results = self._batch.step(np.asarray(action)[None])
-        observations, rewards, terminated, truncated, infos = results
-        flags = bool(terminated[0]), bool(truncated[0])
-        return observations[0].copy(), float(rewards[0]), *flags, infos
+        """Take one step; see `VectorEnv.step`.
+
+        Warns:
+            UserWarning: at the first step after the end of an episode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first `reset`.
+            TypeError, ValueError: an action of another dtype, shape or range, or NaN; no step has
+                been taken then.
+        """
+        if self._ended:
+            self._go_on()
+        actions, kind = self._actions, type(action)
+        if self._num_actions and (
+            kind is np.int64 or (kind is int and 0 <= action < self._num_actions)
+        ):
+            actions[0] = action  # a tenth of the time of what is right for any action
+        else:
+            actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)
+        if self._kernel(*self._arguments):
+            bad = find_bad_actions(actions, self.dynamics)
+            raise ValueError(describe_bad_actions(actions, bad, self.dynamics))
+        terminated, truncated = self._terminated.item(), self._truncated.item()
+        self._ended = terminated or truncated
+        if self.render_mode:
+            self._renderer.remember(actions)
+            if self.render_mode == "human":
+                self.render()
+        return self._observation.copy(), self._reward.item(), terminated, truncated, {}
+
+    def _go_on(self) -> None:
+        """Go on after the end of an episode."""
+        if not self._warned:
+            _ = self.state  # raises before the first reset
+            gymnasium.logger.warn(
+                f"step() was called after the end of an episode of {self.dynamics.id}: call "
+                "reset() first, the results of further steps are undefined"
+            )
+            self._warned = True
+        self._batch.state = self._batch.state
 
     @property
     def state(self) -> Array:
-        """(state_size,), a copy; assign an array to set it."""
+        """(state_size,), a copy; assign an array to set it.
+
+        An episode that has ended begins anew with the state that is set.
+
+        Raises:
+            gymnasium.error.ResetNeeded: read before the first reset.
+            TypeError, ValueError: set to something of another shape, or not finite.
+        """
         return np.asarray(self._batch.state[0])
 
     @state.setter
     def state(self, state: Any) -> None:
         self._batch.state = np.asarray(state)[None]
+        self._ended = self._warned = False
 
     def render(self) -> Any:
-        """An RGB picture (height, width, 3), or None without a render mode."""
-        frames = self._batch.render()
+        """Draw the state: an RGB picture (height, width, 3), or None if it is drawn in a window."""
+        frames = self._renderer.render(self._batch.state)
         return frames[0] if frames is not None else None
 
     def close(self) -> None:
         """Close the renderer."""
-        self._batch.close()
+        self._renderer.close()
+
+    def __repr__(self) -> str:
+        return self._describe(dtype=self._batch.dtype.name)
+
+    def __str__(self) -> str:
+        return f"<{self!r}>"  # as Gymnasium's wrappers expect it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from rlcpu.envs.checks import (
     convert_actions,
     convert_state,
     describe_bad_actions,
+    find_bad_actions,
 )
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import PENDING, pack, structure
@@ -34,11 +35,58 @@ from rlcpu.kernels.threads import check_num_threads, launch
 Array = npt.NDArray[Any]
 
 
-class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
+class Parameters:
+    """Parameters of `dynamics`, and constants of its module, as attributes that can only be read.
+
+    Gymnasium's environments have them as attributes: `env.unwrapped.gravity`, `x_threshold`.
+    """
+
+    dynamics: Dynamics
+    _parameters: dict[str, Any]
+
+    def _show_parameters(self) -> None:
+        """The last line of `__init__`."""
+        constants = self.dynamics.step.__globals__.items()
+        numbers = {k.lower(): v for k, v in constants if k.isupper() and type(v) in (int, float)}
+        known = {**numbers, **self.dynamics.params._asdict()}
+        taken = set(dir(self))
+        self._parameters = {name: known[name] for name in known if name not in taken}
+
+    if not TYPE_CHECKING:  # type checkers shall find misspelt names
+
+        def __getattr__(self, name):
+            known = self.__dict__.get("_parameters", {})
+            if name in known:
+                return known[name]
+            hint = f"; parameters are {', '.join(known)}" if known else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
+
+        def __setattr__(self, name, value):
+            if name in self.__dict__.get("_parameters", {}):
+                raise AttributeError(
+                    f"{name} cannot be set: make another environment with {name}={value!r}"
+                )
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *vars(self).get("_parameters", ())]
+
+    def _describe(self, **settings: Any) -> str:
+        """The class, the environment, settings, and parameters that are not the defaults."""
+        params = self.dynamics.params
+        defaults = params._field_defaults
+        changed = {k: v for k, v in params._asdict().items() if defaults.get(k) != v}
+        items = [f"{name}={value}" for name, value in {**settings, **changed}.items()]
+        return f"{type(self).__name__}({', '.join([self.dynamics.id, *items])})"
+
+
+class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     """N copies of one environment, stepped together by one kernel.
 
     It behaves as `gymnasium.vector.SyncVectorEnv` of the original environment does: the three
     autoreset modes, `reset(seed=..., options=...)`, spaces, metadata and infos are the same.
+    Parameters of the environment are attributes, such as `env.gravity`, that can only be read.
+    `copy.deepcopy` and `pickle` keep everything, and the copy goes on independently.
     Observations are float32, (num_envs, observation_size), stored environment by environment along
     the last axis of memory (Fortran order), as Gymnasium's own CartPoleVectorEnv returns them;
     every returned array is new.
@@ -98,6 +146,7 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         self.render_mode = render_mode
         self.metadata = {**self._renderer.metadata, "autoreset_mode": self.autoreset_mode}
         self._prepare()
+        self._show_parameters()
 
     def _prepare(self) -> None:
         """Memory, kernels and the constants of `step`."""
@@ -113,8 +162,33 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
     def _allocate(self, real: type, limit: int) -> None:
         self.memory = Memory(self.code, self.num_envs, real, limit)
         self.numbers = pack(self.dynamics.params, real)
-        self._kernels = batch.step_kernels(self.code, real, self._same_step)
+        self._find_kernels()
         self._finals = np.empty(self._observation_shape if self._same_step else (0, 0), np.float32)
+
+    def _find_kernels(self) -> None:
+        self._kernels = batch.step_kernels(self.code, self.scalar_type, self._same_step)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All of it, episodes and random streams too, but what is found anew.
+
+        Raises:
+            TypeError: it lives on a device.
+        """
+        if self.device != "cpu":
+            raise TypeError(f"{self!r} cannot be copied or pickled: its memory is the device's")
+        found_anew = ("code", "numbers", "_kernels", "prepared")
+        return {name: value for name, value in vars(self).items() if name not in found_anew}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.code = structure(self.dynamics)
+        if self.memory.state_size != self.code.state_size:
+            raise ValueError(
+                f"{self.dynamics.id} had {self.memory.state_size} numbers in a state when it was "
+                f"pickled and has {self.code.state_size} now"
+            )
+        self.numbers = pack(self.dynamics.params, self.scalar_type)
+        self._find_kernels()
 
     # ------------------------------------------------------------ reset
 
@@ -154,6 +228,8 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         kernel(memory.real, memory.words, memory.pad(mask), numbers, memory.clock)
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
+        if seed is None and self._seeded:
+            return
         given = np.full(self.num_envs, seed is not None)
         chosen: Any = 0 if seed is None else seed
         if isinstance(seed, list | tuple):
@@ -186,7 +262,8 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
             gymnasium.error.ResetNeeded: before the first `reset`, or, with autoreset disabled, if
                 an environment has finished.
             TypeError, ValueError: actions of another dtype, shape or range, or NaN; nothing has
-                been stepped then.
+                been stepped then. In next-step mode, an environment that has ended takes any
+                number: its next step is its reset.
         """
         if not self._ready:
             raise ResetNeeded("call reset() before step(): no environment has a state yet")
@@ -204,17 +281,29 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
         rewards = np.empty(n, self.dtype)
         terminated = np.empty(n, np.bool_)
         truncated = np.empty(n, np.bool_)
-        bad = launch(
+        while launch(
             self._kernels, n, self.num_threads,
             memory.real, memory.words, actions, self.numbers, memory.clock,
             observations, rewards, terminated, truncated, self._finals,
-        )  # fmt: skip
-        if bad:
-            raise ValueError(describe_bad_actions(actions, self.dynamics))
+        ):  # fmt: skip
+            actions = self._excuse(actions)
         if self.render_mode:
             self._renderer.remember(actions)
         infos = self._final_infos(terminated | truncated) if self._same_step else {}
         return observations.T, rewards, terminated, truncated, infos
+
+    def _excuse(self, actions: Array) -> Array:
+        """The actions, 0 for environments whose next step is their reset, as it ignores them.
+
+        Raises:
+            ValueError: another environment has a bad action.
+        """
+        excused = actions.copy()
+        excused[self.memory.elapsed() == PENDING] = 0
+        bad = find_bad_actions(excused, self.dynamics)
+        if len(bad):
+            raise ValueError(describe_bad_actions(excused, bad, self.dynamics))
+        return excused
 
     def _check_running(self) -> None:
         finished = np.flatnonzero(self.memory.elapsed() == PENDING)
@@ -299,4 +388,5 @@ class VectorEnv(GymnasiumVectorEnv[Array, Array, Array]):
             self._renderer.close()
 
     def __repr__(self) -> str:
-        return f"VectorEnv({self.dynamics.id}, num_envs={self.num_envs}, dtype={self.dtype.name})"
+        settings = {"num_envs": self.num_envs, "dtype": self.dtype.name}
+        return self._describe(**settings, autoreset_mode=self.autoreset_mode.value)

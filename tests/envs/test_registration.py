@@ -100,7 +100,7 @@ def test_name_makes_gymnasium_import_the_library() -> None:
     command = [sys.executable, "-W", "error", "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "VectorEnv(CartPole-v1, num_envs=2, dtype=float32)" in result.stdout
+    assert "VectorEnv(CartPole-v1, num_envs=2, dtype=float32, autoreset" in result.stdout
 
 
 # ---------------------------------------------------------------- unknown names

@@ -60,6 +60,58 @@ def test_single_environment_is_drawn_alike(name: str) -> None:
     env.close()
 
 
+@every_environment
+def test_frames_are_collected(name: str) -> None:
+    """Mode "rgb_array_list", by Gymnasium's own wrapper."""
+    env = gymnasium.make(f"rlcpu/{name}", render_mode="rgb_array_list")
+    frames = []
+    for each in (env, gymnasium.make(env.spec)):
+        each.reset(seed=0)
+        each.action_space.seed(0)
+        for _ in range(2):
+            each.step(each.action_space.sample())
+        frames.append(each.render())
+    assert [frame.dtype for frame in frames[0]] == [np.uint8] * 3
+    np.testing.assert_array_equal(frames[0], frames[1])
+    assert env.render() == []
+
+
+@every_environment
+def test_window_shows_every_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mode "human" draws what "rgb_array" returns, at the pace of the original."""
+    pygame = pytest.importorskip("pygame")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    env = gymnasium.make(f"rlcpu/{name}", render_mode="human")
+    twin = gymnasium.make(f"rlcpu/{name}", render_mode="rgb_array")
+    shown = []
+    monkeypatch.setattr(
+        pygame.display, "flip", lambda: shown.append(pygame.surfarray.array3d(screen()))
+    )
+    screen = pygame.display.get_surface
+    env.action_space.seed(0)
+    for each in (env, twin):
+        each.reset(seed=0)
+    for _ in range(3):
+        np.testing.assert_array_equal(shown[-1].swapaxes(0, 1), twin.render())
+        action = env.action_space.sample()
+        env.step(action)
+        twin.step(action)
+    assert len(shown) == 4
+    assert env.render() is None
+    env.close()
+    assert screen() is None
+
+
+def test_modes_that_there_are_not() -> None:
+    with pytest.raises(ValueError, match=r"render_mode='human': CartPole-v1 .* \['rgb_array'\]"):
+        rlcpu.make_vec("CartPole-v1", render_mode="human")
+    with (
+        pytest.raises(ValueError, match="render_mode='ansi': CartPole-v1 can be rendered as"),
+        pytest.warns(UserWarning, match="not in the possible render_modes"),
+    ):
+        gymnasium.make("rlcpu/CartPole-v1", render_mode="ansi")
+
+
 def test_torque_beyond_its_bounds_is_drawn_as_it_acts() -> None:
     env = rlcpu.make_vec("Pendulum-v1", 1, dtype="float64", render_mode="rgb_array")
     env.reset(seed=0)

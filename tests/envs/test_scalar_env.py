@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 import rlcpu
 from rlcpu.envs import find
+from rlcpu.envs.lane import PENDING
 
 every_environment = pytest.mark.parametrize("name", rlcpu.registered())
 
@@ -76,15 +77,105 @@ def test_time_limit_is_gymnasiums() -> None:
     assert env.spec.max_episode_steps == 3
 
 
-def test_finished_episode_needs_a_reset() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@every_environment
+def test_steps_are_those_of_the_vector_environment(name: str, dtype: str) -> None:
+    """Bit for bit, through resets, whatever the kind of action."""
+    single = gymnasium.make(f"rlcpu/{name}", dtype=dtype, max_episode_steps=7).unwrapped
+    batch = rlcpu.make_vec(name, 3, dtype=dtype, autoreset_mode="Disabled")
+    np.testing.assert_array_equal(single.reset(seed=2)[0], batch.reset(seed=0)[0][2])
+    batch.action_space.seed(0)
+    kinds = [lambda a: a, np.asarray, lambda a: np.asarray(a).tolist()]
+    for step in range(60):
+        actions = batch.action_space.sample()
+        mine = single.step(kinds[step % 3](actions[2]))
+        others = [each[2] for each in batch.step(actions)[:4]]
+        np.testing.assert_array_equal(mine[0], others[0])
+        assert mine[1:4] == tuple(others[1:])
+        np.testing.assert_array_equal(single.state, batch.state[2])
+        if mine[2] or step % 20 == 19:
+            batch.reset()
+            np.testing.assert_array_equal(single.reset()[0], batch.observe()[2])
+        elif (ended := batch.memory.elapsed() == PENDING).any():
+            batch.reset(options={"reset_mask": ended})
+
+
+def test_observations_are_new_arrays() -> None:
+    env = gymnasium.make("rlcpu/CartPole-v1").unwrapped
+    first = env.reset(seed=0)[0]
+    before, second = first.copy(), env.step(0)[0]
+    third = env.step(0)[0]
+    assert not np.shares_memory(second, third)
+    np.testing.assert_array_equal(first, before)
+
+
+def test_a_step_after_the_end_warns_once_and_goes_on() -> None:
+    """As Gymnasium's CartPole does."""
+    env = gymnasium.make("rlcpu/CartPole-v1").unwrapped
+    env.reset(seed=0)
+    env.state = [5.0, 1.0, 0.0, 0.0]
+    assert env.step(0)[2] is True
+    ended = env.state
+    with pytest.warns(UserWarning, match="after the end of an episode of CartPole-v1: call reset"):
+        observation, _, terminated, _, _ = env.step(0)
+    assert terminated is True
+    assert observation[0] == np.float32(ended[0] + np.float32(0.02) * ended[1])
+    env.step(0)
+    env.reset()
+    assert env.step(0)[2] is False
+
+
+def test_setting_the_state_begins_an_episode_that_had_ended() -> None:
     env = gymnasium.make("rlcpu/CartPole-v1").unwrapped
     env.reset(seed=0)
     env.state = [5.0, 0.0, 0.0, 0.0]
-    assert env.step(0)[2] is True
-    with pytest.raises(gymnasium.error.ResetNeeded, match="finished"):
-        env.step(0)
-    env.reset()
+    env.step(0)
+    env.state = np.zeros(4)
     assert env.step(0)[2] is False
+
+
+def test_step_before_the_first_reset() -> None:
+    env = gymnasium.make("rlcpu/CartPole-v1").unwrapped
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+        env.step(0)
+
+
+def test_spaces_are_its_own() -> None:
+    """Seeding those of one environment does not change the samples of another."""
+    one, other = (gymnasium.make("rlcpu/Pendulum-v1") for _ in range(2))
+    one.action_space.seed(1)
+    other.action_space.seed(2)
+    twin = gymnasium.make("rlcpu/Pendulum-v1")
+    twin.action_space.seed(1)
+    np.testing.assert_array_equal(one.action_space.sample(), twin.action_space.sample())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda *a, **k: gymnasium.make(*a, **k).unwrapped, rlcpu.make_vec]
+)
+def test_parameters_are_attributes(make: Any) -> None:
+    """As those of Gymnasium's environments are, but that they cannot be set."""
+    env, original = make("rlcpu/CartPole-v1", tau=0.01), gymnasium.make("CartPole-v1").unwrapped
+    names = ("gravity", "masscart", "masspole", "length", "force_mag", "x_threshold")
+    for name in (*names, "theta_threshold_radians"):
+        assert getattr(env, name) == getattr(original, name)
+        assert name in dir(env)
+    assert env.tau == 0.01
+    with pytest.raises(AttributeError, match=r"gravity cannot be set: .* with gravity=1.6"):
+        env.gravity = 1.6
+    with pytest.raises(AttributeError, match=r"no attribute 'gravty'; parameters are .*gravity"):
+        _ = env.gravty
+    env.my_own_mark = 3
+    assert env.my_own_mark == 3
+
+
+def test_repr_says_what_differs_from_the_defaults() -> None:
+    env = gymnasium.make("rlcpu/CartPole-v1", gravity=1.6, dtype="float64")
+    assert repr(env.unwrapped) == "ScalarEnv(CartPole-v1, dtype=float64, gravity=1.6)"
+    assert f"<{env.unwrapped!r}>" in str(env)
+    batch = rlcpu.make_vec("Acrobot-v1", 2, nips=True, autoreset_mode="SameStep")
+    text = "VectorEnv(Acrobot-v1, num_envs=2, dtype=float32, autoreset_mode=SameStep, nips=True)"
+    assert repr(batch) == text
 
 
 def test_state_can_be_set() -> None:
@@ -99,6 +190,10 @@ def test_state_can_be_set() -> None:
     ("action", "error", "message"),
     [
         (2, ValueError, r"actions\[0\]=2 of CartPole-v1"),
+        (-1, ValueError, r"actions\[0\]=-1 of CartPole-v1"),
+        (np.int64(2**62), ValueError, r"actions\[0\]=4611686018427387904 of CartPole-v1"),
+        (2**70, TypeError, "actions have dtype object: expected an integer"),
+        (True, TypeError, "actions have dtype bool: expected an integer"),
         (0.5, TypeError, "actions have dtype float64: expected an integer"),
         ([0, 1], ValueError, r"actions have shape \(1, 2\): expected \(1,\)"),
     ],
@@ -117,7 +212,6 @@ def test_bad_actions(action: Any, error: type[Exception], message: str) -> None:
     [
         ({"gravty": 1.0}, TypeError, "CartPole-v1 has no parameter gravty"),
         ({"dtype": "int8"}, ValueError, "dtype='int8': expected"),
-        ({"render_mode": "human"}, ValueError, "render_mode='human': CartPole-v1 can be rendered"),
         ({"num_threads": 2}, TypeError, "num_threads"),
     ],
 )

@@ -169,6 +169,19 @@ def test_integer_actions_of_every_kind(convert: Any) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_bad_action_beside_one_that_is_ignored() -> None:
+    """Only the action of an environment that waits for its reset is ignored."""
+    env = make("CartPole-v1", num_envs=3, max_episode_steps=1)
+    env.reset(seed=0)
+    env.step(np.zeros(3, np.int64))
+    env.reset(options={"reset_mask": np.array([True, True, False])})
+    before = env.state
+    with pytest.raises(ValueError, match=r"actions\[1\]=7 of CartPole-v1 \(1 such\)"):
+        env.step([0, 7, 9])
+    np.testing.assert_array_equal(env.state, before)
+    assert env.step([0, 1, 9])[3].tolist() == [True, True, False]
+
+
 def test_finished_environment_must_not_be_stepped() -> None:
     env = make("CartPole-v1", max_episode_steps=2, autoreset_mode=AutoresetMode.DISABLED)
     env.reset(seed=0)

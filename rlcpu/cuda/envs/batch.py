@@ -52,7 +52,7 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
             return
         action, bad = take_action(actions, i)
         elapsed = elapsed_in[i]
-        if bad:
+        if bad and elapsed != mark:  # the next step of one that has ended is its reset
             cuda.atomic.add(faults, BAD_ACTIONS, 1)
             return
         if disabled and elapsed == mark:
@@ -83,7 +83,8 @@ def _make_take_action(env: Structure, dtype: type) -> Any:
 
         def take_choice(actions, i):  # type: ignore[no-untyped-def]
             action = actions[i]
-            return np.int32(action), action < 0 or action >= count
+            bad = action < 0 or action >= count
+            return np.int32(0 if bad else action), bad
 
         return take_choice
     width, load = env.action_size, load_items(env.action_size, dtype)

@@ -13,7 +13,7 @@ from rlcpu.cuda.arrays import DeviceArray, empty, from_host, is_device_array, ta
 from rlcpu.cuda.envs import batch, collect
 from rlcpu.cuda.envs.memory import Memory
 from rlcpu.cuda.launch import launch
-from rlcpu.envs.checks import convert_actions, describe_bad_actions
+from rlcpu.envs.checks import convert_actions
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import pack
 from rlcpu.envs.policy import PolicyArrays, PolicyCode
@@ -127,7 +127,7 @@ class VectorEnv(CpuVectorEnv):
             return
         self._faults = zeros(2, np.int32)
         if faults[batch.BAD_ACTIONS]:
-            raise ValueError(describe_bad_actions(actions.copy_to_host(), self.dynamics))
+            self._excuse(actions.copy_to_host())
         self._check_running()
 
     def _infos(self, finals: DeviceArray, flags: DeviceArray) -> dict[str, Any]:
