@@ -110,6 +110,16 @@ def test_bad_actions_change_nothing() -> None:
         assert_close(device.step(actions)[0], cpu.step(actions)[0], "float64")
 
 
+def test_the_action_of_one_that_waits_for_its_reset_is_ignored() -> None:
+    for name, bad in (("CartPole-v1", -1), ("Pendulum-v1", np.nan)):
+        cpu, device = make(name, "float64", max_episode_steps=1)
+        actions = actions_of(cpu, np.random.default_rng(2))
+        for env in (cpu, device):
+            env.step(actions)
+        actions[1] = bad
+        assert_close(device.step(actions)[0], cpu.step(actions)[0], "float64")
+
+
 def test_wrong_arrays_are_refused() -> None:
     _, device = make("CartPole-v1")
     upload = provider.cuda.to_device

@@ -1,0 +1,5 @@
+"""Policies for `rlcpu.collect` and `rlcpu.simulate`."""
+
+from rlcpu.envs.policies import MLP, Linear, Policy, Scalar, Uniform
+
+__all__ = ["MLP", "Linear", "Policy", "Scalar", "Uniform"]
