@@ -112,7 +112,8 @@ def test_a_page_without_pictures_still_has_the_tables(calls, tmp_path, monkeypat
     text = (tmp_path / "m.html").read_text()
     assert "A &amp; B" in text
     assert "a &lt;note&gt;" in text
-    assert "table a: 2 rows, 2 of 2 targets met" in text
+    assert "table a: 2 rows" in text
+    assert "Our own targets: 2 of 2 are met" in text[text.index("A &amp; B") :]
     assert "<td>job absent</td><td>peer</td><td>not installed: a &lt;note&gt;</td>" in text
 
 
@@ -166,6 +167,19 @@ def test_the_report_is_one_file_with_pictures(tmp_path):
     text = (tmp_path / "m.html").read_text()
     assert text.count("data:image/svg+xml;base64,") == 2  # Figures 4 and 8
     assert "http" not in text.replace("data:image", "")
+
+
+def test_the_report_begins_with_how_much_faster_than_whom(tmp_path):
+    if not list(report.RESULTS.glob("*-simulate.json")):
+        pytest.skip("no results: python -m asv_benches.peers all")
+    name = next(report.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
+    tables = {k: v for k, v in page.load(report.RESULTS, name).items() if k != "paper"}
+    text = page.page(tables, name)
+    assert text.index("<svg") < text.index("times as fast</th>") < text.index("<nav>")
+    assert text.index("<nav>") < text.index("Our own targets")
+    for word in ("target", "met"):
+        assert word not in text[text.index("<body>") : text.index("<nav>")]
+    assert text.count("<table>") == text.count('<div class="scroll"><table>')
 
 
 def test_panel_compares_the_best_of_both_sides(monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from asv_benches.peers import chapter_paper, pictures, saved
 from asv_benches.peers.pictures import Axes
@@ -46,7 +46,6 @@ class Chapter(NamedTuple):
 def make(tables: Tables) -> list[Chapter]:
     """All chapters; a picture whose rows were not measured is left out."""
     return [
-        Chapter("summary", "Targets", "", drawn(tables, [target_picture])),
         Chapter(
             "paper",
             "Data collection",
@@ -81,29 +80,6 @@ def drawn(
     """The pictures for which there are figures."""
     made = (maker(tables) for maker in makers)
     return [Picture(*each) for each in made if each]
-
-
-def target_picture(tables: Tables) -> tuple[str, str] | None:
-    """Every target beside what was reached."""
-    rows = [
-        (f"{row['what']} | {row['against']}", target_factor(row), bool(row["met"]))
-        for table in tables.values()
-        for row in saved.closest(table["rows"])
-        if row["met"] is not None
-    ]
-    if not rows:
-        return None
-    return (
-        pictures.targets(rows, "times the target (log scale); right of the line is better"),
-        f"{sum(met for *_, met in rows)} of {len(rows)} targets are met. Of several peers at one "
-        "job the best one counts.",
-    )
-
-
-def target_factor(row: dict[str, Any]) -> float:
-    """How many times better than its target a row is."""
-    factor = row["ratio"] / row["target"]
-    return 1 / factor if row["kind"] == "time" else factor
 
 
 def fill_picture(tables: Tables) -> tuple[str, str] | None:

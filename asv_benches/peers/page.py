@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from asv_benches.peers import chapters, saved
+from asv_benches.peers import chapters, readme, saved
 from asv_benches.peers.chapters import Chapter
 from asv_benches.peers.printed import ROWS as PRINTED
 from asv_benches.peers.report import format_figure, format_ratio, format_target
@@ -16,20 +16,20 @@ from asv_benches.peers.saved import Tables
 from asv_benches.peers.tables import TABLES
 
 STAMPED = ("rlcpu", "numba", "numpy", "jax", "torch", "flashbax", "gcc")
-HEADINGS = ("what", "against", "rlcpu", "peer", "ratio", "quartiles", "target", "source printed")
+HEADINGS = ("what", "against", "rlcpu", "peer", "ratio", "quartiles", "source printed")
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1c1c1c; }
+  color: #1c1c1c; overflow-wrap: break-word; }
 h1 { margin-bottom: 0.2rem; } h2 { margin-top: 2.8rem; border-bottom: 1px solid #ccc; }
-figure { margin: 1.4rem 0; } figure img { max-width: 100%; }
+figure { margin: 1.4rem 0; } .first svg { width: 100%; max-width: 44rem; height: auto; }
+.scroll { overflow-x: auto; } figure .scroll img { min-width: 32rem; max-width: 100%; }
 figcaption, .small { color: #555; font-size: 0.85rem; }
-nav a { margin-right: 1rem; } summary { cursor: pointer; color: #0b3d91; }
-.scroll { overflow-x: auto; }
+nav a { display: inline-block; margin: 0.2rem 1rem 0.2rem 0; }
+summary { cursor: pointer; color: #0b3d91; }
 table { border-collapse: collapse; font-size: 0.82rem; margin: 0.8rem 0; }
 th, td { padding: 0.2rem 0.6rem; border-bottom: 1px solid #e4e4e4; text-align: left;
   vertical-align: top; }
 td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.yes { color: #2e8b57; } .no { color: #c0392b; font-weight: bold; }
 """
 
 
@@ -61,14 +61,44 @@ def load(results: Path, name: str) -> Tables:
 def page(tables: Tables, name: str) -> str:
     """The whole document."""
     parts = chapters.make(tables)
-    links = "".join(f'<a href="#{c.name}">{html.escape(c.title)}</a>' for c in parts)
-    body = "".join(chapter(each, tables) for each in parts) + not_measured(tables)
+    named = {c.name: c.title for c in parts} | {"how": "How it was measured", "targets": "Targets"}
+    links = "".join(f'<a href="#{name}">{html.escape(title)}</a>' for name, title in named.items())
+    chosen = first(tables)
+    body = "".join(chapter(each, tables) for each in parts)
+    last = not_measured(tables) + measured_on(tables) + targets(tables)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>rlcpu beside its peers: {html.escape(name)}</title>\n<style>{STYLE}</style>\n"
-        f"</head>\n<body>\n<h1>rlcpu beside its peers</h1>\n{measured_on(tables)}"
-        f"<nav>{links}</nav>\n{body}</body>\n</html>\n"
+        f"</head>\n<body>\n<h1>rlcpu beside its peers</h1>\n{chosen}"
+        f"<nav>{links}</nav>\n{body}{last}</body>\n</html>\n"
+    )
+
+
+def first(tables: Tables) -> str:
+    """What a reader wants to know first: how much faster, at what, than whom."""
+    rows = readme.chosen(tables)
+    if not rows:
+        return ""
+    faster = [
+        row["ratio"] > 1
+        for each in tables.values()
+        for row in saved.closest(each["rows"])
+        if row["kind"] == "speed-up" and row["ratio"]
+    ]
+    cells = (
+        (
+            *(row["what"], row["against"], format_ratio(row["ratio"], row["kind"])),
+            *(format_figure(row[key], row["unit"]) for key in ("ours", "peer")),
+        )
+        for row in rows
+    )
+    return (
+        "<p>How many times as fast as other libraries rlcpu is, on the same cores in the same run. "
+        f"Of all {len(faster)} comparisons below, it is the faster side in {sum(faster)}.</p>\n"
+        f'<figure class="first">{readme.draw(rows, dark=False)}</figure>\n'
+        + table(("what", "against", "times as fast", "rlcpu", "peer"), cells)
+        + paragraph(f"{readme.UNITS}.")
     )
 
 
@@ -82,22 +112,23 @@ def measured_on(tables: Tables) -> str:
     for machine in sorted(machines, key=lambda machine: machine["date"]):
         versions |= machine["versions"]
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return paragraph(
-        f"{newest['cpu']}, {newest['cores']} cores, {newest['system']}, {span}. {listed}."
-    ) + paragraph(
+    where = f"{newest['cpu']}, {newest['cores']} cores, {newest['system']}, {span}. {listed}."
+    how = (
         "Contenders of a row alternate in one process; figures are medians over the rounds, ratios "
         "the medians of the rounds' ratios. Quote ratios: absolute figures move with the load of "
         "the machine. Written by `python -m asv_benches.peers all`."
     )
+    return f'<h2 id="how">How it was measured</h2>\n{paragraph(where)}{paragraph(how)}'
 
 
 def chapter(part: Chapter, tables: Tables) -> str:
     """Heading, text, pictures, tables."""
     stamp = html.escape(measured_in(tables, part))
     pictures = "".join(
-        f'<figure><img src="{picture.url}" alt="{html.escape(picture.caption)}">'
-        f"<figcaption>{html.escape(picture.caption)}<br>{stamp}</figcaption></figure>\n"
+        f'<figure><div class="scroll"><img src="{picture.url}" alt="{caption}"></div>'
+        f"<figcaption>{caption}<br>{stamp}</figcaption></figure>\n"
         for picture in part.pictures
+        for caption in [html.escape(picture.caption)]
     )
     listed = "".join(details(what, tables[what]["rows"]) for what in part.tables if what in tables)
     claims = table(("paper's figure", "ratio", "printed", "here"), part.claims)
@@ -130,21 +161,37 @@ def not_measured(tables: Tables) -> str:
     return f'<h2 id="missing">Not measured</h2>\n{paragraph(hint)}{rows}'
 
 
+def targets(tables: Tables) -> str:
+    """What we had set ourselves, for those who work on the library."""
+    rows = [row for each in tables.values() for row in saved.closest(each["rows"])]
+    judged = [row for row in rows if row["met"] is not None]
+    if not judged:
+        return ""
+    cells = (
+        (
+            *(row["what"], row["against"], format_target(row["target"], row["kind"])),
+            *(format_ratio(row["ratio"], row["kind"]), "yes" if row["met"] else "no"),
+        )
+        for row in judged
+    )
+    listed = table(("what", "against", "target", "ratio", "met"), cells)
+    summary = f"Our own targets: {sum(row['met'] for row in judged)} of {len(judged)} are met"
+    return (
+        f'<h2 id="targets">Targets</h2>\n<details><summary>{summary}</summary>\n{listed}</details>'
+    )
+
+
 def paragraph(text: str) -> str:
     """Small print."""
     return f'<p class="small">{html.escape(text)}</p>\n' if text else ""
 
 
 def details(what: str, rows: list[dict[str, Any]]) -> str:
-    """A table that opens on a click, with how many of its targets are met."""
-    judged = [row["met"] for row in rows if row["met"] is not None]
-    summary = f"table {what}: {len(rows)} rows"
-    if judged:
-        summary += f", {sum(judged)} of {len(judged)} targets met"
+    """A table that opens on a click."""
     body = "".join(line(row) for row in rows)
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     return (
-        f"<details><summary>{summary}</summary>\n"
+        f"<details><summary>table {what}: {len(rows)} rows</summary>\n"
         f'<div class="scroll"><table><tr>{heads}</tr>\n{body}</table></div></details>\n'
     )
 
@@ -152,8 +199,6 @@ def details(what: str, rows: list[dict[str, Any]]) -> str:
 def line(row: dict[str, Any]) -> str:
     """One row of a table, its note below the peer's name."""
     low, high = (format_ratio(each, row["kind"]) for each in row["spread"] or (None, None))
-    mark = {True: "yes", False: "no", None: ""}[row["met"]]
-    target = format_target(row["target"], row["kind"])
     note = f'<br><span class="small">{html.escape(row["note"])}</span>' if row["note"] else ""
     numbers = (
         format_figure(row["ours"], row["unit"]),
@@ -164,8 +209,7 @@ def line(row: dict[str, Any]) -> str:
     cells = "".join(f'<td class="number">{html.escape(number)}</td>' for number in numbers)
     return (
         f"<tr><td>{html.escape(row['what'])}</td><td>{html.escape(row['against'])}{note}</td>"
-        f'{cells}<td class="{mark}">{html.escape(target)}</td>'
-        f"<td>{html.escape(PRINTED.get(row['name'], ''))}</td></tr>\n"
+        f"{cells}<td>{html.escape(PRINTED.get(row['name'], ''))}</td></tr>\n"
     )
 
 
@@ -177,4 +221,4 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     if not body:
         return ""
     heads = "".join(f"<th>{html.escape(heading)}</th>" for heading in headings)
-    return f"<table><tr>{heads}</tr>\n{''.join(body)}</table>\n"
+    return f'<div class="scroll"><table><tr>{heads}</tr>\n{"".join(body)}</table></div>\n'

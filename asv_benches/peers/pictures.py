@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 Curve = Mapping[float, float]  # abscissa: ordinate
@@ -60,9 +60,14 @@ def curves(lines: Mapping[str, Curve], axes: Axes, limits: Mapping[str, Curve | 
         for dashes, (label, limit) in zip(("--", ":", "-."), limits.items(), strict=False):
             draw_limit(plot, label, limit, dashes)
         set_axes(plot, axes)
-        plot.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+        legend_below(plot)
 
-    return picture(draw, (8.6, 4.0))
+    return picture(draw, (7.2, 4.0))
+
+
+def legend_below(plot: Any, inches: float = 4.0) -> None:
+    """Names below a plot that is so many inches high: beside it, a phone would not show them."""
+    plot.legend(loc="upper left", bbox_to_anchor=(0.0, -0.6 / inches), ncol=2)
 
 
 def draw_limit(plot: Any, label: str, limit: Curve | float, dashes: str) -> None:
@@ -102,7 +107,7 @@ def stacks(bars: Mapping[str, Mapping[str, float]], axes: Axes) -> str:
         plot.grid(axis="y", visible=False)
         plot.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncol=3)
 
-    return picture(draw, (8.6, 0.6 + 0.38 * len(bars) + 0.6))
+    return picture(draw, (7.2, 0.6 + 0.38 * len(bars) + 0.6))
 
 
 def ratios(groups: Mapping[str, Mapping[str, float]], label: str, limit: str) -> str:
@@ -127,9 +132,9 @@ def ratios(groups: Mapping[str, Mapping[str, float]], label: str, limit: str) ->
         plot.set_ylim(len(groups) - 0.5, -0.5)
         plot.set_xscale("log")
         plot.set_xlabel(label)
-        plot.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        legend_below(plot, inches=1.2 + 0.32 * len(groups))
 
-    return picture(draw, (7.0, 1.2 + 0.32 * len(groups)))
+    return picture(draw, (6.0, 1.2 + 0.32 * len(groups)))
 
 
 def scatter(
@@ -139,25 +144,6 @@ def scatter(
     rows = [row for row, group in enumerate(groups.values()) if name in group]
     values = [group[name] for group in groups.values() if name in group]
     plot.scatter(values, rows, label=name, zorder=3, **look)
-
-
-def targets(rows: Sequence[tuple[str, float, bool]], label: str) -> str:
-    """How far every figure is from its target: name, factor, and whether it is met."""
-
-    def draw(plot: Any) -> None:
-        for met, colour, marker in ((True, "#2e8b57", "o"), (False, "#c0392b", "X")):
-            chosen = [(factor, row) for row, (_, factor, ok) in enumerate(rows) if ok is met]
-            if chosen:
-                text = "met" if met else "not met"
-                plot.scatter(*zip(*chosen, strict=True), color=colour, marker=marker, label=text)
-        plot.axvline(1, color="black", linewidth=1.2, linestyle="--", label="target")
-        plot.set_yticks(range(len(rows)), [name for name, _, _ in rows], fontsize=8)
-        plot.set_ylim(len(rows) - 0.5, -0.5)
-        plot.set_xscale("log")
-        plot.set_xlabel(label)
-        plot.legend(loc="upper right")
-
-    return picture(draw, (8.6, 0.9 + 0.2 * len(rows)))
 
 
 def panels(plots: Mapping[str, Mapping[str, Curve]], axes: Axes) -> str:
