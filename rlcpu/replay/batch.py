@@ -35,6 +35,17 @@ class Batch:
         self.discounts: npt.NDArray[np.float32] | None = None
         self.rows, self.owner = rows, owner
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The numbers alone: a copy is no memory of a buffer, which does not go with it."""
+        state = {name: getattr(self, name) for name in {*Batch.__slots__, *self.__slots__}}
+        nothing = np.empty(0, np.uint8)
+        rows = self.rows._replace(block=nothing, table=nothing, twins=None)
+        return {**state, "rows": rows, "owner": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
     def __getitem__(self, key: Any) -> Any:
         """Part of the data: `batch["reward"]` is `batch.data["reward"]`."""
         return self.data[key]

@@ -58,12 +58,33 @@ class Buffer(Placed, Saved):
         self._ring = Ring(length, 0)
         self._make_lock()
         self._prepare()
-        # Last: the file at `memmap` stays when this is done.
-        storage = DerivingStorage if self.derive_next else Storage
-        self._storage = storage(structure, self._envs, length, memmap)
+        self._storage = self._make_storage(memmap)  # last: its file stays when this is done
+
+    def _make_storage(self, memmap: str | os.PathLike[str] | None) -> Storage:
+        kind = DerivingStorage if self.derive_next else Storage
+        return kind(self.structure, self._envs, self._ring.length, memmap)
 
     def _prepare(self) -> None:
         """Make what a kind of buffer keeps beside its transitions."""
+
+    # ------------------------------------------------------------ copies, pickled ones too
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._storage.in_file:
+            raise TypeError(
+                f"this {type(self).__name__} is in a file (memmap), which is not copied: "
+                "save() it, and load() it as another one"
+            )
+        with self.locked():
+            rows = self._storage.copy_rows(self._ring.filled)
+            return {**self._copied("_storage"), "_rows": rows}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rows = state.pop("_rows")
+        vars(self).update(state)
+        self._make_lock()
+        self._storage = self._make_storage(None)
+        self._storage.take_rows(rows)
 
     # ------------------------------------------------------------ adding
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.derive_kernels import keep_aside, mark_unequal, replace_aside, settle
-from rlcpu.replay.memory import allocate
+from rlcpu.replay.memory import allocate, placed
 from rlcpu.replay.ring import Ring, spans
 from rlcpu.replay.sections import Section
 from rlcpu.replay.storage import Rows, Source, Storage
@@ -112,6 +112,18 @@ class DerivingStorage(Storage):
     def num_bytes(self) -> int:
         """Bytes of everything that is kept."""
         return self.block.size + self.aside.nbytes + self.kept.size + self.free.nbytes
+
+    def copy_rows(self, filled: int) -> list[Array]:
+        """See `Storage.copy_rows`."""
+        own = self.aside[:, :filled], self.kept, self.free
+        return [*super().copy_rows(filled), *(array.copy() for array in own)]
+
+    def take_rows(self, rows: list[Array]) -> None:
+        """See `Storage.take_rows`."""
+        *fields, aside, kept, self.free = rows
+        super().take_rows(fields)
+        self.aside[:, : aside.shape[1]] = aside
+        self.kept = placed(kept)
 
     # ------------------------------------------------------------ adding
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import os
 import threading
@@ -27,6 +28,11 @@ class Locked:
     def _make_lock(self) -> None:
         self.order, self._lock = next(_count), threading.RLock()
         _locks[self.order] = self._lock
+
+    def _copied(self, *left: str) -> dict[str, Any]:
+        """A copy of all attributes but for the lock and those that are left out."""
+        left = ("_lock", "order", *left)
+        return copy.deepcopy({name: vars(self)[name] for name in vars(self) if name not in left})
 
     def locked(self) -> Any:
         """The lock, a context manager.

@@ -15,6 +15,13 @@ _PRIVATE: Any = (
 )
 
 
+def placed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy of an array of one axis that begins where `allocate` lets memory begin."""
+    memory = allocate(array.nbytes).view(array.dtype)
+    memory[:] = array
+    return memory
+
+
 def allocate(num_bytes: int) -> npt.NDArray[np.uint8]:
     """Zeros that begin at a page, or where there are few of them, at a cache line.
 

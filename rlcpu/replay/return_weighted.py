@@ -12,6 +12,7 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
 from rlcpu.replay.distinct import value_kernel
+from rlcpu.replay.memory import placed
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
 from rlcpu.replay.storage import Source
@@ -78,6 +79,9 @@ class ReturnWeightedBuffer(Buffer):
     def _prepare(self) -> None:
         self._numbers = make_tree(self.capacity, extremes=True)
         self._most = largest_value(self.capacity)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_numbers": placed(state["_numbers"])})
 
     def add(self, batch: Any, values: npt.ArrayLike) -> None:
         """Store transitions; the oldest ones make room.

@@ -94,6 +94,7 @@ class Storage:
         stored: positions of the fields that are stored.
         begins: first byte of each field.
         fields: one array per field, (num_envs, length, *field.shape), in the block.
+        in_file: whether the block is a file.
 
     Raises:
         TypeError: `memmap` is no path.
@@ -122,10 +123,21 @@ class Storage:
         self.begins = [begins[number] for number in range(len(fields))]
         self.fields = views(structure, self.block, self.begins, (num_envs, length))
 
+        self.in_file = memmap is not None
+
     @property
     def num_bytes(self) -> int:
         """Bytes of everything that is kept."""
         return self.block.size
+
+    def copy_rows(self, filled: int) -> list[Array]:
+        """What `take_rows` needs: copies of the first so many slots of each environment."""
+        return [self.fields[number][:, :filled].copy() for number in self.stored]
+
+    def take_rows(self, rows: list[Array]) -> None:
+        """Take over what `copy_rows` of another storage returned; this one is new."""
+        for number, array in zip(self.stored, rows, strict=True):
+            self.fields[number][:, : array.shape[1]] = array
 
     def write(self, arrays: Sequence[Array], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) arrays to the slots from `slot` on, going round.

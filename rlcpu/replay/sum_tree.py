@@ -14,6 +14,7 @@ from rlcpu.replay.device import Placed
 from rlcpu.replay.distinct import distinct_kernel
 from rlcpu.replay.draw import draw_kernels
 from rlcpu.replay.lock import Locked, complete
+from rlcpu.replay.memory import placed
 from rlcpu.replay.stream import make_stream
 from rlcpu.replay.tree import PRIORITIES, layout, make_tree
 from rlcpu.replay.upkeep import first_offender, mark_kernel, rebuild_kernel, update_kernel
@@ -61,6 +62,14 @@ class SumTree(Placed, Locked):
         self._make_lock()
         #: Priorities up to here: the sum of all of them has to be finite.
         self._most = float(np.finfo(np.float64).max) / int(self._offsets[1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self.locked():
+            return self._copied()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _numbers=placed(state["_numbers"]))
+        self._make_lock()
 
     def __len__(self) -> int:
         return self.capacity

@@ -1,42 +1,52 @@
 """Buffers saved and loaded go on as if nothing had happened."""
 
+import copy
 import dataclasses
 import os
+import pickle
 
 import numpy as np
 import pytest
 
 from rlcpu.replay import (
     ItemBuffer,
+    Mixer,
     PrioritizedReplayBuffer,
     PrioritizedTrajectoryBuffer,
     ReplayBuffer,
     ReturnWeightedBuffer,
+    SumTree,
     TrajectoryBuffer,
+    TrajectoryQueue,
     return_weighted,
 )
-from tests.replay.naive import EXAMPLE, steps
+from tests.replay.naive import EXAMPLE, state_of, steps
 
 
 def make(kind, **options):
+    if kind is TrajectoryQueue:
+        return kind(2, 20, EXAMPLE, 7, seed=5, **options)
     if kind in (TrajectoryBuffer, PrioritizedTrajectoryBuffer):
         return kind(2, 20, EXAMPLE, 3, 2, seed=5, **options)
-    return kind(40, EXAMPLE, seed=5, **options)
+    following = {"next_observation": EXAMPLE["observation"]} if "derive_next" in options else {}
+    return kind(40, {**EXAMPLE, **following}, seed=5, **options)
 
 
 def drive(buffer, rng, rounds):
     """Add, sample and update for a while; returns all that was sampled."""
     seen = []
     for _ in range(rounds):
-        if isinstance(buffer, TrajectoryBuffer):
+        if isinstance(buffer, TrajectoryBuffer | TrajectoryQueue):
             buffer.add(steps(rng, 7, 2))
         elif isinstance(buffer, ReturnWeightedBuffer):
             buffer.add(steps(rng, 7), rng.normal(size=7))
         elif isinstance(buffer, ItemBuffer):
             buffer.add(steps(rng))
+        elif buffer.derive_next:
+            buffer.add({**steps(rng, 7), "next_observation": steps(rng, 7)["observation"]})
         else:
             buffer.add(steps(rng, 7))
-        batch = buffer.sample(4)
+        batch = buffer.sample() if isinstance(buffer, TrajectoryQueue) else buffer.sample(4)
         if hasattr(buffer, "update_priorities"):
             buffer.update_priorities(batch.indices, rng.random(4))
         seen.append((batch.indices.tobytes(), batch["observation"]["state"].tobytes()))
@@ -67,6 +77,56 @@ def test_loaded_goes_on_bit_for_bit(kind, tmp_path):
         if rounds == 1:
             buffer = loaded  # whose next save is incremental too
             buffer.save(tmp_path / "buffer")
+
+
+OTHERS = [(TrajectoryQueue, {}), (ReplayBuffer, {"derive_next": True})]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+@pytest.mark.parametrize(("kind", "options"), [*((kind, {}) for kind in KINDS), *OTHERS])
+def test_a_copy_goes_on_bit_for_bit_and_by_itself(kind, options, copied):
+    buffer, rng = make(kind, **options), np.random.default_rng(0)
+    for rounds in (1, 9):  # before and after going round
+        drive(buffer, rng, rounds)
+        other = copied(buffer)
+        assert state_of(other) == state_of(buffer)
+        state = rng.bit_generator.state
+        expected = drive(buffer, rng, 5)
+        before = state_of(buffer)
+        rng.bit_generator.state = state
+        assert drive(other, rng, 5) == expected
+        drive(other, rng, 2)
+        assert state_of(buffer) == before != state_of(other)
+
+
+def test_a_copy_is_of_what_is_in_the_buffer(tmp_path):
+    buffer = ReplayBuffer(10**6, EXAMPLE, seed=0)
+    drive(buffer, np.random.default_rng(0), 1)
+    assert len(pickle.dumps(buffer)) < 9999
+    with pytest.raises(TypeError, match=r"in a file .* save\(\) it"):
+        copy.deepcopy(make(ReplayBuffer, memmap=tmp_path / "rows"))
+
+
+def test_trees_mixers_and_batches_are_copied():
+    tree = SumTree(100, seed=0)
+    tree.update(np.arange(50), np.arange(50.0))
+    assert tree.max == 49.0
+    mixer = Mixer([make(ReplayBuffer), make(PrioritizedReplayBuffer)], [1, 2])
+    for buffer in mixer.buffers:
+        drive(buffer, np.random.default_rng(0), 3)
+    other, again = pickle.loads(pickle.dumps((tree, mixer)))
+    assert other.sample(9).tolist() == tree.sample(9).tolist()
+    assert (other.max, other.min, other.total) == (tree.max, tree.min, tree.total)
+    batch, same = mixer.sample(9), again.sample(9)
+    for each in (same, copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
+        assert len(each) == 9
+        for name in ("indices", "sources", "weights"):
+            assert getattr(each, name).tolist() == getattr(batch, name).tolist()
+        assert each["observation"]["state"].tobytes() == batch["observation"]["state"].tobytes()
+    part = mixer.buffers[0].sample(4)
+    assert len(pickle.dumps(part)) < 2000  # without its buffer
+    with pytest.raises(ValueError, match="out=Batch"):
+        mixer.buffers[0].sample(4, out=copy.copy(part))
 
 
 def test_incremental_save_writes_what_changed(tmp_path):
