@@ -1,69 +1,109 @@
-"""`rlcpu train`: train an agent under a progress bar, evaluate it greedily, say what came of it."""
+"""`rlcpu train` and `rlcpu eval`: an agent is made or loaded, trained, evaluated greedily, kept."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+import contextlib
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rlcpu.cli_arguments import CommandError
+from rlcpu.cli_pictures import check_renderer, draw_curves, write_video
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlcpu.train import PPO
+    from rlcpu.train import PPO, History
 
-EXIT_NOT_SOLVED = 1
-
-
-class CommandError(Exception):
-    """What the user asked for cannot be done; the message is the one line that says why."""
+EXIT_FAILED = 1
+#: What a new agent is made of, and a saved one has already.
+_OF_NEW_AGENTS = ("seed", "num_envs", "dtype", "param", "set")
 
 
-class Curve:
-    """A training run as the trainer's callback sees it: a progress bar and the learning curve.
-
-    Attributes:
-        bar: the progress bar, to be closed by the caller.
-        points: (environment steps, mean return of the last training episodes), one per update.
-    """
-
-    def __init__(self, env_id: str, total_steps: int, no_progress: bool) -> None:
-        from tqdm import tqdm
-
-        self.points: list[tuple[int, float]] = []
-        # disable=None: no bar where standard error is no terminal, such as a log file.
-        disable = True if no_progress else None
-        self.bar = tqdm(
-            desc=env_id, total=total_steps, unit="step", unit_scale=True, disable=disable
-        )
-
-    def __call__(self, progress: Any) -> None:
-        """Record one update of the network."""
-        self.points.append((progress.steps, progress.episode_return))
-        collect, update = time_shares(progress)
-        self.bar.set_postfix_str(
-            f"return {progress.episode_return:.1f}, simulate+infer {collect:.0%}, "
-            f"update {update:.0%}",
-            refresh=False,
-        )
-        self.bar.update(progress.steps - self.bar.n)
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: what Ctrl-C does, with another exit code."""
 
 
 def train(args: argparse.Namespace) -> int:
     """Train an agent, evaluate it greedily and report; returns the exit code."""
+    from rlcpu.train.evaluate import EndlessEpisodeError
+
     agent = make_agent(args)
+    if args.video:
+        check_renderer(agent)
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
-    curve = Curve(args.env, args.steps, args.no_progress)
-    with curve.bar:
-        history = agent.learn(args.steps, callback=curve, target_return=target)
-    returns = agent.evaluate(num_episodes=args.episodes, seed=args.seed + 1)
-    print_report(args.env, history, returns)
-    if args.save:
-        agent.save(args.save)
-        print(f"saved       {args.save}")
-    if args.plot:
-        plot(args, history, curve.points, returns, target)
-        print(f"picture     {args.plot}")
-    return verdict(returns.mean(), target)
+    shown = not args.no_progress and sys.stderr is not None and sys.stderr.isatty()
+    results = Results(args, agent, target)
+    with terminating():
+        try:
+            agent.learn(args.steps, target_return=target, progress=shown)
+            results.write_agent()
+            returns = agent.evaluate(num_episodes=args.episodes, seed=agent.seed + 1)
+            results.write_pictures(returns)
+        except KeyboardInterrupt as error:
+            return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
+        except (FloatingPointError, EndlessEpisodeError) as error:
+            return results.stop(EXIT_FAILED, f"stopped: {error}")
+        except TypeError as error:
+            if agent.history.updates:
+                raise
+            # The first rollout compiles: a function of the user's is refused.
+            raise CommandError(str(error)) from error
+    print_training(agent.env.dynamics.id, agent.history)
+    code = print_evaluation(returns, target)
+    return results.print_files() or code
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """`rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
+    from rlcpu.train.evaluate import EndlessEpisodeError
+
+    agent = load_agent(args)
+    if args.video:
+        check_renderer(agent)
+    target = agent.env.dynamics.reward_threshold if args.target is None else args.target
+    seed = agent.seed + 1 if args.seed is None else args.seed
+    try:
+        returns = agent.evaluate(num_episodes=args.episodes, seed=seed)
+    except (FloatingPointError, EndlessEpisodeError) as error:
+        raise CommandError(str(error)) from error
+    print(f"{agent.env.dynamics.id}: trained for {agent.steps:,} steps, seed {agent.seed}")
+    code = print_evaluation(returns, target)
+    if args.video:
+        try:
+            write_video(agent, args.video, seed)
+        except OSError as error:
+            raise CommandError(f"cannot write {str(args.video)!r}: {error}") from None
+        print(f"video       {args.video}")
+    return code
+
+
+@contextlib.contextmanager
+def terminating() -> Iterator[None]:
+    """SIGTERM raises `Terminated` in this block."""
+
+    def stop(*_: object) -> NoReturn:
+        raise Terminated
+
+    try:
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread, which alone gets signals
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# ---------------------------------------------------------------- agents
 
 
 def make_agent(args: argparse.Namespace) -> PPO:
@@ -72,75 +112,174 @@ def make_agent(args: argparse.Namespace) -> PPO:
     Raises:
         CommandError: the trainer refuses one of them.
     """
+    from rlcpu.envs.registration import find
     from rlcpu.train import PPO
 
+    if args.load:
+        for name in _OF_NEW_AGENTS:
+            if getattr(args, name) not in (None, []):
+                raise CommandError(f"--{name.replace('_', '-')}: the agent of --load has its own")
+        return load_agent(args)
+    if args.env is None:
+        raise CommandError("expected an environment, such as CartPole-v1, or --load FILE")
     options = {"num_envs": args.num_envs, "num_threads": args.threads, "dtype": args.dtype}
+    options = {"dtype": "float32", **{k: v for k, v in options.items() if v is not None}}
     try:
-        return PPO(args.env, seed=args.seed, **options)
+        env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
+        return PPO(env, seed=args.seed or 0, **{**options, **unique(args.set, options)})
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
 
 
-def time_shares(progress: Any) -> tuple[float, float]:
-    """The shares of the run time that collection and the network's update took, in [0, 1]."""
-    total = max(progress.time_total, 1e-9)
-    return progress.time_collect / total, progress.time_update / total
+def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any]:
+    """The values of --set by name."""
+    chosen = dict(pairs)
+    twice = [name for name in chosen if name in taken or len(chosen) < len(pairs)]
+    if twice:
+        raise CommandError(f"--set {twice[0]}=...: given twice")
+    return chosen
 
 
-def print_report(env_id: str, history: Any, returns: NDArray[np.float64]) -> None:
-    """Print what the run took and what came of it."""
-    collect, update = time_shares(history)
-    speed = history.steps / max(history.time_total, 1e-9)
+def load_agent(args: argparse.Namespace) -> PPO:
+    """The agent of a file.
+
+    Raises:
+        CommandError: there is none, or of another environment.
+    """
+    from rlcpu.train import PPO
+
+    try:
+        agent = PPO.load(args.load, num_threads=args.threads)
+    except FileNotFoundError:
+        raise CommandError(f"there is no file {args.load!r}") from None
+    except (OSError, TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    if args.env is not None and args.env.id != agent.env.dynamics.id:
+        raise CommandError(f"{args.load}: an agent of {agent.env.dynamics.id}, not {args.env.id}")
+    return agent
+
+
+# ---------------------------------------------------------------- results
+
+
+class Results:
+    """The files of a training run; what cannot be written costs nothing of the rest.
+
+    Args:
+        args: of the command.
+        agent: its agent.
+        target: mean return, or None.
+    """
+
+    def __init__(self, args: argparse.Namespace, agent: PPO, target: float | None) -> None:
+        self.args, self.agent, self.target = args, agent, target
+        self.written: list[str] = []
+        self.failed: list[str] = []
+
+    def write_agent(self) -> None:
+        """Write the agent and the table of its curve, if they are wanted."""
+        if self.args.save:
+            self._save(self.args.save)
+        if self.args.csv:
+            self._write("table", self.args.csv, lambda: self.agent.history.to_csv(self.args.csv))
+
+    def write_pictures(self, returns: NDArray[np.float64] | None) -> None:
+        """Draw the curve and film an episode, if they are wanted."""
+        args, history = self.args, self.agent.history
+        if args.plot and history.updates:
+            seed, env_id = self.agent.seed, self.agent.env.dynamics.id
+            title = f"PPO on {env_id}, seed {seed}: {history.time_total:.2f} s"
+            curves = {"training, mean of the last episodes": history.curve}
+            greedy = None if returns is None else (history.steps, returns)
+            self._write(
+                "picture",
+                args.plot,
+                lambda: draw_curves(args.plot, curves, title, self.target, greedy),
+            )
+        if args.video and returns is not None:
+            seed = self.agent.seed + 1
+            self._write("video", args.video, lambda: write_video(self.agent, args.video, seed))
+
+    def stop(self, code: int, reason: str) -> int:
+        """Keep what was learnt of a run that did not come to its end; returns the exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(ValueError):
+                signal.signal(number, signal.SIG_DFL)  # the second one ends at once
+        agent, history = self.agent, self.agent.history
+        say = f"rlcpu train: {reason}"
+        if not history.updates:
+            print(f"{say}; nothing was learnt yet", file=sys.stderr)
+            return code
+        env_id = agent.env.dynamics.id.replace(":", "-")
+        self.args.save = self.args.save or Path(f"{env_id}-interrupted.npz")
+        if not any(line.startswith("saved") for line in self.written):
+            self.write_agent()
+        self.write_pictures(None)
+        print(f"{say} after {history.steps:,} steps", file=sys.stderr)
+        for line in (*self.written, *self.failed):
+            print(line, file=sys.stderr)
+        if code != EXIT_FAILED and not self.failed:
+            own = [self.args.env.text] if self.args.env and ":" in self.args.env.text else []
+            rest = max(1, self.args.steps - history.steps)
+            command = ["rlcpu", "train", *own, "--load", str(self.args.save), "--steps", str(rest)]
+            print(f"to go on    {shlex.join(command)}", file=sys.stderr)
+        return code
+
+    def print_files(self) -> int:
+        """Say what was written, and return 0, or what was not."""
+        print("\n".join(self.written), end="\n" if self.written else "")
+        for line in self.failed:
+            print(line, file=sys.stderr)
+        return EXIT_FAILED if self.failed else 0
+
+    def _save(self, path: Path) -> None:
+        """Write the agent to the file, or, where that fails, to another one."""
+        if not self._write("saved", path, lambda: self.agent.save(path)):
+            rescue = Path(tempfile.gettempdir(), f"{path.name}.rescued.npz")
+            self._write("saved", rescue, lambda: self.agent.save(rescue))
+
+    def _write(self, kind: str, path: Path, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except OSError as error:
+            self.failed.append(
+                f"rlcpu train: error: cannot write {path}: {error.strerror or error}"
+            )
+            return False
+        self.written.append(f"{kind:<12}{path}")
+        return True
+
+
+# ---------------------------------------------------------------- reports
+
+
+def print_training(env_id: str, history: History) -> None:
+    """Print what the run took."""
+    total = max(history.time_total, 1e-9)
     print(
         f"{env_id}: {history.steps:,} steps, {history.episodes:,} episodes in "
-        f"{history.time_total:.2f} s ({speed:,.0f} steps/s; simulate+infer {collect:.0%}, "
-        f"update {update:.0%})"
+        f"{history.time_total:.2f} s ({history.steps / total:,.0f} steps/s; "
+        f"simulate+infer {history.time_collect / total:.0%}, "
+        f"update {history.time_update / total:.0%})"
     )
     print(f"training    mean return {history.episode_return:.1f} over the last episodes")
-    print(
-        f"evaluation  mean return {returns.mean():.1f} over {len(returns)} greedy episodes "
-        f"(lowest {returns.min():.1f}, highest {returns.max():.1f})"
-    )
 
 
-def verdict(mean_return: float, target: float | None) -> int:
+def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
     """Print whether the greedy policy reached the target; returns the exit code.
 
     The evaluation decides, not the training curve: a policy that reached the target with sampled
     actions does not always do so greedily.
     """
+    mean = returns.mean()
+    print(
+        f"evaluation  mean return {mean:.1f} over {len(returns)} greedy episodes "
+        f"(lowest {returns.min():.1f}, highest {returns.max():.1f})"
+    )
     if target is None:
         return 0
-    if mean_return >= target:
-        print(f"solved      {mean_return:.1f} >= {target:g}")
+    if mean >= target:
+        print(f"solved      {mean:.1f} >= {target:g}")
         return 0
-    print(f"not solved  {mean_return:.1f} < {target:g}")
-    return EXIT_NOT_SOLVED
-
-
-def plot(
-    args: argparse.Namespace,
-    history: Any,
-    points: list[tuple[int, float]],
-    returns: NDArray[np.float64],
-    target: float | None,
-) -> None:
-    """Draw the learning curve, the greedy evaluation at its end, and the target."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(*zip(*points, strict=True), label="training, mean of the last episodes")
-    mean, low, high = returns.mean(), returns.min(), returns.max()
-    span = [[mean - low], [high - mean]]
-    label = f"greedy policy, mean and range of {len(returns)} episodes"
-    axes.errorbar([history.steps], [mean], yerr=span, fmt="o", capsize=4, label=label)
-    if target is not None:
-        axes.axhline(target, color="0.5", linestyle="--", label=f"target {target:g}")
-    axes.set_xlabel("environment steps")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_ylabel("episode return")
-    axes.set_title(f"PPO on {args.env}, seed {args.seed}: {history.time_total:.2f} s")
-    axes.legend(loc="best")
-    axes.grid(alpha=0.3)
-    figure.savefig(args.plot, dpi=150)
+    print(f"not solved  {mean:.1f} < {target:g}")
+    return EXIT_FAILED

@@ -2,52 +2,48 @@
 
 from __future__ import annotations
 
-import functools
-import io
+import os
+import signal
 import sys
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pytest
-import tqdm
 
 from rlcpu import cli, cli_train
-
-
-class Progress(NamedTuple):
-    """What the trainer tells its callback, and its history."""
-
-    steps: int
-    episodes: int
-    episode_return: float
-    time_collect: float = 1.0
-    time_update: float = 3.0
-    time_total: float = 4.0
+from rlcpu.train import PPO, History
 
 
 class FakeAgent:
     """Records how it was called; "learns" three updates, then evaluates to `greedy_return`."""
 
+    load = staticmethod(PPO.load)
     greedy_return = 480.0
     threshold: float | None = 475.0
 
-    def __init__(self, env_id: str, **options: Any) -> None:
-        self.calls: dict[str, Any] = {"env": env_id, **options}
-        threshold = self.threshold
-        self.env = SimpleNamespace(dynamics=SimpleNamespace(reward_threshold=threshold))
+    def __init__(self, env_id: str, seed: int, **options: Any) -> None:
+        self.calls: dict[str, Any] = {"env": env_id, "seed": seed, **options}
+        dynamics = SimpleNamespace(id=env_id, reward_threshold=self.threshold)
+        self.env = SimpleNamespace(dynamics=dynamics)
+        self.seed, self.history = seed, History()
         FakeAgent.last = self
 
-    def learn(
-        self, total_steps: int, *, callback: Callable[[Progress], Any], target_return: float | None
-    ) -> Progress:
+    def learn(self, total_steps: int, *, target_return: float | None, progress: bool) -> History:
         self.calls |= {"total_steps": total_steps, "target_return": target_return}
         for update in (1, 2, 3):
-            callback(Progress(1000 * update, 10 * update, 100.0 * update))
-        return Progress(3000, 30, 300.0)
+            self.update(update)
+        return self.history
+
+    def update(self, number: int) -> None:
+        history = self.history
+        history.steps, history.episodes = 1000 * number, 10 * number
+        history.episode_return = 100.0 * number
+        history.time_collect, history.time_update, history.time_total = 1.0, 3.0, 4.0
+        history.add()
 
     def evaluate(self, num_episodes: int, seed: int) -> np.ndarray:
         self.calls |= {"num_episodes": num_episodes}
@@ -95,8 +91,8 @@ def test_arguments_reach_the_trainer(trainer: type[FakeAgent]) -> None:
 def test_the_environment_decides_what_is_not_given(trainer: type[FakeAgent]) -> None:
     cli.main(["train", "CartPole-v1"])
     calls = FakeAgent.last.calls
-    assert calls["num_envs"] is None
-    assert calls["num_threads"] is None
+    assert "num_envs" not in calls
+    assert "num_threads" not in calls
     assert calls["target_return"] == FakeAgent.threshold
 
 
@@ -116,12 +112,12 @@ def test_report(trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]) ->
     ("greedy_return", "threshold", "argv", "code"),
     [
         (475.0, 475.0, [], 0),
-        (474.9, 475.0, [], cli_train.EXIT_NOT_SOLVED),
+        (474.9, 475.0, [], cli_train.EXIT_FAILED),
         (474.9, 475.0, ["--target", "400"], 0),
-        (480.0, 475.0, ["--target", "490"], cli_train.EXIT_NOT_SOLVED),
+        (480.0, 475.0, ["--target", "490"], cli_train.EXIT_FAILED),
         (-1500.0, None, [], 0),
-        (-1500.0, None, ["--target", "-200"], cli_train.EXIT_NOT_SOLVED),
-        (float("nan"), 475.0, [], cli_train.EXIT_NOT_SOLVED),
+        (-1500.0, None, ["--target", "-200"], cli_train.EXIT_FAILED),
+        (float("nan"), 475.0, [], cli_train.EXIT_FAILED),
     ],
 )
 def test_exit_code_says_whether_the_greedy_policy_solves(
@@ -144,34 +140,25 @@ def test_save_and_plot(trainer: type[FakeAgent], tmp_path: Path) -> None:
     assert len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0)) > 10
 
 
-def test_curve_drives_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = io.StringIO()
-    monkeypatch.setattr("tqdm.tqdm", functools.partial(tqdm.tqdm, file=screen, mininterval=0))
-    monkeypatch.setattr(screen, "isatty", lambda: True)
-    curve = cli_train.Curve("CartPole-v1", 2048, no_progress=False)
-    with curve.bar:
-        curve(Progress(512, 3, 20.0))
-        curve(Progress(1024, 9, 31.25))
-    assert curve.points == [(512, 20.0), (1024, 31.25)]
-    last = screen.getvalue().split("\r")[-1]
-    assert last.startswith("CartPole-v1:  50%")
-    assert "step/s, return 31.2, simulate+infer 25%, update 75%" in last
-
-
-def test_no_bar_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
-    for no_progress in (False, True):
-        curve = cli_train.Curve("CartPole-v1", 2048, no_progress=no_progress)
-        with curve.bar:
-            curve(Progress(512, 3, 20.0))
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
         ([], "the following arguments are required: COMMAND"),
         (["tran"], "invalid choice: 'tran'"),
-        (["train"], "the following arguments are required: ENV"),
+        (["train"], "expected an environment, such as CartPole-v1, or --load FILE"),
+        (["train", "CartPole-v1", "--load", "a.npz", "--seed", "1"], "--seed: the agent of --load"),
+        (["train", "CartPole-v1", "--load", "a.npz", "--set", "gamma=1"], "--set: the agent of"),
+        (["train", "--load", "no_such.npz"], "there is no file 'no_such.npz'"),
+        (["eval", "no_such.npz"], "there is no file 'no_such.npz'"),
+        (["eval", str(Path(__file__))], "test_cli.py: no agent of rlcpu"),
+        (["train", "CartPole-v1", "--param", "gravity"], "--param: expected name=value"),
+        (["train", "CartPole-v1", "--param", "gravty=1.0"], "CartPole-v1 has no parameter gravty"),
+        (["train", "CartPole-v1", "--set", "gamma=1", "--set", "gamma=1"], "given twice"),
+        (["train", "CartPole-v1", "--num-envs", "8", "--set", "num_envs=8"], "given twice"),
+        (["train", "CartPole-v1", "--video", "film.avi"], "does not end in .gif or .mp4"),
+        (["plot", "no_such.csv", "--out", "a.png"], "cannot read 'no_such.csv': No such file"),
+        (["plot", str(Path(__file__)), "--out", "a.png"], "expected a table with numbers in its"),
+        (["plot", "a.csv"], "the following arguments are required: --out"),
         (["train", "CartPol-v1"], "unknown environment 'CartPol-v1', did you mean CartPole-v1?"),
         (["train", "cartpole"], "known are Acrobot-v1, CartPole-v1"),
         (["train", "no_such_module:X-v0"], "cannot import 'no_such_module'"),
@@ -187,6 +174,8 @@ def test_no_bar_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
         (["train", "CartPole-v1", "--step", "5"], "unrecognized arguments: --step 5"),
         (["train", "CartPole-v1", "--save", "no/such/folder/a.npz"], "no folder 'no/such/folder'"),
         (["train", "CartPole-v1", "--save", "."], "'.' is a folder"),
+        (["train", "CartPole-v1", "--csv", f"{__file__}/a.csv"], "there is no folder"),
+        (["train", "CartPole-v1", "--save", "a" * 250 + ".npz"], "File name too long"),
         (["train", "CartPole-v1", "--plot", "curve.xyz"], "does not end in one of"),
     ],
 )
@@ -199,7 +188,7 @@ def test_bad_arguments(
 def test_what_the_trainer_refuses(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(env_id: str, **options: Any) -> None:
+    def refuse(env_id: str, seed: int, **options: Any) -> None:
         raise ValueError("num_envs=3: expected a divisor of the batch")
 
     monkeypatch.setattr("rlcpu.train.PPO", refuse)
@@ -215,16 +204,124 @@ def test_plot_without_matplotlib(
     assert "pip install matplotlib" in fails(capsys, "train", "CartPole-v1", "--plot", "a.png")
 
 
-def test_interrupt(
-    trainer: type[FakeAgent], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_mp4_without_moviepy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(self: FakeAgent, *args: Any, **kwargs: Any) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    error = fails(capsys, "train", "CartPole-v1", "--video", "a.mp4")
+    assert "pip install moviepy, or name a .gif" in error
+
+
+def test_parameters_and_settings_reach_the_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = "train CartPole-v1 --steps 100 --num-envs 8 --param gravity=1.6 --episodes 1"
+    settings = "num_steps=16 hidden=16, activation=relu normalize_observations=true gamma=0.9"
+    pairs = [word for setting in settings.split() for word in ("--set", setting)]
+    assert cli.main([*argv.split(), *pairs]) == cli_train.EXIT_FAILED
+    assert "CartPole-v1: 128 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted after 2,000 steps"),
+        (cli_train.Terminated(), 143, "interrupted after 2,000 steps"),
+        (FloatingPointError("reward=nan"), 1, "stopped: reward=nan after 2,000 steps"),
+    ],
+)
+@pytest.mark.parametrize("save", [[], ["--save", "mine.npz"]])
+def test_a_run_that_is_stopped_keeps_what_was_learnt(
+    trainer: type[FakeAgent],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    error: BaseException,
+    code: int,
+    reason: str,
+    save: list[str],
+) -> None:
+    def stopped(self: FakeAgent, *args: Any, **kwargs: Any) -> None:
+        self.update(1)
+        self.update(2)
+        raise error
+
+    monkeypatch.setattr(trainer, "learn", stopped)
+    monkeypatch.chdir(tmp_path)
+    argv = ["train", "CartPole-v1", "--steps", "5e3", "--csv", "a.csv", "--plot", "a.png", *save]
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert cli.main(argv) == code
+    assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    out, err = capsys.readouterr()
+    name = save[1] if save else "CartPole-v1-interrupted.npz"
+    lines = [f"rlcpu train: {reason}", f"saved       {name}"]
+    lines += ["table       a.csv", "picture     a.png"]
+    if code != 1:
+        lines += [f"to go on    rlcpu train --load {name} --steps 3000"]
+    assert (out, err.splitlines()) == ("", lines)
+    assert {path.name for path in tmp_path.iterdir()} == {name, "a.csv", "a.png"}
+    assert (tmp_path / "a.csv").read_text().count("\n") == 3
+
+
+def test_a_run_that_is_stopped_at_once_writes_nothing(
+    trainer: type[FakeAgent],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def stopped(self: FakeAgent, *args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer, "learn", interrupted)
-    assert cli.main(["train", "CartPole-v1"]) == cli.EXIT_INTERRUPTED
+    monkeypatch.setattr(trainer, "learn", stopped)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "CartPole-v1", "--save", "a.npz"]) == cli.EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "rlcpu train: interrupted; nothing was learnt yet\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_agent_that_cannot_be_written_goes_elsewhere(
+    trainer: type[FakeAgent],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def save(self: FakeAgent, path: Path) -> None:
+        if path.name == "a.npz":
+            raise OSError(28, "No space left on device")
+        path.write_text("agent")
+
+    monkeypatch.setattr(trainer, "save", save)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    target = str(tmp_path / "a.npz")
+    assert cli.main(["train", "CartPole-v1", "--save", target]) == cli_train.EXIT_FAILED
     out, err = capsys.readouterr()
-    assert (out, err.splitlines()[-1]) == ("", "rlcpu: interrupted")
+    assert f"cannot write {target}: No space left on device" in err
+    assert out.splitlines()[-1] == f"saved       {tmp_path / 'a.npz.rescued.npz'}"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="changes the user")
+def test_a_folder_that_must_not_be_written_is_found_first(
+    trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        os.seteuid(65534)
+        try:
+            error = fails(capsys, "train", "CartPole-v1", "--save", f"{folder}/a.npz")
+        finally:
+            os.seteuid(0)
+    assert "a.npz': Permission denied" in error
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+def test_devices_are_written_and_not_replaced(
+    trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["train", "CartPole-v1", "--csv", "/dev/full"]) == cli_train.EXIT_FAILED
+    assert "cannot write /dev/full: No space left on device" in capsys.readouterr().err
+    assert cli.main(["train", "CartPole-v1", "--csv", "/dev/null"]) == 0
+    assert not Path("/dev/null").is_file()
+    capsys.readouterr()
+    error = fails(capsys, "train", "CartPole-v1", "--save", "/proc/a.npz")
+    assert "cannot write '/proc/a.npz'" in error
 
 
 def test_an_error_inside_training_is_not_hidden(

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
+import numpy as np
+import pytest
+from PIL import Image
 
 import rlcpu
-from rlcpu import cli_train
+from rlcpu import cli, cli_train
+
+COMMAND = [sys.executable, "-W", "error", "-m", "rlcpu"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rlcpu.__file__).parents[1])}
 
 
-def run_module(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run_module(*argv: str, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """`python -W error -m rlcpu ...` in a process of its own."""
-    command = [sys.executable, "-W", "error", "-m", "rlcpu", *argv]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.run([*COMMAND, *argv], cwd=cwd, env=ENVIRONMENT, check=False, **options)
 
 
 def test_version(tmp_path: Path) -> None:
@@ -24,16 +33,102 @@ def test_version(tmp_path: Path) -> None:
 
 
 def test_train_end_to_end(tmp_path: Path) -> None:
-    argv = ["train", "CartPole-v1", "--seed", "0", "--plot", "curve.png", "--save", "agent.npz"]
-    result = run_module(*argv, cwd=tmp_path)
+    argv = "train CartPole-v1 --seed 0 --plot curve.png --save agent.npz --csv 0.csv --video 0.gif"
+    result = run_module(*argv.split(), cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert "solved" in result.stdout
     assert matplotlib.image.imread(tmp_path / "curve.png").shape[:2] == (600, 1050)
     agent = rlcpu.train.PPO.load(tmp_path / "agent.npz")
     assert agent.evaluate(num_episodes=100, seed=5).mean() >= 475.0
+    table = np.genfromtxt(tmp_path / "0.csv", delimiter=",", names=True)
+    assert table["steps"][-1] == agent.steps
+    assert np.isfinite(table["loss_policy"][:-1]).all()
+    with Image.open(tmp_path / "0.gif") as film:
+        assert film.size == (600, 400)
+        assert film.n_frames > 10
+    argv = "plot 0.csv --out again.png --target 475"
+    assert run_module(*argv.split(), cwd=tmp_path).returncode == 0
+    assert matplotlib.image.imread(tmp_path / "again.png").shape[:2] == (600, 1050)
+
+    result = run_module("eval", "agent.npz", "--episodes", "10", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert f"trained for {agent.steps:,} steps" in result.stdout
+    argv = "train --load agent.npz --steps 100 --target 501 --save agent.npz"
+    result = run_module(*argv.split(), cwd=tmp_path)
+    assert result.returncode == cli_train.EXIT_FAILED
+    assert "not solved" in result.stdout
+    assert rlcpu.train.PPO.load(tmp_path / "agent.npz").steps == agent.steps + 2048
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no signals of this kind")
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, cli.EXIT_INTERRUPTED), (signal.SIGTERM, 143)]
+)
+def test_a_signal_stops_training_and_keeps_the_agent(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    argv = "train CartPole-v1 --steps 1e9 --target 501 --save agent.npz --csv a.csv"
+    command = [sys.executable, "-W", "error", "-c", SIGNALLED, str(int(number)), *argv.split()]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (code, "")
+    first, saved, table, command_to_go_on = result.stderr.splitlines()
+    assert first == "rlcpu train: interrupted after 20,480 steps"
+    assert (saved.split(), table.split()) == (["saved", "agent.npz"], ["table", "a.csv"])
+    assert command_to_go_on.endswith("rlcpu train --load agent.npz --steps 999979520")
+    assert rlcpu.train.PPO.load(tmp_path / "agent.npz").steps == 20480
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "agent.npz"]
+
+
+#: Runs the command and sends it a signal when it has learnt from 20,480 steps.
+SIGNALLED = """
+import os, sys
+from rlcpu import cli
+from rlcpu.train import PPO
+
+learn = PPO.learn
+
+def learn_and_signal(self, total_steps, **options):
+    def callback(progress):
+        if progress.steps == 20480:
+            os.kill(os.getpid(), int(sys.argv[1]))
+
+    return learn(self, total_steps, callback=callback, **options)
+
+PPO.learn = learn_and_signal
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    for argv in (["info"], ["train", "--help"]):
+        result = run_module(*argv, cwd=tmp_path, stdout=writing)
+        assert result.returncode in (0, cli.EXIT_PIPE_CLOSED)
+        assert result.stderr == ""
+    os.close(writing)
+
+
+def test_environment_without_a_renderer_is_refused_first(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN)
+    result = run_module("train", "plain:Plain-v0", "--video", "a.gif", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--video: Plain-v0 has no renderer" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+PLAIN = """
+import dataclasses
+import rlcpu
+from rlcpu.envs.cartpole import DYNAMICS
+
+rlcpu.register(dataclasses.replace(DYNAMICS, id="Plain-v0", original=None))
+"""
 
 
 def test_too_few_steps_end_to_end(tmp_path: Path) -> None:
     result = run_module("train", "CartPole-v1", "--steps", "100", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (cli_train.EXIT_NOT_SOLVED, "")
+    assert (result.returncode, result.stderr) == (cli_train.EXIT_FAILED, "")
     assert "not solved" in result.stdout

@@ -8,12 +8,17 @@ import numpy.typing as npt
 from rlcpu.envs.collect import collect
 from rlcpu.envs.policies import MLP
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.checks import check_count
 
 #: Steps of one call of `collect`; an episode without limit is given up after `MOST_STEPS`.
 STEPS = 64
 MOST_STEPS = 1_000_000
 #: Up to here one thread does: two save milliseconds, and their kernel compiles for seconds, once.
 FEW_EPISODES = 256
+
+
+class EndlessEpisodeError(RuntimeError):
+    """An episode of an environment without a limit of steps does not come to its end."""
 
 
 def evaluate(
@@ -38,12 +43,9 @@ def evaluate(
 
     Raises:
         TypeError, ValueError: num_episodes is no int of at least 1.
-        RuntimeError: an environment without a limit of steps does not come to an end.
+        EndlessEpisodeError: an episode does not end.
     """
-    if isinstance(num_episodes, bool) or not isinstance(num_episodes, int | np.integer):
-        raise TypeError(f"num_episodes={num_episodes!r}: expected an int of at least 1")
-    if num_episodes < 1:
-        raise ValueError(f"num_episodes={num_episodes}: expected at least 1")
+    num_episodes = check_count("num_episodes", num_episodes)
     fresh = VectorEnv(
         env.dynamics,
         num_episodes,
@@ -66,4 +68,6 @@ def evaluate(
                 return returns
     finally:
         policy.deterministic = before
-    raise RuntimeError(f"{env.dynamics.id}: an episode did not end within {MOST_STEPS} steps")
+    raise EndlessEpisodeError(
+        f"{env.dynamics.id}: an episode did not end within {MOST_STEPS} steps"
+    )

@@ -1,4 +1,4 @@
-"""What `learn` tells while it runs, and what it returns."""
+"""What `learn` tells while it runs, what it returns, and the bar that it shows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import csv
 import dataclasses
 import io
 import os
+import time
+import warnings
 from typing import Any
 
+from rlcpu.kernels import announce
 from rlcpu.train.files import replacing
 from rlcpu.train.updater import Losses
+
+
+def clock() -> float:
+    """Seconds since some moment, without those in which kernels were compiled."""
+    return time.perf_counter() - announce.seconds()
 
 
 @dataclasses.dataclass
@@ -21,7 +29,7 @@ class Progress:
         episodes: episodes that ended in this call.
         episode_return: mean return of the last 100 training episodes (NaN before the first ends).
         time_collect, time_update, time_total: seconds in this call: simulating and inferring,
-            updating the networks, everything.
+            updating the networks, everything. Compiling is left out.
         losses: of the last update.
     """
 
@@ -116,3 +124,41 @@ def _draw_curve(curve: list[tuple[int, float]], width: int = 360, height: int = 
         f'<svg width="{width}" height="{height}" role="img" aria-label="mean return over steps">'
         f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5"/></svg>'
     )
+
+
+class Bar:
+    """A progress bar on standard error, or a widget in notebooks; a context manager.
+
+    Args:
+        title: at its beginning.
+        total_steps: at its end.
+    """
+
+    def __init__(self, title: str, total_steps: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of tqdm, in notebooks without ipywidgets
+            from tqdm.auto import tqdm
+        # No smoothing: the average over the whole run does not know when there was compiling.
+        self._bar = tqdm(desc=title, total=total_steps, unit="step", unit_scale=True, smoothing=0.0)
+        self._start = clock()
+
+    def show(self, progress: Progress) -> None:
+        """Move on to what has been reached."""
+        total = max(progress.time_total, 1e-9)
+        collect, update = progress.time_collect / total, progress.time_update / total
+        self._bar.start_t = time.time() - (clock() - self._start)
+        self._bar.set_postfix_str(
+            f"return {progress.episode_return:.1f}, simulate+infer {collect:.0%}, "
+            f"update {update:.0%}",
+            refresh=False,
+        )
+        self._bar.update(progress.steps - self._bar.n)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:  # all is done, be it earlier than expected
+            self._bar.total = self._bar.n
+            self._bar.refresh()
+        self._bar.close()

@@ -6,8 +6,8 @@ leaves open (normalised advantages, no clipped values, Adam's epsilon) stable-ba
 
 from __future__ import annotations
 
+import contextlib
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.collect import Rollout, collect
+from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import MLP
-from rlcpu.envs.registration import make_vec
+from rlcpu.envs.registration import find, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
@@ -25,7 +26,7 @@ from rlcpu.train import checkpoint
 from rlcpu.train.config import at
 from rlcpu.train.defaults import default_config
 from rlcpu.train.evaluate import evaluate
-from rlcpu.train.history import History, Progress
+from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.memory import Batch
 from rlcpu.train.normalizer import Normalizer
 from rlcpu.train.updater import Updater
@@ -39,7 +40,8 @@ class PPO:
     """An agent that learns by proximal policy optimisation.
 
     Args:
-        env: id of a registered environment, or a `VectorEnv` (which the agent resets).
+        env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
+            resets).
         seed: the whole run is a function of it, whatever the number of threads.
         num_envs: environments; None takes the settings' number.
         num_threads: threads at most; None takes all of numba's.
@@ -64,7 +66,7 @@ class PPO:
 
     def __init__(
         self,
-        env: str | VectorEnv,
+        env: str | Dynamics | VectorEnv,
         *,
         seed: int = 0,
         num_envs: int | None = None,
@@ -75,15 +77,19 @@ class PPO:
     ) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise TypeError(f"seed={seed!r}: expected an int of at least 0")
-        if not isinstance(env, str | VectorEnv):
-            raise TypeError(f"env={env!r}: expected an id or a rlcpu VectorEnv (unwrapped)")
-        config = default_config(env if isinstance(env, str) else env.dynamics.id)
+        if not isinstance(env, str | Dynamics | VectorEnv):
+            raise TypeError(
+                f"env={env!r}: expected an id, a Dynamics or a rlcpu VectorEnv (unwrapped)"
+            )
+        if not isinstance(env, VectorEnv):
+            env = find(env)
+        config = default_config(env.id if isinstance(env, Dynamics) else env.dynamics.id)
         count = env.num_envs if isinstance(env, VectorEnv) else num_envs
         if num_envs is not None and num_envs != count:
             raise ValueError(f"num_envs={num_envs}: env has {count}")
         counted = {} if count is None else {"num_envs": count}
         self.config = config.replace({**hyper_parameters, **counted})
-        if isinstance(env, str):
+        if isinstance(env, Dynamics):
             env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
         self.env, self.seed, self.steps = env, int(seed), 0
         streams = np.random.SeedSequence(self.seed).generate_state(3 + env.num_envs, np.uint64)
@@ -106,9 +112,6 @@ class PPO:
             if not isinstance(policy, MLP) or policy.value is None:
                 raise TypeError(f"policy={policy!r}: expected an MLP with a value")
             policy.code(self.env.dynamics)
-            for name, array in policy.arrays(self.env.dynamics)._asdict().items():
-                if not np.isfinite(array).all():
-                    raise ValueError(f"policy has NaN or infinity in its {name}")
             return policy
         spaces = self.env.single_observation_space, self.env.single_action_space
         config = self.config
@@ -122,6 +125,7 @@ class PPO:
         *,
         callback: Callable[[Progress], bool | None] | None = None,
         target_return: float | None = None,
+        progress: bool = False,
     ) -> History:
         """Collect and update until the steps are used up, the target is reached, or told to stop.
 
@@ -131,6 +135,7 @@ class PPO:
                 False.
             target_return: stop once the mean return of the last 100 training episodes has reached
                 it and that of 100 greedy episodes is above it by three standard errors.
+            progress: show a progress bar.
 
         Returns:
             What was reached; `agent.history` is the same, also while learning goes on.
@@ -141,17 +146,24 @@ class PPO:
 
         After these, and after Ctrl-C and an exception in the callback, the agent is what it was
         after its last whole update, environments included: `history` holds the curve so far, `save`
-        saves it, and the next `learn` goes on from there.
+        saves it, and the next `learn` goes on from there. Where an environment showed NaN it would
+        do so again: `agent.env.reset()` starts other episodes.
         """
         total_steps = check_count("total_steps", total_steps)
         self._finish_going_back()
         history = self.history = History()
-        start = time.perf_counter()
+        start = clock()
+        rollout_steps = self.config.num_steps * self.env.num_envs
+        expected = -(-total_steps // rollout_steps) * rollout_steps
+        shown = Bar(self.env.dynamics.id, expected) if progress else contextlib.nullcontext()
         try:
-            while not history.stopped:
-                self._advance(history, start, total_steps, target_return)
-                if callback is not None and callback(history) is False and not history.stopped:
-                    history.stopped = "callback"
+            with shown as bar:
+                while not history.stopped:
+                    self._advance(history, start, total_steps, target_return)
+                    if bar is not None:
+                        bar.show(history)
+                    if callback is not None and callback(history) is False and not history.stopped:
+                        history.stopped = "callback"
         except BaseException as error:
             self._finish_going_back()
             history.stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
@@ -161,16 +173,16 @@ class PPO:
     def _advance(
         self, history: History, start: float, total_steps: int, target: float | None
     ) -> None:
-        """One rollout and one update: wholly, or an exception leaves the agent as it was.
+        """One rollout and one update: wholly, or an exception leaves what has to be undone.
 
-        The snapshot costs 30 us of the 3 ms of CartPole's rollout and update.
+        The snapshot takes 11 us, two thousandths of CartPole's rollout and update.
         """
         self._before = checkpoint.take_snapshot(self)
         rollout = self._collect(history)
         history.solved = self._is_solved(target)
         if not history.solved:
             self._update(rollout, max(0.0, 1.0 - history.steps / total_steps), history)
-        history.time_total = time.perf_counter() - start
+        history.time_total = clock() - start
         history.add()
         self._before = None
         if history.solved:
@@ -189,7 +201,7 @@ class PPO:
             self._before = None
 
     def _collect(self, history: History) -> Rollout:
-        start = time.perf_counter()
+        start = clock()
         num_steps = self.config.num_steps
         rollout = self._rollout = collect(self.env, self.policy, num_steps, out=self._rollout)
         self.returns.extend(rollout.episode_returns.tolist())
@@ -197,7 +209,7 @@ class PPO:
         history.steps += rollout.rewards.size
         history.episodes += len(rollout.episode_returns)
         history.episode_return = float(np.mean(self.returns)) if self.returns else float("nan")
-        history.time_collect += time.perf_counter() - start
+        history.time_collect += clock() - start
         return rollout
 
     def _is_solved(self, target: float | None) -> bool:
@@ -213,7 +225,7 @@ class PPO:
         return bool(returns.mean() - 3.0 * returns.std() / np.sqrt(WINDOW) >= target)
 
     def _update(self, rollout: Rollout, remaining: float, history: History) -> None:
-        start = time.perf_counter()
+        start = clock()
         config, policy = self.config, self.policy
         estimates = gae(
             rollout.rewards.astype(np.float32) * np.float32(config.reward_scale),
@@ -239,7 +251,7 @@ class PPO:
         history.losses = self.updater.update(batch, learning_rate, clip)
         if config.normalize_observations:
             self._normalize(rollout.observations)
-        history.time_update += time.perf_counter() - start
+        history.time_update += clock() - start
 
     def _normalize(self, observations: Array) -> None:
         """Add observations to the statistics that the policy normalises with from now on."""
@@ -259,16 +271,11 @@ class PPO:
             bounds; without the first axis for one observation.
 
         Raises:
-            ValueError: observations have another shape, or hold NaN or infinity.
-            FloatingPointError: so do the policy's outputs.
+            ValueError: observations have another shape.
+            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
         self._finish_going_back()
         outputs = self.policy.outputs(observations)
-        if not np.isfinite(observations).all():
-            row = np.flatnonzero(~np.isfinite(np.atleast_2d(observations)).all(axis=1))[0]
-            raise ValueError(f"observations[{row}] holds NaN or infinity: expected finite numbers")
-        if not np.isfinite(outputs).all():
-            raise FloatingPointError("the policy's outputs are NaN or infinite: so are its weights")
         stds = np.exp(self.policy.log_std)
         space: Any = self.env.single_action_space
         if stds.size == 0:

@@ -1,0 +1,193 @@
+"""What the arguments of the `rlcpu` command may be: each is checked before any work starts."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import math
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rlcpu
+
+DTYPES = ("float32", "float64")
+
+
+class CommandError(Exception):
+    """What the user asked for cannot be done; the message is the one line that says why."""
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers, such as 500000, 500_000 or 5e5, of at least `least`."""
+
+    def parse(text: str) -> int:
+        value = finite(text)
+        if value < least or value != int(value) or value >= 2**53:
+            raise argparse.ArgumentTypeError(
+                f"expected a whole number of at least {least}, got {text!r}"
+            )
+        return int(value)
+
+    return parse
+
+
+def finite(text: str) -> float:
+    """A parser of finite numbers."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}")
+    return value
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """A parser of name=value; the value is a number, true, false, none, 64,64 or a word."""
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals and value):
+        raise argparse.ArgumentTypeError(f"expected name=value, got {text!r}")
+    words = {"true": True, "false": False, "none": None, "inf": math.inf}
+    with contextlib.suppress(ValueError, SyntaxError):
+        return name, ast.literal_eval(value)
+    return name, words.get(value.lower(), value)
+
+
+# ---------------------------------------------------------------- environments
+
+
+class Environment(NamedTuple):
+    """An environment of the command line.
+
+    Attributes:
+        text: as it was given, such as balance:Balance-v0.
+        id: such as Balance-v0.
+    """
+
+    text: str
+    id: str
+
+
+def environment(text: str) -> Environment:
+    """A parser of environments; `module:id` imports the module first, as Gymnasium does."""
+    module, _, env_id = text.rpartition(":")
+    if module:
+        import_user_module(module)
+    known = known_environments()
+    if env_id in known:
+        return Environment(text, env_id)
+    nearest = difflib.get_close_matches(env_id, known, n=1, cutoff=0.5)
+    hint = f", did you mean {nearest[0]}?" if nearest else ";"
+    raise argparse.ArgumentTypeError(
+        f"unknown environment {env_id!r}{hint} known are {', '.join(known)}"
+    )
+
+
+def known_environments() -> list[str]:
+    """The ids of the registered environments, sorted."""
+    return sorted(rlcpu.envs.registered())
+
+
+def import_user_module(module: str) -> None:
+    """Import the module that registers a user's environment; the working folder comes first."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        raise argparse.ArgumentTypeError(describe_import_error(module, error)) from None
+
+
+def describe_import_error(module: str, error: BaseException) -> str:
+    """One line on why a user's module cannot be imported: file, line, exception.
+
+    The line is the last one of the user's own code: `Dynamics` refuses a function in a line of this
+    library, and the user looks for the line that called it.
+    """
+    kind, message = type(error).__name__, " ".join(str(error).split())
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        place: tuple[str, int] | None = (error.filename, error.lineno)
+        message = error.msg
+    else:
+        # Where a trial of the user's function failed, the cause knows the line in it.
+        cause = error.__cause__
+        place = (cause and last_line_of_user(module, cause)) or last_line_of_user(module, error)
+    if place is None:
+        hint = f", write {module[:-3]}:..." if module.endswith(".py") else ""
+        return f"cannot import {module!r}: {kind}: {message}{hint}"
+    file, line = place
+    with contextlib.suppress(ValueError):  # on another drive
+        file = min(file, os.path.relpath(file), key=len)
+    return f"{file}, line {line}: {kind}: {message}"
+
+
+def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | None:
+    """File and line of the last call in the user's code; None if it was never reached."""
+    paths = sysconfig.get_paths()
+    folders = [os.path.dirname(os.path.abspath(rlcpu.__file__))]
+    folders += [paths[name] for name in ("stdlib", "purelib", "platlib")]
+    package, place = module.partition(".")[0], None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = os.path.abspath(frame.f_code.co_filename)
+        of_library = any(file.startswith(folder + os.sep) for folder in folders)
+        own = frame.f_globals.get("__name__", "").partition(".")[0] == package
+        if own or not (of_library or frame.f_code.co_filename.startswith("<")):
+            place = file, line
+    return place
+
+
+# ---------------------------------------------------------------- files
+
+
+def output_file(text: str) -> Path:
+    """A parser of files to write: refused before the training, not after it."""
+    from rlcpu.train.files import check_writable
+
+    try:
+        check_writable(text)
+    except OSError as error:
+        reason = f"cannot write {text!r}: {error.strerror}" if error.strerror else str(error)
+        raise argparse.ArgumentTypeError(reason) from None
+    return Path(text)
+
+
+def picture_file(text: str) -> Path:
+    """A parser of picture files that matplotlib can write."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise argparse.ArgumentTypeError(
+            f"matplotlib cannot be imported ({error}); try pip install matplotlib"
+        ) from error
+    known = sorted(Figure().canvas.get_supported_filetypes())
+    path = output_file(text)
+    if path.suffix[1:].lower() not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in one of {', '.join(known)}")
+    return path
+
+
+def video_file(text: str) -> Path:
+    """A parser of video files: .gif by Pillow, .mp4 by moviepy, as Gymnasium's recorder."""
+    needed = {".gif": ("PIL", "pillow"), ".mp4": ("moviepy", "moviepy")}
+    suffix = Path(text).suffix.lower()
+    if suffix not in needed:
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .gif or .mp4")
+    module, package = needed[suffix]
+    if importlib.util.find_spec(module) is None:
+        raise argparse.ArgumentTypeError(
+            f"{suffix} needs {module}, which is not installed; try pip install {package}"
+            + (", or name a .gif" if suffix == ".mp4" else "")
+        )
+    return output_file(text)

@@ -1,0 +1,82 @@
+"""What `learn` tells: why it stopped, its table, its bar, and how it shows itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from rlcpu.train import PPO, History
+
+SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
+
+
+def test_it_says_why_learning_stopped() -> None:
+    agent = PPO("CartPole-v1", **SMALL)
+    seen: list[str] = []
+    assert agent.learn(256, callback=lambda progress: seen.append("")).stopped == "steps"
+    assert agent.learn(256, callback=lambda progress: False).stopped == "callback"
+    solved = agent.learn(100_000, target_return=1.0)
+    assert (solved.stopped, solved.solved) == ("solved", True)
+    assert solved.steps < 100_000
+    assert agent.history is solved
+
+    def interrupt(progress: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(256, callback=interrupt)
+    assert (agent.history.stopped, agent.history.steps) == ("interrupted", 128)
+    assert History().stopped == ""
+
+
+def test_table_has_a_line_for_each_update(tmp_path: Path) -> None:
+    history = PPO("CartPole-v1", **SMALL).learn(400)
+    history.to_csv(tmp_path / "curve.csv")
+    table = np.genfromtxt(tmp_path / "curve.csv", delimiter=",", names=True)
+    assert table["steps"].tolist() == [128, 256, 384, 512]
+    np.testing.assert_array_equal(table["episode_return"], [y for _, y in history.curve])
+    assert table["time_total"][-1] == history.time_total
+    assert table["loss_value"][-1] == history.losses.value
+    assert table["loss_num_gradients"].tolist() == [4] * 4
+
+
+def test_it_shows_what_is_in_it() -> None:
+    history = PPO("CartPole-v1", **SMALL).learn(400)
+    assert repr(history).startswith("History(512 steps, ")
+    assert repr(history).endswith("stopped='steps')")
+    page = ET.fromstring(f"<p>{history._repr_html_()}</p>")
+    cells = [cell.text for cell in page.iter("td")]
+    assert cells[0] == "512"
+    points = page.find("svg/polyline").get("points").split()
+    assert len(points) == sum(y == y for _, y in history.curve)
+    assert "<svg" not in History()._repr_html_()
+
+
+def test_bar_ends_at_all_of_it_when_solved_early(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = PPO("CartPole-v1", **SMALL)
+    history = agent.learn(1e6, target_return=1.0, progress=True)
+    last = capsys.readouterr().err.split("\r")[-1]
+    assert last.startswith("CartPole-v1: 100%")
+    assert f"return {history.episode_return:.1f}, simulate+infer " in last
+    assert history.steps < 1e6
+    agent.learn(100)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_notebook_without_widgets_gets_a_line_and_no_warning() -> None:
+    code = f"""
+import sys, types, IPython
+sys.modules["ipykernel.zmqshell"] = types.ModuleType("zmqshell")
+sys.modules["ipywidgets"] = None
+from rlcpu.train import PPO
+PPO("CartPole-v1", **{SMALL}).learn(128, progress=True)
+"""
+    command = [sys.executable, "-W", "error", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "CartPole-v1: 100%" in result.stderr
