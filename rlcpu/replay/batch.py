@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.replay.show import Shown
 from rlcpu.replay.storage import Rows
+from rlcpu.replay.structure import Field, Structure
 
 
-class Batch:
+class Batch(Shown):
     """Transitions, or sequences of them, drawn from a buffer.
 
     Attributes:
@@ -53,5 +56,10 @@ class Batch:
     def __len__(self) -> int:
         return self.rows.size
 
-    def __repr__(self) -> str:
-        return f"Batch of {len(self)}: {self.data!r}"
+    def _facts(self) -> list[str]:
+        others = ("probabilities", "weights", "discounts", "sources")
+        told = [name for name in others if getattr(self, name, None) is not None]
+        return [f"{len(self):,} drawn", *(f"with {name}" for name in told)]
+
+    def _fields(self) -> Iterable[Field]:
+        return Structure(self.data).fields

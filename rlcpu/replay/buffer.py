@@ -88,10 +88,6 @@ class Buffer(Placed, Saved):
 
     # ------------------------------------------------------------ adding
 
-    def __len__(self) -> int:
-        """Number of transitions held."""
-        return self._ring.filled * self._envs
-
     @property
     def num_bytes(self) -> int:
         """Bytes of the transitions, if the buffer is full.

@@ -105,6 +105,10 @@ class Mixer:
                 f"{first.structure} of {steps[0] or 'single'} steps"
             )
 
+    def __repr__(self) -> str:
+        parts = zip(self.proportions, self.buffers, strict=True)
+        return f"Mixer({', '.join(f'{share:g} x {buffer}' for share, buffer in parts)})"
+
     def __len__(self) -> int:
         """Number of transitions in all buffers."""
         return sum(map(len, self.buffers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,11 +16,13 @@ from rlcpu.replay.lock import Locked
 from rlcpu.replay.manifest import conform
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
+from rlcpu.replay.show import Shown, show_bytes
 from rlcpu.replay.storage import Source
-from rlcpu.replay.structure import Structure
+from rlcpu.replay.structure import Field, Structure
 
 Self = TypeVar("Self", bound="Saved")
 
+_UNSAID = ("None", "False")  # settings that are not worth a word
 _HEADER = {
     "buffer": str,
     "structure": object,
@@ -31,7 +34,7 @@ _HEADER = {
 }
 
 
-class Saved(Locked):
+class Saved(Locked, Shown):
     """Saving and loading of a buffer, wherever its memory is: the files are the same.
 
     Attributes:
@@ -43,10 +46,25 @@ class Saved(Locked):
 
     structure: Structure
     _ring: Ring
+    _envs: int
     _storage: Any
     _stream: npt.NDArray[np.uint64]
     #: Token of the last save, and the steps that were added before it.
     _saved: tuple[str, int] | None = None
+
+    def __len__(self) -> int:
+        """Number of transitions held."""
+        return self._ring.filled * self._envs
+
+    def _facts(self) -> list[str]:
+        held = f"{len(self):,} of {self._ring.length * self._envs:,} transitions"
+        names = (*self._settings, "device")
+        settings = {name: getattr(self, name, None) for name in names if name != "capacity"}
+        told = [f"{name}={value}" for name, value in settings.items() if str(value) not in _UNSAID]
+        return [held, show_bytes(self._storage.num_bytes), *told]
+
+    def _fields(self) -> Iterable[Field]:
+        return self.structure.fields
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to a folder, or what has changed since it was last saved there.

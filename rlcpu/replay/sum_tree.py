@@ -75,7 +75,8 @@ class SumTree(Placed, Locked):
         return self.capacity
 
     def __repr__(self) -> str:
-        return f"SumTree({self.capacity})"
+        positive = np.count_nonzero(self.leaves)
+        return f"SumTree({positive:,} of {self.capacity:,} items have a priority)"
 
     @property
     def leaves(self) -> Array:

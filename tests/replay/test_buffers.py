@@ -12,9 +12,11 @@ from scipy import stats
 
 from rlcpu.replay import (
     ItemBuffer,
+    Mixer,
     PrioritizedReplayBuffer,
     PrioritizedTrajectoryBuffer,
     ReplayBuffer,
+    SumTree,
     TrajectoryBuffer,
 )
 from tests.replay.naive import EXAMPLE, NaiveRing, steps, take
@@ -160,3 +162,28 @@ def test_structures():
     assert (items.sample(2).data == b"abc").all()
     with pytest.raises(ValueError, match="shape"):
         items.add(np.full((1, 2, 2), b"abc"))
+
+
+def test_buffers_and_batches_say_what_is_in_them():
+    buffer = PrioritizedReplayBuffer(1000, {"<x>": np.zeros(3, np.float32), "y": 0}, epsilon=0.0)
+    buffer.add({"<x>": np.zeros((20, 3), np.float32), "y": np.zeros(20, int)})
+    fields = "<x> float32 (3,), y int64 ()"
+    facts = "20 of 1,000 transitions, 20 kB, n_step=1, gamma=0.99, alpha=0.6, beta=0.4, epsilon=0.0"
+    assert repr(buffer) == f"PrioritizedReplayBuffer({facts}: {fields})"
+    table = buffer._repr_html_()
+    assert "<td>&lt;x&gt;</td><td>float32</td><td>(3,)</td>" in table
+    assert "<x>" not in table
+    batch = buffer.sample(5)
+    fields = "<x> float32 (5, 3), y int64 (5,)"
+    assert repr(batch) == f"Batch(5 drawn, with probabilities, with weights: {fields})"
+    assert "<td>y</td><td>int64</td><td>(5,)</td>" in batch._repr_html_()
+    trajectories = TrajectoryBuffer(2, 100, np.zeros(3, np.float32), 5)
+    settings = "num_envs=2, length=100, sequence_length=5, period=1"
+    assert (
+        repr(trajectories)
+        == f"TrajectoryBuffer(0 of 200 transitions, 2.43 kB, {settings}: float32 (3,))"
+    )
+    assert repr(Mixer([trajectories], [2])) == f"Mixer(2 x {trajectories!r})"
+    tree = SumTree(1000)
+    tree.update([3, 4], 2.0)
+    assert repr(tree) == "SumTree(2 of 1,000 items have a priority)"

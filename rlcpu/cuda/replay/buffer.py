@@ -45,10 +45,6 @@ class Buffer(Saved):
         self._make_lock()
         self._storage = Storage(structure, self._envs, length)
 
-    def __len__(self) -> int:
-        """Number of transitions held."""
-        return self._ring.filled * self._envs
-
     @property
     def num_bytes(self) -> int:
         """Bytes of the transitions, if the buffer is full."""
