@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.simd import VECTOR_BYTES
 from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.scan.checks import check_real
+from rlcpu.scan.checks import as_array, check_real
 from rlcpu.scan.device import refuse_on_device
 from rlcpu.scan.kalman.definite import check_covariances
 from rlcpu.scan.kalman.kernels import block_address, drivers
@@ -102,13 +102,14 @@ def make_problem(
             observations), a covariance is none, or another argument is out of range.
     """
     refuse_on_device(arguments._asdict())
-    if form not in FORMS:
+    if not isinstance(form, str) or form not in FORMS:
         raise ValueError(f"form={form!r}: expected one of {', '.join(FORMS)}")
-    varying = frozenset(time_varying)
-    if isinstance(time_varying, str) or not varying <= set(MATRICES):
+    named = isinstance(time_varying, Collection) and not isinstance(time_varying, str)
+    if not named or not all(isinstance(n, str) and n in MATRICES for n in time_varying):
         raise ValueError(
             f"time_varying={time_varying!r}: expected names out of {', '.join(MATRICES)}"
         )
+    varying = frozenset(time_varying)
     found = _check_dtypes(arguments._asdict())
     sizes = _sizes(found)
     shapes = _shapes(sizes, varying)
@@ -122,14 +123,20 @@ def make_problem(
 
 def _check_dtypes(arrays: dict[str, Any]) -> dict[str, Array]:
     """All arrays in one dtype; the initial state filled in."""
-    given = {name: np.asarray(a) for name, a in arrays.items() if a is not None}
+    optional = ("initial_mean", "initial_cov")
+    given = {
+        name: as_array(name, array)
+        for name, array in arrays.items()
+        if array is not None or name not in optional
+    }
     first = next((name for name, a in given.items() if a.dtype.kind not in "iu"), "observations")
-    dtype = check_real(first, given[first]).dtype
+    dtype = check_real(first, arrays[first]).dtype
     found = {}
     for name, array in given.items():
         found[name] = array.astype(dtype) if array.dtype.kind in "iu" else array
         if found[name].dtype != dtype:
-            raise TypeError(f"{name}: expected {dtype}, as {first} is, got {array.dtype}")
+            got = type(arrays[name]).__name__ if array.dtype == object else array.dtype
+            raise TypeError(f"{name}: expected {dtype}, as {first} is, got {got}")
     m = found["transition"].shape[-1] if found["transition"].ndim else 0
     found.setdefault("initial_mean", np.zeros(m, dtype))
     found.setdefault("initial_cov", np.eye(m, dtype=dtype))

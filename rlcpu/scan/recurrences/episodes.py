@@ -70,6 +70,8 @@ class Episodes(NamedTuple):
         """Arrays for the results: those given, once they are checked, or new ones."""
         dtype = steps.reward.dtype
         outs = (None,) * len(names) if outs is None else outs
+        if not isinstance(outs, tuple | list | np.ndarray) or len(outs) != len(names):
+            raise TypeError(f"out: expected {len(names)} arrays, got {type(outs).__name__}")
         inputs = [array for array in (*steps, self.last) if array is not None]
         found: list[Array] = []
         for name, out in zip(names, outs, strict=True):

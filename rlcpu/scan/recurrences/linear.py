@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.checks import check_axis, check_broadcast, check_out, check_real
+from rlcpu.scan.checks import as_array, check_axis, check_broadcast, check_out, check_real
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.layout import Layout, layout_of
 from rlcpu.scan.recurrences.returns import itself
@@ -165,7 +165,7 @@ def linear_scan_vjp(
 
 def _operands(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Array, Array, tuple[int, ...]]:
     """Both factors in one dtype, and the shape that they broadcast to."""
-    a, b = np.asarray(a), np.asarray(b)
+    a, b = as_array("a", a), as_array("b", b)
     if b.ndim == 0 and a.ndim:
         a = check_real("a", a)
         b = check_real("b", b, a.dtype)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.vectors import where
+from rlcpu.scan.checks import check_real
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.returns import itself
@@ -142,8 +144,11 @@ def vtrace(
     """
     if is_on_device(rewards):
         return on_device("vtrace", locals())
+    if not isinstance(clips, tuple) or len(clips) != len(Clips._fields):
+        raise TypeError(f"clips: expected Clips, got {clips!r}")
     for name, clip in zip(Clips._fields, clips, strict=True):
-        if not clip >= 0.0:
+        bound = check_real(f"clips.{name}", clip, np.dtype(np.float64))
+        if bound.ndim or not bound >= 0.0:
             raise ValueError(f"clips.{name}={clip}: expected a number that is not negative")
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.simd import VECTOR_BYTES
 from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.scan.checks import check_axis, check_out, check_real
+from rlcpu.scan.checks import as_array, check_axis, check_out, check_real
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.layout import Layout, layout_of
 from rlcpu.scan.tridiagonal.factor_columns import column_solvers
@@ -220,8 +220,9 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 def _coefficients(*arrays: npt.ArrayLike) -> tuple[list[Array], Any]:
     """The coefficients in one dtype and shape."""
     names = ("lower", "diagonal", "upper")
-    found = [np.asarray(array) for array in arrays]
-    dtype = next((a.dtype for a in found if a.ndim and a.dtype.kind == "f"), None)
+    found = [as_array(name, array) for name, array in zip(names, arrays, strict=True)]
+    floats = [i for i, a in enumerate(found) if a.ndim and a.dtype.kind == "f"]
+    dtype = check_real(names[floats[0]], found[floats[0]]).dtype if floats else None
     real = [check_real(name, a, dtype) for name, a in zip(names, found, strict=True)]
     dtype = real[1].dtype
     real = [check_real(name, a, dtype) for name, a in zip(names, real, strict=True)]

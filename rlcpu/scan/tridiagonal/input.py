@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.checks import check_axis
+from rlcpu.scan.checks import as_array, as_dtype, check_axis, check_memory, overlaps_itself
 from rlcpu.scan.tridiagonal.plan import Array, Arrays
 
 _NAMES = ("lower", "diagonal", "upper", "rhs")
@@ -42,7 +42,7 @@ def check_systems(arguments: tuple[npt.ArrayLike, ...], axis: int, out: Array | 
         ValueError: shapes do not broadcast, the axis is out of range, or `out` is of another shape,
             read-only, or shares memory with an input that is not exactly the same as it.
     """
-    inputs = _common_dtype([np.asarray(argument) for argument in arguments])
+    inputs = _common_dtype([as_array(*pair) for pair in zip(_NAMES, arguments, strict=True)])
     shape = _common_shape(inputs)
     axis = check_axis(axis, shape, "rhs, broadcast with the coefficients,")
     dtype = inputs[0].dtype
@@ -69,7 +69,7 @@ def _common_dtype(arrays: list[Array]) -> list[Array]:
         found = ", ".join(f"{n} {a.dtype}" for n, a in zip(_NAMES, arrays, strict=False))
         raise TypeError(f"expected arrays of one dtype, got {found}")
     dtype = real.pop() if real else np.dtype(np.float64)
-    return [array.astype(dtype, copy=False) for array in arrays]
+    return [as_dtype(name, array, dtype) for name, array in zip(_NAMES, arrays, strict=True)]
 
 
 def _common_shape(arrays: list[Array]) -> tuple[int, ...]:
@@ -87,13 +87,11 @@ def _common_shape(arrays: list[Array]) -> tuple[int, ...]:
 
 
 def _check_out(out: Any, shape: tuple[int, ...], inputs: list[Array]) -> Array:
-    if not isinstance(out, np.ndarray) or out.dtype != inputs[0].dtype:
-        found = getattr(out, "dtype", type(out))
-        raise TypeError(f"out: expected an array of {inputs[0].dtype}, got {found}")
+    check_memory("out", out, inputs[0].dtype)
     if out.shape != shape or not out.flags.writeable:
         found = out.shape if out.flags.writeable else "a read-only one"
         raise ValueError(f"out: expected a writable array of shape {shape}, got {found}")
-    if out.size > 1 and 0 in (s for s, n in zip(out.strides, shape, strict=True) if n > 1):
+    if overlaps_itself(out):
         raise ValueError("out: expected an array whose elements do not share memory")
     for name, array in zip(_NAMES, inputs, strict=False):
         same = name == "rhs" and is_same(out, array)
@@ -124,7 +122,7 @@ def check_lengths(lengths: npt.ArrayLike, arrays: Arrays) -> Array:
         TypeError: they are no whole numbers.
         ValueError: they do not broadcast to the batch, or one is below 0 or above n.
     """
-    found = np.asarray(lengths)
+    found = as_array("lengths", lengths)
     batch, n = arrays.out.shape[:-1], arrays.out.shape[-1]
     if found.dtype.kind not in "iu":
         raise TypeError(f"lengths: expected whole numbers, got {found.dtype}")

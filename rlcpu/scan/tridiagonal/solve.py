@@ -102,13 +102,13 @@ def solve_tridiagonal(
     """
     if is_on_device(rhs) or is_on_device(diagonal):
         return on_device("solve_tridiagonal", locals())
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
-    if check not in (None, "residual"):
+    if check is not None and not (isinstance(check, str) and check == "residual"):
         raise ValueError(f'check={check!r}: expected "residual" or None')
     if num_threads is not None:
         num_threads = check_num_threads(num_threads)
-    if axis == -1 and lengths is None and check is None and not periodic:
+    if type(axis) is int and axis == -1 and lengths is None and check is None and not periodic:
         result = solve_plain(lower, diagonal, upper, rhs, out, method, num_threads)
         if result is not None:
             info = TridiagonalInfo(np.zeros(result.shape[:-1], np.int8), None)
