@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,34 +42,26 @@ class Parameters:
     """
 
     dynamics: Dynamics
-    _parameters: dict[str, Any]
+    _read_only: Collection[str] = ()
 
     def _show_parameters(self) -> None:
         """The last line of `__init__`."""
         constants = self.dynamics.step.__globals__.items()
         numbers = {k.lower(): v for k, v in constants if k.isupper() and type(v) in (int, float)}
         known = {**numbers, **self.dynamics.params._asdict()}
-        taken = set(dir(self))
-        self._parameters = {name: known[name] for name in known if name not in taken}
+        read_only = known.keys() - set(dir(self))
+        for name in read_only:
+            setattr(self, name, known[name])
+        self._read_only = read_only
 
     if not TYPE_CHECKING:  # type checkers shall find misspelt names
 
-        def __getattr__(self, name):
-            known = self.__dict__.get("_parameters", {})
-            if name in known:
-                return known[name]
-            hint = f"; parameters are {', '.join(known)}" if known else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
-
         def __setattr__(self, name, value):
-            if name in self.__dict__.get("_parameters", {}):
+            if name in self._read_only:
                 raise AttributeError(
                     f"{name} cannot be set: make another environment with {name}={value!r}"
                 )
             super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *vars(self).get("_parameters", ())]
 
     def _describe(self, **settings: Any) -> str:
         """The class, the environment, settings, and parameters that are not the defaults."""

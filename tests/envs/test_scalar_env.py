@@ -163,7 +163,7 @@ def test_parameters_are_attributes(make: Any) -> None:
     assert env.tau == 0.01
     with pytest.raises(AttributeError, match=r"gravity cannot be set: .* with gravity=1.6"):
         env.gravity = 1.6
-    with pytest.raises(AttributeError, match=r"no attribute 'gravty'; parameters are .*gravity"):
+    with pytest.raises(AttributeError, match="no attribute 'gravty'"):
         _ = env.gravty
     env.my_own_mark = 3
     assert env.my_own_mark == 3
