@@ -2,8 +2,7 @@
 
 The compiler takes half a second to half a minute for a kernel, in every process anew. A file is
 named by the hash of all that decides its content (see `rlcpu.kernels.cache`, in whose folder it
-lies), and begins with the hash of what follows: a damaged one is compiled anew, as is one that the
-driver refuses.
+lies); a damaged one is compiled anew, as is one that the driver refuses.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ import numpy as np
 
 from rlcpu.cuda import provider
 from rlcpu.cuda.compile import Kernel
-from rlcpu.kernels.cache import cache_folder, warn_uncached, write_whole
+from rlcpu.kernels.cache import cache_folder, read_whole, warn_uncached, write_whole
 from rlcpu.kernels.fingerprint import fingerprint, references
-
-_DIGEST = 32  # bytes of a SHA-256
 
 
 def load(kernel: Kernel, args: list[Any]) -> int | None:
@@ -46,7 +43,7 @@ def load(kernel: Kernel, args: list[Any]) -> int | None:
         content = compiled.name.encode() + b"\0" + compiled.code
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, hashlib.sha256(content).digest() + content)
+            write_whole(path, content)
         except OSError as error:
             warn_uncached(str(error))
     return compiled.handle
@@ -58,11 +55,7 @@ def _read(path: Path) -> int:
     Raises:
         Exception: it is absent, damaged or refused.
     """
-    data = path.read_bytes()
-    digest, content = data[:_DIGEST], data[_DIGEST:]
-    if hashlib.sha256(content).digest() != digest:
-        raise ValueError(f"{path} is damaged")
-    name, _, code = content.partition(b"\0")
+    name, _, code = read_whole(path).partition(b"\0")
     return provider.load_code(name.decode(), code)
 
 

@@ -17,7 +17,7 @@ from numba.core.dispatcher import Dispatcher
 
 from rlcpu.cuda import maths, provider
 from rlcpu.kernels import maths as cpu_maths
-from rlcpu.kernels.fingerprint import referenced_attributes, referenced_globals
+from rlcpu.kernels.compile import bare_copy, copy_module, fill_copy
 
 #: Functions of these packages are known to the provider by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
@@ -48,19 +48,9 @@ def _device(function: types.FunctionType, dtype: type) -> Any:
 
 def _rebuild(function: types.FunctionType, dtype: type) -> types.FunctionType:
     """The function with all that it calls replaced by device functions."""
-
-    def convert(value: Any) -> Any:
-        return _convert(value, function, dtype)
-
-    scope = {name: convert(value) for name, value in referenced_globals(function).items()}
-    scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
-    scope["__name__"] = function.__module__
-    cells = tuple(types.CellType(convert(c.cell_contents)) for c in function.__closure__ or ())
-    rebuilt = types.FunctionType(
-        function.__code__, scope, function.__name__, function.__defaults__, cells
-    )
-    rebuilt.__module__, rebuilt.__qualname__ = function.__module__, function.__qualname__
-    return rebuilt
+    twin: types.FunctionType = bare_copy(function)
+    fill_copy(twin, function, lambda value: _convert(value, function, dtype))
+    return twin
 
 
 def _convert(value: Any, function: types.FunctionType, dtype: type) -> Any:
@@ -73,20 +63,10 @@ def _convert(value: Any, function: types.FunctionType, dtype: type) -> Any:
     if value is provider.cuda:
         return provider.kernel_module
     if isinstance(value, types.ModuleType):
-        return _convert_module(value, function, dtype)
+        if value.__name__.partition(".")[0] in _FOREIGN and "[" not in value.__name__:
+            return value
+        return copy_module(value, function, lambda item: _convert(item, function, dtype), "[cuda]")
     return value
-
-
-def _convert_module(
-    module: types.ModuleType, function: types.FunctionType, dtype: type
-) -> types.ModuleType:
-    """A module with only the members that a function uses, converted."""
-    if module.__name__.partition(".")[0] in _FOREIGN and "[" not in module.__name__:
-        return module
-    twin = types.ModuleType(f"{module.__name__}[cuda]")
-    for name, value in referenced_attributes(function, module).items():
-        setattr(twin, name, _convert(value, function, dtype))
-    return twin
 
 
 class Kernel(NamedTuple):

@@ -21,6 +21,7 @@ from rlcpu.kernels.compile import (
     EXACT,
     FAST,
     define,
+    freeze,
     inline,
     kernel,
     source_of_tuple,
@@ -69,13 +70,18 @@ ids: dict[Structure, str] = {}
 
 
 def structure(dynamics: Dynamics) -> Structure:
-    """The structure of an environment."""
+    """The structure of an environment, with its functions as they are now: the copies of `freeze`.
+
+    Equal code gives the same structure, and a helper or a constant changed since another one.
+    """
     fields = [name for name in Structure._fields if name not in ("params_type", "options")]
     options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
-    made = Structure(
-        params_type=type(dynamics.params),
-        options=options,
-        **{name: getattr(dynamics, name) for name in fields},
+    made: Structure = freeze(
+        Structure(
+            params_type=type(dynamics.params),
+            options=options,
+            **{name: getattr(dynamics, name) for name in fields},
+        )
     )
     ids.setdefault(made, dynamics.id)
     return made

@@ -21,7 +21,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import MLP, Linear
 from rlcpu.envs.policy import Policy, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import define
+from rlcpu.kernels.compile import define, freeze
 
 __all__ = ["MLP", "Linear", "Policy", "Scalar", "Uniform"]
 
@@ -75,6 +75,9 @@ class Uniform:
 
 class Scalar:
     """The user's own policy, as a scalar function that kernels inline.
+
+    An environment reads the function, its helpers and its constants when it first collects with
+    the policy; another one reads them anew.
 
     Args:
         act: plain Python function (observation, params, uniforms) -> (action, log_prob, value) of
@@ -130,7 +133,10 @@ class Scalar:
         if not all(isinstance(number, numbers.Real) for number in result[1:]):
             raise TypeError(f"act has to return log_prob and value as floats; returned {result!r}")
         kind = type(self.params) if hasattr(self.params, "_fields") else None
-        return PolicyCode(self.act, kind, len(self.params), self.draws, "scalar")
+        code: PolicyCode = freeze(
+            PolicyCode(self.act, kind, len(self.params), self.draws, "scalar")
+        )
+        return code
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """See `PolicyArrays`."""

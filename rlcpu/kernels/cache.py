@@ -4,6 +4,9 @@ Numba's own cache keeps an index of all variants of one function and numbers the
 environments share the drivers here: two processes that fill the cache at once would give two
 kernels the same number, and one of them the other's code from then on. Here the name of a file is
 the hash of all that decides its content, so that no index is needed.
+
+Machine code is run as it is found. A file therefore begins with a digest of its name and content,
+and is taken only from a folder, and from an owner, that the user can trust.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import functools
 import hashlib
 import os
 import pickle
+import stat
 import sys
 import uuid
 import warnings
@@ -46,9 +50,34 @@ def _numba_cache() -> Any:
 
 
 def cache_folder() -> Path | None:
-    """Folder of the machine code, made if need be, or None where nothing can be written."""
+    """Folder of the machine code, made if need be; None where nothing can be, or others can, write.
+
+    Others who can write to a parent of it can put another folder in its place, but no file of ours.
+    """
     cache = _numba_cache()
-    return Path(cache.locator.get_cache_path()) if cache else None
+    if cache is None:
+        return None
+    folder = Path(cache.locator.get_cache_path())
+    with contextlib.suppress(FileNotFoundError):
+        if _is_open_to_others(folder.stat()):
+            warn_uncached(f"others than you can write to {folder}")
+            return None
+    return folder
+
+
+@functools.cache
+def _compiler_version() -> str:
+    """Hash of this package's version and of the sources that make code in ways of their own.
+
+    A fingerprint covers the functions that a kernel reaches, not what numba calls for their types.
+    """
+    from rlcpu import __version__
+
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        if path.stem not in ("announce", "cache", "checks", "threads"):  # these make no code
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 class KernelCache(caching.NullCache):
@@ -86,8 +115,9 @@ class KernelCache(caching.NullCache):
         folder, python = cache_folder(), sys.implementation.cache_tag
         if folder is None:
             return None
-        versions = numba.__version__, python, getattr(sys, "abiflags", "")
-        key = (self._fingerprint, str(sig), codegen.magic_tuple(), *versions)
+        versions = numba.__version__, python, getattr(sys, "abiflags", ""), _compiler_version()
+        checks = numba.config.BOUNDSCHECK  # type: ignore[attr-defined]
+        key = (self._fingerprint, str(sig), codegen.magic_tuple(), *versions, checks)
         name = self._kernel.py_func.__name__
         return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.nbc"
 
@@ -99,8 +129,8 @@ class KernelCache(caching.NullCache):
             return None
         try:
             with announce.counted():
-                return _numba_cache().rebuild(target_context, pickle.loads(path.read_bytes()))
-        except (FileNotFoundError, EOFError, pickle.UnpicklingError, ImportError, AttributeError):
+                return _numba_cache().rebuild(target_context, pickle.loads(read_whole(path)))
+        except (FileNotFoundError, DamagedError, ImportError, AttributeError):
             return None  # absent, damaged, or of what was renamed since: it is written anew
         except Exception as error:
             warn_uncached(f"{path} cannot be loaded: {error!r}")
@@ -113,22 +143,69 @@ class KernelCache(caching.NullCache):
         if path is None or not _numba_cache().check_cachable(data):
             return
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             write_whole(path, _pack(_numba_cache().reduce(data)))
         except OSError as error:
             warn_uncached(str(error))
 
 
+class DamagedError(ValueError):
+    """A file is not what `write_whole` wrote there, or could have been written by others."""
+
+
+def read_whole(path: Path) -> bytes:
+    """What `write_whole` wrote to a file.
+
+    Raises:
+        DamagedError: the file holds something else, or others could have written it.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        content = file.read() if not _is_open_to_others(os.fstat(file.fileno())) else b""
+    if content[:_DIGEST] != _digest(path.name, content[_DIGEST:]):
+        raise DamagedError(f"{path} is damaged, or others can write to it")
+    return content[_DIGEST:]
+
+
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
+    """Write a file, after its digest, that other processes see whole or not at all."""
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        part.write_bytes(content)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as file:
+            file.write(_digest(path.name, content) + content)
         os.replace(part, path)
     except OSError:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
+
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
+
+
+def _is_open_to_others(found: os.stat_result) -> bool:
+    """Whether somebody but the user and root can write a file or to a folder; False on Windows."""
+    if not hasattr(os, "getuid"):
+        return False
+    writers = stat.S_IWOTH | (0 if _is_private(found.st_gid) else stat.S_IWGRP)
+    return found.st_uid not in (os.getuid(), 0) or bool(found.st_mode & writers)
+
+
+def _is_private(group: int) -> bool:
+    """Whether only the user, or root, is in a group: many systems give each user one."""
+    import grp
+    import pwd
+
+    try:
+        user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:  # a container's user need not have a name
+        return group == 0
+    own = group == user.pw_gid and found.gr_name == user.pw_name
+    return group == 0 or (own and set(found.gr_mem) <= {user.pw_name})
 
 
 _warned = False
@@ -141,7 +218,7 @@ def warn_uncached(reason: str) -> None:
         _warned = True
         warnings.warn(
             f"rlcpu keeps no compiled kernels ({reason}): every process compiles anew. "
-            "Set NUMBA_CACHE_DIR to a folder that can be written.",
+            "Set NUMBA_CACHE_DIR to a folder that you can write to, and nobody else.",
             RuntimeWarning,
             stacklevel=2,
         )

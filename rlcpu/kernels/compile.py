@@ -28,7 +28,12 @@ from numba.core.dispatcher import Dispatcher
 
 from rlcpu.kernels import announce, maths
 from rlcpu.kernels.cache import KernelCache
-from rlcpu.kernels.fingerprint import referenced_attributes, referenced_globals, references
+from rlcpu.kernels.fingerprint import (
+    fingerprint,
+    referenced_attributes,
+    referenced_globals,
+    references,
+)
 
 # Any: some releases of numba have types, for less than what is used here.
 njit: Any = numba.njit
@@ -74,10 +79,111 @@ def source_of_tuple(items: Iterable[str]) -> str:
     return " + ".join(f"({', '.join(part)},)" for part in parts) or "()"
 
 
+# ---------------------------------------------------------------- copies of functions
+
+
+Convert = Callable[[Any], Any]
+_lock = threading.RLock()
+#: Frozen values by their fingerprint, and all frozen functions.
+_frozen: dict[str, Any] = {}
+_copies: set[types.FunctionType] = set()
+
+
+def freeze(value: Any) -> Any:
+    """A copy of a function, or of a tuple that holds functions, that later changes do not reach.
+
+    A function reads its globals anew at every call, a kernel reads them once. The copy holds
+    everything as it is now. Values of the same fingerprint give the same copy: what is kept for a
+    frozen function is used again for equal code, and for nothing else.
+    """
+    with _lock:
+        if isinstance(value, types.FunctionType) and value in _copies:
+            return value
+        key = fingerprint(value)
+        if key not in _frozen:
+            _frozen[key] = _copy(value, {})
+        return _frozen[key]
+
+
+def forget_frozen() -> None:
+    """Make new copies from now on.
+
+    The copy of code that was refused keeps the line numbers of the first source that held it.
+    """
+    with _lock:
+        _frozen.clear()
+
+
+def _copy(value: Any, copies: dict[Any, Any]) -> Any:
+    """`value` with all that can change replaced by copies, which are kept in `copies`."""
+    if isinstance(value, Dispatcher) and _package(value.py_func) not in ("rlcpu", "numba", "numpy"):
+        value = value.py_func  # a user's own `numba.njit` is a plain function to us
+    if isinstance(value, types.FunctionType) and not _has_overload(value):
+        if value not in copies:
+            twin = copies[value] = bare_copy(value)
+            _copies.add(twin)
+            fill_copy(twin, value, lambda item: _copy_read(item, value, copies))
+        return copies[value]
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple):
+        return copy_tuple(value, lambda item: _copy(item, copies))
+    return value
+
+
+def _copy_read(value: Any, function: types.FunctionType, copies: dict[Any, Any]) -> Any:
+    """What `function` reads from outside, copied."""
+    if isinstance(value, types.ModuleType):
+        if value.__name__.partition(".")[0] in ("math", "numba", "numpy"):
+            return value  # they do not change
+        return copy_module(value, function, lambda item: _copy_read(item, function, copies))
+    return _copy(value, copies)
+
+
+def bare_copy(function: types.FunctionType, code: types.CodeType | None = None) -> Any:
+    """A function of the same names and code, or another, that `fill_copy` gives what it reads."""
+    scope = {"__name__": function.__module__}
+    scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
+    cells = tuple(types.CellType() for _ in function.__closure__ or ())
+    code = code or function.__code__
+    twin = types.FunctionType(code, scope, function.__name__, closure=cells)
+    twin.__module__, twin.__qualname__ = function.__module__, function.__qualname__
+    return twin
+
+
+def fill_copy(twin: types.FunctionType, function: types.FunctionType, convert: Convert) -> None:
+    """Give a `bare_copy` the globals, closure and defaults of a function, converted."""
+    read = referenced_globals(function)
+    twin.__globals__.update({name: convert(value) for name, value in read.items()})
+    cells = zip(twin.__closure__ or (), function.__closure__ or (), strict=True)
+    for cell, original in cells:
+        cell.cell_contents = convert(original.cell_contents)
+    twin.__defaults__ = convert(function.__defaults__)
+
+
+def copy_tuple(value: tuple[Any, ...], convert: Convert) -> Any:
+    """A tuple or NamedTuple with its items converted."""
+    items = [convert(item) for item in value]
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+
+
+def copy_module(
+    module: types.ModuleType, function: types.FunctionType, convert: Convert, mark: str = ""
+) -> types.ModuleType:
+    """A module with only the members that a function uses, converted."""
+    twin = types.ModuleType(f"{module.__name__}{mark}")
+    for name, value in referenced_attributes(function, module).items():
+        setattr(twin, name, convert(value))
+    return twin
+
+
+def _package(function: types.FunctionType) -> str:
+    return (function.__module__ or "").partition(".")[0]
+
+
 # ---------------------------------------------------------------- specialisation
 
 
-_lock = threading.RLock()
 _in_progress: set[Callable[..., Any]] = set()
 
 
@@ -95,7 +201,7 @@ def specialise(function: Callable[..., Any], dtype: Any, exact: bool = False) ->
         exact: keep IEEE semantics and the written order of operations (no contraction).
 
     Returns:
-        A lazily compiled function, inlined wherever a kernel calls it.
+        A lazily compiled function, inlined wherever a kernel calls it; the same one for equal code.
 
     Raises:
         TypeError: the function is no plain Python function, or calls itself.
@@ -106,41 +212,28 @@ def specialise(function: Callable[..., Any], dtype: Any, exact: bool = False) ->
             f"got {type(function).__name__}"
         )
     with _lock:
-        return _specialise(function, np.dtype(dtype).type, bool(exact))
+        return _specialise(freeze(function), np.dtype(dtype).type, bool(exact))
 
 
 @functools.cache
 def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
+    """Of a frozen function."""
     if function in _in_progress:
         raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
     _in_progress.add(function)
     try:
-        rebuilt = _rebuild(function, dtype, exact)
+        twin = bare_copy(function, _convert_code(function.__code__, dtype))
+        fill_copy(twin, function, lambda value: _convert(value, function, dtype, exact))
+        # Cached code imports its functions' modules. A user's may not be importable under that name
+        # in another process, or is a script that would run a second time: the symbol has the name.
+        twin.__qualname__ = f"{function.__module__}.{function.__qualname__}"
+        twin.__module__ = twin.__globals__["__name__"] = __name__
     finally:
         _in_progress.discard(function)
     flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
     # With its wrapper: a specialised function that Python calls must not crash the process.
     options = {**INLINE, "no_cpython_wrapper": False}
-    return njit(fastmath=EXACT if exact else flags, **options)(rebuilt)
-
-
-def _rebuild(function: types.FunctionType, dtype: type, exact: bool) -> types.FunctionType:
-    """The function with its constants, globals and closure converted to `dtype`."""
-
-    def convert(value: Any) -> Any:
-        return _convert(value, function, dtype, exact)
-
-    scope = {name: convert(value) for name, value in referenced_globals(function).items()}
-    scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
-    cells = tuple(types.CellType(convert(c.cell_contents)) for c in function.__closure__ or ())
-    code = _convert_code(function.__code__, dtype)
-    defaults = convert(function.__defaults__)
-    rebuilt = types.FunctionType(code, scope, function.__name__, defaults, cells)
-    # Cached code imports its functions' modules. A user's may not be importable under that name in
-    # another process, or is a script that would run a second time: only the symbol keeps the name.
-    rebuilt.__qualname__ = f"{function.__module__}.{function.__qualname__}"
-    rebuilt.__module__ = __name__
-    return rebuilt
+    return njit(fastmath=EXACT if exact else flags, **options)(twin)
 
 
 def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
@@ -156,15 +249,23 @@ def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
 
 def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool) -> Any:
     """What a global or a closed-over value of a function becomes inside its twin."""
+
+    def convert(item: Any) -> Any:
+        return _convert(item, function, dtype, exact)
+
     if type(value) in (float, np.float32, np.float64):
         return dtype(value)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
         return value.astype(dtype)
     if isinstance(value, tuple):
-        items = [_convert(item, function, dtype, exact) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return copy_tuple(value, convert)
     if isinstance(value, types.ModuleType):
-        return _convert_module(value, function, dtype, exact)
+        # Our own mathematics means NumPy itself when it names it; numba knows other packages.
+        package = value.__name__.partition(".")[0]
+        known = package == "numba" or (package == "numpy" and value is not np)
+        if known or function.__module__ == maths.__name__:
+            return value
+        return copy_module(value, function, convert, f"[{dtype.__name__}]")
     if isinstance(value, types.BuiltinFunctionType | np.ufunc):
         own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
         # NumPy's functions have had a __module__ since 2.2 only.
@@ -178,23 +279,7 @@ def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool)
 
 def _has_overload(function: types.FunctionType) -> bool:
     """Whether numba has an implementation of its own for the function (`overload`, `inline`)."""
-    package = (function.__module__ or "").partition(".")[0]
-    return package in ("numpy", "numba") or function in _overloaded
-
-
-def _convert_module(
-    module: types.ModuleType, function: types.FunctionType, dtype: type, exact: bool
-) -> types.ModuleType:
-    """A module with only the members that a function uses, converted."""
-    # Our own mathematics means NumPy itself when it names it; numba knows other packages by name.
-    package = module.__name__.partition(".")[0]
-    known = package == "numba" or (package == "numpy" and module is not np)
-    if known or function.__module__ == maths.__name__:
-        return module
-    twin = types.ModuleType(f"{module.__name__}[{dtype.__name__}]")
-    for name, value in referenced_attributes(function, module).items():
-        setattr(twin, name, _convert(value, function, dtype, exact))
-    return twin
+    return _package(function) in ("numpy", "numba") or function in _overloaded
 
 
 # ---------------------------------------------------------------- kernels

@@ -10,7 +10,7 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +29,15 @@ _PLAIN = (int, float, complex, str, bytes, range, slice, np.generic, np.dtype, n
 _HAS_DOCSTRING = 0x4000000 if sys.version_info >= (3, 13) else 0
 
 
-def fingerprint(function: Callable[..., Any]) -> str:
-    """SHA-256 of everything that decides a function's machine code, its callees included.
+def fingerprint(value: Any) -> str:
+    """SHA-256 of everything that decides the machine code of a function or of a tuple of them.
 
     It covers bytecode, constants, closed-over values and referenced globals, recursively through
     functions, and the source file of everything that generates code of its own (intrinsics and
     overloads). Docstrings, line numbers, file names and the hash seed of the process do not count.
     """
     digest = hashlib.sha256()
-    _add(digest, function, set())
+    _add(digest, value, {})
     return digest.hexdigest()
 
 
@@ -94,7 +94,7 @@ def _write(digest: Any, *parts: Any) -> None:
     digest.update(repr(parts).encode())
 
 
-def _add(digest: Any, value: Any, seen: set[Any]) -> None:
+def _add(digest: Any, value: Any, seen: dict[Any, int]) -> None:
     """Add one value, whatever it is, to the digest; functions in `seen` are there already."""
     if isinstance(value, Dispatcher):
         options = {k: _sorted(v) for k, v in value.targetoptions.items()}
@@ -112,7 +112,12 @@ def _add(digest: Any, value: Any, seen: set[Any]) -> None:
         for item in value:
             _add(digest, item, seen)
     elif isinstance(value, type) and issubclass(value, enum.Enum):
-        _write(digest, value.__qualname__, list(value.__members__.items()))
+        _write(digest, value.__qualname__, *value.__members__)
+        for member in value.__members__.values():
+            _add(digest, member.value, seen)
+    elif isinstance(value, enum.Enum):
+        _write(digest, value.name)
+        _add(digest, type(value), seen)
     elif isinstance(value, type):
         fields, defaults = (getattr(value, n, ()) for n in ("_fields", "_field_defaults"))
         _write(digest, value.__qualname__, fields, defaults)
@@ -124,12 +129,12 @@ def _add(digest: Any, value: Any, seen: set[Any]) -> None:
         _write(digest, type(value).__name__, getattr(value, "__name__", ""))
 
 
-def _add_function(digest: Any, function: types.FunctionType, seen: set[Any]) -> None:
-    _write(digest, "function", function.__name__)
+def _add_function(digest: Any, function: types.FunctionType, seen: dict[Any, int]) -> None:
+    _write(digest, "function", function.__name__, seen.get(function))
     package = (function.__module__ or "").partition(".")[0]
     if function in seen or package in ("numpy", "numba"):
         return
-    seen.add(function)
+    seen[function] = len(seen)
     if function in _overloaded:
         _write(digest, _source_digest(maths.__file__))
     for code in _codes(function.__code__):

@@ -199,6 +199,20 @@ def push(observation, params, uniforms):
     return (1 if params.gain * observation[0] > 0.0 else 0), 0.0, params.gain
 
 
+def test_scalar_is_read_anew_for_another_environment() -> None:
+    """A helper redefined gives other code, the same once more gives the same."""
+    scope: dict[str, Any] = {}
+    exec("def lean(x): return 0.5 * x\ndef act(o, p, u): return 0, lean(o[0]), 0.0", scope)
+    policy = Scalar(scope["act"])
+    first = policy.code(cartpole.DYNAMICS)
+    assert policy.code(cartpole.DYNAMICS) is first
+    exec("def lean(x): return 2.0 * x", scope)
+    second = policy.code(cartpole.DYNAMICS)
+    exec("def lean(x): return 0.5 * x", scope)
+    assert policy.code(cartpole.DYNAMICS) is first
+    assert [code.act((1.0,), (), ()) for code in (first, second)] == [(0, 0.5, 0.0), (0, 2.0, 0.0)]
+
+
 def test_params_are_read_anew_at_every_call() -> None:
     env, policy = rlcpu.make_vec("CartPole-v1", 3), Scalar(push, Gain(2.0))
     assert (rlcpu.collect(env, policy, 2).values == 2.0).all()

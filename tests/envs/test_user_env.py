@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import re
@@ -186,6 +187,27 @@ def test_edits_take_effect_when_registered_again(folder: Path) -> None:
     assert first != second
     assert second == pytest.approx(nine_steps(module), rel=1e-12)
     assert rlcpu.registered().count("Ball-v0") == 1
+
+
+def test_a_constant_changed_since_takes_effect_in_the_next_environment(folder: Path) -> None:
+    """The functions are the same objects; an environment keeps the code it was made with."""
+    module = importlib.import_module("ball")
+    before = rlcpu.make_vec("Ball-v0", 5, dtype="float64", autoreset_mode="SameStep")
+    first = step_here()
+    module.SHARE = 0.6
+    second = step_here()
+    assert second == pytest.approx(nine_steps(module), rel=1e-12)
+    before.reset(seed=2)
+    assert first == sum(before.step([[0.1 * i]] * 5)[1].sum() for i in range(9)) != second
+
+
+def test_equal_code_shares_kernels(folder: Path) -> None:
+    """Whatever the environment's name, and however often its file is executed."""
+    module = importlib.import_module("ball")
+    same = rlcpu.make_vec(dataclasses.replace(module.ball, id="Other-v0"), 3)
+    assert same.code is rlcpu.make_vec("Ball-v0", 5).code
+    exec(compile(BALL, str(folder / "ball.py"), "exec"), vars(module))
+    assert same.code.step is rlcpu.make_vec("Ball-v0", 5).code.step
 
 
 def step_here() -> float:

@@ -32,6 +32,11 @@ def loaded(dispatcher: Any) -> bool:
     return bool(dispatcher.stats.cache_hits) and not dispatcher.stats.cache_misses
 
 
+def loaded_after_a_call(dispatcher: Any) -> bool:
+    assert dispatcher(0.5) == 1.5
+    return loaded(dispatcher)
+
+
 def test_kernels_that_differ_in_a_constant_have_files_of_their_own(folder):
     for value in (1.0, 2.0):
         assert make_kernel(value)(0.5) == 0.5 + value
@@ -55,12 +60,8 @@ def test_nothing_is_read_or_written_before_the_first_call(folder):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", None])
-def test_a_damaged_file_is_written_anew(folder, damage):
-    make_kernel(1.0)(0.5)
-    (file,) = folder.iterdir()
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2] if damage is None else damage)
+def assert_written_anew(folder: Any, file: Any) -> None:
+    """The next kernel does not take the file, the one after it does."""
     again = make_kernel(1.0)
     assert again(0.5) == 1.5
     assert not loaded(again)
@@ -70,17 +71,125 @@ def test_a_damaged_file_is_written_anew(folder, damage):
     assert list(folder.iterdir()) == [file]
 
 
+def test_a_file_of_another_kernel_is_written_anew(folder):
+    """Somebody who may not write a file may still give it another name."""
+    make_kernel(1.0)(0.5)
+    (file,) = folder.iterdir()
+    make_kernel(2.0)(0.5)
+    (other,) = set(folder.iterdir()) - {file}
+    other.replace(file)
+    assert_written_anew(folder, file)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners of files")
+def test_a_file_that_others_can_write_is_written_anew(folder):
+    make_kernel(1.0)(0.5)
+    (file,) = folder.iterdir()
+    file.chmod(0o666)
+    assert_written_anew(folder, file)
+    assert not file.stat().st_mode & 0o022
+    if os.getuid() == 0:
+        os.chown(file, 65534, -1)
+        assert_written_anew(folder, file)
+
+
+DAMAGED = """
+import json, sys
+from pathlib import Path
+from rlcpu.kernels import cache
+from tests.kernels.test_cache_files import make_kernel, loaded
+
+folder = Path(sys.argv[1]) / "kernels"
+cache.cache_folder = lambda: folder
+make_kernel(1.0)(0.5)
+(file,) = folder.iterdir()
+whole = file.read_bytes()
+size = len(whole)
+damages = [b"", b"garbage", whole[:-1], whole[: size // 2], whole + b"0"]
+damages += [whole[:k] + bytes(min(4096, size - k)) + whole[k + 4096 :] for k in (0, 4096)]
+damages += [whole[:k] + bytes([whole[k] ^ 4]) + whole[k + 1 :] for k in range(7, size, size // 9)]
+report = []
+for damage in damages:
+    file.write_bytes(damage)
+    kernel = make_kernel(1.0)
+    report.append([kernel(0.5), loaded(kernel), file.read_bytes() == damage])
+print(json.dumps(report))
+"""
+
+
+def test_damaged_files_are_written_anew(tmp_path):
+    report = run_python("-c", DAMAGED, tmp_path, NUMBA_CACHE_DIR=tmp_path)
+    assert len(report) >= 16
+    assert report == [[1.5, False, False]] * len(report)
+
+
 @pytest.mark.parametrize("name", [b"no_such_module\nkernel", b"rlcpu.kernels\nno_such_kernel"])
 def test_a_file_of_something_that_was_renamed_is_written_anew(folder, name):
     make_kernel(1.0)(0.5)
     (file,) = folder.iterdir()
-    file.write_bytes(b"c" + name + b"\n.")
-    again = make_kernel(1.0)
-    assert again(0.5) == 1.5
-    assert not loaded(again)
-    third = make_kernel(1.0)
-    assert third(0.5) == 1.5
-    assert loaded(third)
+    cache.write_whole(file, b"c" + name + b"\n.")
+    assert_written_anew(folder, file)
+
+
+OPEN = """
+import json, os, sys, warnings
+from numba.core import event
+from rlcpu.kernels.cache import cache_folder
+from tests.kernels.test_cache_files import make_kernel
+
+with warnings.catch_warnings(record=True) as caught, event.install_recorder("numba:compile") as r:
+    warnings.simplefilter("always")
+    results = [make_kernel(1.0)(0.5), make_kernel(2.0)(0.5)]
+print(json.dumps([results, [str(w.message) for w in caught], len(r.buffer) // 2]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners of folders")
+@pytest.mark.parametrize("change", ["write", "owner"])
+def test_a_folder_of_others_is_not_used(tmp_path, change):
+    """Neither read, where another user's code could be, nor written."""
+    if change == "owner" and os.getuid() != 0:
+        pytest.skip("only root gives folders away")
+    results, said, _ = run_python("-c", OPEN, NUMBA_CACHE_DIR=tmp_path)
+    assert (results, said) == ([1.5, 2.5], [])
+    (folder,) = (path for path in tmp_path.rglob("*") if path.is_dir() and files_in(path))
+    if change == "write":
+        folder.chmod(0o777)
+    else:
+        os.chown(folder, 65534, -1)
+    before = [file.stat().st_mtime_ns for file in files_in(folder)]
+    results, said, compiled = run_python("-c", OPEN, NUMBA_CACHE_DIR=tmp_path)
+    assert results == [1.5, 2.5]
+    assert compiled >= 2
+    assert len(said) == 1
+    assert f"others than you can write to {folder}" in said[0]
+    assert [file.stat().st_mtime_ns for file in files_in(folder)] == before
+
+
+def test_what_makes_code_has_a_part_in_the_names(folder, monkeypatch):
+    make_kernel(1.0)(0.5)
+    monkeypatch.setattr(cache, "_compiler_version", lambda: "edited")
+    assert not loaded_after_a_call(make_kernel(1.0))
+    monkeypatch.setattr("numba.config.BOUNDSCHECK", 1)
+    assert not loaded_after_a_call(make_kernel(1.0))
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_sources_that_make_code_count(tmp_path):
+    """An edit of a lowering, which no fingerprint sees."""
+    shutil.copytree(ROOT / "rlcpu", tmp_path / "rlcpu")
+    program = tmp_path / "program.py"
+    program.write_text("""
+import json
+from rlcpu.kernels import cache
+print(json.dumps([cache.__file__, cache._compiler_version()]))
+""")
+    before = run_python(program, root=tmp_path)
+    assert before[0].startswith(str(tmp_path))
+    assert run_python(program, root=tmp_path) == before
+    with (tmp_path / "rlcpu" / "kernels" / "masks.py").open("a") as file:
+        file.write("# edited")
+    assert run_python(program, root=tmp_path) != before
 
 
 def test_a_folder_that_vanished_is_made_again(folder):

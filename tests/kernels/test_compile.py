@@ -14,7 +14,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba import njit
 from numba.core import types as nbtypes
 
-from rlcpu.kernels.compile import EXACT, FAST, check_precision, kernel, specialise
+from rlcpu.kernels.compile import EXACT, FAST, check_precision, freeze, kernel, specialise
 
 DTYPES = [np.float32, np.float64]
 X = 0.7
@@ -177,6 +177,65 @@ def test_specialised_once_for_each_dtype():
     assert specialise(helper, np.float32) is specialise(helper, np.float32, False)
     assert specialise(helper, np.float32) is specialise(helper, np.dtype("float32"), exact=False)
     assert specialise(helper, np.float32) is not specialise(helper, np.float64)
+
+
+USER = """
+import enum, types
+import numba
+import numpy as np
+
+GAIN, TABLE, PAIR = 2.0, np.array([3.0, 4.0]), (5.0, np.array([6.0]))
+constants = types.ModuleType("constants")
+constants.OFFSET = 7.0
+
+class Mode(enum.Enum):
+    SLOW = 8.0
+
+def helper(x):
+    return x * GAIN
+
+@numba.njit
+def compiled_helper(x):
+    return x * GAIN
+
+def step(x):
+    y = helper(x) + TABLE[0] + PAIR[0] + PAIR[1][0] + constants.OFFSET + Mode.SLOW.value
+    return compiled_helper(y)
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "GAIN = 2.5",
+        "def helper(x): return x + 0.5",
+        "TABLE[0] = 3.5",
+        "PAIR[1][0] = 6.5",
+        "constants.OFFSET = 7.5",
+        "class Mode(enum.Enum): SLOW = 8.5",
+    ],
+)
+def test_what_changed_since_is_compiled(change):
+    """With the same function, in the same process; what is compiled already stays as it was."""
+    module, plain = types.ModuleType("user"), types.ModuleType("user")
+    exec(USER, vars(module))
+    exec(USER.replace("@numba.njit", ""), vars(plain))
+    first, old = specialise(module.step, np.float64), plain.step(X)
+    for each in (module, plain):
+        exec(change, vars(each))
+    second, new = specialise(module.step, np.float64), plain.step(X)
+    assert old != new
+    assert run(first, np.float64)[0] == pytest.approx(old, rel=1e-14)
+    assert run(second, np.float64)[0] == pytest.approx(new, rel=1e-14)
+
+
+def test_equal_code_is_compiled_once():
+    modules = types.ModuleType("user"), types.ModuleType("user")
+    for k, module in enumerate(modules):
+        exec("\n\n" * k + USER, vars(module))
+    steps = [specialise(module.step, np.float32) for module in modules]
+    assert steps[0] is steps[1]
+    assert freeze(freeze(modules[0].step)) is freeze(modules[1].step)
 
 
 def test_results_keep_their_types():

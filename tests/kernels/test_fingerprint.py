@@ -97,6 +97,10 @@ def make_enum(left: int) -> type:
     return enum.IntEnum("Push", {"LEFT": left})
 
 
+def make_mode(value: Any) -> type:
+    return enum.Enum("Mode", {"SLOW": value})
+
+
 def make_module(mass: float) -> types.ModuleType:
     module, module.inner = types.ModuleType("constants"), types.ModuleType("constants.inner")
     module.inner.MASS, module.UNUSED = mass, mass
@@ -125,6 +129,10 @@ DIFFERENT = [
     (Params, Heavy),
     (make_enum(0), make_enum(1)),
     (make_enum(0).LEFT, make_enum(1).LEFT),
+    (make_mode(1), make_mode(2)),
+    (make_mode(1).SLOW, make_mode(2).SLOW),
+    (make_mode((0.5, Params())).SLOW, make_mode((0.5, Params(2.0))).SLOW),
+    (make_mode(np.arange(2000)).SLOW, make_mode(np.arange(2000) // 1000 * 1000).SLOW),
     (np.float32, np.float64),
     (numba.int32, numba.int64),
     (np.sin, np.cos),
@@ -169,6 +177,11 @@ def test_closures_and_nested_functions_count():
     functions = [make(1.0, lambda: 1), make(2.0, lambda: 1), make(1.0, lambda: 2)]
     assert len(set(map(fingerprint, functions))) == 3
     assert fingerprint(make(1.0, lambda: 1)) == fingerprint(functions[0])
+
+
+def test_which_of_two_functions_is_meant_counts():
+    one, two = (define(f"def f(x): return x + {k}") for k in (1.0, 2.0))
+    assert fingerprint((one, two, one)) != fingerprint((one, two, two))
 
 
 def test_options_of_kernels_count():

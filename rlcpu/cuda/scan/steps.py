@@ -16,8 +16,7 @@ import numpy as np
 from rlcpu.cuda.compile import device
 from rlcpu.cuda.provider import SIMULATED, cuda
 from rlcpu.kernels import vectors
-from rlcpu.kernels.compile import specialise
-from rlcpu.kernels.fingerprint import referenced_globals
+from rlcpu.kernels.compile import bare_copy, fill_copy, specialise
 
 Functions = dict[Callable[..., Any], Callable[..., Any]]
 
@@ -100,13 +99,8 @@ def _twin(function: Any, replaced: Functions) -> types.FunctionType:
         return rebuild(value)
 
     def rebuild(plain: types.FunctionType) -> types.FunctionType:
-        scope = {
-            name: convert(value) if callable(value) else value
-            for name, value in referenced_globals(plain).items()
-        }
-        scope["__builtins__"] = plain.__globals__["__builtins__"]
-        twin = types.FunctionType(plain.__code__, scope, plain.__name__, plain.__defaults__)
-        twin.__module__, twin.__qualname__ = plain.__module__, plain.__qualname__
+        twin: types.FunctionType = bare_copy(plain)
+        fill_copy(twin, plain, lambda value: convert(value) if callable(value) else value)
         return twin
 
     return rebuild(function)
