@@ -224,10 +224,11 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
     try:
         twin = bare_copy(function, _convert_code(function.__code__, dtype))
         fill_copy(twin, function, lambda value: _convert(value, function, dtype, exact))
-        # Cached code imports its functions' modules. A user's may not be importable under that name
-        # in another process, or is a script that would run a second time: the symbol has the name.
-        twin.__qualname__ = f"{function.__module__}.{function.__qualname__}"
-        twin.__module__ = twin.__globals__["__name__"] = __name__
+        if _package(function) != "rlcpu":
+            # Cached code imports its functions' modules. A user's may not be importable under that
+            # name in another process, or is a script that would run again: the symbol has the name.
+            twin.__qualname__ = f"{function.__module__}.{function.__qualname__}"
+            twin.__module__ = twin.__globals__["__name__"] = __name__
     finally:
         _in_progress.discard(function)
     flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST

@@ -141,7 +141,7 @@ def test_module_script_and_cell_give_the_same(folder: Path) -> None:
     results = [
         run(folder, "-c", f"import ball, rlcpu\n{USE}"),
         run(folder, "script.py"),
-        parse("".join(o["text"] for o in notebook.cells[1].outputs if o["name"] == "stdout")),
+        parse("".join(o["text"] for o in notebook.cells[1].outputs if o.get("name") == "stdout")),
     ]
     assert results[0] == results[1] == results[2]
     np.testing.assert_allclose(results[0][:2], plain, rtol=1e-12)
