@@ -18,6 +18,7 @@ import numpy.typing as npt
 from rlcpu.envs.policies import MLP
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.train.config import PPOConfig
 from rlcpu.train.files import replacing
 
 Array = npt.NDArray[Any]
@@ -167,4 +168,7 @@ def _rebuild(
         raise ValueError(f"env={env!r}: expected {description['env']}")
     spaces = env.single_observation_space, env.single_action_space
     policy = MLP(*spaces, **description["policy"])
-    return kind(env, seed=description["seed"], num_threads=num_threads, policy=policy, **config)
+    settings = PPOConfig(**config)
+    return kind(
+        env, seed=description["seed"], num_threads=num_threads, policy=policy, config=settings
+    )

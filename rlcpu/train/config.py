@@ -3,30 +3,59 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import numbers
-from collections.abc import Mapping
-from typing import Any
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from rlcpu.kernels.checks import check_count
 
 SCHEDULES = ("constant", "linear")
 _INF = math.inf
-#: Range of each number: (type, least, most, whether the least itself is allowed).
-_RANGES: dict[str, tuple[type, float, float, bool]] = {
-    "num_envs": (int, 1, 2**24, True),
-    "num_steps": (int, 1, 2**24, True),
-    "num_epochs": (int, 1, 2**16, True),
-    "minibatch_size": (int, 1, 2**30, True),
-    "learning_rate": (float, 0.0, _INF, True),
-    "clip_range": (float, 0.0, _INF, False),
-    "gamma": (float, 0.0, 1.0, True),
-    "lambda_": (float, 0.0, 1.0, True),
-    "entropy_coefficient": (float, 0.0, _INF, True),
-    "value_coefficient": (float, 0.0, _INF, True),
-    "max_gradient_norm": (float, 0.0, _INF, False),
-    "target_kl": (float, 0.0, _INF, False),
-    "adam_epsilon": (float, 0.0, _INF, False),
-    "log_std_init": (float, -20.0, 20.0, True),
-    "reward_scale": (float, 0.0, _INF, False),
+#: float32, in which the networks compute, holds ten thousand million times as much.
+_MOST = 1e28
+#: Range of each count, and of each real number: (least, most, whether the least itself is allowed).
+_COUNTS = {"num_envs": 2**24, "num_steps": 2**24, "num_epochs": 2**16, "minibatch_size": 2**30}
+_REALS: dict[str, tuple[float, float, bool]] = {
+    "learning_rate": (0.0, _MOST, True),
+    "clip_range": (0.0, _INF, False),
+    "gamma": (0.0, 1.0, True),
+    "lambda_": (0.0, 1.0, True),
+    "entropy_coefficient": (0.0, _MOST, True),
+    "value_coefficient": (0.0, _MOST, True),
+    "max_gradient_norm": (0.0, _INF, False),
+    "target_kl": (0.0, _INF, False),
+    "adam_epsilon": (0.0, _MOST, False),
+    "log_std_init": (-20.0, 20.0, True),
+    "reward_scale": (0.0, _MOST, False),
+}
+#: What stable-baselines3 and CleanRL call our settings, and what else people try.
+_ALIASES = {
+    "n_envs": "num_envs",
+    "n_steps": "num_steps",
+    "n_epochs": "num_epochs",
+    "update_epochs": "num_epochs",
+    "batch_size": "minibatch_size",
+    "num_minibatches": "minibatch_size (num_envs * num_steps / num_minibatches)",
+    "lr": "learning_rate",
+    "anneal_lr": 'learning_rate_schedule="linear"',
+    "clip_coef": "clip_range",
+    "discount": "gamma",
+    "gae_lambda": "lambda_",
+    "ent_coef": "entropy_coefficient",
+    "vf_coef": "value_coefficient",
+    "max_grad_norm": "max_gradient_norm",
+    "normalize_advantage": "normalize_advantages",
+    "norm_adv": "normalize_advantages",
+    "net_arch": "hidden",
+    "hidden_sizes": "hidden",
+    "policy_kwargs": "hidden, activation and log_std_init",
+    "activation_fn": "activation",
+    "verbose": "learn(..., progress=True)",
+    "total_timesteps": "learn(total_steps)",
+    "n_jobs": "num_threads",
 }
 
 
@@ -71,9 +100,9 @@ class PPOConfig:
     num_epochs: int = 10
     minibatch_size: int = 64
     learning_rate: float = 3e-4
-    learning_rate_schedule: str = "constant"
+    learning_rate_schedule: Literal["constant", "linear"] = "constant"
     clip_range: float = 0.2
-    clip_schedule: str = "constant"
+    clip_schedule: Literal["constant", "linear"] = "constant"
     gamma: float = 0.99
     lambda_: float = 0.95
     entropy_coefficient: float = 0.0
@@ -85,34 +114,48 @@ class PPOConfig:
     reward_scale: float = 1.0
     adam_epsilon: float = 1e-5
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = "tanh"
-    value: str = "separate"
+    activation: Literal["tanh", "relu"] = "tanh"
+    value: Literal["separate", "shared"] = "separate"
     log_std_init: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, (kind, least, most, closed) in _RANGES.items():
+        checked: dict[str, Any] = {
+            name: check_count(name, getattr(self, name), limit=most + 1)
+            for name, most in _COUNTS.items()
+        }
+        for name, (least, most, closed) in _REALS.items():
             value = getattr(self, name)
             if not (name == "target_kl" and value is None):
-                object.__setattr__(self, name, _check(name, value, kind, least, most, closed))
+                checked[name] = _check_real(name, value, least, most, closed)
         for name in ("learning_rate_schedule", "clip_schedule"):
             _check_choice(name, getattr(self, name), SCHEDULES)
         _check_choice("value", self.value, ("separate", "shared"))
+        _check_choice("activation", self.activation, ("tanh", "relu"))
         for name in ("normalize_advantages", "normalize_observations"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name}={getattr(self, name)!r}: expected True or False")
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        checked["hidden"] = _check_hidden(self.hidden)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def replace(self, changes: Mapping[str, Any]) -> PPOConfig:
         """The same settings but for the given ones.
 
         Raises:
-            TypeError: a name that is no hyper-parameter.
+            TypeError: a name that is no hyper-parameter; the message says which one may be meant.
         """
         names = [field.name for field in dataclasses.fields(self)]
         for name in changes:
             if name not in names:
-                raise TypeError(f"{name}: no hyper-parameter; expected one of {', '.join(names)}")
+                raise TypeError(describe_unknown(name, names))
         return dataclasses.replace(self, **changes)
+
+
+def describe_unknown(name: str, known: Sequence[str]) -> str:
+    """One sentence on a setting that there is not."""
+    near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
+    hint = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
+    return f"{name}: PPO has no such setting; {hint}"
 
 
 def at(value: float, schedule: str, remaining: float) -> float:
@@ -120,17 +163,26 @@ def at(value: float, schedule: str, remaining: float) -> float:
     return value * remaining if schedule == "linear" else value
 
 
-def _check(name: str, value: Any, kind: type, least: float, most: float, closed: bool) -> Any:
-    real = numbers.Integral if kind is int else numbers.Real
-    if not isinstance(value, real) or isinstance(value, bool):
-        raise TypeError(f"{name}={value!r}: expected {'an int' if kind is int else 'a number'}")
-    if not least <= kind(value) <= most or (value == least and not closed):
+def _check_real(name: str, value: Any, least: float, most: float, closed: bool) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name}={value!r}: expected a number")
+    number: Any = value
+    if not least <= number <= most or (number == least and not closed):
         sign = "of at least" if closed else "above"
         limit = "" if most == _INF else f" and at most {most:g}"
-        raise ValueError(f"{name}={value}: expected a number {sign} {least:g}{limit}")
-    return kind(value)
+        raise ValueError(f"{name}={reprlib.repr(value)}: expected a number {sign} {least:g}{limit}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name}: expected a number that a float holds") from None
+
+
+def _check_hidden(hidden: Any) -> tuple[int, ...]:
+    if isinstance(hidden, str) or not hasattr(hidden, "__len__"):
+        raise TypeError(f"hidden={hidden!r}: expected sizes of layers, such as (64, 64)")
+    return tuple(check_count(f"hidden[{i}]", size) for i, size in enumerate(hidden))
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name}={value!r}: expected {' or '.join(map(repr, choices))}")

@@ -7,10 +7,11 @@ leaves open (normalised advantages, no clipped values, Adam's epsilon) stable-ba
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.config import at
+from rlcpu.train.config import PPOConfig, at, describe_unknown
 from rlcpu.train.defaults import default_config
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -34,6 +35,7 @@ from rlcpu.train.updater import Updater
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
 WINDOW = 100
+_OWN = ("seed", "num_threads", "dtype", "policy", "config")
 
 
 class PPO:
@@ -47,7 +49,9 @@ class PPO:
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
         policy: an `MLP` with a value, to go on from; None makes a new one.
-        hyper_parameters: fields of `PPOConfig`, in place of the environment's default settings.
+        config: all settings at once; None takes the environment's default ones.
+        num_steps, num_epochs, ..., log_std_init: fields of `PPOConfig`, see there, in place of
+            those of `config`; None keeps them.
 
     Attributes:
         env, policy, config, seed: see above.
@@ -73,25 +77,53 @@ class PPO:
         num_threads: int | None = None,
         dtype: str = "float32",
         policy: MLP | None = None,
-        **hyper_parameters: Any,
+        config: PPOConfig | None = None,
+        num_steps: int | None = None,
+        num_epochs: int | None = None,
+        minibatch_size: int | None = None,
+        learning_rate: float | None = None,
+        learning_rate_schedule: Literal["constant", "linear"] | None = None,
+        clip_range: float | None = None,
+        clip_schedule: Literal["constant", "linear"] | None = None,
+        gamma: float | None = None,
+        lambda_: float | None = None,
+        entropy_coefficient: float | None = None,
+        value_coefficient: float | None = None,
+        max_gradient_norm: float | None = None,
+        target_kl: float | None = None,
+        normalize_advantages: bool | None = None,
+        normalize_observations: bool | None = None,
+        reward_scale: float | None = None,
+        adam_epsilon: float | None = None,
+        hidden: Sequence[int] | None = None,
+        activation: Literal["tanh", "relu"] | None = None,
+        value: Literal["separate", "shared"] | None = None,
+        log_std_init: float | None = None,
+        **unknown: NoReturn,
     ) -> None:
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise TypeError(f"seed={seed!r}: expected an int of at least 0")
+        arguments = locals()
+        names = [field.name for field in dataclasses.fields(PPOConfig)]
+        if unknown:
+            raise TypeError(describe_unknown(next(iter(unknown)), [*_OWN, *names]))
+        seed = check_count("seed", seed, 0, 2**128)
         if not isinstance(env, str | Dynamics | VectorEnv):
             raise TypeError(
                 f"env={env!r}: expected an id, a Dynamics or a rlcpu VectorEnv (unwrapped)"
             )
         if not isinstance(env, VectorEnv):
             env = find(env)
-        config = default_config(env.id if isinstance(env, Dynamics) else env.dynamics.id)
-        count = env.num_envs if isinstance(env, VectorEnv) else num_envs
-        if num_envs is not None and num_envs != count:
-            raise ValueError(f"num_envs={num_envs}: env has {count}")
-        counted = {} if count is None else {"num_envs": count}
-        self.config = config.replace({**hyper_parameters, **counted})
+        if config is None:
+            config = default_config(env.id if isinstance(env, Dynamics) else env.dynamics.id)
+        elif not isinstance(config, PPOConfig):
+            raise TypeError(f"config={config!r}: expected a PPOConfig")
+        if isinstance(env, VectorEnv):
+            if num_envs not in (None, env.num_envs):
+                raise ValueError(f"num_envs={num_envs}: env has {env.num_envs}")
+            arguments["num_envs"] = env.num_envs
+        config = config.replace({k: arguments[k] for k in names if arguments[k] is not None})
         if isinstance(env, Dynamics):
-            env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
-        self.env, self.seed, self.steps = env, int(seed), 0
+            env = make_vec(env, config.num_envs, dtype=dtype, num_threads=num_threads)
+        self.env, self.config, self.seed, self.steps = env, config, seed, 0
         streams = np.random.SeedSequence(self.seed).generate_state(3 + env.num_envs, np.uint64)
         env.reset(seed=streams[3:].tolist())
         self.policy = policy = self._take_policy(policy, int(streams[0]))
@@ -105,6 +137,13 @@ class PPO:
         self.history = History()
         self._rollout: Rollout | None = None
         self._before: checkpoint.Snapshot | None = None
+
+    def __repr__(self) -> str:
+        layers = "-".join(map(str, self.policy.sizes))
+        return (
+            f"PPO({self.env.dynamics.id}, seed={self.seed}, num_envs={self.env.num_envs}, "
+            f"{layers} {self.policy.activation}, {self.steps:,} steps learnt)"
+        )
 
     def _take_policy(self, policy: Any, seed: int) -> MLP:
         """The given policy, after checks, or a new one."""
@@ -121,7 +160,7 @@ class PPO:
 
     def learn(
         self,
-        total_steps: int,
+        total_steps: int | float,
         *,
         callback: Callable[[Progress], bool | None] | None = None,
         target_return: float | None = None,

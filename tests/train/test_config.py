@@ -21,6 +21,14 @@ from rlcpu.train.defaults import DEFAULTS, GENERAL, ZOO_CARTPOLE, default_config
         ("minibatch_size", -1, ValueError),
         ("learning_rate", -1e-3, ValueError),
         ("learning_rate", math.nan, ValueError),
+        ("learning_rate", math.inf, ValueError),
+        ("learning_rate", 10**400, ValueError),
+        ("clip_range", 10**400, ValueError),
+        ("num_steps", 10**400, ValueError),
+        ("hidden", 5, TypeError),
+        ("hidden", "64", TypeError),
+        ("hidden", (64, 0), ValueError),
+        ("activation", "gelu", ValueError),
         ("learning_rate", "fast", TypeError),
         ("learning_rate_schedule", "cosine", ValueError),
         ("clip_range", 0.0, ValueError),
@@ -46,8 +54,23 @@ def test_unknown_name_is_an_error() -> None:
 def test_limits_themselves_are_allowed() -> None:
     config = PPOConfig(gamma=1, lambda_=0.0, learning_rate=0.0, max_gradient_norm=math.inf)
     assert config.gamma == 1.0
+    assert (PPOConfig(num_steps=1e3).num_steps, PPOConfig(hidden=[8]).hidden) == (1000, (8,))
     assert isinstance(config.gamma, float)
     assert config.replace({"num_envs": 3}) == dataclasses.replace(config, num_envs=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ("n_steps", "num_steps"), ("gae_lambda", "lambda_"), ("ent_coef", "entropy_coefficient"),
+        ("batch_size", "minibatch_size"), ("n_epochs", "num_epochs"), ("clip_coef", "clip_range"),
+        ("vf_coef", "value_coefficient"), ("max_grad_norm", "max_gradient_norm"),
+        ("norm_adv", "normalize_advantages"), ("learning_rte", "learning_rate"),
+    ],
+)  # fmt: skip
+def test_names_of_other_libraries_get_a_hint(given: str, ours: str) -> None:
+    with pytest.raises(TypeError, match=f"^{given}: .* did you mean {ours}[?]$"):
+        PPOConfig().replace({given: 1})
 
 
 def test_schedules() -> None:

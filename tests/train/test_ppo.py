@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.train import PPO, Progress
+from rlcpu.train import PPO, PPOConfig, Progress
 from rlcpu.train.defaults import ZOO_CARTPOLE
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
@@ -143,11 +145,18 @@ def test_predict_keeps_continuous_actions_within_bounds() -> None:
     ("args", "error", "name"),
     [
         ({"env": 3}, TypeError, "env"),
-        ({"seed": -1}, TypeError, "seed"),
+        ({"seed": -1}, ValueError, "seed"),
         ({"seed": 0.5}, TypeError, "seed"),
         ({"num_envs": 0}, ValueError, "num_envs"),
         ({"policy": "MLP"}, TypeError, "policy"),
-        ({"gama": 0.9}, TypeError, "gama"),
+        ({"gama": 0.9}, TypeError, "gama: PPO has no such setting; did you mean gamma?"),
+        ({"n_steps": 9}, TypeError, "n_steps: PPO has no such setting; did you mean num_steps?"),
+        ({"learning_rte": 1.0}, TypeError, "did you mean learning_rate"),
+        ({"dtipe": "float32"}, TypeError, "did you mean dtype"),
+        ({"config": {"gamma": 0.9}}, TypeError, "config"),
+        ({"hidden": 5}, TypeError, "hidden=5"),
+        ({"hidden": (8, 2.5)}, TypeError, r"hidden\[1\]=2.5"),
+        ({"activation": 5}, ValueError, "activation=5"),
         ({"activation": "gelu"}, ValueError, "activation"),
         ({"hidden": (0,)}, ValueError, "hidden"),
     ],
@@ -174,10 +183,22 @@ def test_total_steps_is_checked(steps: int) -> None:
         PPO("CartPole-v1", **SMALL).learn(steps)
 
 
-def test_zoo_settings_learn() -> None:
-    import dataclasses
+def test_signature_names_every_setting_with_its_type() -> None:
+    parameters = inspect.signature(PPO).parameters
+    for field in dataclasses.fields(PPOConfig):
+        annotation = parameters[field.name].annotation
+        wanted = {"hidden": "Sequence[int]"}.get(field.name, field.type)
+        assert annotation.removesuffix(" | None") == wanted.removesuffix(" | None")
 
-    agent = PPO("CartPole-v1", **dataclasses.asdict(ZOO_CARTPOLE))
+
+def test_config_and_single_settings() -> None:
+    agent = PPO("CartPole-v1", config=PPOConfig(gamma=0.5, num_envs=2), num_envs=4, lambda_=0.1)
+    assert agent.config == PPOConfig(gamma=0.5, num_envs=4, lambda_=0.1)
+    assert repr(agent) == "PPO(CartPole-v1, seed=0, num_envs=4, 4-64-64-2 tanh, 0 steps learnt)"
+
+
+def test_zoo_settings_learn() -> None:
+    agent = PPO("CartPole-v1", config=ZOO_CARTPOLE)
     assert agent.learn(100_000, target_return=475.0).solved
 
 
