@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.checks import check_count
-from rlcpu.replay.derive import DerivingStorage, check_derive
+from rlcpu.replay.checks import check_count, check_flag
+from rlcpu.replay.derive import DerivingStorage
 from rlcpu.replay.device import Placed
 from rlcpu.replay.lock import complete
 from rlcpu.replay.ring import Ring
@@ -50,7 +50,7 @@ class Buffer(Placed, Saved):
         num_threads: int | None,
         derive_next: bool = False,
     ) -> None:
-        self.derive_next = check_derive(derive_next)
+        self.derive_next = check_flag("derive_next", derive_next)
         self._stream = make_stream(seed)
         self._num_threads = check_num_threads(num_threads)
         self.structure, self.num_envs = structure, num_envs

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay import folder, manifest
+from rlcpu.replay.checks import check_path
 from rlcpu.replay.chunks import Source, Writer, chunk_bytes, create, lengths, parts, write
 from rlcpu.replay.manifest import Chunked, Manifest, encode
 from rlcpu.replay.sections import Section, Update, check_bytes, check_sections
@@ -54,7 +55,7 @@ def save(
         TypeError: JSON has nothing for something in the header.
         OSError: the system could not write; the old checkpoint is still there.
     """
-    path = Path(path)
+    path = check_path("path", path)
     manifest.check_header(header)
     check_sections(sections)
     folder.make(path)
@@ -110,7 +111,7 @@ class Reader:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+        self._path = check_path("path", path)
         with contextlib.ExitStack() as stack:
             stack.enter_context(folder.locked(self._path, write=False))
             read = folder.current(self._path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count as check_count
+from rlcpu.replay.structure_checks import to_array
 
 Array = npt.NDArray[Any]
 
@@ -21,15 +23,42 @@ def check_number(name: str, value: Any, low: float, high: float) -> float:
         TypeError: it is no real number.
         ValueError: it is outside, or NaN.
     """
-    if isinstance(value, bool | np.bool_ | str) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name}={value!r}: expected a number")
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")
+    one = not isinstance(value, bool | np.ma.MaskedArray) and not getattr(value, "ndim", 0)
     try:
+        if not (one and kind in "fiu" and hasattr(value, "__float__")):
+            raise TypeError("no real number")
         number = float(value)
     except OverflowError:
         number = np.inf
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}={value!r}: expected a number") from error
     if not low <= number <= high:
         raise ValueError(f"{name}={number}: expected a number in [{low:g}, {high:g}]")
     return number
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """True or False; TypeError where it is something else."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}={value!r}: expected a bool")
+    return bool(value)
+
+
+def check_path(name: str, value: Any) -> Path:
+    """A path.
+
+    Raises:
+        TypeError: it is none; a number would be that of an open file.
+        ValueError: no file can be called so.
+    """
+    try:
+        path = Path(value)
+    except TypeError as error:
+        raise TypeError(f"{name}={value!r}: expected a path") from error
+    if "\0" in str(path):
+        raise ValueError(f"{name}={value!r}: expected a path, without a null character")
+    return path
 
 
 def check_indices(indices: Any) -> Array:
@@ -44,7 +73,7 @@ def check_indices(indices: Any) -> Array:
     """
     if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
         return indices.copy()  # the usual case, in half the time
-    array = _read("indices", indices)
+    array = to_array(indices, "", "indices")
     empty_list = array.size == 0 and array.dtype == _FLOAT64
     if array.dtype.kind not in "iu" and not empty_list:
         raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
@@ -68,7 +97,7 @@ def check_numbers(name: str, numbers: Any, count: int) -> Array:
         return np.full(count, numbers)
     if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
         return numbers.copy()
-    array = _read(name, numbers)
+    array = to_array(numbers, "", name)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
     if array.ndim == 0:
@@ -76,13 +105,6 @@ def check_numbers(name: str, numbers: Any, count: int) -> Array:
     if array.shape != (count,):
         raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
     return array.astype(_FLOAT64)
-
-
-def _read(name: str, value: Any) -> Array:
-    """An array of what NumPy can read as one; TypeError where a mask would be passed over."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name}: expected an array without a mask, as that of .filled()")
-    return np.asarray(value)
 
 
 def refuse(name: str, index: int, number: float, capacity: int, expected: str) -> Exception:

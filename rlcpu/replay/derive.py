@@ -26,13 +26,6 @@ Array = npt.NDArray[Any]
 _MOST_ROWS = 2**31 - 1  # whose numbers are int32
 
 
-def check_derive(derive_next: Any) -> bool:
-    """The argument as a bool; TypeError where it is something else."""
-    if not isinstance(derive_next, bool | np.bool_):
-        raise TypeError(f"derive_next={derive_next!r}: expected a bool")
-    return bool(derive_next)
-
-
 def find_twins(structure: Structure) -> dict[int, int]:
     """Positions of the fields of `next_observation`, and those of the same in `observation`.
 

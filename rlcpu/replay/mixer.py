@@ -76,10 +76,14 @@ class Mixer:
     """
 
     def __init__(self, buffers: Sequence[Any], proportions: Sequence[float]) -> None:
-        self.buffers: list[Any] = list(buffers)
-        if not self.buffers or len(self.buffers) != len(proportions):
+        try:
+            self.buffers, shares = list[Any](buffers), list(proportions)
+        except TypeError as error:
+            kinds = f"{type(buffers).__name__} and {type(proportions).__name__}"
+            raise TypeError(f"buffers and proportions: expected two lists, got {kinds}") from error
+        if not self.buffers or len(self.buffers) != len(shares):
             raise ValueError(
-                f"{len(self.buffers)} buffers and {len(proportions)} proportions: expected as many "
+                f"{len(self.buffers)} buffers and {len(shares)} proportions: expected as many "
                 "of both, and at least one"
             )
         if len(set(map(id, self.buffers))) < len(self.buffers):
@@ -93,7 +97,7 @@ class Mixer:
             raise ValueError("buffers: some are on the CPU, some on a CUDA device, expected one")
         #: Where the buffers are: "cpu" or "cuda".
         self.device: str = devices.pop()
-        self.proportions = [check_number("proportions", p, 1e-9, 1e9) for p in proportions]
+        self.proportions = [check_number("proportions", p, 1e-9, 1e9) for p in shares]
         self._saved: tuple[str, list[int]] | None = None
 
     def _check_fields(self, buffer: Any) -> None:
@@ -128,7 +132,7 @@ class Mixer:
         Raises:
             IndexError: there is no buffer `to`.
         """
-        if not 0 <= to < len(self.buffers):
+        if not 0 <= check_count("to", to, -(2**48)) < len(self.buffers):
             raise IndexError(f"to={to}: expected 0 to {len(self.buffers) - 1}")
         self.buffers[to].add(batch, **options)
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.threads import launch
+from rlcpu.replay.checks import check_path
 from rlcpu.replay.gather import GATHER, at_a_time, scatter
 from rlcpu.replay.memory import allocate
 from rlcpu.replay.ring import Ring, spans
@@ -65,8 +66,7 @@ def views(
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
     """Zeros in a new file, with room on the disk: a later write to a full disk ends the process."""
-    if not isinstance(path, str | os.PathLike):  # a number would be that of an open file
-        raise TypeError(f"memmap={path!r}: expected a path")
+    path = check_path("memmap", path)
     with open(path, "xb") as file:
         try:
             file.truncate(num_bytes)

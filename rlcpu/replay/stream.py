@@ -7,6 +7,7 @@ import secrets
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import splitmix64, stream_seeds
 
 
@@ -17,5 +18,6 @@ def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
         TypeError: the seed is no whole number.
         ValueError: it is negative or above 2**64 - 1.
     """
-    first = stream_seeds(secrets.randbits(64) if seed is None else seed, 1)
+    whole = secrets.randbits(64) if seed is None else check_count("seed", seed, 0, 2**64)
+    first = stream_seeds(whole, 1)
     return np.array([splitmix64(first)[0], 0], np.uint64)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.octets import WIDTH
 from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
+from rlcpu.replay.checks import check_count, check_flag, check_indices, check_numbers, refuse
 from rlcpu.replay.device import Placed
 from rlcpu.replay.distinct import distinct_kernel
 from rlcpu.replay.draw import draw_kernels
@@ -223,6 +223,7 @@ class SumTree(Placed, Locked):
             ValueError: no priority is above zero, or fewer of them than `size` without replacement.
         """
         out = np.empty(check_count("size", size), np.int64)
+        stratified, replace = check_flag("stratified", stratified), check_flag("replace", replace)
         stream = self._stream if seed is None else make_stream(seed)
         with self.locked():
             if replace:

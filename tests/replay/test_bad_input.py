@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from rlcpu.replay import (
+    Mixer,
     PrioritizedReplayBuffer,
     PrioritizedTrajectoryBuffer,
     ReplayBuffer,
     ReturnWeightedBuffer,
+    SumTree,
     TrajectoryBuffer,
 )
 from tests.replay.naive import EXAMPLE, state_of, steps
@@ -72,7 +74,7 @@ INDICES = [
     ([10**9], IndexError, "1000000000 is out of range"),
     ([7], IndexError, "nothing was written at 7 yet"),
     ([0.0], TypeError, "whole numbers"),
-    (np.ma.array([0], mask=[True]), TypeError, "indices: expected an array without a mask"),
+    (np.ma.array([0], mask=[True]), TypeError, "indices is a masked array"),
 ]
 
 
@@ -142,6 +144,29 @@ def test_a_batch_whose_indices_are_its_own_data_is_overwritten(kind):
         (lambda: PrioritizedReplayBuffer(4, EXAMPLE, alpha=np.nan), ValueError, "alpha"),
         (lambda: PrioritizedReplayBuffer(4, EXAMPLE, beta=2), ValueError, "beta"),
         (lambda: PrioritizedReplayBuffer(4, EXAMPLE, epsilon="x"), TypeError, "epsilon"),
+        (lambda: PrioritizedReplayBuffer(4, EXAMPLE, alpha=10**400), ValueError, "alpha=inf"),
+        (lambda: PrioritizedReplayBuffer(4, EXAMPLE, alpha=np.ones(1)), TypeError, "alpha"),
+        (lambda: ReplayBuffer(4, EXAMPLE, gamma=np.ma.masked), TypeError, "gamma"),
+        (lambda: ReplayBuffer(4, EXAMPLE, gamma=b"1"), TypeError, "gamma"),
+        (lambda: ReplayBuffer(4, EXAMPLE, seed=[0]), TypeError, "seed"),
+        (lambda: ReplayBuffer(4, EXAMPLE, seed=2**64), ValueError, "seed"),
+        (lambda: ReplayBuffer(np.ma.array(4, mask=True), EXAMPLE), TypeError, "capacity"),
+        (lambda: ReplayBuffer(4, EXAMPLE, derive_next=1), TypeError, "derive_next=1"),
+        (lambda: ReplayBuffer(2**47, np.zeros(2**20)), MemoryError, "no room"),
+        (lambda: ReplayBuffer(4, EXAMPLE).save(1), TypeError, "path=1: expected a path"),
+        (lambda: ReplayBuffer.load(None), TypeError, "path=None: expected a path"),
+        (lambda: ReplayBuffer.load("a\0b"), ValueError, "path='a"),
+        (lambda: SumTree(4).sample(1, stratified=[0]), TypeError, "stratified"),
+        (lambda: SumTree(4).sample(1, replace=None), TypeError, "replace=None"),
+        (lambda: SumTree(4).update([[1, 2], [3]], 1.0), ValueError, "indices"),
+        (lambda: SumTree(4).update([10**400], 1.0), TypeError, "indices"),
+        (lambda: SumTree(4).update([0], [10**400]), TypeError, "priorities"),
+        (lambda: Mixer(None, [1]), TypeError, "buffers and proportions"),
+        (lambda: Mixer([good(ReplayBuffer)], 1), TypeError, "buffers and proportions"),
+        (lambda: Mixer([good(ReplayBuffer)], [np.nan]), ValueError, "proportions=nan"),
+        (lambda: Mixer([good(ReplayBuffer)], [1]).add({}, to="0"), TypeError, "to='0'"),
+        (lambda: Mixer([good(ReplayBuffer)], [1]).add({}, to=1), IndexError, "to=1"),
+        (lambda: Mixer([good(ReplayBuffer)], [1]).add({}, to=-1), IndexError, "to=-1"),
     ],
 )
 def test_bad_arguments(call, error, message):

@@ -269,6 +269,6 @@ def test_masks_are_not_passed_over(name):
     if name == "priorities":
         calls = [lambda: tree.update([0, 1], masked), lambda: tree.rebuild(masked)]
     for call in calls:
-        with pytest.raises(TypeError, match=f"{name}: expected an array without a mask"):
+        with pytest.raises(TypeError, match=f"{name} is a masked array"):
             call()
     assert tree.leaves.tolist() == [1.0, 2.0]
