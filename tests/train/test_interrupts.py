@@ -144,14 +144,13 @@ def test_an_exception_in_the_callback_leaves_the_agent_whole() -> None:
     assert everything(agent) == everything(expected)
 
 
-@pytest.mark.parametrize("name", ["policy", "value"])
-def test_an_update_that_is_not_finite_is_undone(name: str) -> None:
+def test_an_update_that_is_not_finite_is_undone() -> None:
     agent = make_agent()
     agent.learn(128)
     before = everything(agent)
-    # Rewards beyond float32 make infinite losses.
-    agent.config = agent.config.replace({"reward_scale": 1e38})
-    with pytest.raises(FloatingPointError, match=name):
+    # The squares of such returns are beyond float32.
+    agent.config = agent.config.replace({"reward_scale": 1e28})
+    with pytest.raises(FloatingPointError, match="update 8 made value"):
         agent.learn(256)
     agent.config = agent.config.replace({"reward_scale": 1.0})
     assert everything(agent) == before
