@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcpu.envs import Dynamics, VectorEnv, make_vec, register, registered
 from rlcpu.envs.registration import register_built_in as _register_built_in
 
 if TYPE_CHECKING:
-    from rlcpu import replay, scan, train
-    from rlcpu.envs import policies
+    from rlcpu import envs, policies, replay, scan, train
     from rlcpu.envs.collect import Rollout, Statistics, collect, simulate
 
 __version__ = "0.1.0"
@@ -20,6 +20,7 @@ __all__ = [
     "Statistics",
     "VectorEnv",
     "collect",
+    "envs",
     "make_vec",
     "policies",
     "register",
@@ -30,31 +31,37 @@ __all__ = [
     "train",
 ]
 
-#: Modules, and names in modules, that are imported at first use: `import rlcpu` stays as quick as
-#: importing numba and gymnasium.
-_LAZY = {
-    "Rollout": "rlcpu.envs.collect",
-    "Statistics": "rlcpu.envs.collect",
-    "collect": "rlcpu.envs.collect",
-    "simulate": "rlcpu.envs.collect",
-    "policies": "rlcpu.envs.policies",
-    "replay": "rlcpu.replay",
-    "scan": "rlcpu.scan",
-    "train": "rlcpu.train",
-}
+#: Imported at first use: `import rlcpu` stays as quick as importing numba and gymnasium.
+_MODULES = ("policies", "replay", "scan", "train")
+_FROM_COLLECT = ("Rollout", "Statistics", "collect", "simulate")
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'rlcpu' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    value = module if name in ("policies", "replay", "scan", "train") else getattr(module, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers shall find names that there are not
+
+    def __getattr__(name):
+        if name in _MODULES:
+            return importlib.import_module(f"rlcpu.{name}")
+        if name not in _FROM_COLLECT:
+            raise AttributeError(f"module 'rlcpu' has no attribute {name!r}{_hint(name)}")
+        value = getattr(importlib.import_module("rlcpu.envs.collect"), name)
+        globals()[name] = value
+        return value
+
+
+def _hint(name: str) -> str:
+    """Where there is a public name like this one."""
+    if name.startswith("_"):  # which nobody types, and Python and its tools look for
+        return ""
+    places = dict.fromkeys(__all__, "rlcpu")
+    for module in ("envs", *_MODULES):
+        for each in importlib.import_module(f"rlcpu.{module}").__all__:
+            places.setdefault(each, f"rlcpu.{module}")
+    near = difflib.get_close_matches(name, places, n=1)
+    return f": did you mean {places[near[0]]}.{near[0]}?" if near else ""
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]
 
 
 _register_built_in()

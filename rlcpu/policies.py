@@ -3,3 +3,7 @@
 from rlcpu.envs.policies import MLP, Linear, Policy, Scalar, Uniform
 
 __all__ = ["MLP", "Linear", "Policy", "Scalar", "Uniform"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -38,15 +38,21 @@ def pip(*arguments: str, cwd: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of the sources, beside folders that must not get into it."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources, beside folders that must not get into a wheel."""
+    source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(PACKAGE, source / "rlcpu", ignore=shutil.ignore_patterns("__pycache__"))
     for folder in ("tests", "asv_benches", "notebooks", "rlcpu_extra"):
         (source / folder).mkdir()
         (source / folder / "__init__.py").touch()
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
     pip("wheel", "--no-build-isolation", "--no-deps", "--no-index", "-w", str(out), ".", cwd=source)
     (built,) = out.glob("*.whl")
     return built
@@ -100,11 +106,23 @@ def test_wheel_runs_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
     assert Path(result.stdout.strip()) == target / "rlcpu" / "__init__.py"
 
 
+def test_type_checkers_can_follow_an_editable_install(source: Path, tmp_path: Path) -> None:
+    """It is the folder of the sources, and no hook that finds modules while Python runs."""
+    code = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(command, cwd=source, capture_output=True, check=True)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        (name,) = (name for name in archive.namelist() if ".dist-info/" not in name)
+        assert name.endswith(".pth")
+        assert Path(archive.read(name).decode().strip()) == source
+
+
 def test_setup_cfg_only_says_how_to_pack() -> None:
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     assert set(config.sections()) == {"options", "options.packages.find", "options.package_data"}
-    assert set(config["options"]) == {"packages"}
+    assert set(config["options"]) == {"packages", "package_dir"}
 
 
 def imports(path: Path) -> set[str]:

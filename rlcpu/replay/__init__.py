@@ -22,3 +22,7 @@ __all__ = [
     "TrajectoryBuffer",
     "TrajectoryQueue",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -48,3 +48,7 @@ __all__ = [
     "tridiagonal_vjp",
     "vtrace",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

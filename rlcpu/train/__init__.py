@@ -5,3 +5,7 @@ from rlcpu.train.history import History, Progress
 from rlcpu.train.ppo import PPO
 
 __all__ = ["PPO", "History", "PPOConfig", "Progress"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,112 @@
+"""What a user sees of the library by `dir`, `help` and a type checker."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlcpu
+
+ROOT = Path(__file__).parents[1]
+MODULES = ("rlcpu", "rlcpu.envs", "rlcpu.policies", "rlcpu.replay", "rlcpu.scan", "rlcpu.train")
+NAMES = [(name, each) for name in MODULES for each in importlib.import_module(name).__all__]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_dir_shows_the_public_names_only(name: str) -> None:
+    module = importlib.import_module(name)
+    assert set(dir(module)) - {"__version__"} == set(module.__all__)
+    assert all(hasattr(module, each) for each in module.__all__)
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_help_names_the_arguments(module: str, name: str) -> None:
+    found = getattr(importlib.import_module(module), name)
+    assert inspect.getdoc(found)
+    if inspect.isfunction(found):
+        parameters = inspect.signature(found).parameters.values()
+        assert all(each.annotation is not each.empty for each in parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("PPO", "rlcpu.train.PPO"),
+        ("SumTree", "rlcpu.replay.SumTree"),
+        ("MLP", "rlcpu.policies.MLP"),
+        ("gae", "rlcpu.scan.gae"),
+        ("make", "rlcpu.make_vec"),
+        ("polices", "rlcpu.policies"),
+        ("PrioritisedReplayBuffer", "rlcpu.replay.PrioritizedReplayBuffer"),
+        ("find", "rlcpu.envs.find"),
+        ("xyzzy", None),
+    ],
+)
+def test_near_misses_get_a_hint(name: str, place: str | None) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(rlcpu, name)
+    hint = f": did you mean {place}?" if place else ""
+    assert str(caught.value) == f"module 'rlcpu' has no attribute {name!r}{hint}"
+
+
+def test_what_tools_look_for_imports_nothing() -> None:
+    code = (
+        "import sys, rlcpu; "
+        "assert not hasattr(rlcpu, '__wrapped__') and not hasattr(rlcpu, '_ipython_display_'); "
+        "print({'rlcpu.train', 'rlcpu.replay', 'rlcpu.scan'} & sys.modules.keys())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "set()"
+
+
+def test_policies_can_be_imported_from_where_they_are_used() -> None:
+    code = (
+        "from rlcpu.policies import Uniform; import rlcpu; assert rlcpu.policies.Uniform is Uniform"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+TYPED = """
+import numpy as np
+import rlcpu
+from rlcpu import replay
+
+example = {"observation": np.zeros(4, np.float32)}
+reveal_type(replay.SumTree(10))
+reveal_type(replay.ReplayBuffer(10, example))
+reveal_type(replay.PrioritizedReplayBuffer(10, example))
+reveal_type(replay.ReturnWeightedBuffer(10, example))
+reveal_type(replay.TrajectoryBuffer(2, 10, example, 5))
+reveal_type(replay.PrioritizedTrajectoryBuffer(2, 10, example, 5))
+reveal_type(replay.TrajectoryQueue(2, 10, example, 5))
+reveal_type(rlcpu.make_vec("CartPole-v1"))
+reveal_type(rlcpu.collect(rlcpu.make_vec("CartPole-v1"), rlcpu.policies.Uniform(), 5))
+reveal_type(rlcpu.envs.find("CartPole-v1"))
+reveal_type(rlcpu.train.PPO("CartPole-v1"))
+replay.SumTree(10, sed=1)
+rlcpu.PPO
+"""
+
+
+def test_type_checkers_see_classes_and_find_misspelt_names(tmp_path: Path) -> None:
+    file = tmp_path / "user.py"
+    file.write_text(TYPED)
+    command = [sys.executable, "-m", "mypy", str(file)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert re.findall(r'Revealed type is ".*?(\w+)"', result.stdout) == [
+        *("SumTree", "ReplayBuffer", "PrioritizedReplayBuffer", "ReturnWeightedBuffer"),
+        *("TrajectoryBuffer", "PrioritizedTrajectoryBuffer", "TrajectoryQueue"),
+        *("VectorEnv", "Rollout", "Dynamics", "PPO"),
+    ], result.stdout
+    errors = re.findall(r"error: (.*?)  \[", result.stdout)
+    assert len(errors) == 2, result.stdout
+    assert errors[0].startswith('Unexpected keyword argument "sed" for "SumTree"')
+    assert errors[1] == 'Module has no attribute "PPO"'
