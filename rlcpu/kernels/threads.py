@@ -3,13 +3,17 @@
 GNU OpenMP, numba's default on Linux, stalls 4-12 ms when another process is busy and aborts a
 forked child; workqueue aborts the process when two Python threads call kernels at once. TBB does
 neither, so it is loaded before the first parallel call. Where it is missing, parallel kernels run
-only where the layer that numba chose cannot abort.
+only where the layer that numba chose cannot abort: in a forked child under OpenMP, and while
+another one runs under workqueue, the serial kernel takes their place. A user's own
+`numba.njit(parallel=True)` functions know nothing of this: under workqueue they may not run at the
+same time as each other or as a kernel of this package.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import platform
 import sys
@@ -52,7 +56,7 @@ def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> 
     if work < kernels.grain or num_threads == 1:
         return kernels.serial(*args)
     layer = threading_layer()
-    if num_threads is None and layer == "tbb":
+    if num_threads is None and layer == "tbb" and _usable_cpus()[0] >= _limit():
         return kernels.parallel(*args)
     return _launch_guarded(kernels, layer, num_threads, args)
 
@@ -61,17 +65,19 @@ def _launch_guarded(
     kernels: Kernels, layer: str, num_threads: int | None, args: tuple[Any, ...]
 ) -> Any:
     """Call the parallel kernel with a thread count, or the serial one where parallel may abort."""
-    guard = layer == "workqueue"
-    if (layer == "omp" and _forked) or (guard and not _one_at_a_time.acquire(blocking=False)):
+    count, before = num_threads or default_num_threads(), numba.get_num_threads()
+    if count == 1 or (layer == "omp" and _forked):
         return kernels.serial(*args)
-    before = numba.get_num_threads()
+    lock = _one_at_a_time if layer == "workqueue" else None
+    if lock and not lock.acquire(blocking=False):
+        return kernels.serial(*args)
     try:
-        numba.set_num_threads(num_threads or before)
+        numba.set_num_threads(count)
         return kernels.parallel(*args)
     finally:
         numba.set_num_threads(before)
-        if guard:
-            _one_at_a_time.release()
+        if lock:
+            lock.release()
 
 
 def check_num_threads(num_threads: int | None) -> int | None:
@@ -81,7 +87,7 @@ def check_num_threads(num_threads: int | None) -> int | None:
         TypeError: it is no whole number.
         ValueError: it is below 1 or above numba's limit.
     """
-    limit = numba.config.NUMBA_NUM_THREADS
+    limit = _limit()
     if num_threads is None:
         return None
     if not isinstance(num_threads, int | np.integer) or isinstance(num_threads, bool):
@@ -91,6 +97,87 @@ def check_num_threads(num_threads: int | None) -> int | None:
             f"num_threads={num_threads}: expected 1 to {limit} (NUMBA_NUM_THREADS sets the limit)"
         )
     return int(num_threads)
+
+
+# ---------------------------------------------------------------- how many threads
+
+
+def _limit() -> int:
+    return int(numba.config.NUMBA_NUM_THREADS)
+
+
+def default_num_threads() -> int:
+    """Threads of a parallel kernel where no number is given.
+
+    What NUMBA_NUM_THREADS or `numba.set_num_threads` says; else one for each CPU that this process
+    may use, also in a container whose share of the CPUs is smaller than their number.
+    """
+    set_by_user = int(numba.get_num_threads())
+    return set_by_user if set_by_user < _limit() else min(_limit(), _usable_cpus()[0])
+
+
+@functools.cache
+def _usable_cpus() -> tuple[int, str]:
+    """See `usable_cpus`; no limit where the user has set NUMBA_NUM_THREADS."""
+    is_set = "NUMBA_NUM_THREADS" in os.environ or _limit() != numba.config.NUMBA_DEFAULT_NUM_THREADS
+    return (_limit(), "NUMBA_NUM_THREADS") if is_set else usable_cpus()
+
+
+def usable_cpus(root: Path = Path("/")) -> tuple[int, str]:
+    """How many CPUs this process may use, and what limits them ("" where nothing does).
+
+    Numba counts those of the affinity mask alone.
+
+    Args:
+        root: folder in the place of `/`, for tests.
+    """
+    count = getattr(os, "process_cpu_count", os.cpu_count)() or 1  # heeds -X cpu_count
+    if hasattr(os, "sched_getaffinity"):
+        count = min(count, len(os.sched_getaffinity(0)))
+    found = [(count, "affinity" if count < (os.cpu_count() or 1) else "")]
+    quota = _cgroup_quota(root)
+    if quota is not None:
+        found.append((max(1, math.ceil(quota)), "cgroup limit"))
+    slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if slurm.isdecimal() and int(slurm) > 0:
+        found.append((int(slurm), "SLURM_CPUS_PER_TASK"))
+    return min(found, key=lambda pair: pair[0])
+
+
+def _cgroup_quota(root: Path) -> float | None:
+    """The least number of CPUs that this process's control group, or one above it, may use."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    quotas = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # Version 2 has one hierarchy without a name; version 1 mounts each under its controllers.
+        top = root / "sys/fs/cgroup" / ("" if not controllers else "cpu")
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        # A container may see its own group at the top, under whatever path the host knows it.
+        for depth in range(len(parts) + 1):
+            quotas.append(_quota_of(top.joinpath(*parts[:depth]), is_v2=not controllers))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _quota_of(group: Path, is_v2: bool) -> float | None:
+    """CPUs that one control group may use, None where there is no limit."""
+    try:
+        if is_v2:
+            quota, period = (group / "cpu.max").read_text().split()
+        else:
+            names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+            quota, period = ((group / name).read_text().strip() for name in names)
+        return float(quota) / float(period) if float(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
+        return None
+
+
+# ---------------------------------------------------------------- threading layer
 
 
 @functools.cache
@@ -103,8 +190,7 @@ def threading_layer() -> str:
 
 def _load_tbb() -> None:
     # pip installs TBB outside of the loader's path: numba finds it only once it is in the process.
-    roots = (Path(sys.prefix), Path(sys.base_prefix), Path(numba.__file__).parents[4])
-    for root in roots:
+    for root in dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), *_above(numba.__file__))):
         try:
             mode = getattr(ctypes, "RTLD_GLOBAL", 0)
             ctypes.CDLL(str(root / _LIBRARIES.get(sys.platform, "")), mode=mode)
@@ -113,9 +199,37 @@ def _load_tbb() -> None:
             continue
 
 
+def _above(module: str) -> list[Path]:
+    """The prefix of a module in <prefix>/lib/python3.x/site-packages; none where it lies less deep.
+
+    So it may with `pip install --target`.
+    """
+    return list(Path(module).parents[4:5])
+
+
+def _describe_layer() -> str:
+    """The threading layer, and what it lacks."""
+    lacks = {
+        "omp": "serial after a fork",
+        "workqueue": "one parallel kernel at a time",
+    }.get(threading_layer())
+    if lacks is None:
+        return threading_layer()
+    tbb = "pip" if platform.machine() in ("x86_64", "AMD64") else "conda"
+    return f"{threading_layer()} ({lacks}; `{tbb} install tbb` for a better one)"
+
+
+def _describe_threads() -> str:
+    default, cpus, reason = default_num_threads(), os.cpu_count() or 1, _usable_cpus()[1]
+    if int(numba.get_num_threads()) < _limit():
+        reason = "numba.set_num_threads"
+    return f"{default} of {max(cpus, default)}" + (f" ({reason})" if reason else "")
+
+
 def _mark_forked() -> None:
-    global _forked
+    global _forked, _one_at_a_time
     _forked = True
+    _one_at_a_time = threading.Lock()  # another thread of the parent may have held it
 
 
 if hasattr(os, "register_at_fork"):
@@ -137,8 +251,8 @@ def show_config() -> dict[str, str]:
         "numba": numba.__version__,
         "numpy": np.__version__,
         "gymnasium": gymnasium.__version__,
-        "threading layer": threading_layer(),
-        "threads": f"{numba.get_num_threads()} of {numba.config.NUMBA_NUM_THREADS}",
+        "threading layer": _describe_layer(),
+        "threads": _describe_threads(),
         "cpu": llvmlite.binding.get_host_cpu_name(),
         "vector width": f"{width} bits",
         "cache folder": str(cache_folder() or "none: nothing can be written"),

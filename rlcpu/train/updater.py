@@ -9,12 +9,12 @@ import weakref
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.policies import MLP
 from rlcpu.kernels.random import keys
+from rlcpu.kernels.threads import default_num_threads
 from rlcpu.train.config import PPOConfig
 from rlcpu.train.memory import (
     PART,
@@ -63,7 +63,8 @@ class Updater:
         policy: the networks; they are written after each update.
         config: hyper-parameters.
         seed: of the stream that shuffles.
-        num_threads: threads at most; None takes numba's number. The result does not depend on it.
+        num_threads: threads at most; None for one on each CPU that the process may use. The result
+            does not depend on it.
         dtype: in which gradients and moments are computed.
 
     Attributes:
@@ -82,7 +83,7 @@ class Updater:
     ) -> None:
         self.policy, self.config, self.dtype = policy, config, dtype
         self.discrete = policy.log_std.size == 0
-        self.num_workers = num_threads or numba.get_num_threads()
+        self.num_workers = num_threads or default_num_threads()
         self.layout = make_layout(policy)
         size, copies = int(self.layout.begins[-1]), int(self.layout.copies_begins[-1])
         self.learner = Learner(*(np.zeros(n, dtype) for n in (size, size, size, copies)))

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import threading
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -129,6 +130,73 @@ def test_four_python_threads_at_once_work(layer):
     assert agree == [True] * 4
 
 
+MIXED = """
+import time
+from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rlcpu.scan import linear_scan, logcumsumexp, solve_tridiagonal
+
+rng = np.random.default_rng(0)
+a, b = rng.random((2, 300, 400))
+example = {"observation": np.zeros(60), "reward": 0.0}
+buffers = [kind(4000, example, seed=0) for kind in (ReplayBuffer, PrioritizedReplayBuffer)]
+for buffer in buffers:
+    buffer.add({"observation": rng.random((2000, 60)), "reward": rng.random(2000)})
+env = rlcpu.make_vec("CartPole-v1", 8192)
+policy = rlcpu.policies.MLP(env.single_observation_space, env.single_action_space, hidden=(8,))
+env.reset(seed=0)
+tasks = [
+    lambda: run(0, None, rollouts=False),
+    lambda: rlcpu.simulate(env, policy, 20) and None,
+    lambda: buffers[0].sample(2000) and None,
+    lambda: buffers[1].sample(2000) and None,
+    lambda: linear_scan(a, b, axis=0).tobytes(),
+    lambda: logcumsumexp(a, axis=1).tobytes(),
+    lambda: solve_tridiagonal(-a, 2.5, -b, a, check="residual").tobytes(),
+]
+expected = [task() for task in tasks]
+found, stop = [[] for _ in tasks], time.monotonic() + 4
+
+def repeat(task, results):
+    while time.monotonic() < stop:
+        results.append(task())
+
+workers = [threading.Thread(target=repeat, args=pair) for pair in zip(tasks, found)]
+for worker in workers:
+    worker.start()
+codes = []
+while time.monotonic() < stop:  # children of a process whose threads are in the middle of kernels
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if [tasks[4](), tasks[6]()] == [expected[4], expected[6]] else 3)
+        finally:
+            os._exit(4)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    time.sleep(0.1)
+for worker in workers:
+    worker.join()
+same = [set(results) == {value} for results, value in zip(found, expected)]
+print(json.dumps([threading_layer(), same, codes]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.parametrize("layer", LAYERS)
+def test_different_kernels_in_many_threads_and_forked_children(layer):
+    program = WORK + "import warnings\nwarnings.simplefilter('ignore')" + MIXED
+    used, same, codes = run_python("-c", program, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=2)
+    assert used == layer
+    assert same == [True] * 7
+    assert codes
+    assert set(codes) == {0}
+
+
+def test_parallel_kernels_are_started_in_one_place():
+    package = Path(rlcpu.__file__).parent
+    users = [p for p in package.rglob("*.py") if re.search(r"\.parallel\b", p.read_text("utf-8"))]
+    assert [path.name for path in users if path.parent.name != "cuda"] == ["threads.py"]
+
+
 def test_tbb_is_found_and_chosen_where_it_is_installed():
     if not HAS_TBB:
         pytest.skip("TBB is not installed")
@@ -213,6 +281,137 @@ def test_workqueue_runs_one_parallel_kernel_at_a_time(kernels, monkeypatch):
     assert launch(kernels, 100, None)[0] == "parallel"
 
 
+def test_a_fork_during_a_parallel_kernel_leaves_the_child_its_own_lock(kernels, monkeypatch):
+    use_layer(monkeypatch, "workqueue")
+    for name, value in (("_forked", False), ("_one_at_a_time", threading.Lock())):
+        monkeypatch.setattr(threads, name, value)
+    with threads._one_at_a_time:
+        assert launch(kernels, 100, None)[0] == "serial"
+        threads._mark_forked()
+        assert launch(kernels, 100, None)[0] == "parallel"
+
+
+# ---------------------------------------------------------------- how many threads
+
+
+def make_group(root, lines, **files):
+    """A root folder with control groups: /proc/self/cgroup, and files by their paths."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("\n".join(lines) + "\n")
+    for name, text in files.items():
+        path = root / "sys/fs/cgroup" / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def quota_files(folder, quota, period=100_000):
+    return {f"{folder}cpu.cfs_quota_us": f"{quota}\n", f"{folder}cpu.cfs_period_us": f"{period}\n"}
+
+
+V1 = ["7:cpu,cpuacct:/docker/abc", "3:memory:/docker/abc", "1:cpuset:/docker/abc"]
+GROUPS = [
+    (["0::/"], {"cpu.max": "200000 100000\n"}, 2),
+    (["0::/"], {"cpu.max": "150000 100000\n"}, 2),
+    (["0::/"], {"cpu.max": "5000 100000\n"}, 1),
+    (["0::/"], {"cpu.max": "max 100000\n"}, None),
+    (["0::/"], {"cpu.max": "broken\n"}, None),
+    (["0::/"], {}, None),
+    (["0::/a/b"], {"a__b__cpu.max": "max 100000", "a__cpu.max": "300000 100000"}, 3),
+    (["0::/a/b"], {"a__b__cpu.max": "100000 50000", "a__cpu.max": "300000 100000"}, 2),
+    (["0::/host/only"], {"cpu.max": "400000 100000"}, 4),
+    (["0::/../.."], {"cpu.max": "400000 100000"}, 4),
+    (V1, quota_files("cpu__", 250_000), 3),
+    (V1, quota_files("cpu__docker__abc__", 200_000), 2),
+    (V1, quota_files("cpu__", -1), None),
+    (["0::/", *V1], quota_files("cpu__", 100_000, 50_000), 2),
+]
+
+
+@pytest.fixture
+def many_cpus(monkeypatch):
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "process_cpu_count", lambda: 64, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+
+
+@pytest.mark.parametrize(("lines", "files", "expected"), GROUPS)
+def test_limits_of_control_groups(tmp_path, many_cpus, lines, files, expected):
+    make_group(tmp_path, lines, **files)
+    limit = (64, "") if expected is None else (expected, "cgroup limit")
+    assert threads.usable_cpus(tmp_path) == limit
+
+
+def test_the_least_of_all_limits_holds(tmp_path, many_cpus, monkeypatch):
+    assert threads.usable_cpus(tmp_path / "nothing") == (64, "")
+    make_group(tmp_path, ["0::/"], **{"cpu.max": "1600000 100000"})
+    assert threads.usable_cpus(tmp_path) == (16, "cgroup limit")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    assert threads.usable_cpus(tmp_path) == (8, "SLURM_CPUS_PER_TASK")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5, 6, 7}, raising=False)
+    assert threads.usable_cpus(tmp_path) == (3, "affinity")
+    for odd in ("", "0", "many"):
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", odd)
+        assert threads.usable_cpus(tmp_path) == (3, "affinity")
+
+
+LIMITED = """
+import json, os, threading
+from pathlib import Path
+import numba
+from rlcpu.kernels import threads
+
+real, group = threads.usable_cpus, Path(os.environ["GROUP"])
+threads.usable_cpus = lambda: real(group)
+kernels = threads.Kernels(lambda: 1, numba.get_num_threads, grain=0)
+counts = []
+ask = lambda: counts.append(threads.launch(kernels, 1, None))
+ask()
+worker = threading.Thread(target=ask)
+worker.start()
+worker.join()
+counts.append(threads.launch(kernels, 1, min(3, numba.config.NUMBA_NUM_THREADS)))
+numba.set_num_threads(max(1, numba.config.NUMBA_NUM_THREADS - 1))
+ask()
+print(json.dumps([counts, threads.show_config()["threads"]]))
+"""
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="nothing to limit")
+def test_a_share_of_one_cpu_is_one_thread(tmp_path):
+    make_group(tmp_path, ["0::/"], **{"cpu.max": "100000 100000"})
+    count = numba.config.NUMBA_DEFAULT_NUM_THREADS
+    environment = {"GROUP": str(tmp_path), "SLURM_CPUS_PER_TASK": None}
+    counts, shown = run_python("-c", LIMITED, NUMBA_NUM_THREADS=None, **environment)
+    assert counts == [1, 1, min(3, count), max(1, count - 1)]
+    counts, shown = run_python("-c", LIMITED, NUMBA_NUM_THREADS=4, **environment)
+    assert counts == [4, 4, 3, 3]  # what the user says counts more
+    assert shown.endswith("(numba.set_num_threads)")
+
+
+def test_configuration_names_what_limits_the_threads(many_cpus, monkeypatch):
+    monkeypatch.setattr(threads, "_usable_cpus", lambda: (2, "cgroup limit"))
+    monkeypatch.setattr(threads, "_limit", lambda: 64)
+    monkeypatch.setattr(numba, "get_num_threads", lambda: 64)
+    assert show_config()["threads"] == "2 of 64 (cgroup limit)"
+
+
+def test_configuration_says_what_a_layer_lacks(monkeypatch):
+    for layer, lack in (("omp", "fork"), ("workqueue", "one parallel kernel at a time")):
+        use_layer(monkeypatch, layer)
+        assert re.fullmatch(
+            rf"{layer} \(.*{lack}.* install tbb.*\)", show_config()["threading layer"]
+        )
+    use_layer(monkeypatch, "tbb")
+    assert show_config()["threading layer"] == "tbb"
+
+
+@pytest.mark.parametrize("place", ["/numba/__init__.py", "/a/numba/__init__.py", "numba.py"])
+def test_numba_may_be_installed_at_a_shallow_path(monkeypatch, place):
+    monkeypatch.setattr(numba, "__file__", place)
+    threads._load_tbb()
+
+
 # ---------------------------------------------------------------- arguments, configuration
 
 
@@ -235,7 +434,7 @@ def test_configuration_names_what_matters():
     config = show_config()
     assert config["rlcpu"] == rlcpu.__version__
     assert config["numba"] == numba.__version__
-    assert config["threading layer"] in ("tbb", "omp", "workqueue")
+    assert config["threading layer"].split()[0] in ("tbb", "omp", "workqueue")
     assert re.fullmatch(r"(128|256|512) bits", config["vector width"])
     assert os.path.isdir(config["cache folder"])
     assert all(isinstance(value, str) and value for value in config.values())
