@@ -1,4 +1,4 @@
-# Needs GNU make and Python >= 3.10 with pip and venv; everything else is installed into .venv.
+# Needs GNU make and Python >= 3.11 with pip and venv; everything else is installed into .venv.
 # Stamp files in the virtual environment make every run after the first start at once.
 
 PYTHON ?= python3
@@ -88,7 +88,7 @@ $(PEERS_VENV)/.installed: $(PACKAGING) $(PEERS_REQUIREMENTS) | $(PEERS_VENV)/.cr
 
 # A folder alone does not prove a complete virtual environment: venv leaves one behind when it fails.
 %/.created:
-	@$(PYTHON) -c 'import sys; sys.exit("rlcpu needs Python >= 3.10, and $(PYTHON) is " \
-	    + sys.version.split()[0] if sys.version_info < (3, 10) else 0)'
+	@$(PYTHON) -c 'import sys; sys.exit("rlcpu needs Python >= 3.11, and $(PYTHON) is " \
+	    + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $*
 	@touch $@

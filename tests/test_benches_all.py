@@ -85,7 +85,7 @@ def test_all_stops_when_the_time_is_up_and_goes_on(calls, tmp_path, monkeypatch)
 @pytest.mark.parametrize(
     "changes",
     [
-        {"measured": (dt.datetime.now(dt.timezone.utc) - dt.timedelta(hours=2)).isoformat()},
+        {"measured": (dt.datetime.now(dt.UTC) - dt.timedelta(hours=2)).isoformat()},
         {"effort": QUICK._replace(rounds=1)._asdict()},
         {"peer": "failed"},
     ],

@@ -76,7 +76,7 @@ def timed(rows: Iterable[Row], effort: Effort, end: float) -> Iterator[Result]:
         if begin >= end:
             return
         (result,) = report.measure([row], effort)
-        now = dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         took = round(time.monotonic() - begin, 1)
         yield {**result, "measured": now, "took_s": took, "effort": effort._asdict()}
 
@@ -96,7 +96,7 @@ def is_fresh(result: Result | None, plan: Plan) -> bool:
         return False
     if {"failed", "crashed", "not installed"} & {result["ours"], result["peer"]}:
         return False
-    age = dt.datetime.now(dt.timezone.utc) - dt.datetime.fromisoformat(result["measured"])
+    age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(result["measured"])
     return age < dt.timedelta(hours=plan.hours)
 
 
