@@ -119,6 +119,18 @@ def test_environment_without_a_renderer_is_refused_first(tmp_path: Path) -> None
     assert result.stderr.count("\n") == 1
 
 
+def test_an_agent_of_a_users_environment(tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(PLAIN)
+    argv = "train plain:Plain-v0 --steps 100 --save a.npz --target 0"
+    assert run_module(*argv.split(), cwd=tmp_path).returncode == 0
+    result = run_module("eval", "a.npz", cwd=tmp_path)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "Plain-v0 is not registered: import the module that does so" in result.stderr
+    for argv in ("eval a.npz plain:Plain-v0", "train plain:Plain-v0 --load a.npz --steps 1"):
+        result = run_module(*argv.split(), "--target", "0", cwd=tmp_path)
+        assert (result.returncode, result.stderr) == (0, "")
+
+
 PLAIN = """
 import dataclasses
 import rlcpu

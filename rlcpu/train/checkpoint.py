@@ -7,7 +7,10 @@ loaded agent goes on bit for bit as the saved one would have.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import math
+import operator
 import os
 import zipfile
 from typing import Any, NamedTuple
@@ -15,14 +18,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.policies import MLP
-from rlcpu.envs.registration import make_vec
+from rlcpu.envs.lane import LANES, NUM_WORDS
+from rlcpu.envs.registration import find, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.checks import check_count
 from rlcpu.train.config import PPOConfig
 from rlcpu.train.files import replacing
 
 Array = npt.NDArray[Any]
 FORMAT = "rlcpu PPO 1"
+#: Every array of an agent, and where it is.
+_STATE = {
+    "parameters": "policy.parameters",
+    "value_parameters": "policy.value_parameters",
+    "log_std": "policy.log_std",
+    "observation_mean": "policy.observation_mean",
+    "observation_scale": "policy.observation_scale",
+    "normalizer_mean": "normalizer.mean",
+    "normalizer_squares": "normalizer.squares",
+    "learner": "updater.learner.parameters",
+    "learner_first": "updater.learner.first",
+    "learner_second": "updater.learner.second",
+    "learner_copies": "updater.learner.copies",
+    "counters": "updater.counters",
+    "key": "updater.key",
+    "env_real": "env.memory.real",
+    "env_words": "env.memory.words",
+    "env_clock": "env.memory.clock",
+}
 
 
 class Snapshot(NamedTuple):
@@ -72,53 +95,132 @@ def load(
     kind: type, path: str | os.PathLike[str], env: VectorEnv | None, num_threads: int | None
 ) -> Any:
     """The agent of class `kind` in a file; see `PPO.load`."""
-    description, arrays = _read(path)
+    name = os.fspath(path)
     try:
-        agent = _rebuild(kind, description, env, num_threads)
-        for name, target in _state(agent).items():
-            source = arrays[f"state {name}"]
+        description, arrays = _read(path)
+        snapshot, rng = _check_description(description, arrays)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # NumPy's readers, and zip's, raise many kinds
+        plain = isinstance(error, OSError | ValueError | zipfile.BadZipFile)
+        reason = str(error) if plain else repr(error)
+        raise ValueError(f"{name}: no agent of rlcpu, or damaged: {reason}") from error
+    try:
+        agent = _rebuild(kind, description, arrays, env, num_threads)
+        for part, target in _state(agent).items():
+            source = arrays[part]
             if source.dtype != target.dtype or source.shape != target.shape:
                 wanted = f"{target.dtype} {target.shape}"
-                raise ValueError(f"{name} is {source.dtype} {source.shape}, expected {wanted}")
-            target[...] = source
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)}: does not fit: {error}") from error
-    agent.steps = description["steps"]
-    agent.normalizer.count = description["observations"]
-    agent.rng.bit_generator.state = description["rng"]
-    agent.returns.extend(description["returns"])
+                raise ValueError(f"{part} is {source.dtype} {source.shape}, expected {wanted}")
+    except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{name}: does not fit: {error}") from error
+    go_back(agent, snapshot)
+    agent.rng.bit_generator.state = rng
     return agent
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Description and arrays of a file.
+    """Description and arrays of a file. No array takes more memory than it has bytes in the file.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is damaged, or not one of ours.
+        Exception: of any kind, if it is something else.
     """
-    try:
-        # Opened here, for NumPy leaves a damaged file open.
-        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
-            if str(file["format"]) != FORMAT:
-                raise ValueError(f"format is {file['format']}, expected {FORMAT}")
-            return json.loads(str(file["description"])), {k: file[k] for k in file.files}
-    except FileNotFoundError:
-        raise
-    except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{os.fspath(path)}: no agent of rlcpu, or damaged: {error}") from error
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError("it is no file")
+    with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        parts = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        if len(parts) != len(archive.infolist()):
+            raise ValueError("it has two parts of one name")
+        texts = {name: str(_read_part(archive, parts[name])) for name in ("format", "description")}
+        if texts["format"] != FORMAT:
+            raise ValueError(f"format is {texts['format']}, expected {FORMAT}")
+        wanted = {f"state {name}": name for name in _STATE}
+        if parts.keys() != {*texts, *wanted}:
+            raise ValueError(f"it has other parts than {', '.join(_STATE)}")
+        arrays = {wanted[part]: _read_part(archive, parts[part]) for part in wanted}
+        return json.loads(texts["description"]), arrays
+
+
+def _read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> Array:
+    """One array, as NumPy wrote it, after its header was compared with its bytes in the file."""
+    if part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size:
+        raise ValueError(f"{part.filename} is compressed")
+    with archive.open(part) as file:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError(f"{part.filename} is of another version of NumPy's format")
+        shape, in_columns, dtype = np.lib.format.read_array_header_1_0(file)
+        size = part.file_size - file.tell()
+        if dtype.hasobject or math.prod(shape) * dtype.itemsize != size:
+            raise ValueError(f"{part.filename} has {size} bytes for {dtype} {shape}")
+        data = file.read()
+        return np.ndarray(shape, dtype, data, order="F" if in_columns else "C")
+
+
+def _check_description(
+    description: Any, arrays: dict[str, Array]
+) -> tuple[Snapshot, dict[str, Any]]:
+    """What `go_back` takes, and the state of the generator of `predict`, if it is one."""
+    returns = tuple(map(float, description["returns"]))
+    if not np.isfinite(returns).all():
+        raise ValueError("returns are not finite")
+    if (arrays["counters"] < 0).any():
+        raise ValueError("counters are negative")
+    steps = check_count("steps", description["steps"], 0)
+    observations = check_count("observations", description["observations"], 0)
+    np.random.default_rng(0).bit_generator.state = description["rng"]
+    return Snapshot(arrays, steps, observations, returns, 0), description["rng"]
+
+
+def _rebuild(
+    kind: type,
+    description: dict[str, Any],
+    arrays: dict[str, Array],
+    env: VectorEnv | None,
+    num_threads: int | None,
+) -> Any:
+    """A new agent like the described one, of the arrays' size; they are still to be copied."""
+    config = PPOConfig(**description["config"])
+    if env is not None and env.dynamics.id != description["env"]:
+        raise ValueError(f"env={env!r}: expected {description['env']}")
+    if env is None and description["env"] not in registered():
+        raise ValueError(
+            f"its environment {description['env']} is not registered: import the module that does "
+            "so first, or give env= (on the command line, module:id)"
+        )
+    dynamics = find(description["env"]) if env is None else env.dynamics
+    layers = dynamics.observation_size, *config.hidden
+    outputs = dynamics.num_actions + dynamics.action_size
+    sizes = {
+        "parameters": _num_parameters(*layers, outputs + (config.value == "shared")),
+        "value_parameters": _num_parameters(*layers, 1) if config.value == "separate" else 0,
+        "env_words": -(-config.num_envs // LANES) * NUM_WORDS * LANES,
+    }
+    for name, size in sizes.items():
+        if arrays[name].size != size:
+            raise ValueError(f"{name} has {arrays[name].size} numbers, expected {size}")
+    if env is None:
+        params = description["params"]
+        dynamics.with_params(**params)  # the names are those of parameters, and of nothing else
+        env = make_vec(
+            description["env"],
+            config.num_envs,
+            dtype=description["dtype"],
+            max_episode_steps=description["max_episode_steps"],
+            num_threads=num_threads,
+            **params,
+        )
+    return kind(env, seed=description["seed"], num_threads=num_threads, config=config)
 
 
 def _describe(agent: Any) -> dict[str, Any]:
     """What is no array, as JSON takes it."""
-    env, policy = agent.env, agent.policy
+    env = agent.env
     return {
         "env": env.dynamics.id,
         "params": env.dynamics.params._asdict(),
         "dtype": env.dtype.name,
         "max_episode_steps": env.max_episode_steps,
         "config": dataclasses.asdict(agent.config),
-        "policy": {"hidden": policy.hidden, "activation": policy.activation, "value": policy.value},
         "seed": agent.seed,
         "steps": agent.steps,
         "observations": agent.normalizer.count,
@@ -129,46 +231,8 @@ def _describe(agent: Any) -> dict[str, Any]:
 
 def _state(agent: Any) -> dict[str, Array]:
     """Every array of an agent that a checkpoint keeps, to read or to write."""
-    policy, memory, updater = agent.policy, agent.env.memory, agent.updater
-    return {
-        "parameters": policy.parameters,
-        "value_parameters": policy.value_parameters,
-        "log_std": policy.log_std,
-        "observation_mean": policy.observation_mean,
-        "observation_scale": policy.observation_scale,
-        "normalizer_mean": agent.normalizer.mean,
-        "normalizer_squares": agent.normalizer.squares,
-        "learner": updater.learner.parameters,
-        "learner_first": updater.learner.first,
-        "learner_second": updater.learner.second,
-        "learner_copies": updater.learner.copies,
-        "counters": updater.counters,
-        "key": updater.key,
-        "env_real": memory.real,
-        "env_words": memory.words,
-        "env_clock": memory.clock,
-    }
+    return {name: operator.attrgetter(place)(agent) for name, place in _STATE.items()}
 
 
-def _rebuild(
-    kind: type, description: dict[str, Any], env: VectorEnv | None, num_threads: int | None
-) -> Any:
-    """A new agent like the described one; its arrays are still to be filled."""
-    config = description["config"]
-    if env is None:
-        env = make_vec(
-            description["env"],
-            config["num_envs"],
-            dtype=description["dtype"],
-            max_episode_steps=description["max_episode_steps"],
-            num_threads=num_threads,
-            **description["params"],
-        )
-    if env.dynamics.id != description["env"]:
-        raise ValueError(f"env={env!r}: expected {description['env']}")
-    spaces = env.single_observation_space, env.single_action_space
-    policy = MLP(*spaces, **description["policy"])
-    settings = PPOConfig(**config)
-    return kind(
-        env, seed=description["seed"], num_threads=num_threads, policy=policy, config=settings
-    )
+def _num_parameters(*sizes: int) -> int:
+    return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +108,128 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         PPO.load(tmp_path / "one.npy")
     with pytest.raises(FileNotFoundError):
         PPO.load(tmp_path / "missing.npz")
+
+
+def change(path: Path, **changes: Any) -> None:
+    """Write the file anew with other parts; a part that becomes None is left out."""
+    with np.load(path) as file:
+        parts = {**file, **changes}
+    np.savez(path, **{name: part for name, part in parts.items() if part is not None})
+
+
+def describe(path: Path) -> dict[str, Any]:
+    with np.load(path) as file:
+        return json.loads(str(file["description"]))
+
+
+NASTY = [
+    None, True, -1, 0, 2**31, 2**70, 0.5, -0.0, 1e30, float("inf"), float("nan"), "", "x",
+    "../x", "cuda", [], [[]], [1] * 9, {}, {"a": 1}, [6000, 6000], {"device": "cuda"},
+]  # fmt: skip
+
+
+def edit(value: Any, rng: np.random.Generator) -> Any:
+    """The same JSON value with another one somewhere in it."""
+    if isinstance(value, dict | list) and value and rng.random() < 0.9:
+        key: Any = rng.choice(list(value)) if isinstance(value, dict) else rng.integers(len(value))
+        copy = value.copy()
+        if rng.random() < 0.2:
+            del copy[key]
+        else:
+            copy[key] = edit(value[key], rng)
+        return copy
+    return NASTY[rng.integers(len(NASTY))]
+
+
+def test_damage_of_any_kind_is_one_error_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    make_agent().save(path)
+    whole, description = path.read_bytes(), describe(path)
+    rng = np.random.default_rng(0)
+    messages = []
+    for number in range(600):
+        kind = number % 3
+        if kind == 0:
+            damaged = bytearray(whole)
+            for place in rng.integers(len(whole), size=rng.integers(1, 9)):
+                damaged[place] ^= 1 << rng.integers(8)
+            path.write_bytes(damaged)
+        elif kind == 1:
+            begin, end = np.sort(rng.integers(len(whole), size=2))
+            path.write_bytes(whole[:begin] + whole[end:])
+        else:
+            path.write_bytes(whole)
+            change(path, description=json.dumps(edit(description, rng)))
+        try:
+            PPO.load(path)
+        except ValueError as error:
+            messages.append(str(error))
+    kinds = (f"{path}: no agent of rlcpu, or damaged: ", f"{path}: does not fit: ")
+    assert all(text.startswith(kinds) for text in messages)
+    assert 400 < len(messages) < 600
+
+
+def test_files_of_others_take_no_more_memory_than_they_are_long(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    make_agent().save(path)
+    whole, description = path.read_bytes(), describe(path)
+    config = description["config"]
+
+    def fails(match: str) -> None:
+        tracemalloc.start()
+        with pytest.raises(ValueError, match=match):
+            PPO.load(path)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10 * path.stat().st_size + 2**20
+        path.write_bytes(whole)
+
+    for changed, match in (
+        ({"num_envs": 2**24}, "env_words has"),
+        ({"hidden": [6000, 6000]}, "parameters has"),
+        ({"hidden": [1] * 10**5}, "parameters has"),
+        ({"hidden": 5}, "hidden=5"),
+    ):
+        described = {**description, "config": {**config, **changed}}
+        change(path, description=json.dumps(described))
+        fails(match)
+    for field, value, match in (
+        ("params", {"device": "cuda"}, "device"),
+        ("returns", [1, "x"], "could not convert"),
+        ("returns", None, "not iterable"),
+        ("rng", {"bit_generator": "PCG64"}, "KeyError|state"),
+        ("steps", -1, "steps=-1"),
+        ("env", "Nobody-v0", "Nobody-v0"),
+    ):
+        change(path, description=json.dumps({**description, field: value}))
+        fails(match)
+    change(path, **{"state key": np.array([{}], object)})
+    fails("object")
+    change(path, **{"state key": None})
+    fails("other parts")
+    change(path, more=np.zeros(3))
+    fails("other parts")
+    # A megabyte of zeros that says it is a gigabyte.
+    change(path, **{"state key": None})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("state key.npy", b"\0" * 2**24)
+    fails("compressed")
+    change(path, **{"state key": None})
+    header = io.BytesIO()
+    fields = {"descr": "<f4", "fortran_order": False, "shape": (2**40,)}
+    np.lib.format.write_array_header_1_0(header, fields)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("state key.npy", header.getvalue())
+    fails("0 bytes for float32")
+    PPO.load(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes in folders")
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ValueError, match="it is no file"):
+            PPO.load(path)
 
 
 def test_an_interrupted_save_leaves_the_old_file(
