@@ -18,7 +18,8 @@ class Batch(Shown):
 
     Attributes:
         data: structured like the buffer's example, each leaf (batch_size, *shape), or
-            (sequence_length, batch_size, *shape).
+            (sequence_length, batch_size, *shape). `sample(out=)` overwrites these arrays: an entry
+            that you replace by another array stays as it is.
         indices: (batch_size,) int64, for `update_priorities`.
         probabilities: (batch_size,) float64, with which each was drawn; None if all were alike.
         weights: (batch_size,) float32, importance weights, at most 1; None if all are alike.

@@ -130,16 +130,15 @@ class Buffer(Placed, Saved):
     ) -> tuple[Batch, npt.NDArray[np.int64]]:
         """Room for a batch, and for its indices: new memory, which nobody else writes to."""
         size = check_count("batch_size", batch_size)
-        indices = np.empty(size, np.int64)
         if out is None:
             rows = self._storage.make_batch(size, steps)
-            return Batch(self.structure.unflatten(rows.leaves), rows, indices, self), indices
-        if not (isinstance(out, Batch) and out.owner is self and out.rows.size == size):
+            out = Batch(self.structure.unflatten(rows.leaves), rows, np.empty(0, np.int64), self)
+        elif not (isinstance(out, Batch) and out.owner is self and out.rows.size == size):
             raise ValueError(
                 f"out={type(out).__name__}: expected a Batch that this buffer returned for "
                 f"batch_size={size}"
             )
-        return out, indices
+        return out, np.empty(size, np.int64)
 
 
 def as_structure(example: Any) -> Structure:

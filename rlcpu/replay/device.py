@@ -15,7 +15,7 @@ def find(cls: Any, device: str) -> Any:
         NotImplementedError: there is no such class for the device.
         ValueError: there is no such device.
     """
-    if device not in DEVICES:
+    if not isinstance(device, str) or device not in DEVICES:
         raise ValueError(f"device={device!r}: expected one of {', '.join(map(repr, DEVICES))}")
     if device == "cpu":
         return cls

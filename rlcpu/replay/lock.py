@@ -75,9 +75,11 @@ def complete(work: Callable[..., None], *args: Any, again: int = 3) -> None:
 def _hold_all() -> None:
     """Wait until no thread is in a call: a forked child would have the half of it for ever."""
     global _held
-    held = list(_locks.values())  # in the order in which calls take them
-    for lock in held:
-        lock.acquire()
+    held = []
+    for each in sorted(_locks.valuerefs(), key=lambda each: each.key):  # as calls take them
+        if (lock := each()) is not None:
+            lock.acquire()
+            held.append(lock)
     _held = held
 
 

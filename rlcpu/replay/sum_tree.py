@@ -17,7 +17,13 @@ from rlcpu.replay.lock import Locked, complete
 from rlcpu.replay.memory import placed
 from rlcpu.replay.stream import make_stream
 from rlcpu.replay.tree import PRIORITIES, layout, make_tree
-from rlcpu.replay.upkeep import first_offender, mark_kernel, rebuild_kernel, update_kernel
+from rlcpu.replay.upkeep import (
+    first_offender,
+    first_outside,
+    mark_kernel,
+    rebuild_kernel,
+    update_kernel,
+)
 from rlcpu.replay.weigh import weights_kernel
 
 Array = npt.NDArray[Any]
@@ -147,10 +153,10 @@ class SumTree(Placed, Locked):
         numbers = None
         if priorities is not None:
             numbers = check_numbers("priorities", priorities, self.capacity)
-            fits = (numbers >= 0.0) & (numbers <= self._most)
-            if not fits.all():
-                place = int(np.argmin(fits))
-                raise self._refuse(place, float(numbers[place]))
+        given = self.leaves if numbers is None else numbers
+        place = first_outside(given, 0.0, self._most)
+        if place >= 0:
+            raise self._refuse(place, float(given[place]))
         with self.locked():
             complete(self._rebuild, numbers)
 

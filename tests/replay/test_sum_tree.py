@@ -202,6 +202,17 @@ def test_bad_arguments(call, error):
         call()
 
 
+def test_leaves_that_were_written_to_are_checked_when_sums_are_recomputed():
+    tree = tree_of([1.0, 2.0, 3.0])
+    tree.leaves[1] = 5.0
+    tree.rebuild()
+    assert tree.total == 9.0
+    for number in (np.nan, -1.0, np.inf):
+        tree.leaves[1] = number
+        with pytest.raises(ValueError, match=f"priorities: {number} for index 1"):
+            tree.rebuild()
+
+
 def test_last_of_equal_indices_counts():
     tree = SumTree(100)
     tree.update(np.repeat(7, 5), np.arange(5.0))
