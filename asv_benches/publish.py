@@ -24,6 +24,23 @@ LIBRARIES = {
     "blueimp-md5@2.19.0": "js/md5.min.js",
     "bootstrap@3.1.1": "dist/*/bootstrap.min.*s",
 }
+# asv's own pages are 980 pixels wide everywhere: on a phone the columns go below each other.
+PHONE = """<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+@media (max-width: 700px) {
+  #nav, #nav ul, #nav li { position: static; float: none; margin: 0; }
+  #nav li.active, #nav li.active a, #nav span.navbar-brand { height: auto; }
+  #nav a, #nav p, #nav span.navbar-brand { margin: 0; padding: 6px 12px; overflow-wrap: anywhere; }
+  #summarygrid-display, #summarylist-display > div, #regressions-display,
+  #graph-display > div { position: static !important; width: auto !important; height: auto; }
+  #summarylist-navigation, #graphdisplay-navigation { max-height: 220px; }
+  #summarylist-body, #regressions-body { padding: 8px; overflow-x: auto !important; }
+  #graph-display > div:last-child { height: 460px; overflow-x: auto; }
+  #graph { position: relative; height: 440px; margin-left: 16px; }
+  .benchmark-container, .benchmark-plot, .benchmark-text { max-width: 100%; }
+}
+</style>
+"""
 REMOTE = re.compile(r'(?P<link>src|href)="https://[^"]*/(?P<file>[^"/]+\.(?:js|css))"[^>]*')
 
 
@@ -41,7 +58,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def make_pages(html: Path, results: Path | None = None) -> None:
-    """Makes asv's pages.
+    """Makes asv's pages, readable on a phone, too.
 
     Args:
         html: folder to make them in.
@@ -65,6 +82,8 @@ def make_pages(html: Path, results: Path | None = None) -> None:
     configuration.unlink()
     if done.returncode:
         raise RuntimeError(f"asv publish: {done.stdout}{done.stderr}")
+    page = html / "index.html"
+    page.write_text(page.read_text().replace("</head>", f"{PHONE}</head>", 1))
 
 
 def fetch(folder: Path) -> Path:

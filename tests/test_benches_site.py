@@ -19,6 +19,8 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import browser  # noqa: E402
 
 from asv_benches import history, publish  # noqa: E402
+from asv_benches.peers import page as report_page  # noqa: E402
+from asv_benches.peers import report  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,36 @@ def test_a_click_leads_from_the_list_to_a_graph(url, tmp_path):
         series = "$('#main-graph').data('plot').getData().map(s => s.data.length)"
         lengths = page.wait(f"{series}.some(n => n > 1) && {series}")
         assert max(lengths) > len(history.measured("*")) // 2
+
+
+def width_on_a_phone(page: browser.Page, url: str, ready: str) -> int:
+    """Pixels that a page takes on a screen of 390; what is wider scrolls in a box of its own."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.send("Emulation.setDeviceMetricsOverride", **size)
+    page.open("about:blank")
+    page.open(url)
+    page.wait(ready)
+    return page.evaluate("document.documentElement.scrollWidth")
+
+
+def test_the_history_fits_a_phone(url, tmp_path):
+    shown = "Array.from(document.querySelectorAll('a')).some(a => a.href.includes('milestones.'))"
+    graph = "document.querySelectorAll('#main-graph canvas').length > 0"
+    pages = {"#/": shown, "#/summarylist": shown, "#milestones.Simulation.track_step_4096": graph}
+    with browser.opened(browser.find(), tmp_path / "profile") as page:
+        for place, ready in pages.items():
+            assert width_on_a_phone(page, url + place, ready) == 390
+
+
+def test_the_report_fits_a_phone(tmp_path):
+    pytest.importorskip("matplotlib")
+    if browser.find() is None:
+        pytest.skip(f"no browser, one of {', '.join(browser.NAMES)}: apt-get install chromium")
+    name = next(report.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
+    report_page.write(tmp_path / "report.html", report.RESULTS, name)
+    with browser.opened(browser.find(), tmp_path / "profile") as page:
+        path = (tmp_path / "report.html").as_uri()
+        assert width_on_a_phone(page, path, "document.readyState === 'complete'") == 390
 
 
 def test_libraries_lie_beside_the_pages_under_the_names_that_they_are_asked_for(tmp_path):
