@@ -41,14 +41,11 @@ format: $(VENV)/.installed-test  ## rewrite the sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.installed-test  ## build the documentation into build/docs, notebooks executed
-	NUMBA_CACHE_DIR=$${NUMBA_CACHE_DIR:-$(CURDIR)/.cache/numba} NO_MKDOCS_2_WARNING=1 \
-	    $(BIN)/mkdocs build --strict
+docs: $(VENV)/.installed-test  ## build the documentation into build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-notebooks: $(patsubst %.py,%.ipynb,$(wildcard notebooks/[0-9]*.py))  ## renew the .ipynb files
-
-%.ipynb: %.py | $(VENV)/.installed-test
-	$(BIN)/jupytext --quiet --to ipynb $<
+notebooks: $(VENV)/.installed-test  ## execute the notebooks that have changed (ARGS=--all: all)
+	$(BIN)/python notebooks/renew.py $(ARGS)
 
 cuda: $(CUDA_VENV)/.installed  ## install NVIDIA's compiler, for the tests that read its code (1 GB)
 

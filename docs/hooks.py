@@ -1,8 +1,8 @@
 """What is made while the documentation is built, so that nothing of it goes stale.
 
-The front page is the README. Each notebook is executed, and becomes a page with what its cells
-printed. The page on the command line gets what `--help` prints, that on performance the figures of
-the saved results. MkDocs calls `on_files` and `on_page_markdown`.
+The front page is the README. Each notebook becomes a page, with the outputs that are tracked. The
+page on the command line gets what `--help` prints, that on performance the figures of the saved
+results. MkDocs calls `on_files` and `on_page_markdown`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jupytext
-import nbclient
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
-SECONDS = 600  # for one cell: the first use of a kernel compiles it
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the front page, and a page for every notebook with its pictures."""
     readme = re.sub(r"(?<=\]\()docs/", "", (ROOT / "README.md").read_text("utf-8"))
     files.append(File.generated(config, "index.md", content=link(readme)))
-    for path in sorted(NOTEBOOKS.glob("[0-9]*.py")):
-        notebook = jupytext.read(path)
-        if config.extra["execute_notebooks"]:
-            notebook = find_executed(notebook, path) or execute(notebook)
+    for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
         pictures: dict[str, bytes] = {}
         parts = [part for cell in notebook.cells for part in render(cell, path.stem, pictures)]
         page = re.sub(r"\]\((\d\w+)\.ipynb\)", r"](\1.md)", "\n\n".join(parts))
@@ -76,28 +71,6 @@ def command_line() -> str:
     return "\n\n".join(parts)
 
 
-def find_executed(notebook: Any, path: Path) -> Any:
-    """The notebook as the tests ran it into the folder EXECUTED_NOTEBOOKS; None if they did not."""
-    kept = Path(os.environ.get("EXECUTED_NOTEBOOKS", ""), f"{path.stem}.ipynb")
-    if "EXECUTED_NOTEBOOKS" not in os.environ or not kept.exists():
-        return None
-    found = nbformat.read(kept, as_version=4)
-    same = [cell.source for cell in found.cells] == [cell.source for cell in notebook.cells]
-    return found if same else None
-
-
-def execute(notebook: Any) -> Any:
-    """Run all cells in a kernel that needs no screen."""
-    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # no lines that say what is compiled
-    resources = {"metadata": {"path": str(NOTEBOOKS)}}
-    client = nbclient.NotebookClient(notebook, timeout=SECONDS, resources=resources)
-    # Without the kernel's remark at every start that it talks to this process over TCP.
-    client.extra_arguments = ["--log-level=ERROR"]
-    return client.execute()
-
-
 def render(cell: Any, folder: str, pictures: dict[str, bytes]) -> Iterator[str]:
     """Markdown of a cell and its outputs; pictures in a folder are added by name."""
     if cell.cell_type == "markdown":
@@ -116,9 +89,12 @@ def render(cell: Any, folder: str, pictures: dict[str, bytes]) -> Iterator[str]:
 
 def show(data: dict[str, str], folder: str, pictures: dict[str, bytes]) -> Iterator[str]:
     """Markdown of one output that is not printed."""
-    if "image/png" in data:
-        name = f"{len(pictures)}.png"
-        pictures[name] = base64.b64decode(data["image/png"])
+    if "image/png" in data or "image/svg+xml" in data:
+        png = "image/png" in data
+        name = f"{len(pictures)}.{'png' if png else 'svg'}"
+        pictures[name] = (
+            base64.b64decode(data["image/png"]) if png else data["image/svg+xml"].encode()
+        )
         yield f"![What the cell above draws]({folder}/{name})"
     elif "text/html" in data:
         yield f"<div>\n{data['text/html']}\n</div>"

@@ -25,11 +25,12 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 from gymnasium.spaces import Box, Discrete
-from IPython.display import HTML
+from IPython.display import SVG
 
 import rlcpu
 
 plt.rcParams.update({"figure.figsize": (7, 3), "axes.grid": True, "grid.alpha": 0.3})
+plt.rcParams["figure.constrained_layout.use"] = True
 
 
 # %% [markdown]
@@ -138,11 +139,11 @@ print(
 # %%
 figure, axes = plt.subplots()
 steps, means = zip(*curve, strict=True)
-axes.plot(steps, means, label="mean of the last 100 training episodes")
-axes.axhline(500, color="black", linewidth=1, label="the most there is")
-axes.axhline(475, color="tab:green", linewidth=1, linestyle="--", label="the target")
-axes.set(xlabel="environment steps", ylabel="return", title="Balance, PPO, seed 0")
-axes.legend()
+axes.plot(steps, means, label="last 100 episodes")
+axes.axhline(500, color="black", linewidth=1, label="highest possible")
+axes.axhline(475, color="tab:green", linewidth=1, linestyle="--", label="target")
+axes.set(xlabel="environment steps", ylabel="mean return", title="Balance, PPO, seed 0")
+figure.legend(loc="outside lower center", ncols=3)
 plt.show()
 
 # %% [markdown]
@@ -179,7 +180,10 @@ def pendulum(angles, x, name):
 novice = rlcpu.train.PPO("QuickstartBalance-v0", seed=0)
 before = pendulum(record(novice, 300), 120, "before training")
 after = pendulum(record(agent, 300), 380, "after training")
-HTML(f'<svg viewBox="0 0 500 190" width="500" style="background:#fff">{before}{after}</svg>')
+SVG(
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 500 190" width="500" height="190">'
+    f'<rect width="500" height="190" fill="#fff"/>{before}{after}</svg>'
+)
 
 # %% [markdown]
 # ## What it costs

@@ -33,6 +33,7 @@ from rlcpu.envs import cartpole
 from rlcpu.kernels.threads import show_config
 
 plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})
+plt.rcParams["figure.constrained_layout.use"] = True
 settings = show_config()
 print({k: settings[k] for k in ("cpu", "vector width", "threads", "numba", "gymnasium")})
 
@@ -111,10 +112,10 @@ figure, axes = plt.subplots()
 for name, points in rates.items():
     axes.loglog(points.keys(), points.values(), "o-", markersize=4, label=name)
 axes.axhline(
-    limit, color="black", linestyle="--", linewidth=1, label="memory's limit, one step a call"
+    limit, color="black", linestyle="--", linewidth=1, label="memory's limit,\none step a call"
 )
 axes.set(xlabel="environments", ylabel="steps per second", title="CartPole-v1, float32")
-axes.legend()
+figure.legend(loc="outside right upper")
 plt.show()
 
 # %%
@@ -132,7 +133,7 @@ print("env.step against CartPoleVectorEnv:", {n: f"{r:.0f}x" for n, r in common.
 
 # %%
 lengths = [1, 4, 16, 64, 256, 1024]
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
 for num_envs in (64, 1024, 16384):
     times = np.array([seconds(fused(num_envs, k, num_threads=1)) for k in lengths])
     left.loglog(lengths, num_envs * np.array(lengths) / times, "o-", label=f"{num_envs:,} envs")
@@ -141,8 +142,7 @@ for num_envs in (64, 1024, 16384):
     right.semilogx(lengths, 100 * shares, "o-", label=f"{num_envs:,} envs")
 left.set(xlabel="steps a call, K", ylabel="steps per second", title="One core")
 right.set(xlabel="steps a call, K", ylabel="% of the time", title="What is not simulation")
-left.legend()
-right.legend()
+figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 plt.show()
 
 # %% [markdown]
@@ -223,7 +223,7 @@ for kind, title in {"S": "S times the state", "C": "C times the arithmetic"}.ite
 axes.set(xscale="log", xlabel="factor", ylabel="times faster by fusing", ylim=(0, None))
 axes.set(xticks=[1, 2, 4], xticklabels=["1", "2", "4"], title="65,536 environments, one core")
 axes.minorticks_off()
-axes.legend()
+figure.legend(loc="outside right upper")
 plt.show()
 
 # %% [markdown]

@@ -22,7 +22,7 @@ import time
 
 import matplotlib.pyplot as plt
 import numpy as np
-from IPython.display import HTML
+from IPython.display import SVG
 
 import rlcpu
 
@@ -33,6 +33,7 @@ except ImportError:
     print("PyTorch is missing: pip install torch. What needs it is left out below.")
 
 plt.rcParams.update({"figure.figsize": (7, 3.6), "axes.grid": True, "grid.alpha": 0.3})
+plt.rcParams["figure.constrained_layout.use"] = True
 
 
 def seconds(call, budget=0.1):
@@ -98,8 +99,10 @@ for second, leaf in enumerate(drawn.tolist()):
     parts.append(bars(sums, 80, 90, 70, 4, leaf // 8, "#1f77b4", extra))
     parts.append(bars(priorities, 10, 220, 100, 2, leaf, "#d62728", extra))
 labels = '<text y="12">eight sums of eight priorities</text><text y="112">64 priorities</text>'
-HTML(
-    '<svg viewBox="0 0 640 225" width="640" style="background:#fff" font-size="12" fill="#555">'
+SVG(
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 225" width="640" height="225" '
+    'font-family="sans-serif" font-size="12" fill="#555">'
+    '<rect width="640" height="225" fill="#fff"/>'
     f"{labels}{''.join(parts)}</svg>"
 )
 
@@ -116,7 +119,7 @@ axes.loglog(expected, counts, "o", markersize=4)
 ends = np.array([expected.min(), expected.max()])
 axes.loglog(ends, ends, color="black", linewidth=1, label="in proportion to the priority")
 axes.set(xlabel="draws expected", ylabel="draws", title="100,000 draws of 64 items")
-axes.legend()
+figure.legend(loc="outside lower center")
 plt.show()
 print(f"chi-squared per degree of freedom: {np.sum(deviations**2) / (capacity - 1):.2f}")
 
@@ -170,7 +173,7 @@ axes.loglog([1, 2, 100], [7.2e-5, 0.204, 0.209], "s", color="C1", label="flashba
 axes.loglog(counts, adding, "o-", color="C0", label="rlcpu, here")
 axes.loglog(counts, copying, "--", color="black", linewidth=1, label="copying to memory, here")
 axes.set(xlabel="time steps of 16 environments", ylabel="seconds", title="Add to 2 million")
-axes.legend()
+figure.legend(loc="outside lower center", ncols=3)
 plt.show()
 for count, name in ((1, "one time step"), (2, "two"), (100, "a hundred")):
     print(f"{name:>13s}: {1e6 * adding[counts.index(count)]:5.1f} us")
@@ -234,9 +237,9 @@ for name, points in sampling.items():
         axes.loglog(points.keys(), points.values(), "o-", color=colors[name], label=name)
 post = {"NumPy": (0.0243, 0.0412, 0.0200), "PyTorch": (0.00844, 0.01553, 0.00768)}
 for name, times in post.items():
-    axes.loglog([1e6] * 3, times, "x", color=colors[name], label=f"{name}, the post's machines")
+    axes.loglog([1e6] * 3, times, "x", color=colors[name], label=f"{name}, the post's")
 axes.set(xlabel="items in the buffer", ylabel="seconds", title="Draw 256, none twice, by return")
-axes.legend(fontsize=8)
+figure.legend(loc="outside right upper", fontsize=8)
 plt.show()
 ratio = sampling["NumPy"][1_000_000] / sampling["rlcpu"][1_000_000]
 print(f"a million items: {ratio:,.0f} times as fast as NumPy")
@@ -410,7 +413,7 @@ if found:
     axes.set(xlabel="ms per training step", xlim=(0, 1.3 * (sampled + updated).max()))
     axes.set_title("SAC, a million transitions, batches of 256")
     axes.invert_yaxis()
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside lower center", ncols=2)
     plt.show()
     for (name, (sampled, updated)), portion in zip(found.items(), portions, strict=True):
         days = 5e6 * (sampled + updated) / 86400

@@ -28,6 +28,7 @@ from rlcpu import scan
 from rlcpu.kernels.threads import show_config
 
 plt.rcParams.update({"figure.figsize": (7, 3.2), "axes.grid": True, "grid.alpha": 0.3})
+plt.rcParams["figure.constrained_layout.use"] = True
 settings = show_config()
 print({k: settings[k] for k in ("cpu", "vector width", "threads", "numba", "numpy")})
 rng = np.random.default_rng(0)
@@ -46,14 +47,14 @@ def milliseconds(call, budget=0.3):
 
 def draw(times, title, limit, name):
     """Bars of milliseconds, with a limit of the machine as a line."""
-    _, axes = plt.subplots(figsize=(7, 0.5 * len(times) + 1))
+    figure, axes = plt.subplots(figsize=(7, 0.5 * len(times) + 1.3))
     bars = axes.barh(list(times), list(times.values()))
     axes.bar_label(bars, fmt="%.4g ms", padding=3)
     axes.axvline(limit, color="black", linestyle="--", linewidth=1, label=name)
     axes.set(xscale="log", xlabel="ms", title=title)
     axes.set_xlim(min(limit, *times.values()) / 2, 4 * max(times.values()))
     axes.invert_yaxis()
-    axes.legend()
+    figure.legend(loc="outside lower center")
     plt.show()
 
 
@@ -149,7 +150,7 @@ axes.set(
     xlabel="size of the small numbers", ylabel="worst backward error", title="2,000 random systems"
 )
 axes.invert_xaxis()
-axes.legend()
+figure.legend(loc="outside right upper")
 plt.show()
 
 # %% [markdown]
@@ -213,7 +214,8 @@ for step in range(1, 301):  # Adam
 print(f"squared error {losses[0]:.2e} at first, {losses[-1]:.2e} in the end")
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
+figure.get_layout_engine().set(wspace=0.08)
 image = left.imshow(
     observed.T, aspect="auto", origin="lower", extent=(0, num_steps, 0, 1), cmap="magma"
 )
@@ -224,7 +226,7 @@ right.plot(place[1:], truth, label="true")
 right.plot(place[1:], np.full(n - 1, 0.4), ":", color="gray", label="first guess")
 right.plot(place[1:], guess, "--", label="found")
 right.set(xlabel="place", ylabel="conductivity", ylim=(0, None), title="After 300 steps of Adam")
-right.legend()
+figure.legend(loc="outside lower right", ncols=3)
 plt.show()
 
 # %% [markdown]
@@ -254,7 +256,7 @@ figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(advantages[:, 0], label="terminated at step 60")
 axes.plot(advantages[:, 1], "--", label="truncated at step 60")
 axes.set(xlabel="step", ylabel="advantage", title="Rewards of 1, values of 10, discount 0.99")
-axes.legend()
+figure.legend(loc="outside lower center", ncols=2)
 plt.show()
 
 
@@ -333,13 +335,13 @@ likelihoods = scan.kalman_loglik(
 )
 best = candidates[np.argmax(likelihoods)]
 smooth = scan.kalman_smooth(seen[:, None], one, best * one, one, noise * one, initial_cov=10 * one)
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6))
 left.semilogx(candidates, likelihoods)
 left.axvline(wander, color="black", linestyle="--", linewidth=1, label=f"true: {wander}")
 left.axvline(best, color="C1", label=f"likeliest: {best:.3f}")
 left.set(xlabel="variance of a step", ylabel="log-likelihood", title="200 models at once")
 left.set_ylim(likelihoods.max() - 60, likelihoods.max() + 5)
-left.legend()
+figure.legend(loc="outside lower left", ncols=2)
 spread = 2 * np.sqrt(smooth.cov[:, 0, 0])
 right.fill_between(
     np.arange(length),
@@ -353,5 +355,5 @@ right.fill_between(
 right.plot(seen, ".", color="gray", markersize=3, label="observed")
 right.plot(level, color="black", linewidth=1, label="true level")
 right.set(xlabel="time", title="A level under noise, 50 observations missing")
-right.legend(fontsize=8)
+figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=3, fontsize=8)
 plt.show()

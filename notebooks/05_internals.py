@@ -37,6 +37,7 @@ from rlcpu.kernels.compile import FAST, kernel, specialise
 from rlcpu.kernels.threads import show_config
 
 plt.rcParams.update({"figure.figsize": (7, 3.2), "axes.grid": True, "grid.alpha": 0.3})
+plt.rcParams["figure.constrained_layout.use"] = True
 settings = show_config()
 print({k: settings[k] for k in ("cpu", "vector width", "threads", "numba")})
 
@@ -175,14 +176,14 @@ for name, mix in mixes.items():
 # %%
 kinds = sorted({kind for mix in mixes.values() for kind in mix})
 colors = dict(zip(kinds, plt.cm.tab10.colors, strict=False))
-figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4))
 for row, mix in enumerate(mixes.values()):
     start = 0
     for kind in kinds:
         left.barh(row, mix[kind], left=start, color=colors[kind], label=kind if row == 0 else None)
         start += mix[kind]
 left.set(yticks=range(len(mixes)), yticklabels=list(mixes), xlabel="arithmetic instructions")
-left.legend(fontsize=8)
+figure.legend(loc="outside lower left", ncols=2, fontsize=8)
 left.invert_yaxis()
 bars = right.barh(list(nanoseconds), list(nanoseconds.values()))
 right.bar_label(bars, fmt="%.4g ns", padding=3)
@@ -380,7 +381,7 @@ add_point(
 # %%
 figure, axes = plt.subplots(figsize=(7, 4.5))
 intensities = np.geomspace(0.1, 2e3, 100)
-roof = f"{bandwidth:.0f} GB/s in copies, {peak:.0f} Gflop/s in matrix products"
+roof = f"copies: {bandwidth:.0f} GB/s; matrix products: {peak:.0f} Gflop/s"
 axes.loglog(
     intensities, np.minimum(peak, bandwidth * intensities), color="black", linewidth=1, label=roof
 )
@@ -389,15 +390,21 @@ for name, (intensity, rate) in points.items():
 axes.set(
     xlabel="operations per byte of memory", ylabel="Gflop/s", title="Roofline, float32, all cores"
 )
-axes.set_ylim(None, 3 * peak)
-axes.legend(loc="upper left")
+figure.legend(loc="outside lower center", ncols=3)
 plt.show()
 for name, (intensity, rate) in points.items():
     roof = min(peak, bandwidth * intensity)
-    print(f"{name:9s} {rate:7.1f} Gflop/s, {100 * rate / roof:4.0f} % of its roof")
+    why = ", so its arrays do not all come from memory" if rate > roof else ""
+    print(f"{name:9s} {rate:7.1f} Gflop/s, {100 * rate / roof:4.0f} % of its roof{why}")
 
 # %% [markdown]
-# `env.step` and `gae` lie under the slope: they wait for memory, unless their arrays stay in a
-# cache. Many steps in one call move `simulate` far to the right, where random numbers and the
-# choice between going on and starting anew take the place of arithmetic. `collect` is a product of
-# matrices with an environment around it.
+# A point above the roof breaks no law. The slope is the bandwidth of memory, measured with copies
+# that fit no cache; a kernel whose arrays stay in the last-level cache from one call to the next,
+# wholly or in part, moves them faster than that. It also counts a copy's bytes once for reading and
+# once for writing, while the machine reads most lines before it writes them; kernels that write
+# past the caches save that.
+#
+# `env.step` and `gae` lie near the slope: they wait for memory or for the cache. Many steps in one
+# call move `simulate` far to the right, where random numbers and the choice between going on and
+# starting anew take the place of arithmetic. `collect` is a product of matrices with an environment
+# around it.

@@ -79,7 +79,7 @@ def test_every_page_is_on_the_site() -> None:
 def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip('needs mkdocs: pip install -e ".[docs]"')
-    environment = {**os.environ, "EXECUTE_NOTEBOOKS": "false", "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -91,29 +91,3 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
     returned = re.findall(r">Returns:</span></p>\s*<ul>(.*?)</ul>", pages, re.DOTALL)
     assert returned
     assert [text for text in returned if text.count("doc-section-item") > 1] == []
-
-
-def test_notebooks_as_the_tests_ran_them_are_shown_while_nothing_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jupytext, nbformat = map(pytest.importorskip, ("jupytext", "nbformat"))
-    pytest.importorskip("mkdocs")
-    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
-    assert spec
-    assert spec.loader
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    path = ROOT / "notebooks" / "01_quickstart.py"
-    notebook = jupytext.read(path)
-    monkeypatch.delenv("EXECUTED_NOTEBOOKS", raising=False)
-    assert hooks.find_executed(notebook, path) is None
-    monkeypatch.setenv("EXECUTED_NOTEBOOKS", str(tmp_path))
-    assert hooks.find_executed(notebook, path) is None
-    executed = jupytext.read(path)
-    code = next(cell for cell in executed.cells if cell.cell_type == "code")
-    code.outputs = [nbformat.v4.new_output("stream", text="shown")]
-    nbformat.write(executed, tmp_path / "01_quickstart.ipynb")
-    found = hooks.find_executed(notebook, path)
-    assert [out.text for cell in found.cells for out in cell.get("outputs", [])] == ["shown"]
-    notebook.cells[-1].source += " more"
-    assert hooks.find_executed(notebook, path) is None

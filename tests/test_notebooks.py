@@ -1,10 +1,9 @@
-"""The notebooks: they run from top to bottom, through nbmake, where a warning is an error."""
+"""The notebooks: they run, through nbmake, where a warning is an error, and show what they did."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,8 +15,12 @@ import nbformat
 import pytest
 
 jupytext = pytest.importorskip("jupytext")
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "notebooks"))
+import renew  # noqa: E402
+
 SECONDS = 600  # for one cell: the first use of a kernel compiles it
-SOURCES = sorted((Path(__file__).parents[1] / "notebooks").glob("*.py"))
+SOURCES = renew.scripts()
 #: Pictures that each notebook shows; those that need an extra are not counted.
 PICTURES = {
     "01_quickstart": 2,
@@ -58,10 +61,19 @@ def execute(source: Path, folder: Path, environment: dict[str, str]) -> list[Any
     command = [sys.executable, "-m", "pytest", *options, str(path)]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
-    if "EXECUTED_NOTEBOOKS" in os.environ:  # for the documentation, which need not run it again
-        shutil.copy(path, os.environ["EXECUTED_NOTEBOOKS"])
+    return outputs_of(path)
+
+
+def outputs_of(path: Path) -> list[Any]:
+    """Outputs of all cells of a notebook."""
     cells = nbformat.read(path, as_version=4).cells
     return [output for cell in cells for output in cell.get("outputs", [])]
+
+
+def count_pictures(outputs: list[Any]) -> int:
+    """Outputs that are pictures."""
+    pictures = {"image/png", "image/svg+xml"}
+    return sum(bool(pictures & set(output.get("data", ()))) for output in outputs)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("nbmake"), reason="needs nbmake")
@@ -69,14 +81,48 @@ def execute(source: Path, folder: Path, environment: dict[str, str]) -> list[Any
 def test_notebook_runs(source: Path, executions: dict[str, Future[list[Any]]]) -> None:
     outputs = executions[source.stem].result()
     assert "stderr" not in {output.get("name") for output in outputs}
-    shown = [{"image/png", "text/html"} & set(output.get("data", ())) for output in outputs]
-    assert sum(map(bool, shown)) >= PICTURES[source.stem]
+    assert count_pictures(outputs) >= PICTURES[source.stem]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
-def test_notebook_is_made_from_its_source(source: Path) -> None:
-    """`make notebooks` was run after the last change, and nothing was left in by an execution."""
-    paired = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+def test_notebook_is_up_to_date(source: Path) -> None:
+    """`make notebooks` was run after the last change of the script."""
+    assert renew.read_digest(source) == renew.digest(source), "run `make notebooks`"
+    notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
     wanted = [(cell.cell_type, cell.source) for cell in jupytext.read(source).cells]
-    assert [(cell.cell_type, cell.source) for cell in paired.cells] == wanted
-    assert [cell for cell in paired.cells if cell.get("outputs")] == []
+    assert [(cell.cell_type, cell.source) for cell in notebook.cells] == wanted
+    outputs = outputs_of(source.with_suffix(".ipynb"))
+    assert {output.output_type for output in outputs} <= {
+        "display_data",
+        "execute_result",
+        "stream",
+    }
+    assert "stderr" not in {output.get("name") for output in outputs}
+    assert count_pictures(outputs) >= PICTURES[source.stem]
+
+
+def test_pictures_of_notebooks_are_small() -> None:
+    """They are tracked, so that a code host shows them."""
+    outputs = [output for source in SOURCES for output in outputs_of(source.with_suffix(".ipynb"))]
+    pictures = [output["data"].get("image/png", "") for output in outputs if "data" in output]
+    assert max(map(len, pictures)) < 4 / 3 * 100_000  # base64 of 100 kB
+    assert sum(source.with_suffix(".ipynb").stat().st_size for source in SOURCES) < 2_000_000
+
+
+def test_what_says_nothing_is_left_out_of_a_notebook() -> None:
+    notebook = jupytext.reads("# %%\n1 + 1\n", fmt="py:percent")
+    notebook.metadata["language_info"] = {"version": "3.11.7"}
+    (cell,) = notebook.cells
+    data = {"image/png": "AA==", "text/plain": "<Figure>", "image/jpeg": "no"}
+    output = nbformat.v4.new_output
+    cell.outputs = [output("stream", text="a"), output("stream", text="b"), output("display_data")]
+    cell.outputs[2].data = data
+    cell.execution_count = 7
+    renew.normalise(notebook)
+    first, second = cell.outputs
+    assert (first.text, dict(second.data)) == ("ab", {"image/png": "AA=="})
+    assert cell.execution_count is None
+    assert "language_info" not in notebook.metadata
+    identity = cell.id
+    renew.normalise(notebook)
+    assert cell.id == identity
