@@ -8,7 +8,13 @@ from asv_benches.peers.duel import Duel
 from asv_benches.peers.exact import ExactDuel
 from asv_benches.peers.jax_simulate import JaxSimulate, polynomials
 from asv_benches.peers.report import Row
-from asv_benches.peers.stepping import envpool_sync, gymnasium_sync, gymnasium_vector, rlcpu_step
+from asv_benches.peers.stepping import (
+    envpool_sync,
+    gymnasium_sync,
+    gymnasium_vector,
+    rlcpu_step,
+    single,
+)
 
 # Number of environments: target against CartPoleVectorEnv.
 STEP_TARGETS = {1: 6, 16: 8, 256: None, 4096: 40, 2**16: None, 2**18: 60}
@@ -30,6 +36,8 @@ def step_rows() -> list[Row]:
         _step(n, "SyncVectorEnv", Duel(rlcpu_step(n), gymnasium_sync(n)))
         for n in (1, 16, 256, 4096)
     ]
+    made = Duel(single("rlcpu", "rlcpu/CartPole-v1"), single("Gymnasium", "CartPole-v1"))
+    one = Row("make", "gymnasium.make, float32", "its CartPole", made, 1)
     envpool = _step(256, "envpool", Duel(rlcpu_step(256), envpool_sync(256)), 80)
     exact = Row(
         "exact-4096",
@@ -38,7 +46,7 @@ def step_rows() -> list[Row]:
         ExactDuel(rlcpu_step(4096, "float64"), gymnasium_vector(4096)),
         target=4,
     )
-    return [*vector, *sync, envpool, exact]
+    return [one, *vector, *sync, envpool, exact]
 
 
 def _step(num_envs: int, against: str, duel: Duel, target: float | None = None) -> Row:

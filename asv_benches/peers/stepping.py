@@ -52,6 +52,30 @@ class Step:
             step(actions)
 
 
+@dataclass
+class SingleStep(Step):
+    """Steps one environment of `gymnasium.make`, which is reset after each end."""
+
+    def run(self, inputs: Iterable[np.ndarray]) -> None:
+        """One `env.step` per action."""
+        step, reset = self._env.step, self._env.reset
+        for actions in inputs:
+            _, _, terminated, truncated, _ = step(actions[0])
+            if terminated or truncated:
+                reset()
+
+
+def make_single(num_envs: int, name: str) -> Any:
+    """What `gymnasium.make` makes, with its wrappers, reset."""
+    import gymnasium
+
+    import rlcpu  # noqa: F401 (registers ours)
+
+    env = gymnasium.make(name)
+    env.reset(seed=0)
+    return env
+
+
 def make_rlcpu(num_envs: int, dtype: str = "float32") -> Any:
     """Our CartPole, reset."""
     import rlcpu
@@ -84,6 +108,11 @@ def make_envpool(num_envs: int, num_threads: int) -> Any:
 def rlcpu_step(num_envs: int, dtype: str = "float32") -> Step:
     """Ours."""
     return Step("rlcpu", partial(make_rlcpu, dtype=dtype), num_envs)
+
+
+def single(name: str, environment: str) -> SingleStep:
+    """One environment under `gymnasium.make`."""
+    return SingleStep(name, partial(make_single, name=environment), 1)
 
 
 def gymnasium_vector(num_envs: int) -> Step:
