@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import wrappers as single_wrappers
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
@@ -83,3 +84,54 @@ def test_episode_statistics_of_the_wrapper_are_right() -> None:
     for episode in ended:
         np.testing.assert_array_equal(episode["r"], episode["l"])
         assert episode["l"].max() <= 5
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_infos_of_the_statistics_are_gymnasiums(mode: str) -> None:
+    """With the masks, and in same-step mode with what the last step of an episode said."""
+    states = np.random.default_rng(1).uniform(-0.05, 0.05, (NUM_ENVS, 4))
+    theirs = SyncVectorEnv(
+        [lambda: gymnasium.make("CartPole-v1", max_episode_steps=3)] * NUM_ENVS, autoreset_mode=mode
+    )
+    options: dict[str, Any] = {"dtype": "float64", "max_episode_steps": 3, "autoreset_mode": mode}
+    ours = rlcpu.make_vec("CartPole-v1", NUM_ENVS, **options)
+    wrapper = wrappers.RecordEpisodeStatistics
+    pairs = zip(*(run_wrapped(wrapper, env, states) for env in (ours, theirs)), strict=True)
+    ended = 0
+    for (*_, mine), (*_, other) in pairs:
+        assert mine.keys() == other.keys()
+        for key in mine.keys() & {"_final_obs", "_final_info", "_episode"}:
+            np.testing.assert_array_equal(mine[key], other[key])
+        assert mine.get("final_info") == other.get("final_info")
+        if "episode" in mine:
+            ended += 1
+            for key in ("r", "l"):
+                np.testing.assert_array_equal(mine["episode"][key], other["episode"][key])
+    assert ended
+
+
+SINGLE_WRAPPERS = {
+    "RecordEpisodeStatistics": single_wrappers.RecordEpisodeStatistics,
+    "NormalizeObservation": single_wrappers.NormalizeObservation,
+    "FlattenObservation": single_wrappers.FlattenObservation,
+    "FrameStackObservation": lambda env: single_wrappers.FrameStackObservation(env, 3),
+    "TimeAwareObservation": single_wrappers.TimeAwareObservation,
+    "TimeLimit": lambda env: single_wrappers.TimeLimit(env, 4),
+    "Autoreset": single_wrappers.Autoreset,
+}
+
+
+@pytest.mark.parametrize("wrapper", SINGLE_WRAPPERS)
+def test_gymnasiums_wrappers_of_one_environment(wrapper: str) -> None:
+    results = []
+    for name, options in (("rlcpu/CartPole-v1", {"dtype": "float64"}), ("CartPole-v1", {})):
+        env = SINGLE_WRAPPERS[wrapper](gymnasium.make(name, **options))
+        env.reset(seed=0)
+        env.unwrapped.state = np.array([0.01, 0.02, -0.03, 0.04])
+        results.append([env.step(i % 2) for i in range(6)])
+    for mine, other in zip(*results, strict=True):
+        # These wrappers also saw the first observations, which differ.
+        error = 2.0 if wrapper in ("NormalizeObservation", "FrameStackObservation") else 1e-6
+        np.testing.assert_allclose(mine[0], other[0], rtol=0, atol=error)
+        assert mine[1:4] == other[1:4]
+        assert mine[4].keys() == other[4].keys()
