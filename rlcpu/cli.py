@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except CommandError as error:
-        parser.error(str(error))
+        parser.exit(error.code, f"{parser.prog}: error: {error}\n")
     except KeyboardInterrupt:
         print("rlcpu: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

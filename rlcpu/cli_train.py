@@ -48,13 +48,13 @@ def train(args: argparse.Namespace) -> int:
             results.write_pictures(returns)
         except KeyboardInterrupt as error:
             return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
-        except (FloatingPointError, EndlessEpisodeError) as error:
+        except (FloatingPointError, EndlessEpisodeError, MemoryError) as error:
             return results.stop(EXIT_FAILED, f"stopped: {error}")
         except TypeError as error:
             if agent.history.updates:
                 raise
             # The first rollout compiles: a function of the user's is refused.
-            raise CommandError(str(error)) from error
+            raise CommandError(error) from error
     print_training(agent.env.dynamics.id, agent.history)
     code = print_evaluation(returns, target)
     return results.print_files() or code
@@ -71,15 +71,15 @@ def evaluate(args: argparse.Namespace) -> int:
     seed = agent.seed + 1 if args.seed is None else args.seed
     try:
         returns = agent.evaluate(num_episodes=args.episodes, seed=seed)
-    except (FloatingPointError, EndlessEpisodeError) as error:
-        raise CommandError(str(error)) from error
+    except (FloatingPointError, EndlessEpisodeError, MemoryError) as error:
+        raise CommandError(error, EXIT_FAILED) from error
     print(f"{agent.env.dynamics.id}: trained for {agent.steps:,} steps, seed {agent.seed}")
     code = print_evaluation(returns, target)
     if args.video:
         try:
             write_video(agent, args.video, seed)
         except OSError as error:
-            raise CommandError(f"cannot write {str(args.video)!r}: {error}") from None
+            raise CommandError(f"cannot write {args.video}: {error}", EXIT_FAILED) from None
         print(f"video       {args.video}")
     return code
 
@@ -127,8 +127,8 @@ def make_agent(args: argparse.Namespace) -> PPO:
     try:
         env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
         return PPO(env, seed=args.seed or 0, **{**options, **unique(args.set, options)})
-    except (TypeError, ValueError) as error:
-        raise CommandError(str(error)) from error
+    except (TypeError, ValueError, MemoryError) as error:
+        raise CommandError(error) from error
 
 
 def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,18 @@ sys.exit(cli.main(sys.argv[2:]))
 """
 
 
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no signals of this kind")
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    code = SIGNALLED.replace(
+        "PPO.learn =", "PPO.save = lambda *args: os.kill(os.getpid(), 2)\nPPO.learn ="
+    )
+    command = [sys.executable, "-W", "error", "-c", code, "2", "train", "CartPole-v1"]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (-2, "", "")
+
+
 def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

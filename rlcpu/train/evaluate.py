@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import numpy.typing as npt
 
@@ -55,19 +57,18 @@ def evaluate(
     )
     fresh.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(num_episodes)])
     returns = np.full(num_episodes, np.nan)
-    before, policy.deterministic = policy.deterministic, deterministic
+    # A copy that shares the arrays: an interrupt cannot leave the policy itself greedy.
+    policy = copy.copy(policy)
+    policy.deterministic = deterministic
     rollout = None
-    try:
-        for _ in range(0, MOST_STEPS, STEPS):
-            rollout = collect(fresh, policy, STEPS, out=rollout)
-            # Later ends come first, so that the first one of an environment is what stays.
-            ended = rollout.final_indices[::-1, 1]
-            first = np.isnan(returns[ended])
-            returns[ended[first]] = rollout.episode_returns[::-1][first]
-            if not np.isnan(returns).any():
-                return returns
-    finally:
-        policy.deterministic = before
+    for _ in range(0, MOST_STEPS, STEPS):
+        rollout = collect(fresh, policy, STEPS, out=rollout)
+        # Later ends come first, so that the first one of an environment is what stays.
+        ended = rollout.final_indices[::-1, 1]
+        first = np.isnan(returns[ended])
+        returns[ended[first]] = rollout.episode_returns[::-1][first]
+        if not np.isnan(returns).any():
+            return returns
     raise EndlessEpisodeError(
         f"{env.dynamics.id}: an episode did not end within {MOST_STEPS} steps"
     )

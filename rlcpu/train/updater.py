@@ -160,6 +160,15 @@ class Updater:
                 "smaller rewards (reward_scale), observations or learning_rate help"
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without threads, scratch memory and views of arrays that a copy has of its own."""
+        made: dict[str, Any] = {"_pool": None, "space": None, "_views": []}
+        return {**self.__dict__, **made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._views = self._pair_views()
+
     def discard(self) -> None:
         """Give up what an interrupted update works on: its threads may go on in it for a moment."""
         self.learner = Learner(*(array.copy() for array in self.learner))

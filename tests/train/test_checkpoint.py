@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import os
+import pickle
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,17 @@ def test_loaded_agent_goes_on_as_the_saved_one(
     assert loaded.config == agent.config
     assert (loaded.steps, loaded.seed) == (agent.steps, agent.seed)
     assert_same_future(agent, loaded)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_a_copy_goes_on_as_the_original(copied: Callable[[PPO], PPO]) -> None:
+    agent = make_agent()
+    other = copied(agent)
+    other.learn(128)
+    before = agent.policy.parameters.copy()
+    assert (other.policy.parameters != before).any()
+    other = copied(agent)
+    assert_same_future(agent, other)
 
 
 def test_parameters_of_the_environment_are_kept(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_keeps_the_limit_of_the_environment() -> None:
     assert (evaluate(env, policy, 10) == 5.0).all()
 
 
-@pytest.mark.parametrize(("episodes", "error"), [(0, ValueError), (2.0, TypeError)])
+@pytest.mark.parametrize(("episodes", "error"), [(0, ValueError), (2.5, TypeError)])
 def test_number_of_episodes_is_checked(episodes: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="num_episodes"):
         evaluate(*make(), episodes)
