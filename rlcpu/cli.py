@@ -25,6 +25,7 @@ from rlcpu.cli_arguments import (
     video_file,
     whole,
 )
+from rlcpu.cli_check import add_check_arguments, check
 from rlcpu.cli_pictures import plot
 from rlcpu.cli_train import evaluate, train
 
@@ -148,6 +149,7 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, run, add_arguments, summary in (
         ("train", train, add_train_arguments, "train an agent with PPO and evaluate it"),
+        ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
         ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
         ("info", info, None, "print versions, threads, vector width, cache folder and GPU"),

@@ -1,10 +1,31 @@
 """Simulate and collect: environments, policies, and the loop that joins them."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import find, make_vec, register, registered
 from rlcpu.envs.vector_env import VectorEnv
 
-__all__ = ["Dynamics", "VectorEnv", "find", "make_vec", "register", "registered"]
+if TYPE_CHECKING:
+    from rlcpu.envs.checker import Report, check
+
+__all__ = [
+    "Dynamics",
+    "Report",
+    "VectorEnv",
+    "check",
+    "find",
+    "make_vec",
+    "register",
+    "registered",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Report", "check"):
+        raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
+    return getattr(importlib.import_module("rlcpu.envs.checker"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,117 @@
+"""Twins of an environment's plain functions, whose tables tell of negative indices.
+
+Python takes a negative index from the end of a table: what a typing error or a position left of the
+first field reads there is a number like any other.
+"""
+
+from __future__ import annotations
+
+import dis
+import linecache
+import numbers
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels.fingerprint import referenced_attributes, referenced_globals
+
+#: Takes a sentence about a negative index.
+Tell = Callable[[str], None]
+
+
+def watch(dynamics: Dynamics, tell: Tell) -> dict[str, Callable[..., Any]]:
+    """`step`, `reset` and `observe` with tables that tell of negative indices.
+
+    Arrays and tuples that they, and the functions that they call, read as globals, of modules or
+    of closures are replaced. An index that is too large raises IndexError, as it always does.
+    """
+    twins: dict[types.FunctionType, types.FunctionType] = {}
+
+    def replace(name: str, value: Any, reader: types.FunctionType) -> Any:
+        if isinstance(value, np.ndarray):
+            table = value.view(_Array)
+            table.name, table.tell = name, tell
+            return table
+        if type(value) is tuple:
+            items = _Tuple(replace(f"{name}[{k}]", v, reader) for k, v in enumerate(value))
+            items.name, items.tell = name, tell
+            return items
+        if isinstance(value, types.ModuleType) and is_users(value.__name__):
+            twin = types.ModuleType(value.__name__)
+            for member, held in referenced_attributes(reader, value).items():
+                setattr(twin, member, replace(f"{name}.{member}", held, reader))
+            return twin
+        if isinstance(value, types.FunctionType) and is_users(value.__module__):
+            return rebuild(value)
+        return value
+
+    def rebuild(function: types.FunctionType) -> types.FunctionType:
+        if function not in twins:
+            scope = dict(function.__globals__)
+            twin = types.FunctionType(
+                function.__code__, scope, function.__name__, function.__defaults__,
+                tuple(
+                    types.CellType(replace(name, cell.cell_contents, function))
+                    for name, cell in zip(
+                        function.__code__.co_freevars, function.__closure__ or (), strict=True
+                    )
+                ),
+            )  # fmt: skip
+            twin.__kwdefaults__ = function.__kwdefaults__
+            twins[function] = twin
+            for name, value in referenced_globals(function).items():
+                scope[name] = replace(name, value, function)
+        return twins[function]
+
+    return {name: rebuild(getattr(dynamics, name)) for name in ("step", "reset", "observe")}
+
+
+def is_users(module: str | None) -> bool:
+    """Whether a module is none of the standard library, of NumPy, numba or our kernels."""
+    package = (module or "").partition(".")[0]
+    known = package in sys.stdlib_module_names and package != "__main__"
+    return not known and package not in ("numpy", "numba") and "rlcpu.kernels" not in str(module)
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array that tells of negative indices."""
+
+    name = ""
+    tell: Any = None
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.name, self.tell = getattr(source, "name", ""), getattr(source, "tell", None)
+
+    def __getitem__(self, index: Any) -> Any:
+        _look(self, index if isinstance(index, tuple) else (index,), sys._getframe(1))
+        return super().__getitem__(index)
+
+
+class _Tuple(tuple[Any, ...]):
+    """A tuple that tells of negative indices."""
+
+    name = ""
+    tell: Any = None
+
+    def __getitem__(self, index: Any) -> Any:
+        _look(self, (index,), sys._getframe(1))
+        return super().__getitem__(index)
+
+
+def _look(table: Any, index: tuple[Any, ...], frame: types.FrameType) -> None:
+    """Tell of an index that is negative and was not written so."""
+    if table.tell is None or not any(isinstance(i, numbers.Integral) and i < 0 for i in index):
+        return
+    before = [i for i in dis.get_instructions(frame.f_code) if i.offset < frame.f_lasti]
+    if before and isinstance(before[-1].argval, int | tuple) and "CONST" in before[-1].opname:
+        return  # TABLE[-1]
+    path, line = frame.f_code.co_filename, frame.f_lineno
+    shown = ", ".join(map(str, index))
+    table.tell(
+        f"{path}:{line}: `{linecache.getline(path, line).strip()}` reads {table.name}[{shown}], "
+        "which counts from the end of the table"
+    )

@@ -1,0 +1,198 @@
+"""`rlcpu.envs.check` finds each kind of defect in a user's own environment."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from rlcpu import cli
+from rlcpu.envs import Dynamics, check, registered
+from rlcpu.envs.checker import Finding, Trial
+from rlcpu.envs.registration import _known
+
+TABLE = np.arange(7.0)
+PAIRS = ((1.0, 2.0), (3.0, 4.0))
+calls = itertools.count()
+
+
+class Params(NamedTuple):
+    gain: float = 1.0
+    noisy: bool = False
+
+
+def reset(uniforms: Any, params: Params) -> Any:
+    return (10.0 * uniforms[0], 0.0)
+
+
+def drift(state: Any, action: int, params: Params, uniforms: Any) -> Any:
+    """A step without a fault."""
+    speed = 0.9 * state[1] + params.gain * (action - 1.0) + 0.1 * (uniforms[0] - uniforms[9])
+    place = min(max(state[0] + 0.1 * speed, 0.0), 10.0)
+    return (place, speed), -abs(place - 5.0), place < 0.1
+
+
+def nan(state, action, params, uniforms):
+    return state, math.nan if 7.0 < state[0] < 9.0 else 0.0, False
+
+
+def missed(state, action, params, uniforms):
+    return state, TABLE[int(state[0]) if state[0] < 9.0 else 0], False
+
+
+def wrapped(state, action, params, uniforms):
+    return state, TABLE[int(state[0]) - 4] if state[0] < 7.0 else TABLE[-1], False
+
+
+def pair(state, action, params, uniforms):
+    return (state[0], PAIRS[action - 1][0]), 0.0, False
+
+
+def whole(state, action, params, uniforms):
+    return state, 1 if 7.0 < state[0] < 9.0 else 1.0, False
+
+
+def escaped(state, action, params, uniforms):
+    return (state[0] + 1.0, 0.0), 0.0, False
+
+
+def impure(state, action, params, uniforms):
+    return (state[0], float(next(calls) % 5)), 0.0, False
+
+
+def divided(state, action, params, uniforms):
+    return (state[0], 1.0 / (action - 1.0)), 0.0, False
+
+
+def lost(state, action, params, uniforms):
+    """Neither the product nor its factor is a float32."""
+    large = 1e30 * state[0]
+    return (state[0], 1e-60 * large * large), 0.0, False
+
+
+def double(state, action, params, uniforms):
+    return (state[0], state[1] + 2 * action), 0.0, False
+
+
+def looped(state, action, params, uniforms):
+    total = state[1]
+    for _ in range(int(state[0])):
+        total = math.sin(total + 1.0) if total < 1.0 else math.tan(total)
+    return (state[0], min(total, 9.0)), 0.0, False
+
+
+def jumped(state, action, params, uniforms):
+    """Where rounding decides, kernels of float32 may land on the other side."""
+    place = math.floor(7.0 * state[0]) / 7.0
+    return (place, state[1] + 0.3), 0.0, place > 9.0
+
+
+def make(step: Callable[..., Any], name: str = "Drift-v0") -> Dynamics:
+    return Dynamics(
+        id=name,
+        step=step,
+        reset=reset,
+        observation_space=Box(-60.0, 60.0, (2,), np.float32),
+        action_space=Discrete(3),
+        params=Params(),
+        reset_draws=1,
+        step_draws=10,
+        max_episode_steps=60,
+    )
+
+
+def line_of(step: Any) -> str:
+    return f"{__file__}:{step.__code__.co_firstlineno + 1}"
+
+
+@pytest.mark.parametrize("name", registered())
+def test_built_in_environments_pass(name: str) -> None:
+    report = check(name, steps=300)
+    assert report.ok, report
+    assert not any(level == "warning" for level, _ in report.findings), report
+    assert not any("last bits" in message for _, message in report.findings), report
+    assert report.steps == 300
+
+
+def test_an_environment_of_ones_own_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = (check(make(drift), steps=200, seed=3) for _ in range(2))
+    assert first.ok, first
+    assert {level for level, _ in first.findings} == {"note"}
+    assert "step computes in vectors" in str(first)
+    assert str(first) == str(second)
+    assert capsys.readouterr().out == ""
+
+
+def assert_found(findings: list[Finding], level: str, parts: list[str]) -> None:
+    found = [message for each, message in findings if each == level]
+    assert any(all(part in message for part in parts) for message in found), findings
+
+
+@pytest.mark.parametrize(
+    ("step", "level", "parts"),
+    [
+        (nan, "error", ["step((", "returned reward=nan: expected a finite number (", "times)"]),
+        (missed, "error", [line_of(missed), "TABLE[int(state[0])", "IndexError", "in step(("]),
+        (wrapped, "warning", [f"{line_of(wrapped)}: `return", "reads TABLE[-", "end of the table"]),
+        (pair, "warning", [line_of(pair), "reads PAIRS[-1]"]),
+        (whole, "error", ["reward=1: expected a float (1.0, not 1)"]),
+        (escaped, "error", ["observation[0]=6", "expected -60.0 to 60.0 of observation_space"]),
+        (impure, "error", ["it depends on something else"]),
+        (divided, "error", [line_of(divided), "ZeroDivisionError", "in step(("]),
+        (escaped, "note", ["terminated was never True"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[str]) -> None:
+    trial = Trial(make(step))
+    trial.play(200, np.random.default_rng(0))
+    assert_found(trial.findings(), level, parts)
+
+
+@pytest.mark.parametrize(
+    ("step", "level", "parts"),
+    [
+        (lost, "error", ["step((", "gives new_state[1]=", "kernel of float32", "in plain Python"]),
+        (double, "error", ["kernels of float32: TypeError", "float64", "2 * action"]),
+        (looped, "warning", ["does not compute in vectors", "tanf", f"a loop ({__file__}:"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_defects_of_kernels_are_found(step: Any, level: str, parts: list[str]) -> None:
+    report = check(make(step), steps=100)
+    assert_found(report.findings, level, parts)
+    assert report.ok == (level != "error")
+
+
+def test_a_result_that_rounding_decides_is_no_defect() -> None:
+    assert check(make(jumped), steps=400).ok
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"dynamics": "CartPol-v1"}, ValueError, "did you mean 'CartPole-v1'"),
+        ({"steps": 0}, ValueError, "steps=0: expected at least 1"),
+        ({"steps": "1"}, TypeError, "steps='1'"),
+        ({"seed": -1}, ValueError, "seed=-1"),
+    ],
+)
+def test_bad_arguments(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        check(**{"dynamics": "CartPole-v1", **arguments})
+
+
+@pytest.mark.parametrize(("step", "code"), [(drift, 0), (lost, 1)])
+def test_the_command(
+    step: Any, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(_known, "Tried-v0", make(step, "Tried-v0"))
+    assert cli.main(["check", "Tried-v0", "--steps", "100"]) == code
+    printed = capsys.readouterr().out
+    assert printed.startswith("Tried-v0: ")
+    assert ("error    step((" in printed) == bool(code)
