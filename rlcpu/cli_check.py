@@ -13,7 +13,7 @@ def check(args: argparse.Namespace) -> int:
     """Check an environment; returns the exit code."""
     from rlcpu.envs import check
 
-    report = check(args.env, args.steps, args.seed)
+    report = check(args.env.id, args.steps, args.seed)
     print(report)
     return 0 if report.ok else EXIT_ERRORS
 

@@ -322,11 +322,15 @@ def kernel(
 
 
 def _refuse_double(kernel: Any, scalars: tuple[Any, ...]) -> None:
-    """Run `check_precision` on a kernel just compiled; where it raises, forget the code."""
+    """Run `check_precision` on a kernel just compiled; where it raises, forget the code.
+
+    All that the kernel reaches is forgotten: a function between the kernel and a scalar holds the
+    scalar's code too, and the next attempt would find nothing to check.
+    """
     try:
         check_precision(scalars)
     except TypeError:
-        for dispatcher in (kernel, *_callees(scalars)):
+        for dispatcher in _callees((kernel,)):
             dispatcher._reset_overloads()
         raise
 

@@ -32,7 +32,9 @@ def reset(uniforms: Any, params: Params) -> Any:
 
 def drift(state: Any, action: int, params: Params, uniforms: Any) -> Any:
     """A step without a fault."""
-    speed = 0.9 * state[1] + params.gain * (action - 1.0) + 0.1 * (uniforms[0] - uniforms[9])
+    speed = (
+        0.9 * state[1] + (params.gain if action > 1 else -0.5) + 0.1 * (uniforms[0] - uniforms[9])
+    )
     place = min(max(state[0] + 0.1 * speed, 0.0), 10.0)
     return (place, speed), -abs(place - 5.0), place < 0.1
 

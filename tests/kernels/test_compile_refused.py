@@ -70,10 +70,12 @@ def test_double_precision_is_refused_with_its_line(function, culprit, text, mach
     line = culprit.__code__.co_firstlineno + (2 if culprit is times_two else 1)
     message = f"{culprit.__name__}, line {line}: `{text}` computes"
     scalar = specialise(function, np.float32)
-    driver = kernel(lambda x: scalar(x), scalars=(scalar,))
-    for _ in range(2):  # a refused kernel is forgotten: it is refused again
-        with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
-            driver(np.float32(X))
+    between = inline(lambda x: scalar(x))
+    for call in (scalar, between):
+        driver = kernel(define("def drive(x): return call(x)", call=call), scalars=(scalar,))
+        for _ in range(2):  # a refused kernel is forgotten: it is refused again
+            with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+                driver(np.float32(X))
     assert not list(machine_code.iterdir())
 
 
