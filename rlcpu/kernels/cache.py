@@ -121,6 +121,11 @@ class KernelCache(caching.NullCache):
         name = self._kernel.py_func.__name__
         return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.nbc"
 
+    def lacks(self, sig: Any) -> bool:
+        """Whether the code for argument types is missing, and could be kept."""
+        path = self._path(sig, self._kernel.targetctx.codegen())
+        return path is not None and not path.exists()
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled code for argument types, or None."""
         target_context.refresh()

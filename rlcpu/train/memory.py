@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.policies import MLP
-from rlcpu.kernels.compile import inline, kernel
+from rlcpu.kernels.compile import inline
 from rlcpu.kernels.mlp import RELU, TANH
 from rlcpu.train import network, objective, phases
 from rlcpu.train.config import PPOConfig
-from rlcpu.train.network import Network, refresh_copies
+from rlcpu.train.network import Network
 
 #: Samples of a part of a minibatch, which one worker takes; two parts of each of two networks keep
 #: four cores busy on minibatches of 256.
@@ -160,11 +160,17 @@ def network_of(learner, layout, k):  # type: ignore[no-untyped-def]
     return Network(layout.tables[k], layout.activation, parameters, copies)
 
 
-@kernel
-def refresh_all(learner, layout):  # type: ignore[no-untyped-def]
-    """Make the transposed weights of all networks anew."""
-    for k in range(layout.tables.shape[0]):
-        refresh_copies(network_of(learner, layout, k))
+def refresh_all(learner: Learner, layout: Layout) -> None:
+    """Make the transposed weights of all networks anew, as `refresh_copies` does for one."""
+    for k in range(len(layout.tables)):
+        view: Any = network_of.py_func(learner, layout, k)
+        for layer, row in enumerate(view.table.tolist()):
+            rows, columns, begin, end, copy, _, _, width = row
+            last = layer == len(view.table) - 1
+            if last or layer > 0:
+                width = width if last else rows
+                copies = view.copies[copy : copy + columns * width].reshape(columns, width)
+                copies[:, :rows] = view.parameters[begin:end].reshape(rows, columns).T
 
 
 def make_layout(policy: MLP) -> Layout:

@@ -30,6 +30,7 @@ from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.memory import Batch
 from rlcpu.train.normalizer import Normalizer
+from rlcpu.train.precompile import precompiled
 from rlcpu.train.updater import Updater
 
 Array = npt.NDArray[Any]
@@ -196,7 +197,7 @@ class PPO:
         expected = -(-total_steps // rollout_steps) * rollout_steps
         shown = Bar(self.env.dynamics.id, expected) if progress else contextlib.nullcontext()
         try:
-            with shown as bar:
+            with precompiled(self.updater), shown as bar:
                 while not history.stopped:
                     self._advance(history, start, total_steps, target_return)
                     if bar is not None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import _thread
 import contextlib
 import os
+import subprocess
 import weakref
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.policies import MLP
+from rlcpu.kernels import announce
 from rlcpu.kernels.random import keys
 from rlcpu.kernels.threads import default_num_threads
 from rlcpu.train.config import PPOConfig
@@ -71,7 +74,10 @@ class Updater:
         learner: parameters and moments of Adam.
         counters: (2,) int64, gradient steps and epochs so far.
         space: scratch memory of the last update, or None.
+        awaited: a process that compiles the kernel, or None; see `rlcpu.train.precompile`.
     """
+
+    awaited: subprocess.Popen[bytes] | None = None
 
     def __init__(
         self,
@@ -134,6 +140,10 @@ class Updater:
             FloatingPointError: a loss or a parameter has become NaN or infinite; the learner holds
                 what came of it, the policy is untouched.
         """
+        if self.awaited is not None:
+            with announce.said("rlcpu.train", "update"):
+                self.awaited.wait()
+            self.awaited = None
         count = batch.log_probs.size
         space = self.space
         if space is None or space.indices.size != count:
@@ -149,6 +159,29 @@ class Updater:
         self._check_finite(losses)
         self.write_policy()
         return losses
+
+    def compile(self) -> None:
+        """Make the kernel ready, without an update."""
+        self._kernel.compile(self._types())
+
+    def is_uncompiled(self) -> bool:
+        """Whether the kernel would be compiled by the first update, and kept in a cache."""
+        kernel, types = self._kernel, self._types()
+        return types not in kernel.overloads and kernel._cache.lacks(types)
+
+    @property
+    def _kernel(self) -> Any:
+        return make_update(self.dtype, self.discrete)
+
+    def _types(self) -> tuple[Any, ...]:
+        """Numba's types of the kernel's arguments."""
+        numbers = np.zeros(1, np.float32)
+        actions = np.zeros(1, np.int64) if self.discrete else numbers
+        batch = Batch(numbers, numbers, numbers, actions, numbers, numbers, numbers)
+        space = make_space(self.layout, self.config, 1, 1, self.dtype)
+        args = (0, 1, self.learner, self.layout, batch, space, self._settings(0.0, 0.0))
+        typeof: Any = numba.typeof
+        return tuple(map(typeof, args))
 
     def _check_finite(self, losses: Losses) -> None:
         # The divergence is no part of the loss: it may overflow where the loss is clipped.
@@ -178,7 +211,7 @@ class Updater:
 
     def _run(self, batch: Batch, space: Space, settings: Settings) -> None:
         """Run the kernel on this thread and, if there are more workers, on others."""
-        kernel = make_update(self.dtype, self.discrete)
+        kernel = self._kernel
         workers = 1 if self._alone else self.num_workers
         args = (workers, self.learner, self.layout, batch, space, settings)
         numbers: SimpleQueue[int] = SimpleQueue()

@@ -1,0 +1,125 @@
+"""The second process that compiles an update: what it leaves, and that it never stays behind."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlcpu
+from rlcpu.kernels.cache import KernelCache
+from rlcpu.train import precompile
+from rlcpu.train.config import PPOConfig
+from rlcpu.train.update import make_update
+from rlcpu.train.updater import Updater
+from tests.kernels.processes import ROOT
+
+from .cases import make_batch, make_policy
+
+
+def make_updater(num_threads: int = 2, **options: Any) -> Updater:
+    return Updater(make_policy(**options), PPOConfig(), num_threads=num_threads)
+
+
+@pytest.fixture
+def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Updater, "is_uncompiled", lambda self: True)
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
+    agent = rlcpu.train.PPO(env_id, num_envs=2, num_steps=8)
+    kernel = make_update(np.float32, agent.updater.discrete)
+    make_updater(discrete=agent.updater.discrete, hidden=(1,)).compile()
+    before = list(kernel.signatures)
+    agent.learn(1)
+    assert kernel.signatures == before
+    assert not agent.updater.is_uncompiled()
+
+
+@pytest.mark.usefixtures("nothing_cached")
+@pytest.mark.parametrize("discrete", [True, False])
+def test_the_first_update_waits_for_it(discrete: bool) -> None:
+    updater = make_updater(discrete=discrete)
+    with precompile.precompiled(updater):
+        process = updater.awaited
+        assert process is not None
+        losses = updater.update(make_batch(updater.policy, 64), 1e-3, 0.2)
+        assert process.returncode == 0
+    expected = make_updater(discrete=discrete).update(make_batch(updater.policy, 64), 1e-3, 0.2)
+    assert losses == expected
+
+
+@pytest.mark.usefixtures("nothing_cached")
+def test_one_that_fails_or_is_not_needed_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    updater = make_updater()
+    with precompile.precompiled(updater):
+        unneeded: Any = updater.awaited
+    assert unneeded.returncode is not None
+    assert unneeded.stdin.closed
+    assert updater.awaited is None
+    monkeypatch.setattr(precompile, "_PROGRAM", "raise SystemExit(3)")
+    with precompile.precompiled(updater):
+        assert updater.update(make_batch(updater.policy, 64), 1e-3, 0.2).num_gradients > 0
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with precompile.precompiled(updater):
+        assert updater.awaited is None
+
+
+@pytest.mark.usefixtures("nothing_cached")
+def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert precompile._is_worth_it(make_updater())
+    assert not precompile._is_worth_it(make_updater(num_threads=1))
+    for module, name, value in (
+        (multiprocessing, "parent_process", lambda: "one"),
+        (sys, "executable", None),
+        (sys, "frozen", True),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, value, raising=False)
+            assert not precompile._is_worth_it(make_updater())
+
+
+def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = make_update(np.float64, True)
+    types = make_updater()._types()
+    monkeypatch.setattr(KernelCache, "_path", lambda *_: Path("nowhere"))
+    assert kernel._cache.lacks(types)
+    monkeypatch.setattr(KernelCache, "_path", lambda *_: None)
+    assert not kernel._cache.lacks(types)
+
+
+KILLED = """
+import json, os, signal
+from rlcpu.train import precompile
+from rlcpu.train.updater import Updater
+from tests.train.cases import make_policy
+Updater.is_uncompiled = lambda self: True
+start = "from rlcpu.train.precompile import "
+sleep = "Updater; import time; Updater.compile = lambda self: time.sleep(600); "
+precompile._PROGRAM = precompile._PROGRAM.replace(start, start + sleep + start)
+updater = Updater(make_policy(), precompile.PPOConfig(), num_threads=2)
+block = precompile.precompiled(updater)
+block.__enter__()
+print(json.dumps(updater.awaited.pid), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_it_ends_with_a_process_that_is_killed() -> None:
+    command = [sys.executable, "-W", "error", "-c", KILLED]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == -9, result.stderr
+    status = Path(f"/proc/{json.loads(result.stdout)}/stat")
+    end = time.monotonic() + 60.0
+    while status.exists() and status.read_text().rpartition(")")[2].split()[0] not in "ZX":
+        assert time.monotonic() < end
+        time.sleep(0.05)
