@@ -262,6 +262,8 @@ def print_training(env_id: str, history: History) -> None:
         f"simulate+infer {history.time_collect / total:.0%}, "
         f"update {history.time_update / total:.0%})"
     )
+    if history.time_compile >= 1.0:
+        print(f"compiled    kernels for {history.time_compile:.1f} s, once; not in these times")
     print(f"training    mean return {history.episode_return:.1f} over the last episodes")
 
 

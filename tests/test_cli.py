@@ -108,6 +108,11 @@ def test_report(trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]) ->
     assert verdict == "solved      480.0 >= 475"
 
 
+def test_report_tells_of_compiling(capsys: pytest.CaptureFixture[str]) -> None:
+    cli_train.print_training("CartPole-v1", History(time_compile=12.34))
+    assert "compiled    kernels for 12.3 s" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("greedy_return", "threshold", "argv", "code"),
     [

@@ -53,12 +53,14 @@ class History(Progress):
 
     Attributes:
         solved: whether the target was reached.
+        time_compile: seconds that went into compiling kernels, which are in no other time.
         stopped: why learning ended: "steps" (they were used up), "solved", "callback" (it returned
             False), "interrupted" (Ctrl-C) or "error"; "" while it goes on.
         updates: the progress after each rollout and its update.
     """
 
     solved: bool = False
+    time_compile: float = 0.0
     stopped: str = ""
     updates: list[Progress] = dataclasses.field(default_factory=list)
 

@@ -21,6 +21,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import MLP
 from rlcpu.envs.registration import find, make_vec
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
@@ -192,7 +193,7 @@ class PPO:
         total_steps = check_count("total_steps", total_steps)
         self._finish_going_back()
         history = self.history = History()
-        start = clock()
+        start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs
         expected = -(-total_steps // rollout_steps) * rollout_steps
         shown = Bar(self.env.dynamics.id, expected) if progress else contextlib.nullcontext()
@@ -200,6 +201,7 @@ class PPO:
             with precompiled(self.updater), shown as bar:
                 while not history.stopped:
                     self._advance(history, start, total_steps, target_return)
+                    history.time_compile = announce.seconds() - compiled
                     if bar is not None:
                         bar.show(history)
                     if callback is not None and callback(history) is False and not history.stopped:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
-from rlcpu.train import PPO, History
+from rlcpu.kernels import announce
+from rlcpu.train import PPO, History, ppo
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
 
@@ -43,6 +46,24 @@ def test_table_has_a_line_for_each_update(tmp_path: Path) -> None:
     assert table["time_total"][-1] == history.time_total
     assert table["loss_value"][-1] == history.losses.value
     assert table["loss_num_gradients"].tolist() == [4] * 4
+
+
+def test_compiling_is_in_no_time_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ppo.collect
+
+    def collect(*args: Any, **options: Any) -> Any:
+        with announce.counted():
+            time.sleep(0.25)
+        return original(*args, **options)
+
+    monkeypatch.setattr(ppo, "collect", collect)
+    agent = PPO("CartPole-v1", **SMALL)
+    start = time.perf_counter()
+    history = agent.learn(256)
+    took = time.perf_counter() - start
+    assert history.time_compile >= 0.5
+    assert history.time_collect + history.time_update <= history.time_total
+    assert history.time_total + history.time_compile <= took
 
 
 def test_it_shows_what_is_in_it() -> None:
