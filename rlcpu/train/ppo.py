@@ -43,6 +43,9 @@ _OWN = ("seed", "num_threads", "dtype", "policy", "config")
 class PPO:
     """An agent that learns by proximal policy optimisation.
 
+    Every field of `PPOConfig`, such as `learning_rate`, is a keyword argument too; None keeps what
+    `config` has.
+
     Args:
         env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
             resets).
@@ -52,8 +55,6 @@ class PPO:
         dtype: of the simulation; the networks compute in float32.
         policy: an `MLP` with a value, to go on from; None makes a new one.
         config: all settings at once; None takes the environment's default ones.
-        num_steps, num_epochs, ..., log_std_init: fields of `PPOConfig`, see there, in place of
-            those of `config`; None keeps them.
 
     Attributes:
         env, policy, config, seed: see above.
