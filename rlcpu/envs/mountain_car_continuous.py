@@ -51,6 +51,17 @@ def round_if(single: bool, x: float) -> float:
     return round_to_single(x) if single else x
 
 
+def was_rounded(position: float, velocity: float) -> bool:
+    """Whether a step has led to this state: Gymnasium keeps new states in float64.
+
+    A new position is a float32 by chance, or because `reset(options=...)` gives one; but it is at
+    rest. A car that has moved is at rest only at the left wall, or by a chance of 1e-7 where it
+    turns round.
+    """
+    rounded = (position == round_to_single(position)) & (velocity == round_to_single(velocity))
+    return rounded & ((velocity != 0.0) | (position == round_to_single(MIN_POSITION)))
+
+
 def accelerate(single: bool, position: float, throttle: float, params: Params) -> float:
     """Velocity that engine and slope add in one step.
 
@@ -72,8 +83,7 @@ def step(state: State, action: tuple[float], params: Params) -> tuple[State, flo
         params: see `Params`.
     """
     position, velocity = state
-    # True from the second step on: a new float64 state is a float32 by a chance of 2^-29 only.
-    single = (position == round_to_single(position)) & (velocity == round_to_single(velocity))
+    single = was_rounded(position, velocity)
     push = round_if(single, accelerate(single, position, action[0], params))
     velocity = round_if(single, velocity + push)
     limit = round_if(single, MAX_SPEED)
