@@ -24,9 +24,9 @@ from rlcpu.kernels import maths
 _Intrinsic: Any = extending._Intrinsic  # type: ignore[attr-defined, unused-ignore]
 _overloaded: frozenset[Any] = maths.OVERLOADED
 _PLAIN = (int, float, complex, str, bytes, range, slice, np.generic, np.dtype, numba.types.Type)
-#: Flag of a code object whose first constant is its docstring. Up to Python 3.12 there is no flag:
+#: Flag of a code object whose first constant is its docstring. Up to Python 3.13 there is no flag:
 #: every function has its docstring, or None, there.
-_HAS_DOCSTRING = 0x4000000 if sys.version_info >= (3, 13) else 0
+_HAS_DOCSTRING = 0x4000000 if sys.version_info >= (3, 14) else 0
 
 
 def fingerprint(value: Any) -> str:

@@ -28,10 +28,15 @@ _config: Any = numba.config
 _host_features: Any = codegen.get_host_cpu_features
 
 
+def cpu_features() -> str:
+    """What kernels may use, as "+avx2,-avx512f": NUMBA_CPU_FEATURES, or all the machine has."""
+    features = _config.CPU_FEATURES
+    return str(_host_features() if features is None else features)
+
+
 def _vector_bytes() -> int:
     """Width of the machine's vector registers."""
-    features = _config.CPU_FEATURES
-    features = _host_features() if features is None else features
+    features = cpu_features()
     return 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
 
 

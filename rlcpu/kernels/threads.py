@@ -236,6 +236,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_mark_forked)
 
 
+def _describe_vectors() -> str:
+    """Width of the vectors that kernels are made of, and the widest instructions for them."""
+    from rlcpu.kernels.simd import VECTOR_BYTES, cpu_features
+
+    features = cpu_features().split(",")
+    is_arm = platform.machine() in ("arm64", "aarch64")
+    known = {"+avx512f": "AVX-512", "+avx2": "AVX2", "+sve": "NEON, SVE"}
+    name = next((n for f, n in known.items() if f in features), "NEON" if is_arm else "SSE")
+    return f"{VECTOR_BYTES * 8} bits ({name})"
+
+
 def show_config() -> dict[str, str]:
     """Versions and settings that decide how fast kernels run, by name."""
     import gymnasium
@@ -243,8 +254,6 @@ def show_config() -> dict[str, str]:
 
     import rlcpu
 
-    cpu = llvmlite.binding.get_host_cpu_features()
-    width = 512 if cpu.get("avx512f") else 256 if cpu.get("avx2") else 128
     return {
         "rlcpu": rlcpu.__version__,
         "python": platform.python_version(),
@@ -253,8 +262,8 @@ def show_config() -> dict[str, str]:
         "gymnasium": gymnasium.__version__,
         "threading layer": _describe_layer(),
         "threads": _describe_threads(),
-        "cpu": llvmlite.binding.get_host_cpu_name(),
-        "vector width": f"{width} bits",
+        "cpu": numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
+        "vector width": _describe_vectors(),
         "cache folder": str(cache_folder() or "none: nothing can be written"),
         "gpu": "found" if any(Path("/dev").glob("nvidia[0-9]*")) else "none found",
     }

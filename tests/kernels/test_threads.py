@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.kernels import threads
+from rlcpu.kernels import simd, threads
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch, show_config
 from tests.kernels.processes import run_python
 
@@ -359,7 +359,7 @@ LIMITED = """
 import json, os, threading
 from pathlib import Path
 import numba
-from rlcpu.kernels import threads
+from rlcpu.kernels import simd, threads
 
 real, group = threads.usable_cpus, Path(os.environ["GROUP"])
 threads.usable_cpus = lambda: real(group)
@@ -406,6 +406,27 @@ def test_configuration_says_what_a_layer_lacks(monkeypatch):
     assert show_config()["threading layer"] == "tbb"
 
 
+@pytest.mark.parametrize(
+    ("machine", "features", "expected"),
+    [
+        ("x86_64", "+64bit,+sse2,+avx,+avx2,+avx512f", "512 bits (AVX-512)"),
+        ("AMD64", "+sse2,+avx2,-avx512f", "256 bits (AVX2)"),
+        ("x86_64", "", "128 bits (SSE)"),
+        ("aarch64", "+neon,+fp-armv8", "128 bits (NEON)"),
+        ("arm64", "+neon", "128 bits (NEON)"),
+        ("aarch64", "+neon,+sve,+sve2", "128 bits (NEON, SVE)"),
+    ],
+)
+def test_configuration_names_the_vectors(monkeypatch, machine, features, expected):
+    """NUMBA_CPU_FEATURES is what numba compiles for, whatever the machine has."""
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    monkeypatch.setattr(numba.config, "CPU_FEATURES", features)
+    monkeypatch.setattr(numba.config, "CPU_NAME", "some-cpu")
+    monkeypatch.setattr(simd, "VECTOR_BYTES", simd._vector_bytes())
+    assert show_config()["vector width"] == expected
+    assert show_config()["cpu"] == "some-cpu"
+
+
 @pytest.mark.parametrize("place", ["/numba/__init__.py", "/a/numba/__init__.py", "numba.py"])
 def test_numba_may_be_installed_at_a_shallow_path(monkeypatch, place):
     monkeypatch.setattr(numba, "__file__", place)
@@ -435,6 +456,6 @@ def test_configuration_names_what_matters():
     assert config["rlcpu"] == rlcpu.__version__
     assert config["numba"] == numba.__version__
     assert config["threading layer"].split()[0] in ("tbb", "omp", "workqueue")
-    assert re.fullmatch(r"(128|256|512) bits", config["vector width"])
+    assert re.fullmatch(r"(128|256|512) bits \(.*\)", config["vector width"])
     assert os.path.isdir(config["cache folder"])
     assert all(isinstance(value, str) and value for value in config.values())
