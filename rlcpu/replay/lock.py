@@ -52,7 +52,7 @@ class Locked:
         return self._lock
 
 
-def complete(work: Callable[..., None], *args: Any, again: int = 3) -> None:
+def complete(work: Callable[..., None], *args: Any) -> None:
     """Call what has to be done wholly: again where it is interrupted, before the exception goes on.
 
     Ctrl-C and the handlers of signals raise anywhere between two steps of Python.
@@ -60,15 +60,18 @@ def complete(work: Callable[..., None], *args: Any, again: int = 3) -> None:
     Args:
         work: has the same effect however often it was begun before; with MemoryError, none.
         *args: its arguments.
-        again: how many times more.
     """
     try:
         work(*args)
     except MemoryError:
         raise
     except BaseException:
-        if again:
-            complete(work, *args, again=again - 1)
+        for _ in range(1000):  # the keys may be held down: 30 times a second
+            try:
+                work(*args)
+                break
+            except BaseException:
+                continue
         raise
 
 

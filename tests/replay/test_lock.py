@@ -152,23 +152,28 @@ def test_an_interrupted_rebuild_is_done_or_not_begun():
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timers here")
-def test_interrupts_at_any_time_of_a_big_add():
-    names = "abcdefgh"
+@pytest.mark.parametrize("most", [1, 9])
+def test_interrupts_at_any_time_of_a_big_add(most):
+    """Once, or again and again as when the keys are held down."""
+    names, left, stopped = "abcdefgh", 0, 0
     buffer = ReplayBuffer(2000, {name: np.zeros(100) for name in names}, seed=0)
 
     def stop(*_):
-        raise KeyboardInterrupt
+        nonlocal left
+        left -= 1
+        if left >= 0 and buffer._lock._is_owned():  # in the middle of a call
+            raise KeyboardInterrupt
 
-    before, stopped = signal.signal(signal.SIGALRM, stop), 0
+    before = signal.signal(signal.SIGALRM, stop)
     try:
         for number in range(60):
-            data = dict.fromkeys(names, np.full((2000, 100), float(number)))
+            data, left = dict.fromkeys(names, np.full((2000, 100), float(number))), most
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number % 40), 1e-3)
             try:
-                signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number % 40))
                 buffer.add(data)
-                signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 stopped += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
             sample = buffer.sample(200)
             assert all((sample[name] == sample["a"][:, :1]).all() for name in names)
     finally:
