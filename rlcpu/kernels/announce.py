@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 logger = logging.getLogger("rlcpu")
 #: Seconds of compiling in this process that are not worth a line.
@@ -63,7 +64,7 @@ def said(subject: str, kernel: str) -> Iterator[None]:
         line.start()
     gc.disable()
     try:
-        with counted():
+        with counted(), _interrupts():
             yield
     finally:
         if collects:
@@ -72,6 +73,31 @@ def said(subject: str, kernel: str) -> Iterator[None]:
         if line:
             line.join()
     logger.info("compiled %s: %s in %.1f s", subject, kernel, time.perf_counter() - start)
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[None]:
+    """Raise at the end of a block the interrupt that was lost in it.
+
+    LLVM calls functions of Python, and no exception passes through it: where Ctrl-C comes there, a
+    quarter of the time, Python says that it is ignored.
+    """
+    lost: list[BaseException] = []
+    before = sys.unraisablehook
+
+    def keep(unraisable: Any) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt):
+            lost.append(unraisable.exc_value)
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = keep
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+    if lost:
+        raise lost[0]
 
 
 def _is_watched() -> bool:

@@ -1,5 +1,6 @@
 """That compiling is said: on a terminal, by logging, and not elsewhere; and what it counts."""
 
+import ctypes
 import fcntl
 import os
 import struct
@@ -8,6 +9,8 @@ import sys
 import termios
 import threading
 import time
+
+import pytest
 
 from rlcpu.kernels import announce
 from tests.kernels.processes import ROOT
@@ -81,6 +84,15 @@ def test_logging_tells_in_place_of_the_line(tmp_path):
 
 def test_the_level_of_the_logger_switches_the_line_off(tmp_path):
     assert output_of(PROGRAM, "off", cache=tmp_path, terminal=True) == ""
+
+
+def test_an_interrupt_in_a_callback_of_llvm_is_raised_later():
+    @ctypes.CFUNCTYPE(None)
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), announce.said("Numbers-v0", "smallest"):
+        interrupted()
 
 
 def test_what_two_threads_wait_for_counts_once():

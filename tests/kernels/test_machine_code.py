@@ -8,7 +8,8 @@ import pytest
 from rlcpu.kernels.threads import show_config
 
 pytestmark = pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64") or show_config()["vector width"].startswith("128"),
+    platform.machine() not in ("x86_64", "AMD64")
+    or show_config()["vector width"].startswith("128"),
     reason="reads x86 code with AVX",
 )
 

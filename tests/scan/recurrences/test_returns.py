@@ -164,7 +164,8 @@ def test_scalar_functions_run_unjitted():
 
 
 @pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64") or show_config()["vector width"].startswith("128"),
+    platform.machine() not in ("x86_64", "AMD64")
+    or show_config()["vector width"].startswith("128"),
     reason="reads x86 code with AVX",
 )
 @pytest.mark.parametrize("make", [make_columns, make_rows])
