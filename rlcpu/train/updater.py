@@ -195,7 +195,7 @@ class Updater:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without threads, scratch memory and views of arrays that a copy has of its own."""
-        made: dict[str, Any] = {"_pool": None, "space": None, "_views": []}
+        made: dict[str, Any] = {"_pool": None, "space": None, "_views": [], "awaited": None}
         return {**self.__dict__, **made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
