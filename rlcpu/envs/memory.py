@@ -96,8 +96,9 @@ class Memory:
 
     def pad(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """(num_envs, ...) grown to (blocks * LANES, ...) by repeating the last entry."""
-        missing = self.words.shape[0] * LANES - self.num_envs
-        return np.concatenate((values, np.repeat(values[-1:], missing, axis=0)))
+        padded = np.empty((self.words.shape[0] * LANES, *values.shape[1:]), values.dtype)
+        padded[: self.num_envs], padded[self.num_envs :] = values, values[-1]
+        return padded
 
 
 def _aligned_zeros(shape: tuple[int, int], dtype: type) -> npt.NDArray[Any]:

@@ -103,9 +103,12 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         if self._ended:
             self._go_on()
         actions, kind = self._actions, type(action)
-        if self._num_actions and (
-            kind is np.int64 or (kind is int and 0 <= action < self._num_actions)
-        ):
+        if self._num_actions:
+            plain = kind is np.int64 or (kind is int and 0 <= action < self._num_actions)
+        else:
+            plain = kind is np.ndarray and action.dtype == actions.dtype
+            plain = plain and action.shape == actions.shape[1:]
+        if plain:
             actions[0] = action  # a tenth of the time of what is right for any action
         else:
             actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)

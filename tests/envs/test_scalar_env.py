@@ -189,6 +189,24 @@ def test_state_can_be_set() -> None:
 @pytest.mark.parametrize(
     ("action", "error", "message"),
     [
+        (np.array([np.nan], np.float32), ValueError, r"actions\[0\]=\[nan\] of Pendulum-v1"),
+        (np.zeros(2, np.float32), ValueError, r"actions have shape \(1, 2\): expected \(1, 1\)"),
+        (np.array([True]), TypeError, "actions have dtype bool: expected a real"),
+        (0.5, ValueError, r"actions have shape \(1,\): expected \(1, 1\)"),
+    ],
+)
+def test_bad_actions_of_a_box(action: Any, error: type[Exception], message: str) -> None:
+    env = gymnasium.make("rlcpu/Pendulum-v1").unwrapped
+    env.reset(seed=0)
+    before = env.state
+    with pytest.raises(error, match=message):
+        env.step(action)
+    np.testing.assert_array_equal(env.state, before)
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "message"),
+    [
         (2, ValueError, r"actions\[0\]=2 of CartPole-v1"),
         (-1, ValueError, r"actions\[0\]=-1 of CartPole-v1"),
         (np.int64(2**62), ValueError, r"actions\[0\]=4611686018427387904 of CartPole-v1"),
