@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
 #: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
 _TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
@@ -95,6 +96,7 @@ class Dynamics:
         _check_spaces(self)
         for name in _ARGUMENTS:
             _check_signature(self, name)
+            _check_source(self, name)
         object.__setattr__(self, "params", _convert_params(self.id, self.params))
         _check_reset_options(self)
         object.__setattr__(self, "state_size", _try_functions(self))
@@ -223,6 +225,13 @@ def _check_signature(dynamics: Dynamics, name: str) -> None:
         ) from None
 
 
+def _check_source(dynamics: Dynamics, name: str) -> None:
+    try:
+        check_source(getattr(dynamics, name))
+    except TypeError as error:
+        raise TypeError(f"{dynamics.id}: {error}") from None
+
+
 def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
     names = _ARGUMENTS[name]
     return names[:-1] if name == "step" and dynamics.step_draws == 0 else names
@@ -298,7 +307,11 @@ def _trial_actions(dynamics: Dynamics) -> list[Any]:
 
 def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
     try:
-        return getattr(dynamics, name)(*inputs)
+        return call_bounded(getattr(dynamics, name), *inputs)
+    except EndlessError as error:
+        raise ValueError(
+            f"{dynamics.id}: {name} does not end: {error} is run again and again"
+        ) from None
     except Exception as error:
         given = ", ".join(f"{k}={v!r}" for k, v in zip(_ARGUMENTS[name], inputs, strict=False))
         raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {given}") from error

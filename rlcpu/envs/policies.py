@@ -22,6 +22,7 @@ from rlcpu.envs.networks import MLP, Linear
 from rlcpu.envs.policy import Policy, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define, freeze
+from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
 __all__ = ["MLP", "Linear", "Policy", "Scalar", "Uniform"]
 
@@ -108,6 +109,7 @@ class Scalar:
             raise TypeError(
                 f"act takes {inspect.signature(act)}: expected (observation, params, uniforms)"
             ) from None
+        check_source(act)
         if not isinstance(params, tuple) or not all(isinstance(p, numbers.Real) for p in params):
             raise TypeError(f"params={params!r}: expected a NamedTuple or tuple of numbers")
         self.act, self.params, self.draws = act, params, check_count("draws", draws, 0)
@@ -121,7 +123,9 @@ class Scalar:
         state = dynamics.reset((0.5,) * dynamics.reset_draws, dynamics.params)
         observation = dynamics.observe(state, dynamics.params)
         try:
-            result = self.act(observation, self.params, (0.5,) * self.draws)
+            result = call_bounded(self.act, observation, self.params, (0.5,) * self.draws)
+        except EndlessError as error:
+            raise ValueError(f"act does not end: {error} is run again and again") from None
         except Exception as error:
             raise ValueError(
                 f"act raised {error!r} for observation={observation}, params={self.params}, "

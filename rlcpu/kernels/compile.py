@@ -13,6 +13,7 @@ Kernels made here are keyed by a `fingerprint` of everything that they reach ins
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import linecache
 import threading
@@ -26,7 +27,7 @@ from numba import types as nbtypes
 from numba.core import ir as numba_ir
 from numba.core.dispatcher import Dispatcher
 
-from rlcpu.kernels import announce, maths
+from rlcpu.kernels import announce, guard, maths
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.fingerprint import (
     fingerprint,
@@ -234,6 +235,8 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
     flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
     # With its wrapper: a specialised function that Python calls must not crash the process.
     options = {**INLINE, "no_cpython_wrapper": False}
+    if _package(function) != "rlcpu":
+        options["pipeline_class"] = guard.UserCompiler
     return njit(fastmath=EXACT if exact else flags, **options)(twin)
 
 
@@ -256,8 +259,10 @@ def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool)
 
     if type(value) in (float, np.float32, np.float64):
         return dtype(value)
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        return value.astype(dtype)
+    if isinstance(value, np.ndarray):
+        if value.size == 0:
+            raise TypeError(f"{function.__qualname__} reads an empty array, of {value.shape}")
+        return value.astype(dtype) if value.dtype.kind == "f" else value
     if isinstance(value, tuple):
         return copy_tuple(value, convert)
     if isinstance(value, types.ModuleType):
@@ -267,12 +272,11 @@ def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool)
         if known or function.__module__ == maths.__name__:
             return value
         return copy_module(value, function, convert, f"[{dtype.__name__}]")
-    if isinstance(value, types.BuiltinFunctionType | np.ufunc):
-        own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
-        # NumPy's functions have had a __module__ since 2.2 only.
-        known = getattr(value, "__module__", "numpy") in ("math", "numpy")
-        replaced = known and value.__name__ in own
-        return specialise(own[value.__name__], dtype, exact) if replaced else value
+    # NumPy's ufuncs have had a __module__ since 2.2 only.
+    if callable(value) and getattr(value, "__module__", "numpy") in ("math", "numpy"):
+        own: Any = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
+        replacement = own.get(getattr(value, "__name__", None))
+        return specialise(replacement, dtype, exact) if replacement else value
     if isinstance(value, types.FunctionType) and not _has_overload(value):
         return specialise(value, dtype, exact)
     return value
@@ -317,8 +321,19 @@ def kernel(
     dispatcher._cache = KernelCache(dispatcher, lambda: _refuse_double(dispatcher, scalars))
     subject = subject or ".".join(function.__module__.split(".")[:2])
     say = announce.said(subject, function.__name__)
-    dispatcher._compiler.compile = say(dispatcher._compiler.compile)
+    dispatcher._compiler.compile = say(_explained(dispatcher)(dispatcher._compiler.compile))
     return dispatcher
+
+
+@contextlib.contextmanager
+def _explained(kernel: Any) -> Iterator[None]:
+    """Raise TypeError with one sentence in the place of numba's error in a user's function."""
+    try:
+        yield
+    except numba.errors.NumbaError as error:
+        forget_frozen()
+        guard.explain(error, _callees((kernel,)))
+        raise
 
 
 def _refuse_double(kernel: Any, scalars: tuple[Any, ...]) -> None:
@@ -330,6 +345,7 @@ def _refuse_double(kernel: Any, scalars: tuple[Any, ...]) -> None:
     try:
         check_precision(scalars)
     except TypeError:
+        forget_frozen()
         for dispatcher in _callees((kernel,)):
             dispatcher._reset_overloads()
         raise
@@ -344,6 +360,8 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
     # What got a float64 is a victim: the culprit is a function that got none.
     compiled.sort(key=lambda pair: any(map(_holds_double, pair[1].signature.args)))
     for scalar, overload in compiled:
+        if scalar.py_func.__module__ == maths.__name__:
+            continue  # it computes in what its caller gives it
         for line, name in _double_lines(overload):
             path = scalar.py_func.__code__.co_filename
             text = linecache.getline(path, line).strip()
@@ -354,12 +372,14 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
             )
 
 
-def _callees(scalars: tuple[Any, ...]) -> list[Any]:
+def _callees(functions: Iterable[Any], found: dict[Any, None] | None = None) -> list[Any]:
     """The compiled functions and those that they call, callees first."""
-    found: dict[Any, None] = {}
-    for scalar in scalars:
-        inner = [v for v in references(scalar.py_func) if isinstance(v, Dispatcher)]
-        found.update(dict.fromkeys([*_callees(tuple(inner)), scalar]))
+    found = {} if found is None else found
+    for function in functions:
+        if function not in found:
+            inner = [v for v in references(function.py_func) if isinstance(v, Dispatcher)]
+            _callees(inner, found)
+            found[function] = None
     return list(found)
 
 

@@ -52,7 +52,7 @@ def referenced_globals(function: types.FunctionType) -> dict[str, Any]:
 
 def referenced_attributes(function: types.FunctionType, module: types.ModuleType) -> dict[str, Any]:
     """The members of a module whose names a function uses."""
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    names = {name for code in codes(function.__code__) for name in code.co_names}
     return {name: vars(module)[name] for name in sorted(names & vars(module).keys())}
 
 
@@ -74,17 +74,17 @@ def references(function: types.FunctionType) -> Iterator[Any]:
 def _global_names(code: types.CodeType) -> list[str]:
     names = {
         instruction.argval
-        for nested in _codes(code)
+        for nested in codes(code)
         for instruction in dis.get_instructions(nested)
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
     }
     return sorted(names)
 
 
-def _codes(code: types.CodeType) -> list[types.CodeType]:
+def codes(code: types.CodeType) -> list[types.CodeType]:
     """The code object and those nested in it."""
     nested = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    return [code, *(inner for outer in nested for inner in _codes(outer))]
+    return [code, *(inner for outer in nested for inner in codes(outer))]
 
 
 # ---------------------------------------------------------------- the hash
@@ -137,7 +137,7 @@ def _add_function(digest: Any, function: types.FunctionType, seen: dict[Any, int
     seen[function] = len(seen)
     if function in _overloaded:
         _write(digest, _source_digest(maths.__file__))
-    for code in _codes(function.__code__):
+    for code in codes(function.__code__):
         _write(digest, code.co_argcount, code.co_kwonlyargcount, code.co_code, code.co_names)
         constants = code.co_consts[_has_docstring(code) :]
         _add(digest, [c for c in constants if not isinstance(c, types.CodeType)], seen)

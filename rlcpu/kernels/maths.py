@@ -263,6 +263,11 @@ def fmod(x: float, y: float) -> float:
     return rest + (period if rest < 0.0 < x else -period if x < 0.0 < rest else 0.0)
 
 
+def clip(a: float, a_min: float, a_max: float) -> float:
+    """`np.clip` of a number, which numba knows for arrays only; NaN passes."""
+    return min(max(a, a_min), a_max)
+
+
 def exact_fmod(x: float, y: float) -> float:
     """`math.fmod`, which numba does not know by that name."""
     return np.fmod(x, y)
@@ -275,7 +280,7 @@ def exact_pow(x: float, y: float) -> float:
 
 #: Name in `math` -> function of this module that takes its place in float32 kernels.
 FLOAT32: dict[str, Callable[..., float]] = {
-    f.__name__: f for f in (sin, cos, exp, log, tanh, floor, ceil, trunc, fmod)
+    f.__name__: f for f in (sin, cos, exp, log, tanh, floor, ceil, trunc, fmod, clip)
 }
 #: The same for float64 kernels, which otherwise call libm.
-FLOAT64: dict[str, Callable[..., float]] = {"fmod": exact_fmod, "pow": exact_pow}
+FLOAT64: dict[str, Callable[..., float]] = {"fmod": exact_fmod, "pow": exact_pow, "clip": clip}

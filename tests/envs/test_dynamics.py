@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -144,7 +145,12 @@ BAD_FUNCTIONS = [
     ({"reset": lambda p: 0}, TypeError, r"reset has to take \(uniforms, params\)"),
     ({"observe": lambda s: s}, TypeError, r"observe has to take \(state, params\).*takes \(s\)"),
     ({"reset_draws": 0}, ValueError, r"reset raised IndexError.* for uniforms=\(\), params="),
-    ({"reset": lambda u, p: [0.0]}, TypeError, r"reset has to return state as .*returned \[0.0\]"),
+    (
+        {"reset": lambda u, p: [0.0]},
+        TypeError,
+        "line .*, in <lambda>: .* makes a list, and kernels",
+    ),
+    ({"reset": lambda u, p: u[0]}, TypeError, "reset has to return state as .*returned 0.0"),
     ({"reset": lambda u, p: ()}, ValueError, "reset has to return state as a tuple of 1 floats"),
     ({"reset": lambda u, p: (0, 0.0)}, TypeError, r"2 floats \(1.0, not 1\); returned \(0, 0.0\)"),
     ({"reset": lambda u, p: (math.nan, 0.0)}, ValueError, "reset has to return .* are finite"),
@@ -158,7 +164,16 @@ BAD_FUNCTIONS = [
     ({"step": lambda s, a, p: (s, math.inf, False)}, ValueError, "step has to return a finite rew"),
     ({"step": lambda s, a, p: (s, 1.0, 0)}, TypeError, "step has to return terminated as a bool"),
     ({"step": lambda s, a, p: (s, p.x, False)}, ValueError, "step raised AttributeError"),
+    ({"step": lambda s, a, p: (s, math.one, False)}, TypeError, "math.one, which is defined nowhe"),
+    ({"observe": lambda s, p: (random.random(), s[1])}, TypeError, "uses random.*step_draws"),
+    ({"reset": lambda u, p: endless(u)}, ValueError, "reset does not end: .* in endless: `"),
 ]
+
+
+def endless(uniforms):
+    while len(uniforms):
+        pass
+    return uniforms
 
 
 @pytest.mark.parametrize(("changes", "error", "message"), BAD_DESCRIPTIONS + BAD_FUNCTIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any, NamedTuple
 
 import numba
@@ -222,12 +223,17 @@ def test_params_are_read_anew_at_every_call() -> None:
     np.testing.assert_array_equal(rollout.actions, rollout.observations[..., 0] < 0.0)
 
 
+def draw(observation, params, uniforms):
+    return int(2.0 * random.random()), 0.0, 0.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
         ((numba.njit(push),), TypeError, "act=.*: expected a plain Python function"),
         (("push",), TypeError, "act='push': expected a plain Python function"),
         ((lambda seen: 0,), TypeError, r"act takes \(seen\): expected \(observation, params, un"),
+        ((draw,), TypeError, r"line \d+, in draw: `.*` uses random, which .*draws of a policy"),
         ((push, [1.0]), TypeError, r"params=\[1.0\]: expected a NamedTuple or tuple of numbers"),
         ((push, ("1",)), TypeError, r"params=\('1',\): expected a NamedTuple or tuple of numbers"),
         ((push, Gain(), 1.5), TypeError, "draws=1.5: expected an int of at least 0"),

@@ -1,0 +1,175 @@
+"""What a user's scalar function must not hold, found before anything is compiled.
+
+A look at the bytecode of the function and of the plain functions that it calls finds what a trial
+run does not enter, and names it by file and line.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+import sys
+import types
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+import numpy as np
+from numba.core.dispatcher import Dispatcher
+
+from rlcpu.kernels.fingerprint import codes
+from rlcpu.kernels.guard import place
+
+#: Instructions, by the beginnings of their names, and what is wrong with them.
+_REFUSED = {
+    "RAISE_VARARGS": "raises, which a kernel cannot do for one of many lanes: return a result",
+    "SETUP_FINALLY PUSH_EXC_INFO": "handles exceptions, of which a kernel has none",
+    "SETUP_WITH BEFORE_WITH LOAD_SPECIAL": "enters a context, of which a kernel has none",
+    "BUILD_SET": "makes a set, and kernels allocate nothing: use numbers and tuples",
+    "BUILD_MAP BUILD_CONST_KEY_MAP": "makes a dict, and kernels allocate nothing: use tuples",
+    "IMPORT_NAME": "imports a module: do it at the top of the file",
+    "STORE_GLOBAL DELETE_GLOBAL": "changes a global: keep in the state what changes",
+    "STORE_SUBSCR STORE_ATTR DELETE_SUBSCR": "writes into an object: return what is new",
+}
+_REASONS = {name: reason for names, reason in _REFUSED.items() for name in names.split()}
+_LIST = "makes a list, and kernels allocate nothing: use numbers and tuples"
+_ARRAY = "makes an array, and kernels allocate nothing: use numbers and tuples"
+_GENERATOR = "is a generator: write a loop over range()"
+_RANDOM = (
+    "depends on something else than state and seed: say how many random numbers are needed "
+    "(reset_draws, step_draws; draws of a policy) and take them from `uniforms`"
+)
+_SPEAKS = "reads or writes files or the screen, which a kernel cannot"
+_CALLS: dict[Any, str] = {print: _SPEAKS, input: _SPEAKS, open: _SPEAKS}
+_CALLS |= dict.fromkeys((list, sorted), _LIST)
+_CALLS |= {dict: _REASONS["BUILD_MAP"], set: _REASONS["BUILD_SET"]}
+_ARRAYS = "array asarray zeros ones empty full arange linspace eye concatenate stack where"
+_CALLS |= {getattr(np, name): _ARRAY for name in _ARRAYS.split()}
+#: Modules whose functions and objects give something else at every call.
+_CHANGING = ("random", "numpy.random", "secrets", "time", "datetime", "uuid", "os")
+_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_NOWHERE = object()
+
+
+def check_source(function: types.FunctionType, seen: set[Any] | None = None) -> None:
+    """Refuse what no kernel can do, in a function and in the plain functions that it calls.
+
+    Raises:
+        TypeError: it raises, allocates, prints, draws random numbers of its own, uses a name that
+            is defined nowhere, and the like; with file, line and text.
+    """
+    seen = set() if seen is None else seen
+    package = (function.__module__ or "").partition(".")[0]
+    if function in seen or package in ("rlcpu", "numba", "numpy"):
+        return
+    seen.add(function)
+    for code in codes(function.__code__):
+        for line, reason in _faults(function, code):
+            raise TypeError(f"{place(code.co_filename, line, function.__name__)} {reason}")
+        for _, _, value in _reads(function, code):
+            plain = value.py_func if isinstance(value, Dispatcher) else value
+            if isinstance(plain, types.FunctionType):
+                check_source(plain, seen)
+
+
+def _faults(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[int, str]]:
+    """Line of everything in a code object that no kernel can do, and what is wrong with it."""
+    if code.co_flags & _FLAGS:
+        yield code.co_firstlineno, _GENERATOR
+    lists = []  # those that do not become a tuple, as in `(*state, 0.0)`
+    for line, instruction in _instructions(code):
+        if instruction.opname in _REASONS:
+            yield line, _REASONS[instruction.opname]
+        if instruction.opname == "BUILD_LIST":
+            lists.append(line)
+        if lists and "LIST_TO_TUPLE" in instruction.opname + instruction.argrepr:
+            lists.pop()
+    for line in lists:
+        yield line, _LIST
+    for line, name, value in _reads(function, code):
+        if value is _NOWHERE:
+            yield line, f"uses {name}, which is defined nowhere"
+        elif _is_changing(value):
+            yield line, f"uses {name}, which {_RANDOM}"
+        elif isinstance(value, Hashable) and value in _CALLS:
+            yield line, f"uses {name}, which {_CALLS[value]}"
+
+
+def _reads(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[int, str, Any]]:
+    """Line, name and value of all that a code object reads from outside, members of modules too."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    name, value = "", None
+    for line, instruction in _instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            name = instruction.argval
+            value = function.__globals__.get(name, getattr(builtins, name, _NOWHERE))
+        elif instruction.opname == "LOAD_DEREF" and instruction.argval in cells:
+            name, value = instruction.argval, _content(cells[instruction.argval])
+        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(
+            value, types.ModuleType | type
+        ):
+            name = f"{name}.{instruction.argval}"
+            value = getattr(value, instruction.argval, _NOWHERE)
+        else:
+            value = None
+            continue
+        yield line, name, value
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _NOWHERE
+
+
+def _instructions(code: types.CodeType) -> Iterator[tuple[int, dis.Instruction]]:
+    """The instructions with their lines, which are called otherwise since Python 3.13."""
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        line = getattr(instruction, "line_number", instruction.starts_line) or line
+        yield line, instruction
+
+
+def _is_changing(value: Any) -> bool:
+    """Whether a value is one of `_CHANGING`, or comes from there."""
+    owner = getattr(value, "__self__", None)  # of random.random, a generator's method
+    homes = [getattr(value, "__module__", None), type(value).__module__, type(owner).__module__]
+    homes += [value.__name__] if isinstance(value, types.ModuleType) else []
+    return any(f"{home}.".startswith(f"{module}.") for home in homes for module in _CHANGING)
+
+
+# ---------------------------------------------------------------- a trial that ends
+
+#: Instructions of Python that a trial call may run.
+MAX_INSTRUCTIONS = 2_000_000
+
+
+class EndlessError(Exception):
+    """A trial call went on and on; says where."""
+
+
+def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
+    """The result of a plain function that runs at most `MAX_INSTRUCTIONS`.
+
+    Raises:
+        EndlessError: it would run more. Under a debugger it would not be found.
+    """
+    left = MAX_INSTRUCTIONS
+
+    def trace(frame: types.FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        frame.f_trace_opcodes = True  # `while True: pass` is a line that ends never
+        left -= 1
+        if left < 0:
+            code = frame.f_code
+            raise EndlessError(place(code.co_filename, frame.f_lineno, code.co_name))
+        return trace
+
+    if sys.gettrace() is not None:
+        return function(*inputs)
+    sys.settrace(trace)
+    try:
+        return function(*inputs)
+    finally:
+        sys.settrace(None)
