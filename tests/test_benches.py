@@ -266,11 +266,11 @@ def test_readme_gets_the_newest_full_figures_and_keeps_its_text(tmp_path, result
         lines = file.read_text().splitlines()
         assert lines[:2] == ["before", readme.BEGIN]
         assert lines[-2:] == [readme.END, "after"]
-        assert "| a <job> | peer | 8.00 /s | 1.00 /s | 8.00x |" in lines
+        assert "| a <job> | peer | 8.00x | 8.00 /s | 1.00 /s |" in lines
         assert any("2030-02-02" in line for line in lines)
         assert "old figures" not in lines
         assert ">a &lt;job&gt; " in picture.read_text()
-    assert "| job | peer | 8.00 /s | 1.00 /s | 8.00x |" in readme.every(readme.newest(results))
+    assert "| job | peer | 8.00x | 8.00 /s | 1.00 /s |" in readme.every(readme.newest(results))
     assert "shown for information" not in readme.every(readme.newest(results))
 
 

@@ -29,7 +29,7 @@ DISTRIBUTIONS = (
     *("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3"),
     *("flashbax", "torchrl", "tianshou", "cpprb", "scipy", "statsmodels", "rlax", "gcc"),
 )
-HEAD = ["| What | Against | rlcpu | Peer | Ratio |", "| --- | --- | ---: | ---: | ---: |"]
+HEAD = ["| What | Against | Ratio | rlcpu | Peer |", "| --- | --- | ---: | ---: | ---: |"]
 UNITS = "Medians, interleaved: rates in environment steps per second, times per call"
 
 
@@ -127,7 +127,7 @@ def line(row: Mapping[str, Any]) -> str:
     """One row of a Markdown table."""
     figures = (format_figure(row[key], row["unit"]) for key in ("ours", "peer"))
     ratio = format_ratio(row["ratio"], row["kind"])
-    return f"| {row['what']} | {row['against']} | {' | '.join(figures)} | {ratio} |"
+    return f"| {row['what']} | {row['against']} | {ratio} | {' | '.join(figures)} |"
 
 
 def measured_on(tables: Mapping[str, Any]) -> str:
