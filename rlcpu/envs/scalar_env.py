@@ -132,7 +132,8 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
                 "reset() first, the results of further steps are undefined"
             )
             self._warned = True
-        self._batch.state = self._batch.state
+        memory = self._batch.memory
+        memory.set_state(memory.get_state())  # unchecked: it may be infinite by now
 
     @property
     def state(self) -> Array:

@@ -120,7 +120,11 @@ def test_a_step_after_the_end_warns_once_and_goes_on() -> None:
         observation, _, terminated, _, _ = env.step(0)
     assert terminated is True
     assert observation[0] == np.float32(ended[0] + np.float32(0.02) * ended[1])
+    env.state = [0.0, 0.0, 0.0, 1e38]
     env.step(0)
+    with pytest.warns(UserWarning, match="after the end"):
+        env.step(0)
+    assert not np.isfinite(env.step(0)[0]).all()
     env.reset()
     assert env.step(0)[2] is False
 
