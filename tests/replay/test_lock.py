@@ -152,11 +152,12 @@ def test_an_interrupted_rebuild_is_done_or_not_begun():
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timers here")
-@pytest.mark.parametrize("most", [1, 9])
-def test_interrupts_at_any_time_of_a_big_add(most):
+@pytest.mark.parametrize(("size", "rounds", "most"), [(2000, 60, 1), (10_000, 8, 3)])
+def test_interrupts_at_any_time_of_a_big_add(size, rounds, most):
     """Once, or again and again as when the keys are held down."""
     names, left, stopped = "abcdefgh", 0, 0
-    buffer = ReplayBuffer(2000, {name: np.zeros(100) for name in names}, seed=0)
+    buffer = ReplayBuffer(size, {name: np.zeros(100) for name in names}, seed=0)
+    buffer.add(dict.fromkeys(names, np.zeros((size, 100))))
 
     def stop(*_):
         nonlocal left
@@ -166,9 +167,9 @@ def test_interrupts_at_any_time_of_a_big_add(most):
 
     before = signal.signal(signal.SIGALRM, stop)
     try:
-        for number in range(60):
-            data, left = dict.fromkeys(names, np.full((2000, 100), float(number))), most
-            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number % 40), 1e-3)
+        for number in range(rounds):
+            data, left = dict.fromkeys(names, np.full((size, 100), float(number))), most
+            signal.setitimer(signal.ITIMER_REAL, 1e-4 * (1 + number % 40), 8e-3)
             try:
                 buffer.add(data)
             except KeyboardInterrupt:
