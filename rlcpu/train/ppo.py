@@ -193,6 +193,9 @@ class PPO:
         """
         total_steps = check_count("total_steps", total_steps)
         self._finish_going_back()
+        # Whoever has written to the policy meanwhile goes on from there.
+        self.policy.arrays(self.env.dynamics)
+        self.updater.read_policy()
         history = self.history = History()
         start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs

@@ -98,11 +98,11 @@ class Updater:
         self.space: Space | None = None
         self._pool: tuple[int, SimpleQueue[Any]] | None = None
         self._alone = 0
-        self._views = self._pair_views()
         self.read_policy()
 
     def read_policy(self) -> None:
-        """Take the policy's present parameters over."""
+        """Take the policy's present parameters over, be they in other arrays than before."""
+        self._views = self._pair_views()
         for learnt, flat in self._views:
             learnt[...] = flat
         refresh_all(self.learner, self.layout)

@@ -118,6 +118,25 @@ def test_goes_on_from_a_policy_in_given_environments() -> None:
     assert (policy.parameters != before).any()
 
 
+@pytest.mark.parametrize("in_place", [True, False])
+def test_goes_on_from_what_the_user_wrote_to_the_policy(in_place: bool) -> None:
+    agent = PPO("CartPole-v1", learning_rate=0.0, **SMALL)
+    agent.learn(128)
+    given = np.linspace(-1.0, 1.0, agent.policy.parameters.size, dtype=np.float32)
+    if in_place:
+        agent.policy.parameters[:] = given
+    else:
+        agent.policy.parameters = given.copy()
+    agent.learn(128)
+    np.testing.assert_array_equal(agent.policy.parameters, given)
+    agent.config = agent.config.replace({"learning_rate": 1e-3})
+    agent.learn(128)
+    assert (agent.policy.parameters != given).any()
+    agent.policy.parameters = given[1:]
+    with pytest.raises(ValueError, match=r"policy\.parameters has shape"):
+        agent.learn(128)
+
+
 def test_predict() -> None:
     agent = PPO("CartPole-v1", **SMALL)
     observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
