@@ -93,6 +93,7 @@ reveal_type(rlcpu.envs.find("CartPole-v1"))
 reveal_type(rlcpu.train.PPO("CartPole-v1"))
 replay.SumTree(10, sed=1)
 rlcpu.PPO
+rlcpu.envs.chek
 """
 
 
@@ -107,6 +108,7 @@ def test_type_checkers_see_classes_and_find_misspelt_names(tmp_path: Path) -> No
         *("VectorEnv", "Rollout", "Dynamics", "PPO"),
     ], result.stdout
     errors = re.findall(r"error: (.*?)  \[", result.stdout)
-    assert len(errors) == 2, result.stdout
+    assert len(errors) == 3, result.stdout
     assert errors[0].startswith('Unexpected keyword argument "sed" for "SumTree"')
     assert errors[1] == 'Module has no attribute "PPO"'
+    assert errors[2].startswith('Module has no attribute "chek"')

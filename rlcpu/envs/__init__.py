@@ -1,7 +1,7 @@
 """Simulate and collect: environments, policies, and the loop that joins them."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import find, make_vec, register, registered
@@ -22,10 +22,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in ("Report", "check"):
-        raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
-    return getattr(importlib.import_module("rlcpu.envs.checker"), name)
+if not TYPE_CHECKING:  # type checkers shall find names that there are not
+
+    def __getattr__(name):
+        if name not in ("Report", "check"):
+            raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
+        return getattr(importlib.import_module("rlcpu.envs.checker"), name)
 
 
 def __dir__() -> list[str]:
