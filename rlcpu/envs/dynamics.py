@@ -39,11 +39,26 @@ class Dynamics:
     """An environment as three scalar functions, its spaces and its parameters.
 
     `step`, `reset` and `observe` describe ONE environment in plain Python: numbers and tuples in,
-    tuples out, `math` for mathematics, no allocation, no exception, no input or output. Kernels
-    compile them to float32 or float64, so real numbers are written as floats (`2.0 * x`: an
-    integer that meets a float32 would make a float64), and choices as ternaries, `min` and `max`,
-    which vectorise. A state, an observation, the uniforms and the action of a `Box` are tuples of
-    floats, the action of a `Discrete` is an int.
+    tuples out. A state, an observation, the uniforms and the action of a `Box` are tuples of
+    floats, the action of a `Discrete` is an int. Kernels compile the functions to float32 or
+    float64, and run them for many environments at once:
+
+    - `math` is for mathematics, and NumPy's functions of numbers work, `np.clip` too.
+    - Real numbers are written as floats (`2.0 * x`): an integer that meets a float32 would make a
+      float64. Choices are ternaries, `min` and `max`, which vectorise; loops run over `range()`.
+    - Other functions, globals, NumPy arrays and Enums are read when an environment is made: one
+      that is made after a change runs the new code, an older one keeps what it has.
+    - Tables are global arrays or tuples, read by whole numbers (`table[row, column]`). Negative
+      indices count from the end. Outside of a table plain Python raises, and a kernel takes the
+      first or last item; `rlcpu.envs.check` tells where that happens.
+    - What is random comes from `uniforms`: `random`, `numpy.random` and clocks are refused, since
+      a result depends on the seed alone.
+    - Refused as well, by file and line: `raise` and `assert` (the other environments would miss a
+      step), `try`, `with`, generators, lists, dicts and new arrays, printing, changes of globals,
+      and names that are defined nowhere.
+
+    A step has to end: one trial call is stopped after two million instructions of Python, a kernel
+    is not.
 
     Attributes:
         id: name and version, such as "CartPole-v1".

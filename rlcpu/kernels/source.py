@@ -22,7 +22,7 @@ from rlcpu.kernels.guard import place
 
 #: Instructions, by the beginnings of their names, and what is wrong with them.
 _REFUSED = {
-    "RAISE_VARARGS": "raises, which a kernel cannot do for one of many lanes: return a result",
+    "RAISE_VARARGS": "raises, and the other environments would miss a step: return a result instead",
     "SETUP_FINALLY PUSH_EXC_INFO": "handles exceptions, of which a kernel has none",
     "SETUP_WITH BEFORE_WITH LOAD_SPECIAL": "enters a context, of which a kernel has none",
     "BUILD_SET": "makes a set, and kernels allocate nothing: use numbers and tuples",
@@ -44,6 +44,7 @@ _CALLS: dict[Any, str] = {print: _SPEAKS, input: _SPEAKS, open: _SPEAKS}
 _CALLS |= dict.fromkeys((list, sorted), _LIST)
 _CALLS |= {dict: _REASONS["BUILD_MAP"], set: _REASONS["BUILD_SET"]}
 _ARRAYS = "array asarray zeros ones empty full arange linspace eye concatenate stack where"
+_CALLS[np.take] = "raises outside of the array: write array[index]"
 _CALLS |= {getattr(np, name): _ARRAY for name in _ARRAYS.split()}
 #: Modules whose functions and objects give something else at every call.
 _CHANGING = ("random", "numpy.random", "secrets", "time", "datetime", "uuid", "os")

@@ -43,12 +43,13 @@ CHANGING = {
     "y = datetime.datetime.now().second": "datetime",
 }
 REFUSED = {
-    "if x > 9.0: raise ValueError": "raises, which a kernel cannot do",
-    "assert x < 9.0, 'far'": "raises, which a kernel cannot do",
+    "if x > 9.0: raise ValueError": "raises, and the other environments",
+    "assert x < 9.0, 'far'": "raises, and the other environments",
     "y = undefined if x > 9.0 else x": "uses undefined, which is defined nowhere",
     "y = math.sinus(x) if x > 9.0 else x": "uses math.sinus, which is defined nowhere",
     "y = np.array((x, x))[0]": "uses np.array, which makes an array",
     "y = np.where(x > 9.0, x, y)": "uses np.where, which makes an array",
+    "y = np.take(table, 2)": "uses np.take, which raises outside of the array",
     "y = [x, y][0]": "makes a list",
     "y = sum([k for k in (x, y)])": "makes a list",
     "y = sum(list((x, y)))": "uses list, which makes a list",
