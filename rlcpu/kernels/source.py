@@ -22,7 +22,7 @@ from rlcpu.kernels.guard import place
 
 #: Instructions, by the beginnings of their names, and what is wrong with them.
 _REFUSED = {
-    "RAISE_VARARGS": "raises, and the other environments would miss a step: return a result instead",
+    "RAISE_VARARGS": "raises, and other environments would miss a step: return a result instead",
     "SETUP_FINALLY PUSH_EXC_INFO": "handles exceptions, of which a kernel has none",
     "SETUP_WITH BEFORE_WITH LOAD_SPECIAL": "enters a context, of which a kernel has none",
     "BUILD_SET": "makes a set, and kernels allocate nothing: use numbers and tuples",

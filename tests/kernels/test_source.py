@@ -43,8 +43,8 @@ CHANGING = {
     "y = datetime.datetime.now().second": "datetime",
 }
 REFUSED = {
-    "if x > 9.0: raise ValueError": "raises, and the other environments",
-    "assert x < 9.0, 'far'": "raises, and the other environments",
+    "if x > 9.0: raise ValueError": "raises, and other environments",
+    "assert x < 9.0, 'far'": "raises, and other environments",
     "y = undefined if x > 9.0 else x": "uses undefined, which is defined nowhere",
     "y = math.sinus(x) if x > 9.0 else x": "uses math.sinus, which is defined nowhere",
     "y = np.array((x, x))[0]": "uses np.array, which makes an array",
