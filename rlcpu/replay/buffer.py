@@ -13,7 +13,6 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.checks import check_count, check_flag
 from rlcpu.replay.derive import DerivingStorage
 from rlcpu.replay.device import Placed
-from rlcpu.replay.lock import complete
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.saved import Saved
 from rlcpu.replay.storage import Storage
@@ -28,6 +27,9 @@ class Buffer(Placed, Saved):
 
     Any thread may call any method: calls wait for each other, and let Python run while they copy.
     What a call returns was complete when it was drawn: never half of an old and half of a new item.
+    An add that Ctrl-C interrupts is done wholly all the same, or was not begun. A signal's handler
+    that calls a buffer in the middle of another call of its thread gets a RuntimeError, and a fork
+    waits for calls of other threads. Copies (`copy`, `pickle`) are whole and independent.
 
     Args:
         structure: of one transition.
@@ -109,15 +111,10 @@ class Buffer(Placed, Saved):
             )
         return arrays if len(lead) == 2 else [array[None] for array in arrays]
 
-    def _write(self, arrays: list[Array], *more: Array) -> None:
-        """Store checked arrays, with the lock held: all, or nothing if it raises MemoryError."""
-        before = self._ring
-        after = Ring(before.length, before.added + len(arrays[0]))
-        complete(self._store, arrays, before, after, *more)
-
-    def _store(self, arrays: list[Array], before: Ring, after: Ring, *more: Array) -> None:
+    def _write(self, arrays: list[Array], before: Ring, *more: Array) -> None:
+        """Store checked arrays behind what the ring held `before`; for `complete`."""
         self._storage.write(arrays, before.slot)
-        self._ring = after
+        self._ring = after = Ring(before.length, before.added + len(arrays[0]))
         self._added(before, after, *more)
 
     def _added(self, before: Ring, after: Ring, *more: Array) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure, check_envs
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.lock import complete
 from rlcpu.replay.n_step import NStep
 from rlcpu.replay.ring import draw_items
 
@@ -90,7 +91,7 @@ class ReplayBuffer(Buffer):
         """
         arrays = self._check(batch)
         with self.locked():
-            self._write(arrays)
+            complete(self._write, arrays, self._ring)
 
     def can_sample(self, batch_size: int = 1) -> bool:
         """Whether there is anything to be drawn."""
@@ -148,4 +149,4 @@ class ItemBuffer(ReplayBuffer):
         """Store one item, structured and shaped like the example; see `ReplayBuffer.add`."""
         arrays, _ = self.structure.check(batch, 0)
         with self.locked():
-            self._write([array[None, None] for array in arrays])
+            complete(self._write, [array[None, None] for array in arrays], self._ring)

@@ -10,6 +10,7 @@ import numpy as np
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.lock import complete
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.storage import Source
 
@@ -119,7 +120,7 @@ class TrajectoryQueue(Waiting, Buffer):
             room = self.length - self._waiting()
             if len(arrays[0]) > room:
                 raise ValueError(f"batch has {len(arrays[0])} steps: expected at most {room}")
-            self._write(arrays)
+            complete(self._write, arrays, self._ring)
 
     def sample(self, *, out: Batch | None = None) -> Batch:
         """Take the oldest steps.

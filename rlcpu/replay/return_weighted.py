@@ -12,6 +12,7 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count, check_indices, check_numbers, refuse
 from rlcpu.replay.distinct import value_kernel
+from rlcpu.replay.lock import complete
 from rlcpu.replay.memory import placed
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.sections import Section
@@ -99,7 +100,7 @@ class ReturnWeightedBuffer(Buffer):
         numbers = check_numbers("values", values, len(arrays[0]))
         self._check_values(numbers)
         with self.locked():
-            self._write(arrays, numbers)
+            complete(self._write, arrays, self._ring, numbers)
 
     def _added(self, before: Ring, after: Ring, *more: Array) -> None:
         kept = more[0][-self.capacity :]

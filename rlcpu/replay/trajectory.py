@@ -11,6 +11,7 @@ import numpy.typing as npt
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer, as_structure
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.lock import complete
 from rlcpu.replay.priorities import Prioritized
 from rlcpu.replay.prioritized import refuse_unwritten
 from rlcpu.replay.ring import Ring, draw_items
@@ -116,7 +117,7 @@ class TrajectoryBuffer(Sequences, Buffer):
         """
         arrays = self._check(batch)
         with self.locked():
-            self._write(arrays)
+            complete(self._write, arrays, self._ring)
 
     def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
         """Draw sequences, uniformly with replacement.
