@@ -122,11 +122,6 @@ def unknown_attribute(x):
     return y.size
 
 
-def two_types(x):
-    y = x if x > 0.5 else (x, x)
-    return y
-
-
 def product(x):
     return x @ x
 
@@ -152,7 +147,6 @@ def calls(x):
     ("function", "culprit", "text", "reason"),
     [
         (unknown_attribute, unknown_attribute, "return y.size", "Unknown attribute 'size' of type"),
-        (two_types, two_types, "y = x if x > 0.5 else (x, x)", "Cannot unify float32 and Uni"),
         (calls, product, "return x @ x", r"numba has no matmul\(float32, float32\)"),
         (makes_an_array, makes_an_array, "y = np.zeros_like(ROW)", "it makes an array"),
         (a_slice, a_slice, "return ROW[1:3][0] + x", "an array is read by slice<a:b>: tables take"),
