@@ -46,13 +46,16 @@ _STATE = {
     "env_words": "env.memory.words",
     "env_clock": "env.memory.clock",
 }
+_GETTERS = {name: operator.attrgetter(place) for name, place in _STATE.items()}
+#: What follows from the learner's parameters while an agent learns.
+_OF_LEARNER = {"parameters", "value_parameters", "log_std", "learner_copies"}
 
 
 class Snapshot(NamedTuple):
     """What a call of `learn` changes of an agent, copied.
 
     Attributes:
-        arrays: by the names of `_state`.
+        arrays: by the names of `_state`; what the learner's parameters say already may be missing.
         steps: environment steps.
         observations: that the normalizer has seen.
         returns: of the last training episodes.
@@ -67,8 +70,14 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot(agent: Any) -> Snapshot:
-    """The agent as it is now."""
-    arrays = {name: array.copy() for name, array in _state(agent).items()}
+    """The agent as it is now, in the memory of the last snapshot: new memory costs page faults."""
+    arrays: dict[str, Array] = agent._snapshot_arrays
+    for name in _STATE.keys() - _OF_LEARNER:
+        array = _GETTERS[name](agent)
+        if name in arrays:
+            np.copyto(arrays[name], array)
+        else:
+            arrays[name] = array.copy()
     count, returns = agent.normalizer.count, tuple(agent.returns)
     return Snapshot(arrays, agent.steps, count, returns, len(agent.history.updates))
 
@@ -76,8 +85,12 @@ def take_snapshot(agent: Any) -> Snapshot:
 def go_back(agent: Any, snapshot: Snapshot) -> None:
     """Make the agent what it was. Interrupted, it can be called again."""
     agent.updater.discard()
-    for name, target in _state(agent).items():
-        target[...] = snapshot.arrays[name]
+    state = _state(agent)
+    for name, source in snapshot.arrays.items():
+        state[name][...] = source
+    if not snapshot.arrays.keys() >= _OF_LEARNER:
+        agent.updater.write_copies()
+        agent.updater.write_policy()
     agent.steps, agent.normalizer.count = snapshot.steps, snapshot.observations
     agent.returns.clear()
     agent.returns.extend(snapshot.returns)
@@ -231,7 +244,7 @@ def _describe(agent: Any) -> dict[str, Any]:
 
 def _state(agent: Any) -> dict[str, Array]:
     """Every array of an agent that a checkpoint keeps, to read or to write."""
-    return {name: operator.attrgetter(place)(agent) for name, place in _STATE.items()}
+    return {name: get(agent) for name, get in _GETTERS.items()}
 
 
 def _num_parameters(*sizes: int) -> int:

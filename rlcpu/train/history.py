@@ -76,6 +76,7 @@ class History(Progress):
     def go_back(self, num_updates: int) -> None:
         """Forget what came after the first `num_updates` updates."""
         del self.updates[num_updates:]
+        self.solved = False
         last = self.updates[-1] if self.updates else Progress()
         self.__dict__.update(vars(last))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import math
 import os
 import subprocess
 import weakref
@@ -105,6 +106,10 @@ class Updater:
         self._views = self._pair_views()
         for learnt, flat in self._views:
             learnt[...] = flat
+        self.write_copies()
+
+    def write_copies(self) -> None:
+        """Make the learner's transposed weights anew."""
         refresh_all(self.learner, self.layout)
 
     def write_policy(self) -> None:
@@ -185,8 +190,11 @@ class Updater:
 
     def _check_finite(self, losses: Losses) -> None:
         # The divergence is no part of the loss: it may overflow where the loss is clipped.
-        numbers = {**losses._asdict(), **self.learner._asdict(), "kl": 0.0}
-        bad = [name for name, values in numbers.items() if not np.isfinite(values).all()]
+        named = zip(losses._fields, losses, strict=True)
+        bad = [name for name, loss in named if name != "kl" and not math.isfinite(loss)]
+        for name in ("parameters", "first", "second"):
+            if not np.isfinite(getattr(self.learner, name)).all():
+                bad.append(name)
         if bad:
             raise FloatingPointError(
                 f"update {int(self.counters[0])} made {', '.join(bad)} NaN or infinite: "
