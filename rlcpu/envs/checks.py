@@ -14,11 +14,37 @@ Array = npt.NDArray[Any]
 _DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
 
 
+def as_array(name: str, value: Any) -> Array:
+    """The value as an array.
+
+    Raises:
+        TypeError: it is masked, or no array can be made of it.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array: expected one without a mask")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={value!r}: expected an array of numbers") from None
+
+
+def as_numbers(name: str, value: Any) -> Array:
+    """The value as an array of real numbers.
+
+    Raises:
+        TypeError: it is masked, or holds something else.
+    """
+    array = as_array(name, value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {array.dtype}: expected real numbers")
+    return array
+
+
 def check_mode(mode: Any) -> AutoresetMode:
     """The autoreset mode of a mode or its name."""
     try:
         return AutoresetMode(mode)
-    except ValueError:
+    except (TypeError, ValueError):
         known = ", ".join(repr(each.value) for each in AutoresetMode)
         raise ValueError(f"autoreset_mode={mode!r}: expected an AutoresetMode or {known}") from None
 
@@ -38,7 +64,7 @@ def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | N
         TypeError: actions of another kind of dtype.
         ValueError: actions of another shape, or beyond int64.
     """
-    array = np.asarray(actions)
+    array = as_array("actions", actions)
     wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
     if array.dtype.kind not in kinds:
         raise TypeError(f"actions have dtype {array.dtype}: expected {wanted} dtype")
@@ -73,9 +99,7 @@ def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[
         TypeError: no real numbers.
         ValueError: another shape, or numbers that are not finite in the dtype.
     """
-    given = np.asarray(state)
-    if given.dtype.kind not in "fiu":
-        raise TypeError(f"state has dtype {given.dtype}: expected real numbers")
+    given = as_numbers("state", state)
     if given.shape != shape:
         raise ValueError(f"state has shape {given.shape}: expected {shape}")
     with np.errstate(over="ignore"):

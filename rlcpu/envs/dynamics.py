@@ -173,7 +173,11 @@ class Dynamics:
             if _is_bool(value) != _is_bool(getattr(self.params, name)):
                 kind = "a number" if _is_bool(value) else "True or False"
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
-        return dataclasses.replace(self, params=self.params._replace(**params))
+        try:
+            return dataclasses.replace(self, params=self.params._replace(**params))
+        except ValueError as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in params.items())
+            raise ValueError(f"{error} (with {given})") from error
 
 
 def _check_importable(dynamics: Dynamics, name: str, value: Any) -> None:
@@ -266,8 +270,12 @@ def _convert_params(name: str, params: Any) -> Any:
     for field, value in zip(params._fields, params, strict=True):
         if not _is_bool(value) and not isinstance(value, numbers.Real):
             raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
-        if math.isnan(value):
-            raise ValueError(f"{name}: {field}={value!r} has to be a number, not NaN")
+        try:
+            wrong = "not NaN" if math.isnan(value) else ""
+        except OverflowError:
+            wrong = "at most 1.8e308"
+        if wrong:
+            raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
     kind: Any = type(params)
     return kind(*(bool(v) if _is_bool(v) else float(v) for v in params))
 

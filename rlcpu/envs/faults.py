@@ -17,7 +17,7 @@ from rlcpu.envs.lane import LANES
 
 Array = npt.NDArray[Any]
 #: The arrays of a network that its user may change.
-_ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
+ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
 _EXPECTED = "expected finite numbers"
 
 
@@ -100,7 +100,7 @@ def refuse_policy(policy: Any, what: str) -> NoReturn:
 
 def describe_fault(policy: Any) -> str:
     """The first number of a network's arrays that is not finite, or nothing."""
-    for name in _ARRAYS:
+    for name in ARRAYS:
         array = np.asarray(getattr(policy, name, 0.0))
         places = np.flatnonzero(~np.isfinite(array))
         if places.size:

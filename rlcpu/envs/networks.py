@@ -11,13 +11,27 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, Space
 
+from rlcpu.envs.checks import as_numbers
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.faults import refuse_policy
+from rlcpu.envs.faults import ARRAYS, refuse_policy
 from rlcpu.envs.policy import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.mlp import RELU, TANH, forward
 
+#: What these attributes may be.
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "activation": ("tanh", "relu"),
+    "value": ("separate", "shared", None),
+    "deterministic": (False, True),
+}
+_EXPECTED = {
+    "activation": '"tanh" or "relu"',
+    "value": '"separate", "shared" or None',
+    "deterministic": "True or False",
+}
+#: Weights of one layer at most: 1 GiB.
+_MOST_WEIGHTS = 2**28
 _ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 _MODULES = {"Tanh": "tanh", "ReLU": "relu"}
 #: Observations that pass a network at a time outside of rollouts: 133 units, as 4-64-64-1 has,
@@ -68,17 +82,19 @@ class MLP:
         value: str | None = "separate",
         seed: int = 0,
     ) -> None:
-        if activation not in _ACTIVATIONS:
-            raise ValueError(f'activation={activation!r}: expected "tanh" or "relu"')
-        if value not in ("separate", "shared", None):
-            raise ValueError(f'value={value!r}: expected "separate", "shared" or None')
+        self.activation, self.value, self.deterministic = activation, value, False
         inputs = _observation_size(observation_space)
         outputs, stds = _action_outputs(action_space)
         layers = _check_hidden(hidden)
-        self.activation, self.value, self.hidden = activation, value, tuple(layers)
+        most = max(map(math.prod, itertools.pairwise([inputs, *layers, outputs])))
+        if most > _MOST_WEIGHTS:
+            raise ValueError(
+                f"hidden={hidden!r}: a layer of {most} weights, expected at most 2**28"
+            )
+        self.hidden = tuple(layers)
         self.sizes = _sizes([inputs, *layers, outputs + (value == "shared")])
         self.value_sizes = _sizes([inputs, *layers, 1] if value == "separate" else [0])
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(check_count("seed", seed, 0, 2**64))
         self.parameters = _orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
             _gain_of_last_output(self.parameters, self.sizes, 100.0)
@@ -86,7 +102,17 @@ class MLP:
         self.log_std = np.zeros(stds, np.float32)
         self.observation_mean = np.zeros(inputs, np.float32)
         self.observation_scale = np.ones(inputs, np.float32)
-        self.deterministic = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _CHOICES:
+            value = bool(value) if isinstance(value, np.bool_) else value
+            if not isinstance(value, str | bool | None) or value not in _CHOICES[name]:
+                raise ValueError(f"{name}={value!r}: expected {_EXPECTED[name]}")
+        elif name in ARRAYS:
+            value = as_numbers(f"policy.{name}", value)
+        elif name in ("hidden", "sizes", "value_sizes") and name in vars(self):
+            raise ValueError(f"{name}={value!r}: the sizes of a policy are fixed, make another one")
+        super().__setattr__(name, value)
 
     @classmethod
     def from_torch(
@@ -135,6 +161,7 @@ class MLP:
         Raises:
             ValueError: the sizes do not fit the environment.
         """
+        self._check_sizes()
         outputs, stds = _action_outputs(dynamics.action_space)
         wanted = (dynamics.observation_size, outputs + (self.value == "shared"), stds)
         sizes = (int(self.sizes[0]), int(self.sizes[-1]), self.log_std.size)
@@ -176,10 +203,18 @@ class MLP:
 
     def _checked(self, name: str, size: int) -> Array:
         """An attribute as kernels take it: they read it without looking at its size."""
-        array = np.ascontiguousarray(getattr(self, name), np.float32)
+        array = getattr(self, name)
         if array.shape != (size,):
             raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
-        return array
+        return np.ascontiguousarray(array, np.float32)
+
+    def _check_sizes(self) -> None:
+        """Raise ValueError if the sizes were changed in place: kernels go by them."""
+        inputs, outputs = int(self.sizes[0]), int(self.sizes[-1])
+        values = [inputs, *self.hidden, 1] if self.value == "separate" else [0]
+        for name, sizes in (("sizes", [inputs, *self.hidden, outputs]), ("value_sizes", values)):
+            if getattr(self, name).tolist() != sizes:
+                raise ValueError(f"policy.{name}={getattr(self, name)}: expected {sizes}")
 
     def evaluate(self, observations: npt.ArrayLike) -> Array:
         """Values of observations.
@@ -212,7 +247,9 @@ class MLP:
 
     def _run(self, name: str, sizes: Array, observations: npt.ArrayLike) -> Array:
         """Outputs (n, sizes[-1]) of one of the networks."""
-        inputs = np.atleast_2d(np.asarray(observations, dtype=np.float32))
+        self._check_sizes()
+        with np.errstate(over="ignore"):  # infinity is refused below
+            inputs = np.atleast_2d(as_numbers("observations", observations).astype(np.float32))
         if inputs.ndim != 2 or inputs.shape[1] != sizes[0]:
             raise ValueError(
                 f"observations have shape {np.shape(observations)}: expected (n, {sizes[0]})"
@@ -222,7 +259,9 @@ class MLP:
             value = inputs[tuple(place)]
             raise FloatingPointError(f"observations{place}={value}: expected finite numbers")
         parameters, activation = self._checked(name, _num_parameters(sizes)), self.activation
-        seen = np.clip((inputs - self.observation_mean) * self.observation_scale, -10.0, 10.0)
+        mean = self._checked("observation_mean", inputs.shape[1])
+        scale = self._checked("observation_scale", inputs.shape[1])
+        seen = np.clip((inputs - mean) * scale, -10.0, 10.0)
         outputs = np.empty((len(seen), sizes[-1]), np.float32)
         for begin in range(0, len(seen), _BATCH):
             part = seen[begin : begin + _BATCH]
@@ -231,7 +270,8 @@ class MLP:
             space[: sizes[0], : len(part)] = part.T
             run_network(parameters, sizes, _ACTIVATIONS[activation], space.ravel(), lanes)
             outputs[begin : begin + _BATCH] = space[-sizes[-1] :, : len(part)].T
-        if not (np.isfinite(outputs).all() and np.isfinite(self.log_std).all()):
+        log_std = self._checked("log_std", np.size(self.log_std))
+        if not (np.isfinite(outputs).all() and np.isfinite(log_std).all()):
             refuse_policy(self, "outputs that are not finite")
         return outputs
 
@@ -274,7 +314,7 @@ def _action_outputs(space: Any) -> tuple[int, int]:
 
 def _check_hidden(hidden: Sequence[int]) -> list[int]:
     sized = isinstance(hidden, list | tuple | np.ndarray)
-    if not sized:
+    if not sized or np.ndim(np.array(hidden, object)) != 1:
         raise TypeError(f"hidden={hidden!r}: expected a sequence of ints")
     return [check_count(f"hidden[{i}]", n) for i, n in enumerate(hidden)]
 

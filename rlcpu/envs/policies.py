@@ -101,18 +101,11 @@ class Scalar:
     def __init__(
         self, act: Callable[..., Any], params: tuple[float, ...] = (), draws: int = 0
     ) -> None:
-        if not isinstance(act, types.FunctionType):
-            raise TypeError(f"act={act!r}: expected a plain Python function")
-        try:
-            inspect.signature(act).bind("observation", "params", "uniforms")
-        except TypeError:
-            raise TypeError(
-                f"act takes {inspect.signature(act)}: expected (observation, params, uniforms)"
-            ) from None
-        check_source(act)
-        if not isinstance(params, tuple) or not all(isinstance(p, numbers.Real) for p in params):
-            raise TypeError(f"params={params!r}: expected a NamedTuple or tuple of numbers")
-        self.act, self.params, self.draws = act, params, check_count("draws", draws, 0)
+        self.act, self.params, self.draws = act, params, draws
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check = {"act": _check_act, "params": _check_params, "draws": _check_draws}.get(name)
+        super().__setattr__(name, check(value) if check else value)
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """See `PolicyCode`; tries the function on one observation first.
@@ -149,6 +142,36 @@ class Scalar:
     def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `Policy`."""
         return (self.act, self.params), (self.draws,)
+
+
+def _check_act(act: Any) -> Any:
+    """The function of a scalar policy."""
+    if not isinstance(act, types.FunctionType):
+        raise TypeError(f"act={act!r}: expected a plain Python function")
+    try:
+        inspect.signature(act).bind("observation", "params", "uniforms")
+    except TypeError:
+        raise TypeError(
+            f"act takes {inspect.signature(act)}: expected (observation, params, uniforms)"
+        ) from None
+    check_source(act)
+    return act
+
+
+def _check_params(params: Any) -> Any:
+    """The params of a scalar policy."""
+    try:
+        if isinstance(params, tuple) and all(isinstance(p, numbers.Real) for p in params):
+            np.array(params, np.float64)
+            return params
+    except OverflowError:  # an int beyond all floats
+        pass
+    raise TypeError(f"params={params!r}: expected a NamedTuple or tuple of numbers")
+
+
+def _check_draws(draws: Any) -> int:
+    """The random numbers of a scalar policy; kernels compute each in a line of its own."""
+    return check_count("draws", draws, 0, 1025)
 
 
 def _check_action(dynamics: Dynamics, action: Any) -> None:

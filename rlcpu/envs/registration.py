@@ -111,7 +111,7 @@ def make_vec(
     """
     settings, params = _split(options)
     dynamics = find(environment)
-    if device not in _DEVICES:
+    if not isinstance(device, str) or device not in _DEVICES:
         raise ValueError(f'device={device!r}: expected "cpu" or "cuda"')
     kind = importlib.import_module(_DEVICES[device]).VectorEnv
     env: VectorEnv = kind(

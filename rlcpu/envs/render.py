@@ -33,7 +33,9 @@ class Renderer:
         self._actions: npt.NDArray[Any] | None = None
         possible = list(modes) if dynamics.original else []
         self.metadata: dict[str, Any] = {"render_modes": possible, "render_fps": _fps(dynamics)}
-        if render_mode is not None and render_mode not in possible:
+        if render_mode is not None and (
+            not isinstance(render_mode, str) or render_mode not in possible
+        ):
             raise ValueError(
                 f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {possible or None}"
             )

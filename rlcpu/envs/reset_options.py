@@ -48,7 +48,7 @@ def reset_bounds(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
             raise ValueError(f"options[{name!r}] is unknown to {dynamics.id}: expected {known}")
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             raise ValueError(f"options[{name!r}]={value!r}: expected a number") from None
         if not math.isfinite(number):
             raise ValueError(f"options[{name!r}]={value!r}: expected a finite number")

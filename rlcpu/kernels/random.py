@@ -139,7 +139,9 @@ def stream_seeds(seed: int | Sequence[int], count: int) -> npt.NDArray[np.uint64
     if isinstance(seed, int | np.integer):
         first = np.uint64(_check_seed(seed))
         return first + np.arange(count, dtype=np.uint64)  # wraps around at 2**64
-    if isinstance(seed, str) or not isinstance(seed, Sequence | np.ndarray):
+    listed = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
+    kind: Any = type(seed)
+    if not listed and not (kind is np.ndarray and np.ndim(seed) == 1):
         raise TypeError(f"seed={seed!r}: expected an int or a list of {count} ints")
     if len(seed) != count:
         raise ValueError(f"seed has {len(seed)} entries: expected one int or a list of {count}")
