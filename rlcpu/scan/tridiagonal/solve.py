@@ -60,6 +60,11 @@ def solve_tridiagonal(
     Gaussian elimination with scaled partial pivoting, without branches, many systems at once. All
     axes but `axis` are batch axes; the four arrays broadcast.
 
+    In proportion to the largest terms of a system the backward error is tens of epsilons. In
+    proportion to the terms of each equation it can be larger: with 1e-14 for every second diagonal
+    and ones elsewhere 1e5 epsilons for one system of 1,000 unknowns, where LAPACK has 1e2.
+    `check="residual"` mends that.
+
     Args:
         lower: coefficients below the diagonal; `lower[0]` is ignored, whatever it is.
         diagonal: coefficients on the diagonal.

@@ -38,8 +38,10 @@ def solve(matrix: np.ndarray, rhs: Any) -> np.ndarray:
     return x
 
 
-def backward_error(lower: Any, diagonal: Any, upper: Any, rhs: Any, x: Any) -> np.ndarray:
-    """Componentwise backward error of every system (batch..., n), in extended precision."""
+def backward_error(
+    lower: Any, diagonal: Any, upper: Any, rhs: Any, x: Any, normwise: bool = False
+) -> np.ndarray:
+    """Backward error of every system (batch..., n), by components or not, in extended precision."""
     a, b, c, d, y = (
         np.broadcast_to(v, x.shape).astype(np.longdouble) for v in (lower, diagonal, upper, rhs, x)
     )
@@ -48,6 +50,8 @@ def backward_error(lower: Any, diagonal: Any, upper: Any, rhs: Any, x: Any) -> n
     terms[1], terms[3] = b * y, -d
     terms[2, ..., :-1] = c[..., :-1] * y[..., 1:]
     size = np.abs(terms).sum(0)
+    if normwise:
+        size = size.max(-1, keepdims=True)
     return (np.abs(terms.sum(0)) / np.where(size == 0, 1, size)).max(-1).astype(np.float64)
 
 

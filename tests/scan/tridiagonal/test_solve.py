@@ -56,6 +56,21 @@ def test_solutions_of_small_systems(family: str) -> None:
         assert np.abs(x[i] - expected).max() <= bound
 
 
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("count", [1, 20])
+def test_every_second_diagonal_tiny(count: int, first: int) -> None:
+    """The bounds that the docstring states."""
+    b, one = np.ones((count, 1000)), np.ones((count, 1000))
+    b[:, first::2] = 1e-14
+    for seed in range(4):
+        systems = [one, b, one, np.random.default_rng(seed).normal(size=b.shape)]
+        x = solve_tridiagonal(*systems)
+        assert ulp_error(systems, x) < 1e5
+        largest = naive.backward_error(*systems, x, normwise=True).max()
+        assert largest < 50 * epsilon("float64")
+        assert ulp_error(systems, solve_tridiagonal(*systems, check="residual")) < CHECKED
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 20])
 @pytest.mark.parametrize("family", naive.FAMILIES)
 def test_scalar_functions_are_the_mathematics(family: str, n: int) -> None:

@@ -1,0 +1,61 @@
+"""Kernels compiled for narrower vectors than the machine's compute the same."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlcpu.kernels.simd import VECTOR_BYTES
+from tests.kernels.processes import run_python
+
+#: A product of matrices, samples of a sum tree, tridiagonal systems, a step of an environment.
+PROGRAM = """
+import numpy as np
+import rlcpu
+from rlcpu.kernels import simd
+from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.mlp import product
+from rlcpu.kernels.simd import Matrix
+from rlcpu.replay import SumTree
+from rlcpu.scan import solve_tridiagonal
+
+@kernel
+def multiply(left, right, start, out, shape):
+    rows, depth, columns = shape
+    product(
+        Matrix(simd.address(left), 0, depth, 1), Matrix(simd.address(right), 0, columns, 1),
+        Matrix(simd.address(start), 0, columns, 1), Matrix(simd.address(out), 0, columns, 1),
+        (rows, depth, columns), np.float32(-np.inf),
+    )
+
+rng = np.random.default_rng(0)
+left, right, start = (rng.normal(size=s).astype("f4") for s in ((21, 13), (13, 48), (21, 48)))
+out = np.empty_like(start)
+multiply(left.ravel(), right.ravel(), start.ravel(), out.ravel(), (21, 13, 48))
+tree = SumTree(1000, seed=0)
+tree.update(np.arange(1000), rng.random(1000))
+samples = tree.sample(64)
+a, b, c, d = rng.normal(size=(4, 37, 20))
+x = solve_tridiagonal(a, b, c, d)
+env = rlcpu.make_vec("CartPole-v1", 37)
+env.reset(seed=0)
+state = env.step(np.arange(37) % 2)[0]
+results = {"product": out, "samples": samples, "x": x, "state": state}
+"""
+SAVE = "import json, sys\nnp.savez(sys.argv[1], width=simd.VECTOR_BYTES, **results)\nprint('{}')"
+
+
+@pytest.mark.skipif(VECTOR_BYTES == 16, reason="the vectors are as narrow as can be")
+def test_the_narrowest_vectors_compute_the_same(tmp_path: Path) -> None:
+    script, file = tmp_path / "script.py", tmp_path / "results.npz"
+    script.write_text(PROGRAM)
+    native = runpy.run_path(str(script))["results"]
+    run_python("-c", PROGRAM + SAVE, file, NUMBA_CPU_NAME="generic")
+    with np.load(file) as narrow:
+        assert narrow["width"] == 16
+        for name, array in native.items():
+            tolerance = 1e-10 if array.dtype == np.float64 else 1e-5
+            np.testing.assert_allclose(narrow[name], array, rtol=tolerance, atol=tolerance)
