@@ -127,7 +127,7 @@ def _copy(value: Any, copies: dict[Any, Any]) -> Any:
         return copies[value]
     if isinstance(value, np.ndarray):
         return value.copy()
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return copy_tuple(value, lambda item: _copy(item, copies))
     return value
 
@@ -162,8 +162,8 @@ def fill_copy(twin: types.FunctionType, function: types.FunctionType, convert: C
     twin.__defaults__ = convert(function.__defaults__)
 
 
-def copy_tuple(value: tuple[Any, ...], convert: Convert) -> Any:
-    """A tuple or NamedTuple with its items converted."""
+def copy_tuple(value: tuple[Any, ...] | list[Any], convert: Convert) -> Any:
+    """A tuple or NamedTuple with its items converted; a list, which kernels lack, as a tuple."""
     items = [convert(item) for item in value]
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 

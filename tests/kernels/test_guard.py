@@ -14,6 +14,7 @@ DTYPES = [np.float32, np.float64]
 SQUARE = np.arange(49.0).reshape(7, 7)
 ROW = np.arange(1.0, 8.0)
 COUNTS = np.arange(7)
+LIST = [2.5, 3.5, 4.5]
 PAIRS = ((0.5, 1.5), (2.5, 3.5), (4.5, 5.5))
 #: What int() makes of NaN and infinities is undefined, and must still be read from the table.
 INDICES = [-9e18, -1e9, -8, -7, -6, -1, 0, 1, 6, 7, 8, 1e9, 9e18, math.nan, math.inf, -math.inf]
@@ -57,6 +58,10 @@ def of_tuples(x):
     return PAIRS[int(x)][0] + PAIRS[int(x)][1]
 
 
+def of_a_list(x):
+    return LIST[int(x)]
+
+
 #: Each function of a table and what it has to give.
 READS: list[tuple[Any, Any]] = [
     (of_square, lambda x: SQUARE[clamped(x, 7), 1]),
@@ -65,6 +70,7 @@ READS: list[tuple[Any, Any]] = [
     (through_an_argument, lambda x: SQUARE[clamped(x, 7), 6] + SQUARE[6, 0]),
     (of_whole_numbers, lambda x: float(clamped(x, 7) == 6)),
     (of_tuples, lambda x: sum(PAIRS[clamped(x, 3)])),
+    (of_a_list, lambda x: LIST[clamped(x, 3)]),
 ]
 
 
