@@ -94,6 +94,7 @@ class MLP:
         self.hidden = tuple(layers)
         self.sizes = _sizes([inputs, *layers, outputs + (value == "shared")])
         self.value_sizes = _sizes([inputs, *layers, 1] if value == "separate" else [0])
+        self._size_bytes = self.sizes.tobytes(), self.value_sizes.tobytes()
         rng = np.random.default_rng(check_count("seed", seed, 0, 2**64))
         self.parameters = _orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
@@ -210,11 +211,9 @@ class MLP:
 
     def _check_sizes(self) -> None:
         """Raise ValueError if the sizes were changed in place: kernels go by them."""
-        inputs, outputs = int(self.sizes[0]), int(self.sizes[-1])
-        values = [inputs, *self.hidden, 1] if self.value == "separate" else [0]
-        for name, sizes in (("sizes", [inputs, *self.hidden, outputs]), ("value_sizes", values)):
-            if getattr(self, name).tolist() != sizes:
-                raise ValueError(f"policy.{name}={getattr(self, name)}: expected {sizes}")
+        if (self.sizes.tobytes(), self.value_sizes.tobytes()) != self._size_bytes:
+            changed = f"policy.sizes={self.sizes} or policy.value_sizes={self.value_sizes}"
+            raise ValueError(f"{changed} was changed: the sizes are fixed, make another policy")
 
     def evaluate(self, observations: npt.ArrayLike) -> Array:
         """Values of observations.
@@ -242,25 +241,30 @@ class MLP:
             ValueError: observations have another shape.
             FloatingPointError: observations, parameters or outputs are NaN or infinite.
         """
+        if not np.isfinite(self.log_std).all():
+            refuse_policy(self, "actions that are not finite")
         count = self.sizes[-1] - (self.value == "shared")
         return self._run("parameters", self.sizes, observations)[:, :count]
 
     def _run(self, name: str, sizes: Array, observations: npt.ArrayLike) -> Array:
         """Outputs (n, sizes[-1]) of one of the networks."""
         self._check_sizes()
-        with np.errstate(over="ignore"):  # infinity is refused below
-            inputs = np.atleast_2d(as_numbers("observations", observations).astype(np.float32))
+        inputs: Any = observations
+        if type(inputs) is not np.ndarray or inputs.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                inputs = as_numbers("observations", inputs).astype(np.float32)
+        inputs = np.atleast_2d(inputs)
         if inputs.ndim != 2 or inputs.shape[1] != sizes[0]:
             raise ValueError(
                 f"observations have shape {np.shape(observations)}: expected (n, {sizes[0]})"
             )
-        if not np.isfinite(inputs).all():
-            place = np.argwhere(~np.isfinite(inputs))[0].tolist()
-            value = inputs[tuple(place)]
-            raise FloatingPointError(f"observations{place}={value}: expected finite numbers")
         parameters, activation = self._checked(name, _num_parameters(sizes)), self.activation
-        mean = self._checked("observation_mean", inputs.shape[1])
-        scale = self._checked("observation_scale", inputs.shape[1])
+        mean, scale = self.observation_mean, self.observation_scale
+        if not mean.size == scale.size == sizes[0]:
+            raise ValueError(
+                f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
+                f"{scale.shape}: expected ({sizes[0]},)"
+            )
         seen = np.clip((inputs - mean) * scale, -10.0, 10.0)
         outputs = np.empty((len(seen), sizes[-1]), np.float32)
         for begin in range(0, len(seen), _BATCH):
@@ -270,8 +274,10 @@ class MLP:
             space[: sizes[0], : len(part)] = part.T
             run_network(parameters, sizes, _ACTIVATIONS[activation], space.ravel(), lanes)
             outputs[begin : begin + _BATCH] = space[-sizes[-1] :, : len(part)].T
-        log_std = self._checked("log_std", np.size(self.log_std))
-        if not (np.isfinite(outputs).all() and np.isfinite(log_std).all()):
+        if not np.isfinite(outputs).all():
+            if np.isnan(inputs).any():
+                place = np.argwhere(np.isnan(inputs))[0].tolist()
+                raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
             refuse_policy(self, "outputs that are not finite")
         return outputs
 

@@ -124,8 +124,8 @@ def test_a_policy_of_ones_own_is_named() -> None:
 def test_observations_of_a_policy_are_named() -> None:
     _, policy = make("CartPole-v1 tanh")
     seen = np.zeros((3, 4), np.float32)
-    seen[2, 1] = np.inf
-    with pytest.raises(FloatingPointError, match=r"observations\[2, 1\]=inf: expected finite"):
+    seen[2, 1] = np.nan
+    with pytest.raises(FloatingPointError, match=r"observations\[2, 1\]=nan: expected finite"):
         policy.outputs(seen)
 
 
