@@ -115,6 +115,14 @@ class MLP:
             raise ValueError(f"{name}={value!r}: the sizes of a policy are fixed, make another one")
         super().__setattr__(name, value)
 
+    def __repr__(self) -> str:
+        layers = "-".join(map(str, self.sizes))
+        count = self.parameters.size + self.value_parameters.size + self.log_std.size
+        return (
+            f"{type(self).__name__}({layers} {self.activation}, value={self.value!r}, "
+            f"{count:,} parameters)"
+        )
+
     @classmethod
     def from_torch(
         cls, module: Any, observation_space: Space[Any], action_space: Space[Any]

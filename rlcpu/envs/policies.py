@@ -52,6 +52,9 @@ class Uniform:
         ValueError: when used on a `Box` without finite bounds.
     """
 
+    def __repr__(self) -> str:
+        return "Uniform()"
+
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """See `PolicyCode`."""
         if dynamics.is_discrete:
@@ -106,6 +109,9 @@ class Scalar:
     def __setattr__(self, name: str, value: Any) -> None:
         check = {"act": _check_act, "params": _check_params, "draws": _check_draws}.get(name)
         super().__setattr__(name, check(value) if check else value)
+
+    def __repr__(self) -> str:
+        return f"Scalar({self.act.__qualname__}, params={self.params!r}, draws={self.draws})"
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """See `PolicyCode`; tries the function on one observation first.

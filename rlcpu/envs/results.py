@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,19 @@ class Statistics:
         mean = returns / episodes
         std = math.sqrt(max(squares / episodes - mean * mean, 0.0))
         return cls(num_steps, int(episodes), mean, std, lengths / episodes)
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return show_table("Statistics", dataclasses.asdict(self).items())
+
+
+def show_table(caption: str, rows: Iterable[Iterable[object]]) -> str:
+    """A plain table in HTML."""
+    import html  # 1.6 ms
+
+    lines = [[html.escape(str(cell)) for cell in row] for row in rows]
+    body = "".join(f"<tr><td>{'</td><td>'.join(line)}</td></tr>" for line in lines)
+    return f"<table><caption>{html.escape(caption)}</caption>{body}</table>"
 
 
 class Form(NamedTuple):
@@ -132,6 +146,17 @@ class Rollout:
         self._critic: Critic | None = None
         self._bind()
         self.__dict__.update(self._shown)
+
+    def __repr__(self) -> str:
+        returns = self.episode_returns
+        mean = f", mean return {returns.mean():.4g}" if returns.size else ""
+        steps = f"{self._num_steps:,} steps of {self._form.num_envs:,} environments"
+        return f"Rollout({steps}, {returns.size:,} episodes ended{mean})"
+
+    def _repr_html_(self) -> str:
+        """A table of the arrays, for notebooks."""
+        arrays = ((name, array.dtype, array.shape) for name, array in self._shown.items())
+        return show_table(repr(self), [("array", "dtype", "shape"), *arrays])
 
     def _bind(self) -> None:
         """What belongs to this process and these arrays."""

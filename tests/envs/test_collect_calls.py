@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 import rlcpu
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.policies import Scalar, Uniform
-from tests.envs.rollouts import FIELDS, NUM_ENVS, assert_same, lean, make
+from tests.envs.rollouts import FIELDS, LIMIT, NUM_ENVS, assert_same, lean, make
 
 
 def assert_equal(first: Rollout, second: Rollout) -> None:
@@ -229,3 +229,19 @@ def test_bad_arguments(
 def test_out_has_to_be_a_rollout() -> None:
     with pytest.raises(TypeError, match="out=dict: expected a Rollout"):
         rlcpu.collect(rlcpu.make_vec("CartPole-v1", 3), Uniform(), 2, out={})  # type: ignore[arg-type]
+
+
+def test_results_and_policies_say_what_is_in_them() -> None:
+    env, policy = make("CartPole-v1 tanh")
+    rollout = rlcpu.collect(env, policy, 2 * LIMIT)
+    assert repr(policy) == "MLP(4-20-7-2 tanh, value='separate', 518 parameters)"
+    ended = len(rollout.episode_returns)
+    assert repr(rollout).startswith(
+        f"Rollout(18 steps of 70 environments, {ended} episodes ended, mean return 9"
+    )
+    assert "<td>observations</td><td>float32</td><td>(18, 70, 4)</td>" in rollout._repr_html_()
+    statistics = rlcpu.simulate(env, policy, 2)
+    assert "<td>num_steps</td><td>140</td>" in statistics._repr_html_()
+    assert repr(make("CartPole-v1 uniform")[1]) == "Uniform()"
+    own = make("CartPole-v1 own")[1]
+    assert repr(own) == "Scalar(lean, params=Lean(gain=3.0, noise=0.05), draws=2)"
