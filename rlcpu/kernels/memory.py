@@ -17,7 +17,6 @@ from rlcpu.kernels.simd import address as address
 from rlcpu.kernels.vectors import call, indices, intrinsic, kind_of, splat, suffix, unliteral
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
-LINE = 64  # bytes of a cache line
 
 
 # ---------------------------------------------------------------- LLVM pieces
@@ -166,12 +165,15 @@ def shifted(typing: Any, pointer: Any, by: Any) -> tuple[Any, Callable[..., Any]
 
 @intrinsic
 def to_line(typing: Any, pointer: Any, position: Any) -> tuple[Any, Callable[..., Any]]:
-    """How many numbers come before the next cache line begins, from a position on."""
+    """How many numbers come before the next one that a whole vector may be aligned to.
+
+    With vectors of 64 bytes that is the next cache line; always fewer than a vector holds.
+    """
     size = pointer.dtype.bitwidth // 8
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         where = builder.ptrtoint(builder.gep(args[0], [args[1]]), _I64)
-        ahead = builder.and_(builder.neg(where), ir.Constant(_I64, LINE - 1))
+        ahead = builder.and_(builder.neg(where), ir.Constant(_I64, VECTOR_BYTES - 1))
         return builder.udiv(ahead, ir.Constant(_I64, size))
 
     return types.intp(pointer, types.intp), generate

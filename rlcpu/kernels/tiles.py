@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core import types
 
-from rlcpu.kernels.memory import LINE, below, masked_load, masked_store, vector_pointer
+from rlcpu.kernels.memory import below, masked_load, masked_store, vector_pointer
 from rlcpu.kernels.simd import VECTOR_BYTES
 from rlcpu.kernels.vectors import cgutils, indices, intrinsic, kind_of, splat
 
@@ -110,7 +110,7 @@ def load_tile(
             vectors = [builder.load(p, align=square.align) for p in pointers]
             targets = square.tile(builder, tile, first)
             for vector, target in zip(transposed(builder, vectors), targets, strict=True):
-                builder.store(vector, target, align=LINE)
+                builder.store(vector, target, align=VECTOR_BYTES)
         return context.get_dummy_value()
 
     return types.void(source, starts, types.intp, source, registers), generate
@@ -143,7 +143,7 @@ def load_tile_part(
                 vectors.append(masked_load(builder, pointer, mask, rest, square.align))
             targets = square.tile(builder, tile, first)
             for vector, target in zip(transposed(builder, vectors), targets, strict=True):
-                builder.store(vector, target, align=LINE)
+                builder.store(vector, target, align=VECTOR_BYTES)
         return context.get_dummy_value()
 
     return types.void(source, starts, span, source.dtype, source, registers), generate
@@ -160,7 +160,7 @@ def store_tile(
         tile, memory, starts, position, _ = args
         for first in square.firsts():
             sources = square.tile(builder, tile, first)
-            vectors = transposed(builder, [builder.load(p, align=LINE) for p in sources])
+            vectors = transposed(builder, [builder.load(p, align=VECTOR_BYTES) for p in sources])
             pointers = square.rows(builder, memory, starts, position, first)
             for vector, pointer in zip(vectors, pointers, strict=True):
                 builder.store(vector, pointer, align=square.align)
@@ -181,7 +181,7 @@ def store_tile_first(
         mask = below(builder, count, square.lanes)
         for first in square.firsts():
             sources = square.tile(builder, tile, first)
-            vectors = transposed(builder, [builder.load(p, align=LINE) for p in sources])
+            vectors = transposed(builder, [builder.load(p, align=VECTOR_BYTES) for p in sources])
             pointers = square.rows(builder, memory, starts, position, first)
             for vector, pointer in zip(vectors, pointers, strict=True):
                 masked_store(builder, vector, pointer, mask, square.align)

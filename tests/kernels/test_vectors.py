@@ -106,7 +106,7 @@ def test_loads_and_stores(dtype: Any, count: int) -> None:
     source = np.random.default_rng(1).normal(size=n + 10).astype(dtype)
     out = aligned(4 * n, dtype)
     out[:] = 5
-    line = 64 // np.dtype(dtype).itemsize
+    line = lanes(dtype)
     assert move(source, count, out) == 1000 * (line - 1)
     np.testing.assert_array_equal(out[:n], source[4 : 4 + n])
     part = np.where(np.arange(n) < count, source[5 : 5 + n], source[0])

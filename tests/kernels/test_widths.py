@@ -20,7 +20,7 @@ from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.mlp import product
 from rlcpu.kernels.simd import Matrix
 from rlcpu.replay import SumTree
-from rlcpu.scan import solve_tridiagonal
+from rlcpu.scan import factor_tridiagonal, solve_tridiagonal
 
 @kernel
 def multiply(left, right, start, out, shape):
@@ -40,10 +40,12 @@ tree.update(np.arange(1000), rng.random(1000))
 samples = tree.sample(64)
 a, b, c, d = rng.normal(size=(4, 37, 20))
 x = solve_tridiagonal(a, b, c, d)
+a, b, c, d = rng.normal(size=(4, 37, 5))  # rows that begin anywhere in a cache line
+factored = factor_tridiagonal(a, b, c).solve(d)
 env = rlcpu.make_vec("CartPole-v1", 37)
 env.reset(seed=0)
 state = env.step(np.arange(37) % 2)[0]
-results = {"product": out, "samples": samples, "x": x, "state": state}
+results = {"product": out, "samples": samples, "x": x, "factored": factored, "state": state}
 """
 SAVE = "import json, sys\nnp.savez(sys.argv[1], width=simd.VECTOR_BYTES, **results)\nprint('{}')"
 
