@@ -185,7 +185,7 @@ def _sentence(function: python_types.FunctionType, error: Any) -> str:
     code = function.__code__
     path, line = code.co_filename, getattr(error.loc, "line", code.co_firstlineno)
     reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
-    call = re.search(r"found for signature:\s*>>> (.*)", reason)
+    call = re.search(r"found for signature:\s*>+ (.*)", reason)
     reason = f"numba has no {call[1]}" if call else reason.partition("\n")[0]
     return f"{place(path, line, function.__name__)} cannot be compiled: {reason}"
 
