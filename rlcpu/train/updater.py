@@ -171,8 +171,8 @@ class Updater:
 
     def is_uncompiled(self) -> bool:
         """Whether the kernel would be compiled by the first update, and kept in a cache."""
-        kernel, types = self._kernel, self._types()
-        return types not in kernel.overloads and kernel._cache.lacks(types)
+        kernel = self._kernel  # it has one set of types: where there is code, it is the right one
+        return not kernel.overloads and kernel._cache.lacks(self._types())
 
     @property
     def _kernel(self) -> Any:
