@@ -147,14 +147,8 @@ class Bar:
 
     def show(self, progress: Progress) -> None:
         """Move on to what has been reached."""
-        total = max(progress.time_total, 1e-9)
-        collect, update = progress.time_collect / total, progress.time_update / total
         self._bar.start_t = time.time() - (clock() - self._start)
-        self._bar.set_postfix_str(
-            f"return {progress.episode_return:.1f}, simulate+infer {collect:.0%}, "
-            f"update {update:.0%}",
-            refresh=False,
-        )
+        self._bar.set_postfix_str(f"return {progress.episode_return:.1f}", refresh=False)
         self._bar.update(progress.steps - self._bar.n)
 
     def __enter__(self) -> Bar:
