@@ -11,7 +11,8 @@ import pytest
 from rlcpu.kernels.simd import VECTOR_BYTES
 from tests.kernels.processes import run_python
 
-#: A product of matrices, samples of a sum tree, tridiagonal systems, a step of an environment.
+#: A product of matrices, samples of a sum tree, tridiagonal systems and rings, a step of an
+#: environment.
 PROGRAM = """
 import numpy as np
 import rlcpu
@@ -42,10 +43,14 @@ a, b, c, d = rng.normal(size=(4, 37, 20))
 x = solve_tridiagonal(a, b, c, d)
 a, b, c, d = rng.normal(size=(4, 37, 5))  # rows that begin anywhere in a cache line
 factored = factor_tridiagonal(a, b, c).solve(d)
+a, c, d = rng.normal(size=(3, 6007, 97))
+rings = np.empty(d.size + 3)[3:].reshape(d.shape)  # so large that they are written past the caches
+solve_tridiagonal(a, np.full_like(a, 9.0), c, d, periodic=True, out=rings)
 env = rlcpu.make_vec("CartPole-v1", 37)
 env.reset(seed=0)
 state = env.step(np.arange(37) % 2)[0]
-results = {"product": out, "samples": samples, "x": x, "factored": factored, "state": state}
+results = {"product": out, "samples": samples, "x": x, "factored": factored, "rings": rings}
+results["state"] = state
 """
 SAVE = "import json, sys\nnp.savez(sys.argv[1], width=simd.VECTOR_BYTES, **results)\nprint('{}')"
 
