@@ -43,9 +43,8 @@ a, b, c, d = rng.normal(size=(4, 37, 20))
 x = solve_tridiagonal(a, b, c, d)
 a, b, c, d = rng.normal(size=(4, 37, 5))  # rows that begin anywhere in a cache line
 factored = factor_tridiagonal(a, b, c).solve(d)
-a, c, d = rng.normal(size=(3, 6007, 97))
-rings = np.empty(d.size + 3)[3:].reshape(d.shape)  # so large that they are written past the caches
-solve_tridiagonal(a, np.full_like(a, 9.0), c, d, periodic=True, out=rings)
+a, c, d = rng.normal(size=(3, 97, 6007))  # so large that they are written past the caches
+rings = solve_tridiagonal(a, np.full_like(a, 9.0), c, d, periodic=True, axis=0)
 env = rlcpu.make_vec("CartPole-v1", 37)
 env.reset(seed=0)
 state = env.step(np.arange(37) % 2)[0]
