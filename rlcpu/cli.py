@@ -25,9 +25,8 @@ from rlcpu.cli_arguments import (
     video_file,
     whole,
 )
-from rlcpu.cli_check import add_check_arguments, check
 from rlcpu.cli_pictures import plot
-from rlcpu.cli_train import evaluate, train
+from rlcpu.cli_train import EXIT_FAILED, evaluate, train
 
 EXIT_BAD_ARGUMENTS = 2
 EXIT_INTERRUPTED = 130
@@ -35,7 +34,8 @@ EXIT_PIPE_CLOSED = 141
 EXIT_CODES = """\
 exit codes:
   0    done; train and eval: the target is reached, or there is none
-  1    train and eval: not solved, numbers that are not finite, or a file that cannot be written
+  1    train and eval: not solved, numbers that are not finite, or a file that cannot be written;
+       check: errors were found
   2    bad arguments
   130  interrupted by Ctrl-C (train saves the agent first; a second Ctrl-C ends at once)
   143  terminated (likewise)
@@ -70,6 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `| head` has seen enough. What is still in the buffer goes nowhere, without a word.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
+
+
+def check(args: argparse.Namespace) -> int:
+    """Try an environment and print what was found; returns the exit code."""
+    from rlcpu.envs import check
+
+    report = check(args.env.id, args.steps, args.seed)
+    print(report)
+    return 0 if report.ok else EXIT_FAILED
 
 
 def info(args: argparse.Namespace) -> int:
@@ -212,6 +221,14 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     add("tables", metavar="CSV", nargs="+", help="what `rlcpu train --csv` wrote")
     add("--out", metavar="FILE.png", type=picture_file, required=True, help="the picture")
     add("--target", metavar="R", type=finite, help="draw a line at this return")
+
+
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu check`."""
+    add = parser.add_argument
+    add("env", metavar="ENV", type=environment, help="such as CartPole-v1, or module:MyEnv-v0")
+    add("--steps", metavar="N", type=whole(1), default=1000, help="single steps to compare (1,000)")
+    add("--seed", metavar="N", type=whole(0), default=0, help="of states and actions (0)")
 
 
 def add_warmup_arguments(parser: argparse.ArgumentParser) -> None:

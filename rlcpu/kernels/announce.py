@@ -80,8 +80,12 @@ def _interrupts() -> Iterator[None]:
     """Raise at the end of a block the interrupt that was lost in it.
 
     LLVM calls functions of Python, and no exception passes through it: where Ctrl-C comes there, a
-    quarter of the time, Python says that it is ignored.
+    quarter of the time, Python says that it is ignored. Only the main thread is interrupted, and it
+    alone sets the hook: two threads would put back each other's.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     lost: list[BaseException] = []
     before = sys.unraisablehook
 

@@ -108,3 +108,19 @@ def test_what_two_threads_wait_for_counts_once():
         thread.join()
     counted, took = announce.seconds() - before, time.perf_counter() - start
     assert 0.2 <= counted <= took
+
+
+def test_only_the_main_thread_looks_for_lost_interrupts() -> None:
+    hooks, before = [], sys.unraisablehook
+
+    def compile_something() -> None:
+        with announce.said("nothing", "kernel"):
+            hooks.append(sys.unraisablehook)
+
+    thread = threading.Thread(target=compile_something)
+    thread.start()
+    thread.join()
+    compile_something()
+    assert hooks[0] is before
+    assert hooks[1] is not before
+    assert sys.unraisablehook is before
