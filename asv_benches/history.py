@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from asv_benches.peers import machine
 
@@ -39,43 +40,36 @@ COMMITS = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Measures one commit at least, and until the time is up; returns how many failed."""
-    options = parse(arguments)
-    end = time.monotonic() + 60 * options.minutes
-    register(options.machine)
+    parser = argparse.ArgumentParser(prog="python -m asv_benches.history", description=__doc__)
+    parser.add_argument("--machine", default=machine.name(), help="the name under which to save")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no commit after (60)")
+    parser.add_argument("--head", action="store_true", help="the newest commit, all benchmarks")
+    options = parser.parse_args(arguments)
+    end, name = time.monotonic() + 60 * options.minutes, options.machine
+    asv("machine", "--machine", name, "--yes")  # asv keeps that in the user's home
     if options.head:
-        return asv("run", "--machine", options.machine, "HEAD^!")
-    done = measured(options.machine)
-    failures = 0
+        return asv("run", "--machine", name, "HEAD^!")
+    done, failures = measured(name), 0
     missing = [commit for commit in commits() if commit not in done]
     for number, commit in enumerate(missing):
         if number and time.monotonic() > end:
             print(f"{len(missing) - number} commits are left: run the same command again")
             break
         print(f"{commit[:8]} ({number + 1} of {len(missing)})", flush=True)
-        failures += run(options.machine, commit) != 0
+        failures += asv("run", "--machine", name, "--bench", SUBSET, f"{commit}^!") != 0
     prune()
     return failures
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m asv_benches.history", description=__doc__)
-    parser.add_argument("--machine", default=machine.name(), help="the name under which to save")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no commit after (60)")
-    parser.add_argument("--head", action="store_true", help="the newest commit, all benchmarks")
-    return parser.parse_args(arguments)
-
-
 def git(*command: str) -> list[str]:
-    """The lines that git prints."""
+    """The words that git prints."""
     done = subprocess.run(["git", *command], cwd=FOLDER, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
 def commits() -> list[str]:
     """Full hashes of `COMMITS` and of the tags, oldest first; what this clone lacks is left out."""
-    wanted = (*COMMITS, *git("tag", "--list", "v*"))
-    known = [name for name in wanted if exists(name)]
+    known = [name for name in (*COMMITS, *git("tag", "--list", "v*")) if exists(name)]
     return git("rev-list", "--no-walk", "--reverse", *known) if known else []
 
 
@@ -91,12 +85,16 @@ def results(name: str) -> Path:
     return FOLDER / configuration["results_dir"] / name
 
 
+def saved(name: str) -> list[Any]:
+    """The contents of the result files of a machine, whose name may be a pattern."""
+    return [json.loads(path.read_text()) for path in results("").glob(f"{name}/*-*.json")]
+
+
 def measured(name: str) -> set[str]:
-    """Full hashes of the commits with saved milestones; the name may be a pattern."""
-    files = [json.loads(path.read_text()) for path in results("").glob(f"{name}/*-*.json")]
+    """Full hashes of the commits with saved milestones."""
     return {
         content["commit_hash"]
-        for content in files
+        for content in saved(name)
         if any(benchmark.startswith(SUBSET) for benchmark in content["results"])
     }
 
@@ -104,22 +102,11 @@ def measured(name: str) -> set[str]:
 def prune() -> None:
     """Drops from asv's list of benchmarks, 60 KB of their texts, those without a saved result."""
     path = results("") / "benchmarks.json"
-    files = [json.loads(each.read_text()) for each in results("").glob("*/*-*.json")]
-    kept = {"version", *(name for content in files for name in content["results"])}
+    kept = {"version", *(name for content in saved("*") for name in content["results"])}
     if path.exists():
         listed = json.loads(path.read_text())
         chosen = {name: value for name, value in listed.items() if name in kept}
         path.write_text(json.dumps(chosen, indent=1) + "\n")
-
-
-def register(name: str) -> None:
-    """Tells asv of the machine; it keeps that in the user's home."""
-    asv("machine", "--machine", name, "--yes")
-
-
-def run(name: str, commit: str) -> int:
-    """Measures one commit; asv's exit status."""
-    return asv("run", "--machine", name, "--bench", SUBSET, f"{commit}^!")
 
 
 def asv(*command: str) -> int:

@@ -10,7 +10,7 @@ from rlcpu.envs import Dynamics, VectorEnv, make_vec, register, registered
 from rlcpu.envs.registration import register_built_in as _register_built_in
 
 if TYPE_CHECKING:
-    from rlcpu import envs, policies, replay, scan, train
+    from rlcpu import envs, nn, policies, replay, scan, train
     from rlcpu.envs.collect import Rollout, Statistics, collect, simulate
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ __all__ = [
     "collect",
     "envs",
     "make_vec",
+    "nn",
     "policies",
     "register",
     "registered",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 #: Imported at first use: `import rlcpu` stays as quick as importing numba and gymnasium.
-_MODULES = ("policies", "replay", "scan", "train")
+_MODULES = ("nn", "policies", "replay", "scan", "train")
 _FROM_COLLECT = ("Rollout", "Statistics", "collect", "simulate")
 
 

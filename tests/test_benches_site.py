@@ -19,8 +19,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import browser  # noqa: E402
 
 from asv_benches import history, publish  # noqa: E402
-from asv_benches.peers import page as report_page  # noqa: E402
-from asv_benches.peers import report  # noqa: E402
+from asv_benches.peers import report, rows  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -107,11 +106,12 @@ def test_the_history_fits_a_phone(url, tmp_path):
 
 
 def test_the_report_fits_a_phone(tmp_path):
+    pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     if browser.find() is None:
         pytest.skip(f"no browser, one of {', '.join(browser.NAMES)}: apt-get install chromium")
-    name = next(report.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
-    report_page.write(tmp_path / "report.html", report.RESULTS, name)
+    name = next(rows.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
+    report.write(tmp_path / "report.html", rows.RESULTS, name)
     with browser.opened(browser.find(), tmp_path / "profile") as page:
         path = (tmp_path / "report.html").as_uri()
         assert width_on_a_phone(page, path, "document.readyState === 'complete'") == 390

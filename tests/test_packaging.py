@@ -21,7 +21,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 #: What each part of the package must not import.
 FORBIDDEN = {
-    "kernels": ("envs", "replay", "scan", "train", "cuda", "cli"),
+    "kernels": ("nn", "envs", "replay", "scan", "train", "cuda", "cli"),
+    "nn": ("envs", "replay", "scan", "train", "cuda", "cli"),
     "envs": ("replay", "scan", "train", "cuda", "cli"),
     "replay": ("envs", "scan", "train", "cuda", "cli"),
     "scan": ("envs", "replay", "train", "cuda", "cli"),

@@ -14,7 +14,8 @@ import pytest
 import rlcpu
 
 ROOT = Path(__file__).parents[1]
-MODULES = ("rlcpu", "rlcpu.envs", "rlcpu.policies", "rlcpu.replay", "rlcpu.scan", "rlcpu.train")
+PARTS = ("envs", "nn", "policies", "replay", "scan", "train")
+MODULES = ("rlcpu", *(f"rlcpu.{part}" for part in PARTS))
 NAMES = [(name, each) for name in MODULES for each in importlib.import_module(name).__all__]
 
 

@@ -8,16 +8,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-SECONDS = 1.5  # of repetitions of one call
 BURST_S = 0.01  # of calls that are timed together: the clock's own 50 ns are nothing in it
 BURSTS_S = 0.4  # of bursts
+MILESTONE_S = 1.5  # of repetitions of one call
 
 
 class Quick:
     """Settings of asv: one process for each set of parameters, about half a second in it.
 
     A `time_` method is for what needs a `setup` of its own: asv runs it again before each call, so
-    that the caches are cold, and a buffer of ten million filled ten times. All others are `timed`.
+    that the caches are cold, and a buffer of ten million filled ten times. All others are made by
+    `benchmark`.
     """
 
     version = "3"
@@ -25,13 +26,6 @@ class Quick:
     repeat = (3, 10, 0.6)
     warmup_time = 0.05
     timeout = 180
-
-
-class Milestone(Quick):
-    """Settings of the benchmarks of the history, which track seconds."""
-
-    version = "3"
-    unit = "seconds"
 
 
 def require(path: str) -> Any:
@@ -47,37 +41,68 @@ def require(path: str) -> Any:
         raise NotImplementedError(f"no {path} in this commit") from error
 
 
-def figure(track: Callable[[Any], float]) -> Callable[[Any], float]:
-    """A `track_` method that is "n/a" where `require` fails in it, as it is where `setup` does."""
+def benchmark(
+    *names: str, timeout: float = 180, **params: list[Any]
+) -> Callable[[Callable[..., Any]], type[Quick]]:
+    """A class of asv, of a function that prepares what is timed.
 
-    @functools.wraps(track)
-    def track_or_nothing(self: Any) -> float:
+    Args:
+        names: of its `track_` methods, each the seconds of one call after one that compiles.
+        timeout: in seconds.
+        params: the function's parameters, and their values. It returns one call for each name.
+    """
+
+    def track(name: str) -> Callable[..., float]:
+        def seconds(self: Any, *values: Any) -> float:
+            return fastest(self.calls[name], BURST_S, BURSTS_S)
+
+        seconds.unit = "seconds"  # type: ignore[attr-defined]
+        return seconds
+
+    def decorate(prepare: Callable[..., Any]) -> type[Quick]:
+        def setup(self: Any, *values: Any) -> None:
+            calls = prepare(*values)
+            calls = calls if isinstance(calls, tuple) else (calls,)
+            self.calls = dict(zip(names, calls, strict=True))
+
+        body = {"__doc__": prepare.__doc__, "__module__": prepare.__module__, "setup": setup}
+        body |= {"timeout": timeout, "params": [*params.values()], "param_names": [*params]}
+        return type(prepare.__name__, (Quick,), body | {f"track_{n}": track(n) for n in names})
+
+    return decorate
+
+
+def milestone(prepare: Callable[[Any], Callable[[], Any]]) -> Callable[[Any], float]:
+    """A `track_` method: the seconds of the fastest of many calls of what `prepare` returns.
+
+    Old commits are measured when there is time, on machines that others use too, where asv's
+    medians of ten samples move by half. NaN, which is "n/a", where `require` fails.
+    """
+
+    @functools.wraps(prepare)
+    def track(self: Any) -> float:
         try:
-            return track(self)
+            return fastest(prepare(self), 0.0, MILESTONE_S)
         except NotImplementedError:
             return float("nan")
-
-    return track_or_nothing
-
-
-def timed(call: Callable[..., None]) -> Callable[..., float]:
-    """A `track_` method: the seconds of one call of what it decorates, after one that compiles."""
-
-    @functools.wraps(call)
-    def track(self: Any, *parameters: Any) -> float:
-        return fastest_burst(lambda: call(self, *parameters))
 
     track.unit = "seconds"  # type: ignore[attr-defined]
     return track
 
 
-def fastest_burst(call: Callable[[], Any]) -> float:
-    """Seconds of one call, in the fastest of three or more bursts: the minimum survives company."""
+def fastest(call: Callable[[], Any], burst_s: float, seconds: float) -> float:
+    """Seconds of one call, in the fastest of three or more bursts: the minimum survives company.
+
+    Args:
+        call: called once before the clock starts.
+        burst_s: least duration of a burst.
+        seconds: of all bursts, about.
+    """
     call()
     number = 1
-    while (seconds := burst(call, number)) < BURST_S:
-        number *= 2 if seconds > BURST_S / 16 else 8
-    end = time.perf_counter() + BURSTS_S
+    while (lasted := burst(call, number)) < burst_s:
+        number *= 2 if lasted > burst_s / 16 else 8
+    end = time.perf_counter() + seconds
     bursts = [burst(call, number) for _ in range(3)]
     while time.perf_counter() < end:
         bursts.append(burst(call, number))
@@ -90,14 +115,3 @@ def burst(call: Callable[[], Any], number: int) -> float:
     for _ in range(number):
         call()
     return time.perf_counter() - begin
-
-
-def fastest(call: Callable[[], Any]) -> float:
-    """The duration of the fastest of many calls, in seconds; the first one compiles."""
-    call()
-    best = float("inf")
-    end = time.perf_counter() + SECONDS
-    while (begin := time.perf_counter()) < end:
-        call()
-        best = min(best, time.perf_counter() - begin)
-    return best

@@ -13,12 +13,10 @@ from .replay import example, fill, transitions
 class Checkpoint(Quick):
     """A full `PrioritizedReplayBuffer` of transitions of 44 bytes."""
 
-    params = ([10**4, 10**5, 10**6],)
-    param_names = ("capacity",)
+    params, param_names = ([10**4, 10**5, 10**6],), ("capacity",)
     number = 1
 
-    def setup(self, capacity: int) -> None:
-        """Fills the buffer and saves it once."""
+    def setup(self, capacity):
         self.kind = require("rlcpu.replay.PrioritizedReplayBuffer")
         self.buffer = fill(self.kind(capacity, example(), seed=0), capacity)
         self.folder = Path(tempfile.mkdtemp())
@@ -26,33 +24,30 @@ class Checkpoint(Quick):
         self.buffer.save(self.saved)
         self.batch = transitions(1000)
 
-    def teardown(self, capacity: int) -> None:
-        """Removes what was saved."""
+    def teardown(self, *_):
         shutil.rmtree(self.folder)
 
-    def time_save(self, capacity: int) -> None:
+    def time_save(self, *_):
         """Into an empty folder."""
         target = self.folder / "new"
         self.buffer.save(target)
         shutil.rmtree(target)
 
-    def time_save_changes(self, capacity: int) -> None:
+    def time_save_changes(self, *_):
         """After 1,000 new transitions, into the folder of the last time."""
         self.buffer.add(self.batch)
         self.buffer.save(self.saved)
 
-    def time_load(self, capacity: int) -> None:
-        """The whole buffer."""
+    def time_load(self, *_):
         self.kind.load(self.saved)
 
 
 class Agent(Quick):
-    """A PPO agent of CartPole-v1."""
+    """A PPO agent of CartPole-v1 that has learned next to nothing."""
 
     number = 1
 
-    def setup(self) -> None:
-        """An agent that has learned next to nothing."""
+    def setup(self):
         self.kind = require("rlcpu.train.PPO")
         self.agent = self.kind("CartPole-v1", seed=0)
         self.agent.learn(1)
@@ -60,14 +55,11 @@ class Agent(Quick):
         self.path = self.folder / "agent.npz"
         self.agent.save(self.path)
 
-    def teardown(self) -> None:
-        """Removes what was saved."""
+    def teardown(self):
         shutil.rmtree(self.folder)
 
-    def time_save(self) -> None:
-        """Over the last file."""
+    def time_save(self):
         self.agent.save(self.path)
 
-    def time_load(self) -> None:
-        """The agent."""
+    def time_load(self):
         self.kind.load(self.path)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ._common import Quick, require, timed
+from ._common import benchmark, require
 
 CAPACITIES = [10**4, 10**5, 10**6, 10**7]
 SIZES = [32, 1024, 65_536]
 POOL = 64  # inputs in turn: the branch predictor learns a single one by heart
 CHUNK = 10_000  # items per call, to fill a buffer
 
-Arrays = dict[str, Any]
 
-
-def transitions(count: int) -> Arrays:
+def transitions(count: int) -> dict[str, Any]:
     """Transitions of 44 bytes: ten million of them fit into memory."""
     return {
         "observation": np.ones((count, 4), np.float32),
@@ -27,9 +27,14 @@ def transitions(count: int) -> Arrays:
     }
 
 
-def example() -> Arrays:
+def example() -> dict[str, Any]:
     """One of them."""
     return {name: array[0] for name, array in transitions(1).items()}
+
+
+def time_steps() -> dict[str, Any]:
+    """25 of each of 16 environments."""
+    return {name: x.reshape(25, 16, *x.shape[1:]) for name, x in transitions(400).items()}
 
 
 def fill(buffer: Any, capacity: int) -> Any:
@@ -40,156 +45,73 @@ def fill(buffer: Any, capacity: int) -> Any:
     return buffer
 
 
-class Tree(Quick):
-    """A sum tree alone."""
-
-    params = (CAPACITIES, SIZES)
-    param_names = ("capacity", "size")
-
-    def setup(self, capacity: int, size: int) -> None:
-        """Fills the tree."""
-        rng = np.random.default_rng(0)
-        self.tree = require("rlcpu.replay.SumTree")(capacity, seed=0)
-        self.tree.update(np.arange(capacity), rng.random(capacity))
-        indices = rng.integers(0, capacity, (POOL, size))
-        self.pairs = list(zip(indices, rng.random((POOL, size)), strict=True))
-        self.calls = 0
-        self.tree.sample(size)
-
-    @timed
-    def track_update(self, capacity: int, size: int) -> None:
-        """New priorities of random leaves."""
-        self.calls += 1
-        self.tree.update(*self.pairs[self.calls % POOL])
-
-    @timed
-    def track_sample(self, capacity: int, size: int) -> None:
-        """Leaves in proportion to their priorities."""
-        self.tree.sample(size)
+@benchmark("update", "sample", capacity=CAPACITIES, size=SIZES)
+def Tree(capacity, size):
+    """A sum tree alone; priorities of random leaves."""
+    rng = np.random.default_rng(0)
+    tree = require("rlcpu.replay.SumTree")(capacity, seed=0)
+    tree.update(np.arange(capacity), rng.random(capacity))
+    pairs = zip(rng.integers(0, capacity, (POOL, size)), rng.random((POOL, size)), strict=True)
+    turns = itertools.cycle(list(pairs))
+    return lambda: tree.update(*next(turns)), partial(tree.sample, size)
 
 
-class Uniform(Quick):
-    """`ReplayBuffer`."""
-
-    params = ([10**4, 10**6, 10**7], SIZES, [1, 2])
-    param_names = ("capacity", "size", "threads")
-
-    def setup(self, capacity: int, size: int, threads: int) -> None:
-        """Fills the buffer."""
-        if size > capacity:
-            raise NotImplementedError("a batch larger than the buffer")
-        make = require("rlcpu.replay.ReplayBuffer")
-        self.buffer = fill(make(capacity, example(), seed=0, num_threads=threads), capacity)
-        self.batch = transitions(size)
-        self.buffer.add(self.batch)
-        self.out = self.buffer.sample(size)
-
-    @timed
-    def track_add(self, capacity: int, size: int, threads: int) -> None:
-        """One call with `size` transitions."""
-        self.buffer.add(self.batch)
-
-    @timed
-    def track_sample(self, capacity: int, size: int, threads: int) -> None:
-        """Into the same batch again."""
-        self.buffer.sample(size, out=self.out)
+@benchmark("add", "sample", capacity=[10**4, 10**6, 10**7], size=SIZES, threads=[1, 2])
+def Uniform(capacity, size, threads):
+    """`ReplayBuffer`; samples into the same batch again."""
+    if size > capacity:
+        raise NotImplementedError("a batch larger than the buffer")
+    make = require("rlcpu.replay.ReplayBuffer")
+    buffer = fill(make(capacity, example(), seed=0, num_threads=threads), capacity)
+    batch = transitions(size)
+    buffer.add(batch)
+    return partial(buffer.add, batch), partial(buffer.sample, size, out=buffer.sample(size))
 
 
-class Prioritized(Quick):
+@benchmark("sample_and_update", capacity=CAPACITIES, size=[32, 1024])
+def Prioritized(capacity, size):
     """`PrioritizedReplayBuffer`: what a learner does with a batch."""
-
-    params = (CAPACITIES, [32, 1024])
-    param_names = ("capacity", "size")
-
-    def setup(self, capacity: int, size: int) -> None:
-        """Fills the buffer."""
-        make = require("rlcpu.replay.PrioritizedReplayBuffer")
-        self.buffer = fill(make(capacity, example(), seed=0), capacity)
-        self.errors = np.random.default_rng(0).random(size)
-        self.out = self.buffer.sample(size)
-
-    @timed
-    def track_sample_and_update(self, capacity: int, size: int) -> None:
-        """A batch, and its new priorities."""
-        batch = self.buffer.sample(size, out=self.out)
-        self.buffer.update_priorities(batch.indices, self.errors)
+    make = require("rlcpu.replay.PrioritizedReplayBuffer")
+    buffer = fill(make(capacity, example(), seed=0), capacity)
+    errors, out = np.random.default_rng(0).random(size), buffer.sample(size)
+    return lambda: buffer.update_priorities(buffer.sample(size, out=out).indices, errors)
 
 
-class Trajectories(Quick):
-    """Sequences of 11 steps of 16 environments."""
-
-    params = (["TrajectoryBuffer", "PrioritizedTrajectoryBuffer"], [10**4, 10**6], [32, 1024])
-    param_names = ("kind", "capacity", "size")
-
-    def setup(self, kind: str, capacity: int, size: int) -> None:
-        """Fills the buffer."""
-        length = capacity // 16
-        self.buffer = require(f"rlcpu.replay.{kind}")(16, length, example(), 11, seed=0)
-        self.batch = {name: x.reshape(25, 16, *x.shape[1:]) for name, x in transitions(400).items()}
-        for _ in range(length // 25 + 1):
-            self.buffer.add(self.batch)
-        self.out = self.buffer.sample(size)
-
-    @timed
-    def track_add(self, kind: str, capacity: int, size: int) -> None:
-        """25 time steps of every environment."""
-        self.buffer.add(self.batch)
-
-    @timed
-    def track_sample(self, kind: str, capacity: int, size: int) -> None:
-        """Into the same batch again."""
-        self.buffer.sample(size, out=self.out)
+@benchmark(
+    *("add", "sample"),
+    kind=["TrajectoryBuffer", "PrioritizedTrajectoryBuffer"],
+    capacity=[10**4, 10**6],
+    size=[32, 1024],
+)
+def Trajectories(kind, capacity, size):
+    """Sequences of 11 steps of 16 environments; samples into the same batch again."""
+    length, batch = capacity // 16, time_steps()
+    buffer = require(f"rlcpu.replay.{kind}")(16, length, example(), 11, seed=0)
+    for _ in range(length // 25 + 1):
+        buffer.add(batch)
+    return partial(buffer.add, batch), partial(buffer.sample, size, out=buffer.sample(size))
 
 
-class ReturnWeighted(Quick):
-    """Draws by return, without repetition."""
-
-    params = (CAPACITIES, [32, 256])
-    param_names = ("capacity", "size")
-
-    def setup(self, capacity: int, size: int) -> None:
-        """Fills the buffer."""
-        rng = np.random.default_rng(0)
-        self.transition = np.zeros((), np.float32)
-        make = require("rlcpu.replay.ReturnWeightedBuffer")
-        self.buffer = make(capacity, self.transition, seed=0)
-        self.buffer.add(np.zeros(capacity, np.float32), rng.normal(50, 120, capacity))
-        self.values = rng.normal(50, 120, 1000).tolist()
-        self.calls = 0
-
-    @timed
-    def track_draw(self, capacity: int, size: int) -> None:
-        """One new return, then `size` indices."""
-        self.calls += 1
-        self.buffer.add(self.transition, self.values[self.calls % 1000])
-        self.buffer.sample_indices(size)
+@benchmark("draw", capacity=CAPACITIES, size=[32, 256])
+def ReturnWeighted(capacity, size):
+    """One new return, then draws by return, without repetition."""
+    rng, transition = np.random.default_rng(0), np.zeros((), np.float32)
+    buffer = require("rlcpu.replay.ReturnWeightedBuffer")(capacity, transition, seed=0)
+    buffer.add(np.zeros(capacity, np.float32), rng.normal(50, 120, capacity))
+    values = itertools.cycle(rng.normal(50, 120, 1000).tolist())
+    return lambda: (buffer.add(transition, next(values)), buffer.sample_indices(size))
 
 
-class Queue(Quick):
+@benchmark("add_and_sample")
+def Queue():
     """`TrajectoryQueue` of 16 environments: 25 time steps in, the same out."""
-
-    def setup(self) -> None:
-        """Makes the queue."""
-        self.queue = require("rlcpu.replay.TrajectoryQueue")(16, 1000, example(), 25)
-        self.batch = {name: x.reshape(25, 16, *x.shape[1:]) for name, x in transitions(400).items()}
-
-    @timed
-    def track_add_and_sample(self) -> None:
-        """First in, first out."""
-        self.queue.add(self.batch)
-        self.queue.sample()
+    queue, batch = require("rlcpu.replay.TrajectoryQueue")(16, 1000, example(), 25), time_steps()
+    return lambda: (queue.add(batch), queue.sample())
 
 
-class Mixed(Quick):
+@benchmark("sample")
+def Mixed():
     """`Mixer` of two buffers, 256 transitions in equal parts."""
-
-    def setup(self) -> None:
-        """Fills both buffers."""
-        make = require("rlcpu.replay.ReplayBuffer")
-        buffers = [fill(make(10**5, example(), seed=seed), 10**5) for seed in (0, 1)]
-        self.mixer = require("rlcpu.replay.Mixer")(buffers, [0.5, 0.5])
-
-    @timed
-    def track_sample(self) -> None:
-        """One batch."""
-        self.mixer.sample(256)
+    make = require("rlcpu.replay.ReplayBuffer")
+    buffers = [fill(make(10**5, example(), seed=seed), 10**5) for seed in (0, 1)]
+    return partial(require("rlcpu.replay.Mixer")(buffers, [0.5, 0.5]).sample, 256)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from pathlib import Path
 
-from asv_benches.peers import machine, page, readme, report, suite
-from asv_benches.peers.tables import TABLES
-from asv_benches.peers.timing import FULL, QUICK, REPORT
+from asv_benches.peers import cuda, machine, readme, report, rows, suite
+from asv_benches.peers.harness import FULL, QUICK, REPORT
+from asv_benches.peers.suite import TABLES
 
 SAVED = ("report", "readme")  # made from the saved figures; nothing is measured
 
@@ -17,14 +16,14 @@ SAVED = ("report", "readme")  # made from the saved figures; nothing is measured
 def main(arguments: list[str] | None = None) -> None:
     """Measures one table or all of them, and writes what is asked for."""
     options = parse(arguments)
-    if options.what == "cuda":
-        measure_on_gpu(options)
     if options.what == "all":
         measure_all(options)
-    elif options.what in TABLES:
+    elif options.what not in SAVED:
         measure(options)
-    if options.what == "report":
-        write_page(options)
+    if options.what in ("all", "report"):
+        path = options.html or options.results / f"{options.machine}.html"
+        report.write(path, options.results, options.machine)
+        print(f"wrote {os.path.relpath(path)}")
     if options.what == "readme" or options.readme:
         readme.rewrite()
 
@@ -44,7 +43,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     whole.add_argument("--minutes", type=float, default=30.0, help="begin no row after (30)")
     whole.add_argument("--hours", type=float, default=24.0, help="keep rows as young as (24)")
     whole.add_argument("--tables", nargs="+", choices=[*TABLES], default=(), help="these alone")
-    whole.add_argument("--results", metavar="DIR", type=Path, default=report.RESULTS)
+    whole.add_argument("--results", metavar="DIR", type=Path, default=rows.RESULTS)
     whole.add_argument("--html", metavar="FILE", type=Path, help="the report (DIR/MACHINE.html)")
     return parser.parse_args(arguments)
 
@@ -54,50 +53,33 @@ def measure(options: argparse.Namespace) -> None:
 
     A quick or partial table is saved only where `--json` names a file.
     """
-    effort = QUICK if options.quick else FULL
-    rows = [row for row in TABLES[options.what]() if options.only in row.name]
-    print(f"{machine.cpu_name()}, {machine.cores()} cores; each row in a process of its own")
-    report.print_header()
-    results = []
-    for result in report.measure(rows, effort):
-        report.print_row(result)
-        results.append(result)
-    report.print_closest(results)
+    name, effort = options.machine, QUICK if options.quick else FULL
+    if options.what == "cuda":
+        if missing := cuda.missing():
+            print(f"no GPU figures: {missing}")
+            return
+        listed, name = cuda.rows(options.quick), cuda.device_name()
+        print(name)
+    else:
+        listed = TABLES[options.what]()
+        print(f"{machine.cpu_name()}, {machine.cores()} cores; each row in a process of its own")
+    chosen = [row for row in listed if options.only in row.name]
+    results = list(rows.print_rows(rows.measure(row, effort) for row in chosen))
     path = options.json
     if path is None and not (options.quick or options.only):
-        path = options.results / f"{options.machine}-{options.what}.json"
+        path = options.results / f"{name}-{options.what}.json"
     if path is not None:
-        report.save(path, options.what, results, effort)
+        rows.save(path, options.what, results, effort)
         print(f"saved {os.path.relpath(path)}")
 
 
 def measure_all(options: argparse.Namespace) -> None:
-    """Measures what is not measured yet, then writes the report."""
-    effort = QUICK if options.quick else REPORT
-    place = options.results, options.machine, effort
+    """Measures what is not measured yet."""
+    place = options.results, options.machine, QUICK if options.quick else REPORT
     bounds = options.minutes, options.hours, options.only, tuple(options.tables)
     plan = suite.Plan(*place, *bounds)
     left = suite.measure_all(plan)
     print(suite.summary(plan, left))
-    write_page(options)
-
-
-def measure_on_gpu(options: argparse.Namespace) -> None:
-    """Measures the table of a CUDA device, which has a command of its own."""
-    try:
-        cuda = importlib.import_module("asv_benches.peers.cuda")
-    except ModuleNotFoundError as error:
-        print(f"no CUDA table: {error}")
-        return
-    place = ["--json", str(options.json)] if options.json else []
-    cuda.main(["--only", options.only, *(["--quick"] if options.quick else []), *place])
-
-
-def write_page(options: argparse.Namespace) -> None:
-    """Writes the HTML report of one machine's saved tables."""
-    path = options.html or options.results / f"{options.machine}.html"
-    page.write(path, options.results, options.machine)
-    print(f"wrote {os.path.relpath(path)}")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from asv_benches.peers.cpp import FmaPeak
-from asv_benches.peers.duel import Duel, PeakDuel
-from asv_benches.peers.jax_collect import JaxCollect
-from asv_benches.peers.ours import Collect
-from asv_benches.peers.report import Row
-from asv_benches.peers.torch_collect import torch_collect
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from asv_benches.peers.cpp import fma_peak
+from asv_benches.peers.harness import Contender, Job, best_of, jax_counters, named
+from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.simulate import (
+    Lanes,
+    advance,
+    draw,
+    make_gymnasium,
+    make_ours,
+    start,
+)
 
 NUM_ENVS, NUM_STEPS = 1024, 128
 OPERATIONS = 2 * (4 * 64 + 64 * 64 + 64 * 3)  # multiply-adds of the MLP's three layers, as two each
+TORCH = "torch + CartPoleVectorEnv"
 
 
 def rows() -> list[Row]:
@@ -20,23 +33,173 @@ def rows() -> list[Row]:
 
 def activation_rows(activation: str) -> list[Row]:
     """The rows of one activation function."""
+    size = NUM_ENVS, NUM_STEPS, activation
     what = f"collect, {NUM_ENVS:,} x {NUM_STEPS}, MLP 4-64-64 {activation}"
-    mine = Collect(NUM_ENVS, NUM_STEPS, activation)
-    torch = torch_collect(NUM_ENVS, NUM_STEPS, activation)
-    tuned = torch_collect(NUM_ENVS, NUM_STEPS, activation, tuned=True)
-    jax = JaxCollect(NUM_ENVS, NUM_STEPS, activation)
-    counted = Collect(NUM_ENVS, NUM_STEPS, activation, OPERATIONS)
+    mine, counted = named(our_collect, *size), named(our_collect, *size, OPERATIONS)
+    torch, tuned = torch_best(*size), torch_best(*size, tuned=True)
+    peak, share = named(fma_peak), 0.65 if activation == "relu" else None
+    limit = "FMA peak of all cores"
     return [
-        Row(f"{activation}-torch", what, "torch + CartPoleVectorEnv", Duel(mine, torch), 15),
-        Row(f"{activation}-torch-tuned", what, "the same, tuned", Duel(mine, tuned)),
-        Row(f"{activation}-jax", what, "jax scan", Duel(mine, jax), 2.5),
-        Row(
-            f"{activation}-peak",
-            what,
-            "FMA peak of all cores",
-            PeakDuel(counted, FmaPeak()),
-            0.65 if activation == "relu" else None,
-            kind="share",
-            unit="FLOP/s",
-        ),
+        duel(f"{activation}-torch", what, TORCH, mine, torch, 15),
+        duel(f"{activation}-torch-tuned", what, "the same, tuned", mine, tuned),
+        duel(f"{activation}-jax", what, "jax scan", mine, named(jax_collect, *size), 2.5),
+        duel(f"{activation}-peak", what, limit, counted, peak, share, "peak"),
     ]
+
+
+def our_collect(num_envs: int, num_steps: int, activation: str, operations: int = 1) -> Job:
+    """`rlcpu.collect` under an MLP with shared value head, into the same rollout again.
+
+    Args:
+        num_envs: number of environments.
+        num_steps: steps per call.
+        activation: "relu" or "tanh".
+        operations: of floating point in an environment step, where those are the figure.
+    """
+    import rlcpu
+
+    env = make_ours(num_envs)
+    spaces = env.single_observation_space, env.single_action_space
+    hidden = {"hidden": (64, 64), "activation": activation}
+    policy = rlcpu.policies.MLP(*spaces, **hidden, value="shared")
+    rollout = rlcpu.collect(env, policy, num_steps)
+    call = partial(rlcpu.collect, env, policy, num_steps, out=rollout)
+    return Job(call, work=num_envs * num_steps * operations)
+
+
+# ---------------------------------------------------------------- JAX
+
+
+def collect_function(num_steps: int, activation: str) -> Callable[..., Any]:
+    """Compiled (parameters, lanes, buffers, counter) -> (lanes, buffers) of one rollout.
+
+    Simulation, inference and buffers are one `lax.scan`. The old buffers are donated, so that XLA
+    may write the new ones over them.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    function = {"relu": jax.nn.relu, "tanh": jnp.tanh}[activation]
+
+    def network(parameters: list[tuple[Any, Any]], x: Any) -> Any:
+        *hidden, (weight, bias) = parameters
+        for w, b in hidden:
+            x = function(x @ w + b)
+        return x @ weight + bias
+
+    def collect(parameters: Any, lanes: Lanes, buffers: Any, counter: Any) -> Any:
+        def step(lanes: Lanes, counter: Any) -> Any:
+            observations = jnp.stack(lanes[:4], axis=1)
+            outputs = network(parameters, observations)
+            u, *fresh = draw(lanes, counter)
+            difference = outputs[:, 1] - outputs[:, 0]
+            right = u < jax.nn.sigmoid(difference)
+            log_probs = jax.nn.log_sigmoid(jnp.where(right, difference, -difference))
+            new, terminated, truncated = advance(lanes, right, fresh)
+            rewards = jnp.ones_like(u)
+            values = outputs[:, 2]
+            return new, (observations, right, log_probs, values, rewards, terminated, truncated)
+
+        counters = counter + jnp.arange(num_steps, dtype=jnp.uint32)
+        return jax.lax.scan(step, lanes, counters)
+
+    return jax.jit(collect, donate_argnums=(1, 2))
+
+
+def network_parameters(sizes: tuple[int, ...] = (4, 64, 64, 3)) -> list[tuple[Any, Any]]:
+    """Weights (in, out) and biases (out,) of every layer, of JAX."""
+    import jax.numpy as jnp
+
+    rng = np.random.default_rng(0)
+    return [
+        (
+            jnp.asarray(rng.normal(0, n_in**-0.5, (n_in, n_out)), jnp.float32),
+            jnp.zeros(n_out, jnp.float32),
+        )
+        for n_in, n_out in itertools.pairwise(sizes)
+    ]
+
+
+def jax_collect(num_envs: int, num_steps: int, activation: str) -> Job:
+    """The same job in JAX, everything recorded."""
+    import jax
+
+    function, parameters = collect_function(num_steps, activation), network_parameters()
+    state = function(parameters, start(num_envs), None, np.uint32(0))
+
+    def call(counter: np.uint32) -> None:
+        nonlocal state
+        state = function(parameters, *state, counter)
+
+    return Job(call, jax_counters, num_envs * num_steps, lambda: jax.block_until_ready(state))
+
+
+# ---------------------------------------------------------------- PyTorch
+
+
+def torch_best(num_envs: int, num_steps: int, activation: str, tuned: bool = False) -> Contender:
+    """PyTorch with the number of threads that suits it here."""
+    make = partial(torch_collect, num_envs, num_steps, activation, tuned=tuned)
+    return best_of(TORCH, {f"{k} threads": partial(make, num_threads=k) for k in (1, 2)})
+
+
+def torch_collect(
+    num_envs: int,
+    num_steps: int,
+    activation: str,
+    num_threads: int = 2,
+    tuned: bool = True,
+    mode: str = "vector_entry_point",
+) -> Job:
+    """PyTorch beside Gymnasium's environments: the collection loop of a single-file PPO.
+
+    One network with three outputs, `inference_mode`, tensors that share memory with NumPy's arrays
+    and buffers allocated once are taken for granted. The tuned variant also does without the
+    objects of `torch.distributions`, which single-file implementations use, and which cost a third
+    of the time. `mode` is Gymnasium's.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    function = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh}[activation]
+    layers = [torch.nn.Linear(4, 64), function(), torch.nn.Linear(64, 64), function()]
+    network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 3))
+    env = make_gymnasium(num_envs, mode)
+    seen, _ = env.reset(seed=0)
+    shape = (num_steps, num_envs)
+    observations, actions = torch.zeros((*shape, 4)), torch.zeros(shape, dtype=torch.int64)
+    log_probs, values, rewards = torch.zeros((3, *shape))
+    terminated, truncated = torch.zeros((2, *shape), dtype=torch.bool)
+
+    def sample(logits: Any) -> tuple[Any, Any]:
+        """Actions and their log-probabilities, as single-file implementations write it."""
+        distribution = torch.distributions.Categorical(logits=logits)
+        chosen = distribution.sample()
+        return chosen, distribution.log_prob(chosen)
+
+    def sample_tuned(logits: Any) -> tuple[Any, Any]:
+        """The same, without what the distribution's object checks and computes twice."""
+        log_softmax = torch.log_softmax(logits, 1)
+        chosen = torch.multinomial(log_softmax.exp(), 1)
+        return chosen[:, 0], log_softmax.gather(1, chosen)[:, 0]
+
+    choose = sample_tuned if tuned else sample
+
+    @torch.inference_mode()
+    def call() -> None:
+        nonlocal seen
+        torch.set_num_threads(num_threads)
+        for t in range(num_steps):
+            x = torch.from_numpy(seen)
+            outputs = network(x)
+            chosen, log_prob = choose(outputs[:, :2])
+            seen, reward, ended, cut, _ = env.step(chosen.numpy())
+            observations[t] = x
+            actions[t] = chosen
+            log_probs[t] = log_prob
+            values[t] = outputs[:, 2]
+            rewards[t] = torch.from_numpy(reward)
+            terminated[t] = torch.from_numpy(ended)
+            truncated[t] = torch.from_numpy(cut)
+
+    return Job(call, work=num_envs * num_steps)

@@ -1,10 +1,7 @@
-"""Us on an NVIDIA GPU: `python -m asv_benches.peers cuda`.
+"""The table `cuda`: us on an NVIDIA GPU, beside the limits of the card and the peers that it has.
 
-Every figure is a median in one process, beside the copy bandwidth and the float32 peak that the
-same process measures; peers (torch, jax, CuPy, torchrl) take part where they are installed with
-CUDA. Under eight minutes on an H100, results in `asv_benches/results/<device>-cuda.json`.
-
-For a machine without a network, where one has it:
+Peers (torch, jax, CuPy, torchrl) take part where they are installed with CUDA. Results go to
+`asv_benches/results/<device>-cuda.json`. For a machine without a network, where one has it:
 
     pip download -d wheels . -r asv_benches/peers/requirements-cuda.txt
     pip install --no-index --find-links wheels rlcpu[cuda] pytest    # there
@@ -12,97 +9,396 @@ For a machine without a network, where one has it:
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
-from asv_benches.peers import cuda_rows, machine, report
-from asv_benches.peers.cuda_timing import Card, Figure, Sizes, measure_card
+import numpy as np
 
-BUDGET_S = 420.0  # no row begins later: a row takes up to a minute where kernels are compiled
+from asv_benches.peers import paper
+from asv_benches.peers.collect import OPERATIONS
+from asv_benches.peers.harness import Contender, Job, Panel, named
+from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.simulate import jax_simulate, torch_cartpole, torch_simulate
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Measures, prints and saves the table; without a GPU, says what is missing."""
-    parser = argparse.ArgumentParser(prog="python -m asv_benches.peers cuda", description=__doc__)
-    parser.add_argument("--only", metavar="NAME", default="", help="rows whose name contains NAME")
-    parser.add_argument("--quick", action="store_true", help="small sizes: figures mean nothing")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="where to save the figures")
-    options = parser.parse_args([] if arguments is None else arguments)
+class Sizes(NamedTuple):
+    """How much to measure; the defaults are for a card."""
+
+    envs: tuple[int, int, int] = (2**24, 2**20, 2**16)  # of a step, of simulations, of rollouts
+    steps: tuple[int, int] = (1000, 128)  # of simulations, of rollouts
+    exponents: tuple[int, ...] = tuple(range(8, 25, 2))  # of Figure 8's numbers of environments
+    lengths: tuple[int, ...] = (1, 10, 100, 1000)  # Figure 8's steps a call
+    factors: tuple[tuple[int, int], ...] = (
+        (1, 1),
+        (4, 1),
+        (16, 1),
+        (1, 4),
+        (1, 16),
+        (4, 4),
+        (16, 16),
+    )
+    fused: int = 100  # Figure 9's steps a call
+    system: tuple[int, int] = (100_000, 100)  # tridiagonal systems and their unknowns
+    tree: tuple[int, int] = (2**21, 65_536)  # leaves, and those of an update or a sample
+    copied: int = 2**28  # float32 numbers of the copy that measures the bandwidth
+    chains: tuple[int, int] = (2**20, 4096)  # threads and steps that measure the float32 peak
+
+
+#: Small enough for the simulator.
+QUICK = Sizes((8, 4, 4), (2, 2), (2,), (1, 2), ((2, 2),), 2, (3, 4), (8, 4), 1024, (4, 8))
+#: Of CartPole's step: state, return and clock read and written, keys and action read, outputs.
+STEP_BYTES = 2 * 5 * 4 + 2 * 4 + 8 + 4 + 4 * 4 + 4 + 2
+
+
+def missing() -> str:
+    """What keeps the table from being measured; "" with a GPU."""
     from rlcpu.cuda import provider
 
-    if not provider.is_available():
-        print(f"no GPU figures: {provider.describe()}; {provider.HINT}")
-        return
-    sizes = cuda_rows.QUICK if options.quick else cuda_rows.FULL
-    card = measure_card(sizes)
-    print(f"{card.name}: copies {card.bandwidth / 1e9:,.0f} GB/s, {card.flops / 1e12:.1f} TFLOP/s")
-    results = list(measure(sizes, card, options.only))
-    path = options.json
-    if path is None and not (options.quick or options.only):
-        path = report.RESULTS / f"{slug(card.name)}-cuda.json"
-    if path is not None:
-        save(path, card, results)
-        print(f"saved {os.path.relpath(path)}")
+    return "" if provider.is_available() else f"{provider.describe()}; {provider.HINT}"
 
 
-def measure(sizes: Sizes, card: Card, only: str = "") -> Iterator[dict[str, Any]]:
-    """The rows one by one, printed; a row that cannot be measured says why."""
-    begin = time.perf_counter()
-    for row in cuda_rows.rows(sizes):
-        if only not in row.name:
-            continue
-        if time.perf_counter() - begin > BUDGET_S:
-            figure = Figure(note=f"left out: {BUDGET_S:.0f} s are over")
-        else:
-            figure = attempt(row, card)
-        result = {"name": row.name, "what": row.what, "target": row.target, **figure.as_dict()}
-        print(line(result), flush=True)
-        yield result
-
-
-def attempt(row: cuda_rows.Row, card: Card) -> Figure:
-    """A row's figure, or the reason why there is none."""
-    try:
-        return row.measure(card)
-    except Exception as error:  # a peer's or a kernel's: the other rows go on
-        return Figure(note=f"{type(error).__name__}: {error}"[:300])
-
-
-def line(result: dict[str, Any]) -> str:
-    """One row as it is printed."""
-    parts = [f"{result['name']:<34}"]
-    if result["seconds"] is not None:
-        parts.append(f"{1e6 * result['seconds']:>12,.1f} us")
-    if result["rate"] is not None:
-        parts.append(f"{result['rate'] / 1e9:>8,.2f} G/s")
-    if result["share"] is not None:
-        parts.append(f"{100 * result['share']:>4.0f} % of {result['share_of']}")
-    parts += [f"{ratio:,.1f}x {peer}" for peer, ratio in result["ratios"].items()]
-    parts += [f"(wanted: {result['target']})"] if result["target"] else []
-    return "  ".join([*parts, result["note"]]).rstrip()
-
-
-def slug(name: str) -> str:
+def device_name() -> str:
     """A name for files, such as "nvidia-h100-80gb-hbm3"."""
+    from rlcpu.cuda import provider
+
+    name = "simulator" if provider.SIMULATED else provider.device_name()
     return "-".join(re.findall(r"[a-z0-9.]+", name.lower()))
 
 
-def save(path: Path, card: Card, results: list[dict[str, Any]]) -> None:
-    """Writes the table with the device, what it can do, and versions, as JSON."""
-    from rlcpu.cuda import provider
+def rows(quick: bool = False) -> list[Row]:
+    """All rows, the promised ones first."""
+    sizes = QUICK if quick else Sizes()
+    return [*env_rows(sizes), *solve_rows(sizes), *tree_rows(sizes), *grid_rows(sizes)]
 
-    content = {
-        "what": "cuda",
-        "device": card._asdict(),
-        "provider": provider.describe(),
-        "machine": machine.describe(),
-        "rows": results,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+def env_rows(sizes: Sizes) -> list[Row]:
+    """Environments and rollouts. Promised besides: 100 G steps/s of `simulate` on an H100."""
+    (large, long, rollout), (steps, horizon) = sizes.envs, sizes.steps
+    simulate = f"simulate, {long:,} CartPoles x {steps:,} steps, float32"
+    collect = f"collect, MLP 4-64-64, {rollout:,} x {horizon}"
+    fused, size = named(our_simulate, long, steps), (rollout, horizon)
+    eager = named(on_torch, torch_simulate, long)
+    jax = named(on_jax, jax_simulate, long, steps)
+    mine, torch = named(our_collect, *size), named(on_torch, torch_collect, *size)
+    counted, peak = named(our_collect, *size, OPERATIONS), named(multiply_add, *sizes.chains)
+    gae = Panel(rollout, {"rlcpu": partial(our_gae, horizon, rollout)})
+    return [
+        share(
+            "step", f"env.step, {large:,} CartPoles, float32", named(our_step, large), sizes, 0.8
+        ),
+        duel("simulate-torch", simulate, "torch eager", fused, eager, 10),
+        duel("simulate-jax", simulate, "jax scan", fused, jax, 3),
+        duel("collect-torch", collect, "torch", mine, torch, 5),
+        duel("collect-peak", collect, "float32 peak", counted, peak, how="peak"),
+        Row("gae", f"generalised advantages, {horizon} x {rollout:,}, float32", "-", gae),
+    ]
+
+
+def solve_rows(sizes: Sizes) -> list[Row]:
+    """Many small tridiagonal systems; interleaved ones are the columns of matrices."""
+    table, (count, size) = [], sizes.system
+    for dtype in ("float64", "float32"):
+        for layout, target in (("interleaved", 0.7), ("rows", 0.5)):
+            name, problem = f"thomas-{layout}-{dtype}", (count, size, dtype, layout)
+            what = f"solve_tridiagonal, {count:,} systems of {size}, {dtype}, {layout}"
+            mine, counted = named(our_solve, *problem), named(our_solve, *problem, in_bytes=True)
+            cupy, jax = named(cupy_solve, *problem), named(on_jax, jax_solve, *problem)
+            table += [
+                share(f"{name}-copy", what, counted, sizes, target),
+                duel(f"{name}-cupy", what, "CuPy gtsv2StridedBatch", mine, cupy, 1, "time"),
+                duel(f"{name}-jax", what, "jax tridiagonal_solve", mine, jax, 1, "time"),
+            ]
+    return table
+
+
+def tree_rows(sizes: Sizes) -> list[Row]:
+    """The sum tree. Promised besides: 60 us an update and 20 us a sample on an H100."""
+    leaves, batch = sizes.tree
+    what = f"sum tree of {leaves:,} leaves, {batch:,} at a time"
+    return [
+        duel(
+            f"tree-{operation}",
+            f"{what}: {operation}",
+            "torchrl",
+            named(our_tree, operation, leaves, batch),
+            named(on_torch, torchrl_tree, operation, leaves, batch),
+            how="time",
+        )
+        for operation in ("update", "sample")
+    ]
+
+
+def grid_rows(sizes: Sizes) -> list[Row]:
+    """The paper's Figure 8, and its Figure 9: what fusing steps gains."""
+    table = []
+    for exponent in sizes.exponents:
+        envs = 2**exponent
+        curves = {f"rlcpu, K={k}": partial(our_simulate, envs, k) for k in sizes.lengths}
+        name, what = f"figure8-n2^{exponent}", f"simulate, 2^{exponent} CartPoles"
+        table.append(Row(name, what, "-", Panel(envs, curves)))
+    envs, fused = sizes.envs[1], sizes.fused
+    for state, compute in sizes.factors:
+        name, what = f"figure9-s{state}-c{compute}", f"S={state}, C={compute}, {fused} steps a call"
+        sides = (named(our_simulate, envs, k, (state, compute)) for k in (fused, 1))
+        table.append(duel(name, what, "one step a call", *sides))
+    return table
+
+
+def share(name: str, what: str, ours: Contender, sizes: Sizes, target: float) -> Row:
+    """A row whose target is a share of the bandwidth of a copy."""
+    copy = named(copied, sizes.copied)
+    return duel(name, what, "copy bandwidth", ours, copy, target, "peak", unit="B/s")
+
+
+# ---------------------------------------------------------------- the card
+
+
+def copied(size: int) -> Job:
+    """A copy of float32 numbers, in bytes read and written."""
+    from rlcpu.cuda.provider import cuda
+
+    source, target = (cuda.device_array(size, np.float32) for _ in range(2))
+    return Job(lambda: target.copy_to_device(source), work=8.0 * size, finish=cuda.synchronize)
+
+
+def multiply_add(threads: int, steps: int) -> Job:
+    """Eight chains of multiply-adds a thread, enough to hide their latency, in operations."""
+    from rlcpu.cuda.provider import cuda, kernel_module
+
+    @cuda.jit
+    def chains(values, scale, shift, steps):
+        i = kernel_module.grid(1)
+        a = values[i]
+        b = a + shift
+        c = b + shift
+        d = c + shift
+        e = d + shift
+        f = e + shift
+        g = f + shift
+        h = g + shift
+        for _ in range(steps):
+            a = a * scale + shift
+            b = b * scale + shift
+            c = c * scale + shift
+            d = d * scale + shift
+            e = e * scale + shift
+            f = f * scale + shift
+            g = g * scale + shift
+            h = h * scale + shift
+        values[i] = a + b + c + d + e + f + g + h
+
+    block = min(threads, 256)
+    arguments = cuda.to_device(np.zeros(threads, np.float32)), np.float32(0.5), np.float32(1)
+    kernel = chains[threads // block, block]
+    work = 2.0 * 8 * steps * threads
+    return Job(lambda: kernel(*arguments, steps), work=work, finish=cuda.synchronize)
+
+
+# ---------------------------------------------------------------- ours
+
+
+def our_job(call: Callable[..., Any], work: float = 1.0, **fields: Any) -> Job:
+    """A job that waits for the device at the end of a repetition."""
+    from rlcpu import cuda
+
+    return Job(call, work=work, finish=cuda.synchronize, **fields)
+
+
+def on_device(array: np.ndarray) -> Any:
+    """A copy of an array on the device."""
+    from rlcpu.cuda.arrays import from_host
+
+    return from_host(array)
+
+
+def make_env(num_envs: int, environment: Any = "CartPole-v1") -> Any:
+    """Environments on the device, after their reset."""
+    import rlcpu
+
+    env = rlcpu.make_vec(environment, num_envs, device="cuda")
+    env.reset(seed=0)
+    return env
+
+
+def our_step(num_envs: int) -> Job:
+    """One step of very many environments: memory traffic and nothing else, in bytes."""
+    env = make_env(num_envs)
+    actions = on_device(np.random.default_rng(0).integers(0, 2, num_envs).astype(np.int32))
+    note = f"{STEP_BYTES} bytes a step"
+    return our_job(partial(env.step, actions), num_envs * STEP_BYTES, note=note)
+
+
+def our_simulate(num_envs: int, num_steps: int, factors: tuple[int, int] | None = None) -> Job:
+    """Fused steps under random actions, of CartPole or of the heavier one of Figure 9."""
+    import rlcpu
+
+    env = make_env(num_envs, paper.heavier(*factors) if factors else "CartPole-v1")
+    call = partial(rlcpu.simulate, env, rlcpu.policies.Uniform(), num_steps)
+    return our_job(call, num_envs * num_steps)
+
+
+def our_collect(num_envs: int, num_steps: int, operations: int = 1) -> Job:
+    """Simulation and inference in one kernel."""
+    import rlcpu
+
+    env = make_env(num_envs)
+    policy = rlcpu.policies.MLP(env.single_observation_space, env.single_action_space)
+    rollout = rlcpu.collect(env, policy, num_steps)
+    call = partial(rlcpu.collect, env, policy, num_steps, out=rollout)
+    return our_job(call, num_envs * num_steps * operations)
+
+
+def our_gae(num_steps: int, num_envs: int) -> Job:
+    """A recurrence over time, batched over environments."""
+    from rlcpu.scan import gae
+
+    rng, shape = np.random.default_rng(0), (num_steps, num_envs)
+    floats = [on_device(rng.random(shape, np.float32)) for _ in range(2)]
+    ends = [on_device(rng.random(shape) < 0.01) for _ in range(2)]
+    arrays = *floats, *ends, on_device(rng.random(num_envs, np.float32))
+    return our_job(partial(gae, *arrays, gamma=0.99, lambda_=0.95), num_steps * num_envs)
+
+
+def systems(count: int, size: int, dtype: str, layout: str) -> list[np.ndarray]:
+    """Diagonals and right-hand sides on the host."""
+    rng, shape = (
+        np.random.default_rng(0),
+        (size, count) if layout == "interleaved" else (count, size),
+    )
+    arrays = [rng.uniform(-1, 1, shape).astype(dtype) for _ in range(4)]
+    arrays[1] += 4.0
+    return arrays
+
+
+def our_solve(count: int, size: int, dtype: str, layout: str, in_bytes: bool = False) -> Job:
+    """Many systems, in calls or in bytes read and written."""
+    from rlcpu.scan import solve_tridiagonal
+
+    host = systems(count, size, dtype, layout)
+    arrays, out = [on_device(each) for each in host], on_device(np.zeros_like(host[0]))
+    axis = 0 if layout == "interleaved" else -1
+    call = partial(solve_tridiagonal, *arrays, axis=axis, method="thomas", out=out)
+    return our_job(call, 5 * host[0].nbytes if in_bytes else 1)
+
+
+def our_tree(operation: str, leaves: int, batch: int) -> Job:
+    """Priorities written, or indices drawn."""
+    from rlcpu.replay import SumTree
+
+    rng = np.random.default_rng(0)
+    tree = SumTree(leaves, seed=0, device="cuda")
+    tree.update(np.arange(leaves), rng.random(leaves))
+    update = on_device(rng.integers(0, leaves, batch)), on_device(rng.random(batch))
+    if operation == "update":
+        return our_job(partial(tree.update, *update))
+    return our_job(partial(tree.sample, batch))
+
+
+# ---------------------------------------------------------------- torch, jax, CuPy, torchrl
+
+
+def on_torch(make: Callable[..., Job], *arguments: Any) -> Job:
+    """A job whose tensors torch makes on the device."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ModuleNotFoundError("torch is not built for CUDA")
+    torch.set_default_device("cuda")
+    return make(*arguments)._replace(finish=torch.cuda.synchronize)
+
+
+def on_jax(make: Callable[..., Job], *arguments: Any) -> Job:
+    """A job of JAX's default device."""
+    # Else it takes three quarters of the memory, and the other contender has to do with the rest.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import jax
+
+    if jax.default_backend() != "gpu":
+        raise ModuleNotFoundError("jax has no GPU backend")
+    return make(*arguments)
+
+
+def torch_collect(num_envs: int, num_steps: int) -> Job:
+    """The loop that is not fused: two networks, a categorical draw, the physics, the records."""
+    import torch
+
+    def network(outputs: int) -> Any:
+        layers = [torch.nn.Linear(4, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64)]
+        return torch.nn.Sequential(*layers, torch.nn.Tanh(), torch.nn.Linear(64, outputs))
+
+    lanes, advance = torch_cartpole(num_envs)
+    policy, critic = network(2), network(1)
+    observations = torch.empty(num_steps, num_envs, 4)
+    records = torch.empty(3, num_steps, num_envs)
+    actions = torch.empty(num_steps, num_envs, dtype=torch.int64)
+
+    @torch.inference_mode()
+    def call() -> None:
+        nonlocal lanes
+        for t in range(num_steps):
+            seen = torch.stack(lanes[:4], dim=1)
+            log_probs = torch.log_softmax(policy(seen), 1)
+            chosen = torch.multinomial(log_probs.exp(), 1)
+            observations[t], actions[t] = seen, chosen[:, 0]
+            records[0, t] = log_probs.gather(1, chosen)[:, 0]
+            records[1, t] = critic(seen)[:, 0]
+            lanes = advance(lanes)
+            records[2, t] = 1.0
+
+    return Job(call, work=num_envs * num_steps)
+
+
+def torchrl_tree(operation: str, leaves: int, batch: int) -> Job:
+    """torchrl's CUDA sum tree."""
+    import torch
+    from torchrl._torchrl import SumSegmentTreeFp32
+
+    tree = SumSegmentTreeFp32(leaves, torch.device("cuda"))
+    tree[torch.arange(leaves)] = torch.rand(leaves)
+    indices, priorities = torch.randint(0, leaves, (batch,)), torch.rand(batch)
+    if operation == "update":
+        return Job(partial(tree.__setitem__, indices, priorities))
+    return Job(lambda: tree.scan_lower_bound(torch.rand(batch) * tree.query(0, leaves)))
+
+
+def in_rows(count: int, size: int, dtype: str, layout: str) -> list[np.ndarray]:
+    """The same systems in rows, which is what the peers solve."""
+    arrays = systems(count, size, dtype, layout)
+    arrays = [np.ascontiguousarray(x.T if layout == "interleaved" else x) for x in arrays]
+    arrays[0][:, 0], arrays[2][:, -1] = 0, 0
+    return arrays
+
+
+def cupy_solve(*problem: Any) -> Job:
+    """cuSPARSE's batched solver, which overwrites the right-hand sides."""
+    import cupy
+    from cupy_backends.cuda.libs import cusparse
+
+    lower, diagonal, upper, rhs = map(cupy.asarray, in_rows(*problem))
+    count, size = rhs.shape
+    name = f"{'d' if rhs.dtype == np.float64 else 's'}gtsv2StridedBatch"
+    handle = cupy.cuda.device.get_cusparse_handle()
+    solution = rhs.copy()
+    pointers = [each.data.ptr for each in (lower, diagonal, upper, solution)]
+    ask, solve = getattr(cusparse, f"{name}_bufferSizeExt"), getattr(cusparse, name)
+    buffer = cupy.empty(ask(handle, size, *pointers, count, size), cupy.uint8)
+
+    def call() -> None:
+        solution[...] = rhs
+        solve(handle, size, *pointers, count, size, buffer.data.ptr)
+
+    return Job(call, finish=cupy.cuda.runtime.deviceSynchronize)
+
+
+def jax_solve(*problem: Any) -> Job:
+    """`jax.lax.linalg.tridiagonal_solve`."""
+    import jax
+
+    host = in_rows(*problem)
+    jax.config.update("jax_enable_x64", host[0].dtype == np.float64)
+    *matrix, rhs = map(jax.numpy.asarray, host)
+    solve, rhs = jax.jit(jax.lax.linalg.tridiagonal_solve), rhs[..., None]
+    return Job(lambda: jax.block_until_ready(solve(*matrix, rhs)))

@@ -47,11 +47,8 @@ def cores() -> int:
 def cpu_name() -> str:
     """The CPU's name as the system gives it."""
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.MULTILINE)
-        if found:
-            return found[1].strip()
-    return platform.processor() or platform.machine()
+    found = cpuinfo.exists() and re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text())
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""The report's pictures, as SVG in data URLs: what is ours in blue, limits as dashed lines."""
+"""The pictures of the report and of the README, by matplotlib, as SVG.
+
+What is ours is blue, and limits are dashed lines.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from asv_benches.peers.rows import format_ratio
+
 Curve = Mapping[float, float]  # abscissa: ordinate
+Curves = Mapping[str, Curve]  # by label
+Groups = Mapping[str, Mapping[str, float]]  # job, contender, ratio
 
 OURS = ("#0b3d91", "#2f7ed8", "#7db7f0", "#0aa5a5", "#4455cc", "#6a8caf")
 PEERS = ("#c0392b", "#e08e0b", "#7f8c3d", "#8e44ad", "#7f5f3f", "#d35f9a", "#555555")
@@ -31,17 +38,23 @@ class Axes(NamedTuple):
 
     Attributes:
         x, y: labels, with units.
-        x_base: of the logarithm: 2 or 10; 0 for a linear axis.
-        log_y: whether the ordinate is logarithmic.
+        x_base: of the logarithm: 2 or 10; 0 for a linear axis. The axis of y is logarithmic.
     """
 
     x: str
     y: str
     x_base: int = 2
-    log_y: bool = True
+
+    def label(self, plot: Any) -> None:
+        """Labels and scales."""
+        plot.set_xlabel(self.x)
+        plot.set_ylabel(self.y)
+        if self.x_base:
+            plot.set_xscale("log", base=self.x_base)
+        plot.set_yscale("log")
 
 
-def curves(lines: Mapping[str, Curve], axes: Axes, limits: Mapping[str, Curve | float]) -> str:
+def curves(lines: Curves, axes: Axes, limits: Mapping[str, Curve | float]) -> str:
     """Growth: one curve for each label, the machine's limits as dashed lines."""
 
     def draw(plot: Any) -> None:
@@ -58,59 +71,41 @@ def curves(lines: Mapping[str, Curve], axes: Axes, limits: Mapping[str, Curve | 
                 zorder=3 if ours else 2,
             )
         for dashes, (label, limit) in zip(("--", ":", "-."), limits.items(), strict=False):
-            draw_limit(plot, label, limit, dashes)
-        set_axes(plot, axes)
-        legend_below(plot)
+            look = {"color": "black", "linewidth": 1.2, "linestyle": dashes, "label": label}
+            if isinstance(limit, Mapping):
+                plot.plot(*zip(*sorted(limit.items()), strict=True), **look)
+            else:
+                plot.axhline(limit, **look)
+        axes.label(plot)
+        legend_below(plot, 4.0)
 
     return picture(draw, (7.2, 4.0))
 
 
-def legend_below(plot: Any, inches: float = 4.0) -> None:
+def legend_below(plot: Any, inches: float) -> None:
     """Names below a plot that is so many inches high: beside it, a phone would not show them."""
     plot.legend(loc="upper left", bbox_to_anchor=(0.0, -0.6 / inches), ncol=2)
 
 
-def draw_limit(plot: Any, label: str, limit: Curve | float, dashes: str) -> None:
-    """A horizontal line, or a curve."""
-    look = {"color": "black", "linewidth": 1.2, "linestyle": dashes, "label": label}
-    if isinstance(limit, Mapping):
-        plot.plot(*zip(*sorted(limit.items()), strict=True), **look)
-    else:
-        plot.axhline(limit, **look)
-
-
-def set_axes(plot: Any, axes: Axes) -> None:
-    """Labels and scales."""
-    plot.set_xlabel(axes.x)
-    plot.set_ylabel(axes.y)
-    if axes.x_base:
-        plot.set_xscale("log", base=axes.x_base)
-    if axes.log_y:
-        plot.set_yscale("log")
-    else:
-        plot.set_ylim(bottom=0)
-
-
-def stacks(bars: Mapping[str, Mapping[str, float]], axes: Axes) -> str:
+def stacks(bars: Groups, x: str) -> str:
     """Horizontal bars, each made of named parts: all parts in the order of the first bar."""
 
     def draw(plot: Any) -> None:
-        parts = list(next(iter(bars.values())))
-        names = list(bars)
-        begins = [0.0] * len(names)
+        begins = [0.0] * len(bars)
+        parts = next(iter(bars.values()))
         for part, colour in zip(parts, ("#c0392b", "#f0b429", "#2f7ed8"), strict=False):
-            widths = [bars[name].get(part, 0.0) for name in names]
-            plot.barh(names, widths, left=begins, label=part, color=colour)
+            widths = [bar.get(part, 0.0) for bar in bars.values()]
+            plot.barh(list(bars), widths, left=begins, label=part, color=colour)
             begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
         plot.invert_yaxis()
-        plot.set_xlabel(axes.x)
+        plot.set_xlabel(x)
         plot.grid(axis="y", visible=False)
         plot.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncol=3)
 
-    return picture(draw, (7.2, 0.6 + 0.38 * len(bars) + 0.6))
+    return picture(draw, (7.2, 1.2 + 0.38 * len(bars)))
 
 
-def ratios(groups: Mapping[str, Mapping[str, float]], label: str, limit: str) -> str:
+def ratios(groups: Groups, label: str, limit: str) -> str:
     """Dots on a logarithmic axis, one line a job: how many times as long as ours each takes.
 
     Args:
@@ -118,65 +113,119 @@ def ratios(groups: Mapping[str, Mapping[str, float]], label: str, limit: str) ->
         label: of the axis.
         limit: the contender that is the machine's limit, drawn as a bar.
     """
+    names = list(dict.fromkeys(name for group in groups.values() for name in group))
+    looks: list[dict[str, Any]] = [
+        {"s": 45, "color": colour, "marker": marker}
+        for colour, marker in zip(PEERS * 2, MARKERS * 2, strict=False)
+    ]
+    height = 1.2 + 0.32 * len(groups)
 
     def draw(plot: Any) -> None:
         plot.axvline(1, color=OURS[0], linewidth=2.2, label="rlcpu")
-        names = list(dict.fromkeys(name for group in groups.values() for name in group))
-        looks = zip(PEERS * 2, MARKERS * 2, (name for name in names if name != limit), strict=False)
-        for colour, marker, name in looks:
-            scatter(plot, groups, name, {"s": 45, "color": colour, "marker": marker})
-        if limit in names:
+        for name in sorted(names, key=limit.__eq__):
             look = {"s": 160, "color": "black", "marker": "|", "linewidth": 1.6}
-            scatter(plot, groups, limit, look)
+            look = look if name == limit else looks.pop(0)
+            dots = [
+                (group[name], row) for row, group in enumerate(groups.values()) if name in group
+            ]
+            plot.scatter(*zip(*dots, strict=True), label=name, zorder=3, **look)
         plot.set_yticks(range(len(groups)), list(groups), fontsize=9)
         plot.set_ylim(len(groups) - 0.5, -0.5)
         plot.set_xscale("log")
         plot.set_xlabel(label)
-        legend_below(plot, inches=1.2 + 0.32 * len(groups))
+        legend_below(plot, height)
 
-    return picture(draw, (6.0, 1.2 + 0.32 * len(groups)))
-
-
-def scatter(
-    plot: Any, groups: Mapping[str, Mapping[str, float]], name: str, look: dict[str, Any]
-) -> None:
-    """One contender's dots, where it took part."""
-    rows = [row for row, group in enumerate(groups.values()) if name in group]
-    values = [group[name] for group in groups.values() if name in group]
-    plot.scatter(values, rows, label=name, zorder=3, **look)
+    return picture(draw, (6.0, height))
 
 
-def panels(plots: Mapping[str, Mapping[str, Curve]], axes: Axes) -> str:
+def panels(plots: Mapping[str, Curves], axes: Axes) -> str:
     """Small plots side by side that share their axes, one legend."""
-    from matplotlib import figure, rc_context
 
-    with rc_context(STYLE):
-        whole = figure.Figure(figsize=(2.9 * len(plots) + 1.2, 3.4))
-        row = whole.subplots(1, len(plots), sharey=True, squeeze=False)
-        for plot, (title, lines) in zip(row[0], plots.items(), strict=True):
+    def draw(row: Any) -> None:
+        for plot, (title, lines) in zip(row, plots.items(), strict=True):
             for colour, marker, (label, points) in zip(OURS, MARKERS, lines.items(), strict=False):
                 ends = zip(*sorted(points.items()), strict=True)
                 plot.plot(*ends, label=label, color=colour, marker=marker, markersize=4.5)
             plot.set_title(title, fontsize=10)
-            set_axes(plot, axes)
-        for plot in row[0][1:]:
+            axes.label(plot)
+        for plot in row[1:]:
             plot.set_ylabel("")
-        row[0][-1].legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        return save(whole)
+        row[-1].legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+
+    return picture(draw, (2.9 * len(plots) + 1.2, 3.4), columns=len(plots))
 
 
-def picture(draw: Callable[[Any], None], size: tuple[float, float]) -> str:
-    """One plot, drawn without a display."""
+def picture(draw: Callable[[Any], None], size: tuple[float, float], columns: int = 0) -> str:
+    """A plot, or a row of `columns` plots, as a data URL."""
+    return url(render(draw, size, columns))
+
+
+def render(
+    draw: Callable[[Any], None], size: tuple[float, float], columns: int = 0, title: str = ""
+) -> str:
+    """The SVG of a plot; without a date, so that equal plots are equal files."""
     from matplotlib import figure, rc_context
 
     with rc_context(STYLE):
-        whole = figure.Figure(figsize=size)
-        draw(whole.subplots())
-        return save(whole)
+        whole, buffer = figure.Figure(figsize=size), io.StringIO()
+        draw(whole.subplots(1, columns, sharey=True) if columns else whole.subplots())
+        metadata = {"Date": None, **({"Title": title} if title else {})}
+        whole.savefig(buffer, format="svg", bbox_inches="tight", metadata=metadata)
+        return buffer.getvalue()
 
 
-def save(figure: Any) -> str:
-    """The figure as a data URL; without a date, so that equal figures are equal files."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+def url(svg: str) -> str:
+    """An SVG as the address of an image."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+# ---------------------------------------------------------------- the README's picture
+
+FIRST, LAST = 0.5, 300.0  # ratios at the picture's left and right edge
+PAGE, TEXT, GRID, FASTER, SLOWER = "#ffffff", "#1f2328", "#d1d9e0", "#0b5cad", "#c0392b"
+DARK = {
+    PAGE: "#0d1117",
+    TEXT: "#e6edf3",
+    GRID: "#3d444d",
+    FASTER: "#58a6ff",
+    SLOWER: "#f85149",
+}
+
+
+def speed(rows: list[dict[str, Any]], dark: bool = True) -> str:
+    """Bars on a logarithmic axis: how many times as fast as the peer, as SVG.
+
+    Args:
+        rows: what `readme.chosen` gives.
+        dark: whether the picture follows a reader's dark colours.
+    """
+
+    def draw(plot: Any) -> None:
+        for line, row in enumerate(rows):
+            ratio = min(max(row["ratio"], FIRST), LAST)
+            colour = FASTER if ratio >= 1 else SLOWER
+            plot.barh(line, ratio - 1, left=1, height=0.36, color=colour, zorder=2)
+            words = {"color": TEXT, "va": "center", "fontsize": 11, "zorder": 3}
+            text = f"{row['what']} | {row['against']}"
+            plot.text(1.03, line - 0.42, text, **words)
+            plot.text(1.05 * max(1, ratio), line, format_ratio(row["ratio"], row["kind"]), **words)
+        names = {1: "as fast", 10: "10 times as fast", 100: "100 times as fast"}
+        plot.set(xscale="log", xlim=(FIRST, LAST), ylim=(len(rows) - 0.5, -0.75), yticks=[])
+        plot.set_xticks(list(names), list(names.values()), minor=False, color=TEXT)
+        plot.set_xticks([], minor=True)
+        plot.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
+        plot.grid(color=GRID)
+        plot.axvline(1, color=TEXT, linewidth=0.8, zorder=3)
+        plot.spines[:].set_visible(False)
+        plot.figure.set_facecolor(PAGE)
+
+    listed = (f"{r['what']}: {format_ratio(r['ratio'], r['kind'])}" for r in rows)
+    title = "Times as fast as others: " + "; ".join(listed)
+    svg = render(draw, (8.6, 0.5 + 0.52 * len(rows)), title=title)
+    rules = "".join(
+        f'[style*="{kind}: {light}"] {{ {kind}: {other} !important; }}\n'
+        for light, other in DARK.items()
+        for kind in ("fill", "stroke")
+    )
+    night = f"@media (prefers-color-scheme: dark) {{\n{rules}}}\n"
+    return svg.replace("</style>", f"\n{night}</style>", 1) if dark else svg

@@ -5,15 +5,14 @@ README.md and docs/speed.svg are written from the JSON files, never by hand.
 
 from __future__ import annotations
 
-import html
 import json
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from asv_benches.peers.report import RESULTS, closest, format_figure, format_ratio
-from asv_benches.peers.timing import REPORT
+from asv_benches.peers import pictures
+from asv_benches.peers.harness import REPORT
+from asv_benches.peers.rows import RESULTS, closest, format_figure, format_ratio
 
 ROOT = Path(__file__).parents[2]
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "speed.svg"
@@ -78,7 +77,7 @@ def rewrite(readme: Path = README, results: Path = RESULTS, picture: Path = PICT
         raise ValueError(f"{readme} has no {BEGIN} ... {END}")
     tables = newest(results)
     readme.write_text(f"{before}{BEGIN}\n{block(tables)}{END}{after}")
-    picture.write_text(draw(chosen(tables)))
+    picture.write_text(pictures.speed(chosen(tables)))
 
 
 def newest(results: Path = RESULTS) -> dict[str, Any]:
@@ -138,66 +137,3 @@ def measured_on(tables: Mapping[str, Any]) -> str:
     places = dict.fromkeys(f"{machine['cpu']}, {machine['cores']} cores" for machine in machines)
     dates = " to ".join(sorted({machines[0]["date"], machines[-1]["date"]}))
     return f"{UNITS}; {'; '.join(places)}, {dates}; {listed}."
-
-
-# ---------------------------------------------------------------- the picture
-
-WIDTH, ROW, TOP = 640, 42, 34
-FIRST, LAST = 0.5, 300.0  # ratios at the picture's left and right edge
-STYLE = """text { font: 14px system-ui, sans-serif; fill: #1f2328; }
-text { paint-order: stroke; stroke: #ffffff; stroke-width: 4px; }
-.page { fill: #ffffff; } .peer { fill: #59636e; } .grid { stroke: #d1d9e0; }
-.one { stroke: #1f2328; } .faster { fill: #0b5cad; } .slower { fill: #c0392b; }
-"""
-DARK = """@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3; stroke: #0d1117; } .page { fill: #0d1117; } .peer { fill: #9198a1; }
-.grid { stroke: #3d444d; } .one { stroke: #e6edf3; }
-.faster { fill: #58a6ff; } .slower { fill: #f85149; } }
-"""
-
-
-def draw(rows: list[dict[str, Any]], dark: bool = True) -> str:
-    """Bars on a logarithmic axis: how many times as fast as the peer, as SVG.
-
-    Args:
-        rows: what `chosen` gives.
-        dark: whether the picture follows a reader's dark colours.
-    """
-    height = TOP + ROW * len(rows) + 8
-    names = "; ".join(f"{r['what']}: {format_ratio(r['ratio'], r['kind'])}" for r in rows)
-    body = "\n".join([*_axis(height), *(part for n, r in enumerate(rows) for part in _bar(n, r))])
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">\n'
-        f"<title>Times as fast as others: {html.escape(names)}</title>\n"
-        f"<style>{STYLE}{DARK if dark else ''}</style>\n"
-        f'<rect class="page" width="{WIDTH}" height="{height}"/>\n{body}\n</svg>\n'
-    )
-
-
-def _axis(height: int) -> Iterator[str]:
-    """A line for each power of ten, and one where both are as fast."""
-    for ratio in (1, 10, 100):
-        x, kind = _place(ratio), "one" if ratio == 1 else "grid"
-        yield f'<path class="{kind}" d="M{x} 26V{height - 8}"/>'
-        label = "as fast" if ratio == 1 else f"{ratio} times as fast"
-        yield f'<text class="peer" x="{x}" y="18" text-anchor="middle">{label}</text>'
-
-
-def _bar(number: int, row: Mapping[str, Any]) -> Iterator[str]:
-    """What and against whom in one line, the bar and its figure below."""
-    y, end, one = TOP + ROW * number, _place(row["ratio"]), _place(1)
-    kind = "faster" if row["ratio"] >= 1 else "slower"
-    left, width = min(one, end), abs(end - one)
-    what, against = html.escape(row["what"]), html.escape(row["against"])
-    yield (
-        f'<text x="{one + 6}" y="{y + 13}">{what} <tspan class="peer">| {against}</tspan></text>'
-    )
-    yield f'<rect class="{kind}" x="{left:.1f}" y="{y + 19}" width="{width:.1f}" height="15"/>'
-    ratio = format_ratio(row["ratio"], row["kind"])
-    yield f'<text x="{max(one, end) + 6:.1f}" y="{y + 32}">{ratio}</text>'
-
-
-def _place(ratio: float) -> float:
-    """Where a ratio lies on the axis, in pixels."""
-    share = math.log(ratio / FIRST) / math.log(LAST / FIRST)
-    return round(WIDTH * min(max(share, 0.0), 1.0), 1)

@@ -1,36 +1,47 @@
-"""The table `replay`: storing and sampling, time per call."""
+"""The table `replay`: storing and sampling, time per call. One call is one unit of work."""
 
 from __future__ import annotations
 
-import functools
+import gc
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from asv_benches.peers.duel import Best, CostDuel, TimeDuel
-from asv_benches.peers.replay_buffers import (
-    BufferCalls,
-    CpprbBuffer,
-    StableBaselinesBuffer,
-    TianshouBuffer,
-    TorchrlBuffer,
+import numpy as np
+
+from asv_benches.peers.harness import (
+    Arguments,
+    Contender,
+    Effort,
+    Job,
+    Measurement,
+    best_of,
+    drawn,
+    explain,
+    jax_keys,
+    keep,
+    named,
+    set_up,
 )
-from asv_benches.peers.replay_flashbax import FlashbaxTrajectory, FlashbaxTree
-from asv_benches.peers.replay_held import Held
-from asv_benches.peers.replay_ours import CopyBlocks, OurBuffer, OurPost, OurTrajectory, OurTree
-from asv_benches.peers.replay_post import NumpyPost, TorchPost
-from asv_benches.peers.replay_trees import CpprbTree, TianshouTree, torchrl_tree
-from asv_benches.peers.report import Row
-from asv_benches.peers.timing import Contender
+from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.sources import post_rows, trajectory_rows
 
-TRAJECTORY = "16 envs, 2 million"  # of 100 float32, in sequences of 11
-MANY_STEPS, SEQUENCES = 100, 256
-
+LEAVES = 2**20
+OBSERVATION = 100  # float32 numbers of an observation
+MILLION = 1_000_000
+FILL = 1600  # transitions per call, to fill a buffer
+ALPHA, BETA = 0.6, 0.4
 # Sizes of a call: target against the best of the peers.
 TREE_TARGETS = {
     "update": {32: None, 256: 1.5, 1600: 3, 65536: 12},
     "sample": {32: None, 256: 3, 1024: 3, 65536: 1.3},
 }
-POST_TARGETS = {10**4: {}, 10**5: {}, 10**6: {"NumPy": 400, "torch": 800}, 10**7: {}}
+HELD = "growth of the process's resident memory from before the buffer is made until it is full"
 
-Timed = functools.partial(Row, unit="s")
+Transitions = dict[str, np.ndarray]
+Convert = Callable[..., Arguments]
 
 
 def rows() -> list[Row]:
@@ -38,178 +49,435 @@ def rows() -> list[Row]:
     return [*trajectory_rows(), *post_rows(), *tree_rows(), *buffer_rows(), *held_rows()]
 
 
-def trajectory_rows() -> list[Row]:
-    """The report on flashbax: adding to a prioritised trajectory buffer on a CPU is slow."""
-    targets = {1: None, 2: None, MANY_STEPS: 8}
-    table = [
-        Timed(
-            f"trajectory-add-{steps}",
-            f"add {steps} time steps, {TRAJECTORY}",
-            "flashbax, donated",
-            TimeDuel(our_add(steps), FlashbaxTrajectory("flashbax", "add", steps)),
-            target,
-        )
-        for steps, target in targets.items()
-    ]
-    draw = "sample", SEQUENCES
-    ours, peer = OurTrajectory("rlcpu", *draw), FlashbaxTrajectory("flashbax", *draw)
-    fresh = OurTrajectory("rlcpu", *draw, reuse=False)
-    what = f"sample {SEQUENCES} sequences of 11, out="
-    copy = CopyBlocks("copy", "copy", MANY_STEPS)
-    return [
-        *table,
-        *(growth_row(steps, target) for steps, target in ((2, 2), (MANY_STEPS, 60))),
-        Timed(
-            "trajectory-copy",
-            f"add {MANY_STEPS} time steps, 640 KB",
-            "copying them to a random place",
-            TimeDuel(our_add(MANY_STEPS), copy),
-            0.5,
-        ),
-        Timed("trajectory-sample", what, "flashbax", TimeDuel(ours, peer), 8),
-        Timed(
-            "trajectory-sample-fresh",
-            f"sample {SEQUENCES} sequences of 11, new arrays",
-            "flashbax",
-            TimeDuel(fresh, peer),
-        ),
-        Timed(
-            "trajectory-sample-wait",
-            what,
-            "flashbax, waiting for each",
-            TimeDuel(ours, FlashbaxTrajectory("flashbax", *draw, wait=True)),
-        ),
-    ]
-
-
-def our_add(steps: int) -> OurTrajectory:
-    """Our contender that adds."""
-    return OurTrajectory("rlcpu", "add", steps)
-
-
-def growth_row(steps: int, target: float) -> Row:
-    """What more time steps per call cost us."""
-    duel = CostDuel(our_add(steps), our_add(1))
-    name, what = f"trajectory-growth-{steps}", f"add {steps} time steps, cost of"
-    return Timed(name, what, "ours, 1 time step", duel, target, kind="time")
-
-
-def post_rows() -> list[Row]:
-    """The post "8h to gain 26h": an item added, 256 drawn by return without repetition."""
-    table = []
-    for size, targets in POST_TARGETS.items():
-        peers = {
-            "NumPy": NumpyPost("numpy", "draw", size),
-            "torch": TorchPost("torch", "draw", size),
-        }
-        table += [
-            Timed(
-                f"post-{size}-{against.lower()}",
-                f"add 1, draw 256 of {size:,} by return",
-                f"the post's {against}",
-                TimeDuel(our_post(size), peer),
-                targets.get(against),
-            )
-            for against, peer in peers.items()
-        ]
-    growth = CostDuel(our_post(10**7), our_post(10**6))
-    what = "add 1, draw 256 of 10,000,000, cost of"
-    return [*table, Timed("post-growth", what, "ours, 1,000,000", growth, 3, kind="time")]
-
-
-def our_post(size: int) -> OurPost:
-    """Our contender that draws by return."""
-    return OurPost("rlcpu", "draw", size)
+# ---------------------------------------------------------------- trees alone, of 2^20 leaves
 
 
 def tree_rows() -> list[Row]:
-    """Trees alone, of 2^20 leaves."""
+    """Ours beside everyone's tree."""
     return [
-        Timed(
-            f"tree-{operation}-{size}-{against}",
+        duel(
+            f"tree-{operation}-{size}-{peer.name}",
             f"SumTree.{operation} of {size:,}, 2^20 leaves",
-            against,
-            TimeDuel(OurTree("rlcpu", operation, size), peer),
+            peer.name,
+            named(our_tree, operation, size),
+            peer,
             target,
+            "time",
             ranked=True,
         )
         for operation, targets in TREE_TARGETS.items()
         for size, target in targets.items()
-        for against, peer in tree_peers(operation, size).items()
+        for peer in (
+            named(flashbax_tree, operation, size),
+            torchrl_best(operation, size),
+            named(tianshou_tree, operation, size),
+            named(cpprb_tree, operation, size),
+        )
     ]
 
 
-def tree_peers(operation: str, size: int) -> dict[str, Contender]:
-    """Everyone's tree."""
-    return {
-        "flashbax": FlashbaxTree("flashbax", operation, size),
-        "torchrl": torchrl_tree(operation, size),
-        "tianshou": TianshouTree("tianshou", operation, size),
-        "cpprb": CpprbTree("cpprb", operation, size),
+def tree_job(
+    operation: str,
+    size: int,
+    update: Callable[..., Any],
+    sample: Callable[..., Any],
+    convert: Convert = keep,
+    **fields: Any,
+) -> Job:
+    """`update` or `sample` of a tree in which every leaf has a priority of its own.
+
+    Args:
+        operation: which of the two is timed.
+        size: leaves per call.
+        update: of indices and priorities.
+        sample: of the size, every library drawing by itself.
+        convert: indices and priorities to the peer's own kind of array. Not timed.
+        fields: of the job.
+    """
+    update(*convert(np.arange(LEAVES), np.random.default_rng(0).random(LEAVES)))
+
+    def inputs(rng: np.random.Generator, count: int) -> list[Arguments]:
+        indices, priorities = rng.integers(0, LEAVES, (count, size)), rng.random((count, size))
+        return [convert(*pair) for pair in zip(indices, priorities, strict=True)]
+
+    if operation == "update":
+        return Job(update, inputs, **fields)
+    return Job(sample, **{"inputs": lambda rng, count: [(size,)] * count, **fields})
+
+
+def our_tree(operation: str, size: int) -> Job:
+    """`SumTree`."""
+    from rlcpu.replay import SumTree
+
+    tree = SumTree(LEAVES, seed=0)
+    return tree_job(operation, size, tree.update, tree.sample)
+
+
+def flashbax_tree(operation: str, size: int) -> Job:
+    """flashbax's functions for CPUs: `set_batch_scan`, and the one way of drawing that it has.
+
+    The calls overlap as XLA sees fit: only the last one is waited for.
+    """
+    import jax
+    from flashbax.buffers import sum_tree
+
+    set_leaves = jax.jit(sum_tree.set_batch_scan, donate_argnums=0)
+    draw = jax.jit(sum_tree.stratified_sample, static_argnums=1)
+    state, last = sum_tree.init(LEAVES), None
+
+    def update(indices: Any, priorities: Any) -> None:
+        nonlocal state, last
+        state = last = set_leaves(state, indices, priorities)
+
+    def sample(key: Any) -> None:
+        nonlocal last
+        last = draw(state, size, key)
+
+    def convert(indices: np.ndarray, priorities: np.ndarray) -> Arguments:
+        return jax.numpy.asarray(indices, np.int32), jax.numpy.asarray(priorities, np.float32)
+
+    fields: dict[str, Any] = {"finish": lambda: jax.block_until_ready(last)}
+    if operation == "sample":
+        fields["inputs"] = jax_keys
+        fields["note"] = "flashbax: stratified, it has no other draw"
+    return tree_job(operation, size, update, sample, convert, **fields)
+
+
+def tianshou_tree(operation: str, size: int) -> Job:
+    """tianshou's SegmentTree, sampled as its prioritised buffer does."""
+    from tianshou.data import SegmentTree
+
+    tree, rng = SegmentTree(LEAVES), np.random.default_rng(0)
+
+    def sample(size: int) -> Any:
+        return tree.get_prefix_sum_idx(rng.random(size) * tree.reduce())
+
+    return tree_job(operation, size, tree.__setitem__, sample)
+
+
+def torchrl_tree(operation: str, size: int, dtype: str, tensors: bool) -> Job:
+    """torchrl's compiled tree of one precision, sampled as its prioritised sampler does."""
+    import torch
+    import torchrl._torchrl as compiled
+
+    kind = {"float64": compiled.SumSegmentTreeFp64, "float32": compiled.SumSegmentTreeFp32}[dtype]
+    tree, rng = kind(LEAVES), np.random.default_rng(0)
+
+    def sample(size: int) -> Any:
+        return tree.scan_lower_bound(rng.uniform(0.0, tree.query(0, LEAVES), size))
+
+    def convert(indices: np.ndarray, priorities: np.ndarray) -> Arguments:
+        arrays = indices, priorities.astype(dtype)
+        return tuple(map(torch.from_numpy, arrays)) if tensors else arrays
+
+    return tree_job(operation, size, tree.__setitem__, sample, convert)
+
+
+def torchrl_best(operation: str, size: int) -> Contender:
+    """The fastest of torchrl's precisions and kinds of array."""
+    variants = {
+        f"{dtype}, {kind}": partial(torchrl_tree, operation, size, dtype, kind == "tensors")
+        for dtype in ("float32", "float64")
+        for kind in ("tensors", "arrays")
+        if kind == "tensors" or operation == "update"
     }
+    return best_of("torchrl", variants)
+
+
+def cpprb_tree(operation: str, size: int) -> Job:
+    """cpprb's tree is reachable only through its prioritised buffer; here that holds one flag."""
+    from cpprb import PrioritizedReplayBuffer
+
+    buffer = PrioritizedReplayBuffer(LEAVES, {"done": {}}, alpha=1.0)
+    buffer.add(done=np.zeros(LEAVES))
+    note = "cpprb: through its buffer of one number per item, there is no other way to its tree"
+    return tree_job(operation, size, buffer.update_priorities, buffer.sample, note=note)
+
+
+# ---------------------------------------------------------------- a million transitions
+
+# All of a buffer is written before the clock, so that no page is touched for the first time, and
+# batches are in the peer's own form (tensors, `Batch`, one array per step). Operations: "add" puts
+# `size` transitions in, "sample" draws as many uniformly, "prioritized" draws them by priority with
+# importance weights and gives them new priorities.
 
 
 def buffer_rows() -> list[Row]:
-    """Whole buffers of a million transitions of 813 bytes."""
+    """Whole buffers."""
     jobs = (
         ("add", 1600, "ReplayBuffer.add of 1,600", 1),
         ("sample", 256, "ReplayBuffer.sample of 256, out=", 2),
         ("prioritized", 256, "Prioritized sample 256, out=, and update", 5),
     )
     table = [
-        Timed(
-            f"buffer-{operation}-{against}",
+        duel(
+            f"buffer-{operation}-{peer.name}",
             what,
-            against,
-            TimeDuel(OurBuffer("rlcpu", operation, size), peer),
+            peer.name,
+            named(our_buffer, operation, size),
+            peer,
             target,
+            "time",
             ranked=True,
         )
         for operation, size, what, target in jobs
-        for against, peer in buffer_peers(operation, size).items()
+        for peer in buffer_peers(operation, size)
     ]
-    fresh = OurBuffer("rlcpu", "sample", 256, reuse=False)
-    duel = TimeDuel(fresh, CpprbBuffer("cpprb", "sample", 256))
-    new = Timed("buffer-sample-fresh", "ReplayBuffer.sample of 256, new arrays", "cpprb", duel)
-    return [*table, new]
+    fresh = named(our_buffer, "sample", 256, reuse=False)
+    what, peer = "ReplayBuffer.sample of 256, new arrays", named(cpprb_buffer, "sample", 256)
+    return [*table, duel("buffer-sample-fresh", what, "cpprb", fresh, peer, how="time")]
 
 
-def buffer_peers(operation: str, size: int) -> dict[str, Contender]:
-    """Everyone's buffer; where a call takes one step, of 16 environments and of 1,600."""
-    peers: dict[str, Contender] = {
-        "cpprb": CpprbBuffer("cpprb", operation, size),
-        "torchrl": TorchrlBuffer("torchrl", operation, size),
-        "tianshou": by_step(TianshouBuffer, "tianshou", operation, size),
+def buffer_peers(operation: str, size: int) -> list[Contender]:
+    """Everyone; where a call takes one step, the faster of 16 environments and 1,600."""
+
+    def by_step(function: Callable[..., Job]) -> Contender:
+        if operation != "add":
+            return named(function, operation, size)
+        make = partial(function, operation, size)
+        variants = {f"{n} envs": partial(make, num_envs=n) for n in (1600, 16)}
+        return best_of(named(function).name, variants)
+
+    peers = [named(cpprb_buffer, operation, size), named(torchrl_buffer, operation, size)]
+    peers += [by_step(tianshou_buffer)]
+    return peers if operation == "prioritized" else [*peers, by_step(stable_baselines_buffer)]
+
+
+def transitions(rng: np.random.Generator, count: int) -> Transitions:
+    """Random transitions, `count` of them: 813 bytes each."""
+    return {
+        "observation": rng.random((count, OBSERVATION), np.float32),
+        "next_observation": rng.random((count, OBSERVATION), np.float32),
+        "action": rng.integers(0, 4, count),
+        "reward": rng.random(count, np.float32),
+        "terminated": rng.random(count) < 0.01,
     }
-    if operation != "prioritized":
-        peers["stable-baselines3"] = by_step(
-            StableBaselinesBuffer, "stable-baselines3", operation, size
+
+
+def fill(add: Callable[..., Any], capacity: int, convert: Convert = keep) -> None:
+    """Writes every transition of a buffer."""
+    rng = np.random.default_rng(0)
+    for _ in range(-(-capacity // FILL)):
+        add(*convert(transitions(rng, FILL)))
+
+
+def buffer_job(
+    operation: str,
+    size: int,
+    convert: Convert = keep,
+    errors: Convert = keep,
+    **calls: Callable[..., Any],
+) -> Job:
+    """A full buffer's operation, one of `calls`; `convert` takes batches, `errors` priorities."""
+    if operation == "add":
+        return Job(calls["add"], drawn(lambda rng: convert(transitions(rng, size))))
+    if operation == "sample":
+        return Job(calls["sample"], lambda rng, count: [(size,)] * count)
+    return Job(calls["prioritized"], drawn(lambda rng: errors(rng.random(size)), MILLION))
+
+
+def our_buffer(operation: str, size: int, capacity: int = MILLION, reuse: bool = True) -> Job:
+    """Ours; samples go into the same batch again (`out=`), as a training loop does, or do not."""
+    from rlcpu import replay
+
+    example = {name: x[0] for name, x in transitions(np.random.default_rng(0), 1).items()}
+    buffer: Any = (
+        replay.PrioritizedReplayBuffer(capacity, example, alpha=ALPHA, beta=BETA, seed=0)
+        if operation == "prioritized"
+        else replay.ReplayBuffer(capacity, example, seed=0)
+    )
+    fill(buffer.add, capacity)
+    out = buffer.sample(size) if reuse else None
+
+    def prioritized(priorities: np.ndarray) -> None:
+        batch = buffer.sample(size, out=out)
+        buffer.update_priorities(batch.indices, priorities)
+
+    calls = {"add": buffer.add, "sample": partial(buffer.sample, out=out)}
+    return buffer_job(operation, size, **calls, prioritized=prioritized)
+
+
+def cpprb_buffer(operation: str, size: int, capacity: int = MILLION) -> Job:
+    """cpprb, with next observations of their own, as everyone else's."""
+    import cpprb
+
+    observation = {"shape": OBSERVATION, "dtype": np.float32}
+    fields = {
+        "observation": observation,
+        "next_observation": observation,
+        "action": {"dtype": np.int64},
+        "reward": {"dtype": np.float32},
+        "terminated": {"dtype": np.bool_},
+    }
+    buffer = (
+        cpprb.PrioritizedReplayBuffer(capacity, fields, alpha=ALPHA)
+        if operation == "prioritized"
+        else cpprb.ReplayBuffer(capacity, fields)
+    )
+
+    def add(batch: Transitions) -> None:
+        buffer.add(**batch)
+
+    def prioritized(priorities: np.ndarray) -> None:
+        batch = buffer.sample(size, beta=BETA)
+        buffer.update_priorities(batch["indexes"], priorities)
+
+    fill(add, capacity)
+    return buffer_job(operation, size, add=add, sample=buffer.sample, prioritized=prioritized)
+
+
+def torchrl_buffer(operation: str, size: int, capacity: int = MILLION) -> Job:
+    """torchrl, its data in one tensor per field, samples of the size that it is made for."""
+    import logging
+
+    import torch
+    from tensordict import TensorDict
+    from torchrl import data
+
+    logging.getLogger("torchrl").setLevel(logging.WARNING)
+    storage = data.LazyTensorStorage(capacity)
+    buffer = (
+        data.TensorDictPrioritizedReplayBuffer(
+            alpha=ALPHA, beta=BETA, storage=storage, batch_size=size
         )
-    return peers
+        if operation == "prioritized"
+        else data.TensorDictReplayBuffer(storage=storage, batch_size=size)
+    )
+
+    def convert(batch: Transitions) -> Arguments:
+        tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+        return (TensorDict(tensors, batch_size=len(batch["reward"])),)
+
+    def errors(priorities: np.ndarray) -> Arguments:
+        return (torch.from_numpy(priorities).float(),)  # its tree is of float32
+
+    def prioritized(priorities: Any) -> None:
+        batch = buffer.sample()
+        buffer.update_priority(batch["index"], priorities)
+
+    fill(buffer.extend, capacity, convert)
+    calls = {"add": buffer.extend, "sample": buffer.sample, "prioritized": prioritized}
+    return buffer_job(operation, size, convert, errors, **calls)
 
 
-def by_step(kind: type, name: str, operation: str, size: int) -> Contender:
-    """The faster of few and many environments, where that makes a difference."""
-    if operation != "add":
-        return kind(name, operation, size)
-    return Best(name, [kind(f"{n} envs", operation, size, num_envs=n) for n in (1600, 16)])
+def by_steps(whole: Transitions, num_envs: int) -> list[Transitions]:
+    """A batch as one dictionary for each step of all environments."""
+    steps = range(0, len(next(iter(whole.values()))), num_envs)
+    return [{name: x[k : k + num_envs] for name, x in whole.items()} for k in steps]
+
+
+def stable_baselines_buffer(
+    operation: str, size: int, capacity: int = MILLION, num_envs: int = 16
+) -> Job:
+    """stable-baselines3, whose `add` takes one step; it has no prioritised buffer."""
+    from gymnasium.spaces import Box, Discrete
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    observations = Box(-np.inf, np.inf, (OBSERVATION,), np.float32)
+    buffer = ReplayBuffer(capacity, observations, Discrete(4), device="cpu", n_envs=num_envs)
+    infos: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+    names = ("observation", "next_observation", "action", "reward", "terminated")
+
+    def convert(batch: Transitions) -> Arguments:
+        return ([tuple(step[name] for name in names) for step in by_steps(batch, num_envs)],)
+
+    def add(steps: list[Arguments]) -> None:
+        for step in steps:
+            buffer.add(*step, infos)
+
+    fill(add, capacity, convert)
+    return buffer_job(operation, size, convert, add=add, sample=buffer.sample)
+
+
+def tianshou_buffer(operation: str, size: int, capacity: int = MILLION, num_envs: int = 16) -> Job:
+    """tianshou, whose `add` takes one transition of each of `num_envs` buffers."""
+    from tianshou import data
+
+    def renamed(batch: Transitions) -> Transitions:
+        """tianshou's names, and the field that it asks for besides."""
+        names = ("obs", "obs_next", "act", "rew", "terminated")
+        never = np.zeros_like(batch["terminated"])
+        return {**dict(zip(names, batch.values(), strict=True)), "truncated": never}
+
+    def convert(batch: Transitions) -> Arguments:
+        return ([data.Batch(step) for step in by_steps(renamed(batch), num_envs)],)
+
+    def add(steps: list[Any]) -> None:
+        for step in steps:
+            buffer.add(step)
+
+    if operation == "add":
+        buffer = data.VectorReplayBuffer(capacity, num_envs)
+        fill(add, capacity, convert)
+        return buffer_job(operation, size, convert, add=add)
+    # All at once, because a million transitions one by one take minutes.
+    rng = np.random.default_rng(0)
+    whole = renamed(transitions(rng, capacity))
+    buffer = data.ReplayBuffer.from_data(**whole, done=whole["terminated"])
+    if operation == "prioritized":
+        full, buffer = buffer, data.PrioritizedReplayBuffer(capacity, ALPHA, BETA)
+        buffer.update(full)
+        buffer.update_weight(np.arange(capacity), rng.random(capacity))
+
+    def prioritized(priorities: np.ndarray) -> None:
+        _, indices = buffer.sample(size)
+        buffer.update_weight(indices, priorities)
+
+    return buffer_job(operation, size, sample=buffer.sample, prioritized=prioritized)
+
+
+# ---------------------------------------------------------------- memory
 
 
 def held_rows() -> list[Row]:
-    """Memory of a million transitions, next observations included."""
+    """Bytes of a million transitions, next observations included."""
     what = "bytes held, 1 million transitions"
-    uniform = OurBuffer("rlcpu", "sample", 256)
-    prioritized = OurBuffer("rlcpu", "prioritized", 256)
-    alone = "the data alone"
-    peers: dict[str, BufferCalls] = {
-        "cpprb": CpprbBuffer("cpprb", "sample", 256),
-        "torchrl": TorchrlBuffer("torchrl", "sample", 256),
-        "tianshou": TianshouBuffer("tianshou", "add", 1600, num_envs=1600),
-        "stable-baselines3": StableBaselinesBuffer("stable-baselines3", "sample", 256),
+    uniform = partial(our_buffer, "sample", 256)
+    row = partial(Row, kind="time", unit="B")
+    alone, by_priority = "the data alone", partial(our_buffer, "prioritized", 256)
+    peers = {
+        "cpprb": partial(cpprb_buffer, "sample", 256),
+        "torchrl": partial(torchrl_buffer, "sample", 256),
+        "tianshou": partial(tianshou_buffer, "add", 1600, num_envs=1600),
+        "stable-baselines3": partial(stable_baselines_buffer, "sample", 256),
     }
-    cost = functools.partial(Row, kind="time", unit="B")
+    ours = {"held": (what, uniform), "held-prioritized": (f"{what}, prioritized", by_priority)}
     return [
-        cost("held", what, alone, Held(uniform), 1.05),
-        cost("held-prioritized", f"{what}, prioritized", alone, Held(prioritized), 1.05),
-        *(cost(f"held-{name}", what, name, Held(uniform, peer)) for name, peer in peers.items()),
+        *(row(k, job, alone, partial(held, make, None), 1.05) for k, (job, make) in ours.items()),
+        *(row(f"held-{k}", what, k, partial(held, uniform, peer)) for k, peer in peers.items()),
     ]
+
+
+def held(ours: Callable[..., Job], peer: Callable[..., Job] | None, effort: Effort) -> Measurement:
+    """Ours, made first and kept, against a peer's or the data alone; pages are not timed."""
+    mine, kept = growth(ours)
+    sides = mine, growth(peer)[0] if peer else data_alone(MILLION)
+    del kept
+    figures = [explain(x)[0] if isinstance(x, Exception) else float(x) for x in sides]
+    errors = [": ".join(explain(x)) for x in sides if isinstance(x, Exception)]
+    note = "; ".join([HELD, *errors])
+    return Measurement(*figures, None if errors else figures[0] / figures[1], note=note)
+
+
+def growth(make: Callable[..., Job], capacity: int = MILLION) -> tuple[int | Exception, Job | None]:
+    """Bytes by which the process grows, after a small buffer has imported and compiled all."""
+    for size in (8 * FILL, capacity):
+        job = None  # frees the small one before the large one is measured
+        gc.collect()
+        before = resident()
+        (job,) = set_up([partial(make, capacity=size)])
+        if isinstance(job, Exception):
+            return job, None
+        gc.collect()
+        grown = resident() - before
+    return grown, job
+
+
+def resident() -> int:
+    """Bytes of the process's resident memory; Linux only."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def data_alone(capacity: int) -> int:
+    """Bytes of the transitions themselves."""
+    return capacity * sum(x.nbytes for x in transitions(np.random.default_rng(0), 1).values())

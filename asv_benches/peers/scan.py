@@ -1,110 +1,424 @@
-"""The table `scan`: recurrences over an axis, time per call."""
+"""The table `scan`: recurrences over an axis, time per call. Here: tridiagonal systems."""
 
 from __future__ import annotations
 
-from asv_benches.peers import scan_solves
-from asv_benches.peers.duel import TimeDuel
-from asv_benches.peers.report import Row
-from asv_benches.peers.scan_jax import Jax
-from asv_benches.peers.scan_kalman import JaxKalman, Statsmodels, gradients, logliks
-from asv_benches.peers.scan_logcumsumexp import (
-    NumpyLogCumSumExp,
-    TorchLogCumSumExp,
-    by_associative_scan,
-    by_library,
-    by_scan,
-)
-from asv_benches.peers.scan_ours import OurGae, OurKalman, OurKalmanGradient, OurLogCumSumExp
-from asv_benches.peers.scan_problems import Line, Models, Rollouts
-from asv_benches.peers.scan_returns import (
-    JaxGae,
-    NumpyGae,
-    TorchGae,
-    gae_by_associative_scan,
-    gae_by_rlax,
-    gae_by_scan,
-)
-from asv_benches.peers.scan_solves import Timed
-from asv_benches.peers.timing import Contender
+import ctypes
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
-ROLLOUTS = ((2048, 1024), (128, 16_384))  # steps and environments
-GAE_TARGETS = {"jax lax.scan": 3, "torch loop": 40, "NumPy loop": 12}  # of the first, time-major
-LINE = 100_000  # of the report "Jax scans are slower than expected"
-STATES, BATCHES = (2, 4, 8), (1, 64)
+import numpy as np
+
+from asv_benches.peers import machine, recurrences
+from asv_benches.peers.cpp import WIDE, load, pointer
+from asv_benches.peers.harness import Arguments, Contender, Job, best_of, named, prepared
+from asv_benches.peers.recurrences import jax_job
+from asv_benches.peers.rows import Row, duel
+
+REPORT = (100_000, 100)  # systems and unknowns of the report "Jax scans are slower than expected"
+OTHERS = ((10**6, 10), (1000, 10_000), (10, 10**6), (1, 10**7))
+# Of the machine's limit, for the report's shape.
+SHARES = {
+    ("float64", "rows"): 0.75,
+    ("float64", "columns"): 0.8,
+    ("float32", "rows"): 0.55,
+    ("float32", "columns"): 0.75,
+}
+# float64, row-major: target against each of those that solve the shape.
+TARGETS: dict[tuple[int, int], dict[str, float]] = {
+    REPORT: {"jax lax.scan": 13, "jax tridiagonal_solve": 17, "LAPACK gtsv": 6, "numba": 2.6},
+    OTHERS[-1]: {"jax lax.scan": 10, "jax tridiagonal_solve": 10, "LAPACK gtsv": 10},
+}
+# A hanging peer may cost the table this much; our slowest kernel compiles in less.
+LIMIT_S = 90.0
+HANG_S = 12.0  # of the one that is known to hang
+
+row = partial(duel, limit_s=LIMIT_S)
+
+
+class Systems(NamedTuple):
+    """Tridiagonal systems that are diagonally dominant, so that every method solves them.
+
+    Attributes:
+        batch: number of systems.
+        n: unknowns of each.
+        dtype: of the numbers.
+        layout: "rows" for arrays (batch, n), "columns" for (n, batch).
+        shared: whether all systems have one matrix.
+        slopes: whether the gradient of a loss with respect to the solution comes with them.
+    """
+
+    batch: int
+    n: int
+    dtype: str = "float64"
+    layout: str = "rows"
+    shared: bool = False
+    slopes: bool = False
+
+    @property
+    def axis(self) -> int:
+        """The axis of the unknowns."""
+        return -1 if self.layout == "rows" else 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the right-hand sides."""
+        return (self.batch, self.n) if self.layout == "rows" else (self.n, self.batch)
+
+    @property
+    def name(self) -> str:
+        """Such as "solve-100000x100-float64-rows"."""
+        return f"solve-{self.batch}x{self.n}-{self.dtype}-{self.layout}"
+
+    @property
+    def what(self) -> str:
+        """Such as "solve (100,000 x 100) float64, row-major"."""
+        order = "(n, batch)" if self.layout == "columns" else "row-major"
+        return f"solve ({self.batch:,} x {self.n:,}) {self.dtype}, {order}"
+
+    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Lower, main and upper diagonal, right-hand sides, and slopes if there are."""
+        kind = np.dtype(self.dtype)
+        shape = (self.n,) if self.shared else self.shape
+        lower, upper = (rng.random(shape, kind) - kind.type(0.5) for _ in range(2))
+        diagonal = rng.random(shape, kind) + kind.type(1.5)
+        axis = 0 if self.shared else self.axis
+        np.moveaxis(lower, axis, 0)[0] = 0  # as jax.lax.linalg demands
+        np.moveaxis(upper, axis, 0)[-1] = 0
+        rhs = rng.random(self.shape, kind) - kind.type(0.5)
+        slopes = (rng.random(self.shape, kind),) if self.slopes else ()
+        return lower, diagonal, upper, rhs, *slopes
 
 
 def rows() -> list[Row]:
     """All rows, in the order of the table."""
-    return [*scan_solves.rows(), *gae_rows(), *logcumsumexp_rows(), *kalman_rows()]
+    solves = [*share_rows(), *peer_rows(), *small_rows(), *variant_rows(), *gradient_rows()]
+    return [*solves, *recurrences.rows(row)]
 
 
-def gae_rows() -> list[Row]:
-    """Advantages and returns of 2 million steps, float32."""
-    return [
-        Timed(
-            f"gae-{steps}x{envs}-{layout}-{peer.name}",
-            f"gae {steps:,} x {envs:,} float32, {layout}",
-            against,
-            TimeDuel(OurGae("rlcpu", problem), peer),
-            targets.get(against),
-        )
-        for steps, envs in ROLLOUTS
-        for layout in ("time-major", "batch-major")
-        for problem in [Rollouts(steps, envs, layout)]
-        for targets in [GAE_TARGETS if problem == Rollouts(*ROLLOUTS[0]) else {}]
-        for against, peer in gae_peers(problem).items()
-    ]
+def ours(systems: Systems, **options: Any) -> Contender:
+    """Our contender that solves."""
+    return named(our_solve, systems, **options)
 
 
-def gae_peers(problem: Rollouts) -> dict[str, Contender]:
-    """Everyone; the slow and the redundant ones only on the first problem."""
-    peers: dict[str, Contender] = {
-        "jax lax.scan": JaxGae("jax", problem, gae_by_scan),
-        "torch loop": TorchGae("torch", problem),
-        "NumPy loop": NumpyGae("numpy", problem),
+def share_rows() -> list[Row]:
+    """Shares of the machine's limit, four arrays read and one written by all cores.
+
+    Targets are for plain stores, as a loop in C makes them; streaming stores have their own rows.
+    """
+    share, table = partial(row, how="share"), []
+    for kind, target in SHARES.items():
+        each = Systems(*REPORT, *kind)
+        for stores, aim in (("plain", target), ("streaming", None)):
+            limit = Contender(f"{stores} stores", partial(roofline, each, stores))
+            against = f"4 reads, 1 {stores} write"
+            table += [share(f"{each.name}-{stores}", each.what, against, ours(each), limit, aim)]
+    for each in (Systems(*shape, *kind) for shape in OTHERS for kind in SHARES):
+        name, against = f"{each.name}-roofline", "4 reads, 1 write"
+        table += [share(name, each.what, against, ours(each), best_roofline(each))]
+    return table
+
+
+def peer_rows() -> list[Row]:
+    """Everyone on every shape in float64, row-major; on the report's also in other ways."""
+
+    def beside(
+        systems: Systems, against: str, make: Callable[..., Job], target: float | None = None
+    ) -> Row:
+        slug = against.split(",")[0].replace(" ", "-").replace(".", "-").lower()
+        peer = Contender(against, partial(make, systems))
+        name = f"{systems.name}-{slug}"
+        return row(name, systems.what, against, ours(systems), peer, target, "time")
+
+    peers: dict[str, Callable[..., Job]] = {
+        "jax lax.scan": partial(jax_job, function=solve_rows),
+        "jax tridiagonal_solve": partial(jax_job, function=solve_by_library),
+        "LAPACK gtsv": lapack_solve,
+        "numba": numba_solve,
     }
-    if problem == Rollouts(*ROLLOUTS[0]):
-        peers["rlax"] = JaxGae("rlax", problem, gae_by_rlax)
-        peers["jax associative_scan"] = JaxGae("associative", problem, gae_by_associative_scan)
-    return peers
-
-
-def logcumsumexp_rows() -> list[Row]:
-    """One long row; the target is against the best of JAX and torch."""
-    line = Line(LINE)
-    ranked: dict[str, Contender] = {
-        "jax lax.scan": Jax("scan", line, by_scan),
-        "jax associative_scan": Jax("associative", line, by_associative_scan),
-        "jax cumlogsumexp": Jax("library", line, by_library),
-        "torch": TorchLogCumSumExp("torch", line),
-    }
-    mine, what = OurLogCumSumExp("rlcpu", line), f"logcumsumexp {LINE:,} float64"
-    table = [
-        Timed(f"logcumsumexp-{peer.name}", what, against, TimeDuel(mine, peer), 8, ranked=True)
-        for against, peer in ranked.items()
+    everyone = [
+        beside(Systems(*shape), against, make, TARGETS.get(shape, {}).get(against))
+        for shape in (REPORT, *OTHERS)
+        for against, make in peers.items()
     ]
-    numpy = TimeDuel(mine, NumpyLogCumSumExp("numpy", line))
-    return [*table, Timed("logcumsumexp-numpy", what, "NumPy logaddexp.accumulate", numpy)]
-
-
-def kalman_rows() -> list[Row]:
-    """Log-likelihoods of 10,000 observations, and their gradients."""
+    columns = partial(jax_job, function=solve_columns)
+    first, single = Systems(*REPORT), Systems(*REPORT, "float32")
     return [
-        Timed(f"kalman-{m}x{batch}-{job}-{peer.name}", what, against, TimeDuel(mine, peer), target)
-        for batch in BATCHES
-        for m in STATES
-        for models in [Models(batch, m)]
-        for job, against, mine, peer, target in kalman_duels(models)
-        for what in [f"kalman {job}, state {m}, {batch} model{'s' if batch > 1 else ''}"]
+        *everyone,
+        beside(first, "NumPy", numpy_solve),
+        beside(first._replace(layout="columns"), "jax lax.scan, no .T", columns),
+        beside(single, "jax lax.scan", peers["jax lax.scan"]),
+        beside(single, "LAPACK gtsv", lapack_solve),
+        beside(single._replace(layout="columns"), "jax lax.scan, no .T", columns),
     ]
 
 
-def kalman_duels(models: Models) -> list[tuple[str, str, Contender, Contender, float]]:
-    """Job, peer's name, ours, the peer and the target."""
-    value, slope = OurKalman("rlcpu", models), OurKalmanGradient("rlcpu", models)
-    scan, backward = JaxKalman("jax", models, logliks), JaxKalman("jax", models, gradients)
+def small_rows() -> list[Row]:
+    """Where the call itself is what costs."""
+    each, what = Systems(4, 16), "solve (4 x 16) float64, one call, cost of"
+    peers = {"jax lax.scan": solve_rows, "jax tridiagonal_solve": solve_by_library}
     return [
-        ("value", "jax lax.scan", value, scan, 1.5),
-        ("value", "statsmodels", value, Statsmodels("statsmodels", models), 1.4),
-        ("gradient", "jax.value_and_grad", slope, backward, 6),
+        row(f"small-{f.__name__}", what, k, ours(each), named(jax_job, each, f), 1.2, "cost")
+        for k, f in peers.items()
     ]
+
+
+def variant_rows() -> list[Row]:
+    """What our own options cost, and one matrix for all systems, factored before."""
+    each, without = Systems(*REPORT), "ours without"
+    shared = each._replace(shared=True)
+    cost, mine = partial(row, how="cost"), ours(each)
+    thomas, checked = ours(each, method="thomas"), ours(each, check="residual")
+    return [
+        cost("cost-pivoting", "solve, pivoting: cost of", without, mine, thomas),
+        cost("cost-residual", "solve, check='residual': cost of", without, checked, mine),
+        cost("cost-fresh", "solve, new arrays: cost of", without, ours(each, reuse=False), mine),
+        row(
+            "factored",
+            "factored, 100,000 right-hand sides of 100",
+            "scipy solve_banded",
+            named(our_factors, shared),
+            named(scipy_solve, shared),
+            18,
+            "time",
+        ),
+    ]
+
+
+def gradient_rows() -> list[Row]:
+    """Solution, and gradients with respect to the three diagonals and the right-hand sides."""
+    problem = Systems(*REPORT, slopes=True)
+    mine = named(our_gradient, problem)
+    scan, library = (named(jax_gradient, problem, f) for f in (solve_rows, solve_by_library))
+    what, hangs = "solve and gradient (100,000 x 100) float64", "jax.grad, XLA's solver"
+    return [
+        row("gradient-scan", what, "jax.grad of lax.scan", mine, scan, 15, "time"),
+        row("gradient-library", what, hangs, mine, library, how="time", limit_s=HANG_S),
+    ]
+
+
+# ---------------------------------------------------------------- ours
+
+
+def our_solve(systems: Systems, reuse: bool = True, **options: Any) -> Job:
+    """`solve_tridiagonal`, its solution into the same array again (`out=`) or not."""
+    from rlcpu.scan import solve_tridiagonal
+
+    out = np.zeros(systems.shape, systems.dtype) if reuse else None
+    return prepared(systems, partial(solve_tridiagonal, axis=systems.axis, out=out, **options))
+
+
+def our_factors(systems: Systems) -> Job:
+    """`factor_tridiagonal(...).solve`: the matrix is factored before."""
+    from rlcpu.scan import factor_tridiagonal
+
+    out = np.zeros(systems.shape, systems.dtype)
+
+    def convert(*arrays: np.ndarray) -> Arguments:
+        *matrix, rhs = arrays
+        return factor_tridiagonal(*matrix), rhs
+
+    return prepared(systems, lambda factors, rhs: factors.solve(rhs, out=out), convert)
+
+
+def our_gradient(systems: Systems) -> Job:
+    """`solve_tridiagonal`, then `tridiagonal_vjp`."""
+    from rlcpu.scan import TridiagonalGradients, solve_tridiagonal, tridiagonal_vjp
+
+    out = np.zeros(systems.shape, systems.dtype)
+    gradients = TridiagonalGradients(*(np.zeros_like(out) for _ in range(4)))
+
+    def call(*arrays: np.ndarray) -> tuple[Any, ...]:
+        *matrix, rhs, slopes = arrays
+        x = solve_tridiagonal(*matrix, rhs, axis=systems.axis, out=out)
+        return x, *tridiagonal_vjp(*matrix, x, slopes, axis=systems.axis, out=gradients)
+
+    return prepared(systems, call)
+
+
+# ---------------------------------------------------------------- the machine's limit
+
+
+def roofline(systems: Systems, stores: str) -> Job:
+    """The sum of four arrays, on all cores, by "plain" stores or by "streaming" ones."""
+    function = getattr(load("roofline.cpp", (WIDE,)), f"{stores}_{systems.dtype}")
+    out = aligned(np.zeros(systems.shape, systems.dtype))
+    size = ctypes.c_int64(out.size)
+
+    def total(*arrays: np.ndarray) -> np.ndarray:
+        function(*map(pointer, arrays), pointer(out), size)
+        return out
+
+    return prepared(systems, total, lambda *arrays: tuple(map(aligned, arrays)))
+
+
+def best_roofline(systems: Systems) -> Contender:
+    """With the stores that are faster here."""
+    kinds = ("plain", "streaming")
+    return best_of("roofline", {f"{k} stores": partial(roofline, systems, k) for k in kinds})
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A copy that begins at a multiple of 64 bytes."""
+    room = np.empty(array.nbytes + 64, np.uint8)
+    begin = -room.ctypes.data % 64
+    copy = room[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+# ---------------------------------------------------------------- LAPACK, SciPy, numba, NumPy
+
+
+def lapack_solve(systems: Systems) -> Job:
+    """?gtsv of the LAPACK that SciPy brings along, the systems divided among all cores."""
+    from numba.extending import get_cython_function_address
+
+    letter = {"float64": "d", "float32": "s"}[systems.dtype]
+    address = get_cython_function_address("scipy.linalg.cython_lapack", f"{letter}gtsv")
+    function = getattr(load("gtsv.cpp"), f"solve_{systems.dtype}")
+    function.restype = ctypes.c_int64
+    out = np.zeros(systems.shape, systems.dtype)
+    scratch = np.zeros((machine.cores(), 3 * systems.n), systems.dtype)
+    sizes = ctypes.c_int64(systems.batch), ctypes.c_int(systems.n)
+
+    def solve(*arrays: np.ndarray) -> np.ndarray:
+        pointers = map(pointer, (*arrays, out, scratch))
+        if function(ctypes.c_void_p(address), *pointers, *sizes):
+            raise ArithmeticError("LAPACK found a singular system")
+        return out
+
+    return prepared(systems, solve)
+
+
+def scipy_solve(systems: Systems) -> Job:
+    """`scipy.linalg.solve_banded` of one matrix, without its search for NaN."""
+    from scipy.linalg import solve_banded
+
+    def convert(*arrays: np.ndarray) -> Arguments:
+        """The diagonals as SciPy wants them; systems in columns, in LAPACK's order."""
+        lower, diagonal, upper, rhs = arrays
+        return np.stack([np.roll(upper, 1), diagonal, np.roll(lower, -1)]), rhs.T
+
+    def solve(bands: np.ndarray, rhs: np.ndarray) -> np.ndarray:
+        return solve_banded((1, 1), bands, rhs, check_finite=False).T
+
+    return prepared(systems, solve, convert)
+
+
+def numba_solve(systems: Systems) -> Job:
+    """What a user of numba writes: the report's algorithm on one row after the other."""
+    import numba
+
+    from rlcpu.kernels.threads import threading_layer
+
+    @numba.njit(parallel=True)
+    def solve(a, b, c, d, out):
+        batch, n = a.shape
+        for s in numba.prange(batch):
+            cp = np.empty(n, a.dtype)
+            denom = 1 / b[s, 0]
+            cp[0] = c[s, 0] * denom
+            out[s, 0] = d[s, 0] * denom
+            for i in range(1, n):
+                denom = 1 / (b[s, i] - a[s, i] * cp[i - 1])
+                cp[i] = c[s, i] * denom
+                out[s, i] = (d[s, i] - a[s, i] * out[s, i - 1]) * denom
+            for i in range(n - 2, -1, -1):
+                out[s, i] -= cp[i] * out[s, i + 1]
+        return out
+
+    threading_layer()  # the one that rlcpu runs on
+    out = np.zeros(systems.shape, systems.dtype)
+    return prepared(systems, lambda *arrays: solve(*arrays, out))
+
+
+def numpy_solve(systems: Systems) -> Job:
+    """The report's NumPy, which overwrites two of its arguments: copies of them, not timed."""
+    job = prepared(systems, tdma_naive)
+
+    def copies(rng: np.random.Generator, count: int) -> list[Arguments]:
+        return [tuple(x.copy() for x in arrays) for arrays in job.inputs(rng, count)]
+
+    return job._replace(inputs=copies)
+
+
+def tdma_naive(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> np.ndarray:
+    """The report's function, word for word."""
+    assert a.shape == b.shape and a.shape == c.shape and a.shape == d.shape  # noqa: PT018
+
+    n = a.shape[-1]
+
+    for i in range(1, n):
+        w = a[..., i] / b[..., i - 1]
+        b[..., i] += -w * c[..., i - 1]
+        d[..., i] += -w * d[..., i - 1]
+
+    out = np.empty_like(a)
+    out[..., -1] = d[..., -1] / b[..., -1]
+
+    for i in range(n - 2, -1, -1):
+        out[..., i] = (d[..., i] - c[..., i] * out[..., i + 1]) / b[..., i]
+
+    return out
+
+
+# ---------------------------------------------------------------- JAX
+
+
+def solve_rows(a: Any, b: Any, c: Any, d: Any) -> Any:
+    """The report's tdma_jax_kernel: lower, main, upper diagonal, right-hand side, (batch, n).
+
+    Word for word, but for the shape of the initial value: it wrote the one of arrays with three
+    axes, and with two JAX is a tenth faster, three times in the other layout.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def compute_primes(last_primes, x):
+        last_cp, last_dp = last_primes
+        a, b, c, d = x
+
+        denom = 1. / (b - a * last_cp)  # fmt: skip
+        cp = c * denom
+        dp = (d - a * last_dp) * denom
+
+        new_primes = (cp, dp)
+        return new_primes, new_primes
+
+    diags = (a.T, b.T, c.T, d.T)
+    init = jnp.zeros(a.shape[-2::-1])  # of three axes: (a.shape[1], a.shape[0])
+    _, (cp, dp) = jax.lax.scan(compute_primes, (init, init), diags)
+
+    def backsubstitution(last_x, x):
+        cp, dp = x
+        new_x = dp - cp * last_x
+        return new_x, new_x
+
+    _, sol = jax.lax.scan(backsubstitution, init, (cp[::-1], dp[::-1]))
+
+    return sol[::-1].T
+
+
+def solve_columns(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Any:
+    """The report's code without its transpositions, as it proposes: arrays (n, batch)."""
+    return solve_rows(lower.T, diagonal.T, upper.T, rhs.T).T
+
+
+def solve_by_library(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Any:
+    """`jax.lax.linalg.tridiagonal_solve`, which is LAPACK's, one system after the other."""
+    import jax
+
+    return jax.lax.linalg.tridiagonal_solve(lower, diagonal, upper, rhs[..., None])[..., 0]
+
+
+def jax_gradient(systems: Systems, solve: Callable[..., Any]) -> Job:
+    """Solution, and gradients with respect to the four arrays, of one of the above."""
+    import jax
+
+    def solution_and_gradients(*arguments: Any) -> Any:
+        *arrays, slopes = arguments
+        solution, backward = jax.vjp(solve, *arrays)
+        return solution, *backward(slopes)
+
+    return jax_job(systems, solution_and_gradients)

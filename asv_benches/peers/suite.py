@@ -1,19 +1,27 @@
-"""`all`: every table, row by row, within a time; the same command goes on where it stopped."""
+"""The tables by name, and `all`: row by row, within a time; the same command goes on later."""
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from asv_benches.peers import machine, report
-from asv_benches.peers.report import Result, Row
-from asv_benches.peers.tables import TABLES
-from asv_benches.peers.timing import Effort
+from asv_benches.peers import collect, machine, paper, replay, scan, simulate, sources, train
+from asv_benches.peers.harness import Effort
+from asv_benches.peers.rows import Result, Row, load, measure, print_rows, save
+
+# In the order in which `all` measures them.
+TABLES = {
+    "simulate": simulate.rows,
+    "collect": collect.rows,
+    "replay": replay.rows,
+    "scan": scan.rows,
+    "train": train.rows,
+    "sources": sources.rows,
+    "paper": paper.rows,
+}
 
 
 @dataclass(frozen=True)
@@ -54,38 +62,32 @@ def measure_all(plan: Plan) -> int:
     for what, make_rows in TABLES.items():
         if plan.tables and what not in plan.tables:
             continue
-        rows = [row for row in make_rows() if plan.only in row.name]
-        saved = load(plan.path(what))
-        missing = [row for row in rows if not is_fresh(saved.get(row.name), plan)]
-        if missing:
-            print(f"\n{what}: {len(missing)} of {len(rows)} rows", flush=True)
-            report.print_header()
-        for result in timed(missing, plan.effort, end):
-            report.print_row(result)
-            saved = {**load(plan.path(what)), result["name"]: result}
-            save(plan, what, [row.name for row in make_rows()], saved)
-            left -= 1
+        rows, path = make_rows(), plan.path(what)
+        chosen = [row for row in rows if plan.only in row.name]
+        missing = [row for row in chosen if not is_fresh(load(path).get(row.name), plan)]
         left += len(missing)
+        if not missing:
+            continue
+        print(f"\n{what}: {len(missing)} of {len(chosen)} rows", flush=True)
+        for result in print_rows(measured(missing, plan.effort, end)):
+            saved = {**load(path), result["name"]: result}
+            # The rows that the table still has, in its order.
+            ordered = [saved[row.name] for row in rows if row.name in saved]
+            save(path, what, ordered, plan.effort)
+            left -= 1
     return left
 
 
-def timed(rows: Iterable[Row], effort: Effort, end: float) -> Iterator[Result]:
+def measured(rows: list[Row], effort: Effort, end: float) -> Iterator[Result]:
     """Measures rows as long as there is time, and notes when, and how long it took."""
     for row in rows:
         begin = time.monotonic()
         if begin >= end:
             return
-        (result,) = report.measure([row], effort)
+        result = measure(row, effort)
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         took = round(time.monotonic() - begin, 1)
         yield {**result, "measured": now, "took_s": took, "effort": effort._asdict()}
-
-
-def load(path: Path) -> dict[str, Result]:
-    """The saved rows of a table, by name."""
-    if not path.exists():
-        return {}
-    return {row["name"]: row for row in json.loads(path.read_text())["rows"]}
 
 
 def is_fresh(result: Result | None, plan: Plan) -> bool:
@@ -98,12 +100,6 @@ def is_fresh(result: Result | None, plan: Plan) -> bool:
         return False
     age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(result["measured"])
     return age < dt.timedelta(hours=plan.hours)
-
-
-def save(plan: Plan, what: str, names: list[str], rows: dict[str, Result]) -> None:
-    """Writes the rows that the table still has, in its order."""
-    ordered: list[Any] = [rows[name] for name in names if name in rows]
-    report.save(plan.path(what), what, ordered, plan.effort)
 
 
 def summary(plan: Plan, left: int) -> str:

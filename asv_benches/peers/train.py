@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
@@ -15,11 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from asv_benches.peers.duel import Measurement
-from asv_benches.peers.isolate import Outcome
-from asv_benches.peers.report import Row
+from asv_benches.peers.harness import Effort, Measurement, Outcome
+from asv_benches.peers.rows import Row
 from asv_benches.peers.solve import SOLVED
-from asv_benches.peers.timing import Effort
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 180.0
@@ -43,20 +40,19 @@ class Run(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """All rows, in the order of the table."""
+    """All rows; they start processes themselves."""
+    row = partial(Row, unit="s", limit_s=None)
     zoo = "PPO, rl-zoo's settings, run time to solved"
     default = "PPO, default settings, process start to solved"
-    learning, process = (PEER, "seconds"), (PEER, "process_s")
-    against = "stable-baselines3"
-    imports = Row("import", "import rlcpu", "import numba, gymnasium", import_time, 1.15, "time")
-    table = [
-        Row("zoo", zoo, against, partial(to_solved, (ZOO, "seconds"), learning), 15),
-        Row("default", default, against, partial(to_solved, (DEFAULT, "process_s"), learning), 10),
-        Row("process", default, "its process", partial(to_solved, (DEFAULT, "process_s"), process)),
-        imports,
+    learning, whole = (PEER, "seconds"), (PEER, "process_s")
+    by_zoo = partial(to_solved, (ZOO, "seconds"), learning)
+    by_default, process = (partial(to_solved, (DEFAULT, "process_s"), x) for x in (learning, whole))
+    return [
+        row("zoo", zoo, PEER, by_zoo, 15),
+        row("default", default, PEER, by_default, 10),
+        row("process", default, "its process", process),
+        row("import", "import rlcpu", "import numba, gymnasium", import_time, 1.15, "time"),
     ]
-    # These start processes themselves.
-    return [dataclasses.replace(row, unit="s", limit_s=None) for row in table]
 
 
 def to_solved(mine: tuple[str, str], peers: tuple[str, str], effort: Effort) -> Measurement:
@@ -68,29 +64,25 @@ def to_solved(mine: tuple[str, str], peers: tuple[str, str], effort: Effort) -> 
         effort: its number of seeds.
     """
     runs = training_runs(effort.seeds)
-    ours, peer = (summary(runs[agent], quantity) for agent, quantity in (mine, peers))
+    ours, peer = (median(runs[agent], quantity) for agent, quantity in (mine, peers))
     ratio = None if isinstance(ours, str) or isinstance(peer, str) else peer / ours
     agents = (mine[0], peers[0])
-    note = "; ".join(f"{agent}: {verdict(runs[agent])}" for agent in agents)
+    note = "; ".join(f"{agent}: {solved(runs[agent])}" for agent in agents)
     details = {agent: [run._asdict() for run in runs[agent]] for agent in agents}
     return Measurement(ours, peer, ratio, note=note, details=details)
 
 
-def summary(runs: list[Run | Outcome], quantity: str) -> float | str:
-    """The median of one field, or the status of the first run that failed."""
-    for run in runs:
-        if isinstance(run, Outcome):
-            return run.status
-    return float(np.median([getattr(run, quantity) for run in runs]))
+def median(runs: list[Run | Outcome], quantity: str) -> float | str:
+    """Of one field; or the status of the first run that failed."""
+    failed = [run.status for run in runs if isinstance(run, Outcome)]
+    return failed[0] if failed else float(np.median([getattr(run, quantity) for run in runs]))
 
 
-def verdict(runs: list[Run | Outcome]) -> str:
+def solved(runs: list[Run | Outcome]) -> str:
     """How many seeds solved, or why one failed."""
-    for run in runs:
-        if isinstance(run, Outcome):
-            return run.detail
-    solved = sum(run.episode_return >= SOLVED for run in runs if isinstance(run, Run))
-    return f"{solved} of {len(runs)} seeds solved"
+    failed = [run.detail for run in runs if isinstance(run, Outcome)]
+    count = sum(run.episode_return >= SOLVED for run in runs if isinstance(run, Run))
+    return failed[0] if failed else f"{count} of {len(runs)} seeds solved"
 
 
 @functools.cache
@@ -134,18 +126,15 @@ def run_process(command: list[str], environment: dict[str, str]) -> Outcome:
 def import_time(effort: Effort) -> Measurement:
     """Times both imports in fresh processes, in turn, without the interpreter's own start."""
     statements = ("import rlcpu", "import numba, gymnasium")
-    seconds = np.empty((effort.starts, 2))
-    for start in range(-1, effort.starts):  # the first writes the bytecode
-        for column, statement in enumerate(statements):
-            outcome = run_process([sys.executable, "-c", _timed(statement)], dict(os.environ))
-            if outcome.status:
-                return Measurement(outcome.status, "-", note=f"{statement}: {outcome.detail}")
-            if start >= 0:
-                seconds[start, column] = outcome.value
+    seconds = np.empty((effort.starts + 1, 2))
+    for start, column in np.ndindex(seconds.shape):
+        timed = f"t = time.perf_counter(); {statements[column]}; print(time.perf_counter() - t)"
+        command = [sys.executable, "-c", f"import time; {timed}"]
+        outcome = run_process(command, dict(os.environ))
+        if outcome.status:
+            return Measurement(outcome.status, "-", note=f"{statements[column]}: {outcome.detail}")
+        seconds[start, column] = outcome.value
+    seconds = seconds[1:]  # the first start writes the bytecode
     ours, peer = np.median(seconds, axis=0).tolist()
     low, ratio, high = np.percentile(seconds[:, 0] / seconds[:, 1], (25, 50, 75)).tolist()
     return Measurement(ours, peer, ratio, (low, high), f"{effort.starts} processes each")
-
-
-def _timed(statement: str) -> str:
-    return f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"

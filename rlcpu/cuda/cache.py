@@ -18,7 +18,7 @@ import numpy as np
 from rlcpu.cuda import provider
 from rlcpu.cuda.compile import Kernel
 from rlcpu.kernels.cache import cache_folder, read_whole, warn_uncached, write_whole
-from rlcpu.kernels.fingerprint import fingerprint, references
+from rlcpu.kernels.functions import fingerprint, references
 
 
 def load(kernel: Kernel, args: list[Any]) -> int | None:

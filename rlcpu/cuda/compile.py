@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
 from rlcpu.cuda import maths, provider
 from rlcpu.kernels import maths as cpu_maths
-from rlcpu.kernels.compile import bare_copy, copy_module, fill_copy
+from rlcpu.kernels.functions import COPY, package_of, rebuild
 
 #: Functions of these packages are known to the provider by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
@@ -46,27 +46,20 @@ def _device(function: types.FunctionType, dtype: type) -> Any:
     return provider.jit_device(_rebuild(function, dtype))
 
 
-def _rebuild(function: types.FunctionType, dtype: type) -> types.FunctionType:
+def _rebuild(function: types.FunctionType, dtype: type) -> Any:
     """The function with all that it calls replaced by device functions."""
-    twin: types.FunctionType = bare_copy(function)
-    fill_copy(twin, function, lambda value: _convert(value, function, dtype))
-    return twin
 
+    def convert(_: str, value: Any) -> Any:
+        plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
+        if plain or is_jitted(value):
+            return device(value, dtype)
+        return provider.kernel_module if value is provider.cuda else value
 
-def _convert(value: Any, function: types.FunctionType, dtype: type) -> Any:
-    """What a global or a closed-over value of a function becomes on the device."""
-    if isinstance(value, Dispatcher):
-        return device(value, dtype)
-    if isinstance(value, types.FunctionType):
-        package = (value.__module__ or "").partition(".")[0]
-        return value if package in _FOREIGN else device(value, dtype)
-    if value is provider.cuda:
-        return provider.kernel_module
-    if isinstance(value, types.ModuleType):
-        if value.__name__.partition(".")[0] in _FOREIGN and "[" not in value.__name__:
-            return value
-        return copy_module(value, function, lambda item: _convert(item, function, dtype), "[cuda]")
-    return value
+    def stays(module: types.ModuleType) -> bool:
+        is_copy = module.__name__.endswith(COPY)
+        return module is provider.cuda or (package_of(module) in _FOREIGN and not is_copy)
+
+    return rebuild(function, convert, stays)
 
 
 class Kernel(NamedTuple):

@@ -58,7 +58,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     real = dtype
 
     @env_kernel(env, dtype, parallel)
-    def step(  # type: ignore[no-untyped-def]
+    def step(
         state, words, actions, params, clock, observations, rewards, terminated, truncated, finals
     ):  # fmt: skip
         n = rewards.shape[0]
@@ -119,7 +119,7 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     set_final = store_rows(env.observation_size, "finals", np.float32)
 
     @inline
-    def step_block(  # type: ignore[no-untyped-def]
+    def step_block(
         count, state, words, actions, numbers, clock,
         begin, stride, observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
@@ -151,13 +151,13 @@ def _make_count_bad(env: Structure) -> Any:
     """Inlinable function that counts the actions of a slice which the environment cannot take."""
     size = np.uint64(env.num_actions)
 
-    def out_of_range(actions):  # type: ignore[no-untyped-def]
+    def out_of_range(actions):
         bad: Any = 0
         for i in range(actions.shape[0]):
             bad += np.uint64(actions[i]) >= size
         return bad
 
-    def not_a_number(actions):  # type: ignore[no-untyped-def]
+    def not_a_number(actions):
         bad: Any = 0
         for i in range(actions.shape[0]):
             bad += actions[i] != actions[i]
@@ -173,10 +173,10 @@ def _make_take_actions(env: Structure) -> Any:
     of its vectors.
     """
     width = max(env.action_size, 1)
-    peek, poke = row_access("source")[0], row_access("target")[1]
+    peek, poke = row_access("source")[0], row_access("actions")[1]
 
     @inline
-    def take(actions, begin, count, rows):  # type: ignore[no-untyped-def]
+    def take(actions, begin, count, rows):
         for i in range(count):
             for k in range(width):
                 poke(rows, k * LANES + i, peek(actions, (begin + i) * width + k))
@@ -197,7 +197,7 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
     draw_words = make_draw_words()
 
     @env_kernel(env, dtype)
-    def reset_batch(state, words, mask, numbers, clock):  # type: ignore[no-untyped-def]
+    def reset_batch(state, words, mask, numbers, clock):
         params, counter = unpack(numbers), clock[0]
         for block in range(state.shape[0]):
             rows, word, chosen = state[block], words[block], mask[block * LANES :]
@@ -224,7 +224,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
     size = env.observation_size
 
     @env_kernel(env, dtype)
-    def observe_batch(state, numbers, observations):  # type: ignore[no-untyped-def]
+    def observe_batch(state, numbers, observations):
         params, n = unpack(numbers), observations.shape[0] // size
         for block in range(state.shape[0]):
             begin = block * LANES
@@ -235,7 +235,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
 
 
 @inline
-def copy_rows(source, target, count, begin):  # type: ignore[no-untyped-def]
+def copy_rows(source, target, count, begin):
     """Copy `count` items of each row of LANES into the end of the rows of a flat array."""
     stride = begin + count
     for row in range(target.shape[0] // stride):

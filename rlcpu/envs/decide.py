@@ -54,15 +54,15 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     unpack = define(f"def unpack(weights, log_std): return {made}", Params=policy.params_type)
 
     @inline
-    def scratch(sizes, value_sizes):  # type: ignore[no-untyped-def]
+    def scratch(sizes, value_sizes):
         return np.empty(0, np.float32)
 
     @inline
-    def prepare(state, params, policy, count, scratch):  # type: ignore[no-untyped-def]
+    def prepare(state, params, policy, count, scratch):
         return 0, 0, 0
 
     @inline
-    def choose(observation, constants, greedy, bits, scratch, layout, i):  # type: ignore[no-untyped-def]
+    def choose(observation, constants, greedy, bits, scratch, layout, i):
         return act(single(observation), constants, draws(bits[0], bits[1]))
 
     return Decide(inline(unpack), scratch, prepare, choose)
@@ -80,11 +80,11 @@ def _decide_by_network(
     none = np.float32(0)
 
     @inline
-    def scratch(sizes, value_sizes):  # type: ignore[no-untyped-def]
+    def scratch(sizes, value_sizes):
         return np.empty((sizes.sum() + value_sizes.sum() + 1) * LANES, np.float32)
 
     @inline
-    def choose(observation, constants, greedy, bits, scratch, layout, i):  # type: ignore[no-untyped-def]
+    def choose(observation, constants, greedy, bits, scratch, layout, i):
         lanes, first, value_row = layout
         heads = load_outputs(scratch, lanes, first + i)
         value = peek(scratch, value_row + i) if has_value else none
@@ -122,7 +122,7 @@ def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]
     put = store_rows(inputs, "observations", np.float32)
 
     @inline
-    def prepare(state, params, policy, count, scratch):  # type: ignore[no-untyped-def]
+    def prepare(state, params, policy, count, scratch):
         lanes = (count + 15) // 16 * 16
         mean, scale = take(policy.mean), take(policy.scale)
         for i in range(lanes):

@@ -127,13 +127,13 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     noisy = env.step_draws > 0
 
     @inline
-    def step(state, action, params, a, b):  # type: ignore[no-untyped-def]
+    def step(state, action, params, a, b):
         if noisy:
             return user_step(state, action, params, step_draws(a, b))
         return user_step(state, action, params)
 
     @inline
-    def reset(params, a, b):  # type: ignore[no-untyped-def]
+    def reset(params, a, b):
         return user_reset(reset_draws(a, b), params)
 
     return Lane(
@@ -186,7 +186,7 @@ def make_draw_words() -> Callable[..., Any]:
     get_word, _ = row_access("words")
 
     @inline
-    def draw_words(words, i, counter):  # type: ignore[no-untyped-def]
+    def draw_words(words, i, counter):
         key_low, key_high = (
             get_word(words, KEY_LOW * LANES + i),
             get_word(words, KEY_HIGH * LANES + i),
@@ -213,7 +213,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     u32 = np.uint32
 
     @inline
-    def turn(state, words, i, action, bits, params, limit):  # type: ignore[no-untyped-def]
+    def turn(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
         pending = False if same_step else elapsed == mark
         reached, reward, failed = step(load(state, LANES, i), action, params, bits[0], bits[1])
@@ -263,7 +263,7 @@ def select_rows(count: int) -> Callable[..., Any]:
 
 
 @inline
-def _same(x):  # type: ignore[no-untyped-def]
+def _same(x):
     return x
 
 

@@ -17,7 +17,8 @@ from rlcpu.envs.faults import ARRAYS, refuse_policy
 from rlcpu.envs.policy import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.mlp import RELU, TANH, forward
+from rlcpu.kernels.mlp import forward
+from rlcpu.nn.network import ACTIVATIONS, orthogonal
 
 #: What these attributes may be.
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -32,7 +33,6 @@ _EXPECTED = {
 }
 #: Weights of one layer at most: 1 GiB.
 _MOST_WEIGHTS = 2**28
-_ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 _MODULES = {"Tanh": "tanh", "ReLU": "relu"}
 #: Observations that pass a network at a time outside of rollouts: 133 units, as 4-64-64-1 has,
 #: take 545 KB, which stay in the second-level cache.
@@ -96,10 +96,10 @@ class MLP:
         self.value_sizes = _sizes([inputs, *layers, 1] if value == "separate" else [0])
         self._size_bytes = self.sizes.tobytes(), self.value_sizes.tobytes()
         rng = np.random.default_rng(check_count("seed", seed, 0, 2**64))
-        self.parameters = _orthogonal(rng, self.sizes, 0.01)
+        self.parameters = orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
             _gain_of_last_output(self.parameters, self.sizes, 100.0)
-        self.value_parameters = _orthogonal(rng, self.value_sizes, 1.0)
+        self.value_parameters = orthogonal(rng, self.value_sizes, 1.0)
         self.log_std = np.zeros(stds, np.float32)
         self.observation_mean = np.zeros(inputs, np.float32)
         self.observation_scale = np.ones(inputs, np.float32)
@@ -197,7 +197,7 @@ class MLP:
             self._checked("log_std", dynamics.action_size),
             self._checked("observation_mean", inputs),
             self._checked("observation_scale", inputs),
-            np.array([_ACTIVATIONS[self.activation], self.deterministic], np.int64),
+            np.array([ACTIVATIONS[self.activation], self.deterministic], np.int64),
         )
 
     def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -280,7 +280,7 @@ class MLP:
             lanes = (len(part) + 15) // 16 * 16
             space = np.zeros((sizes.sum(), lanes), np.float32)
             space[: sizes[0], : len(part)] = part.T
-            run_network(parameters, sizes, _ACTIVATIONS[activation], space.ravel(), lanes)
+            run_network(parameters, sizes, ACTIVATIONS[activation], space.ravel(), lanes)
             outputs[begin : begin + _BATCH] = space[-sizes[-1] :, : len(part)].T
         if not np.isfinite(outputs).all():
             if np.isnan(inputs).any():
@@ -291,7 +291,7 @@ class MLP:
 
 
 @kernel
-def run_network(parameters, sizes, activation, activations, lanes):  # type: ignore[no-untyped-def]
+def run_network(parameters, sizes, activation, activations, lanes):
     """See `rlcpu.kernels.mlp.make_forward`."""
     forward(parameters, sizes, activation, activations, lanes)
 
@@ -340,18 +340,6 @@ def _sizes(layers: Sequence[int]) -> npt.NDArray[np.int64]:
 def _num_parameters(sizes: Array) -> int:
     """Weights and biases of all layers."""
     return int(((sizes[:-1] + 1) * sizes[1:]).sum())
-
-
-def _orthogonal(rng: np.random.Generator, sizes: Array, last_gain: float) -> Array:
-    """Flat parameters with orthogonal weights (Saxe et al. 2014) and zero biases."""
-    parts = [np.zeros(0)]
-    for layer, (inputs, outputs) in enumerate(itertools.pairwise(map(int, sizes))):
-        gain = last_gain if layer == len(sizes) - 2 else math.sqrt(2.0)
-        tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
-        q, r = np.linalg.qr(tall)
-        q = q * np.sign(np.diag(r))
-        parts += [gain * (q if inputs >= outputs else q.T).ravel(), np.zeros(outputs)]
-    return np.concatenate(parts).astype(np.float32)
 
 
 def _gain_of_last_output(parameters: Array, sizes: Array, gain: float) -> None:

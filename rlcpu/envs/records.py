@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcpu.envs.lane import LANES, Structure, store_rows
 from rlcpu.kernels.compile import define, inline
-from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.rows import ANY, row_access
 
 
 class Records(NamedTuple):
@@ -47,7 +47,7 @@ def make_put(env: Structure, dtype: type) -> Any:
     """
     width, size = env.action_size, env.observation_size
     put_seen = store_rows(size, "observations", np.float32)
-    spot, (get_fault, put_fault) = make_spot(env, dtype), row_access("source")
+    spot, (get_fault, put_fault) = make_spot(env, dtype), row_access("faults")
     put_final = store_rows(size, "finals", np.float32)
     put_actions: Any = store_rows(width, "actions", np.float32) if width else None
     _, put_action = row_access("actions")
@@ -58,7 +58,7 @@ def make_put(env: Structure, dtype: type) -> Any:
     real, discrete, nothing = dtype, width == 0, dtype(0)
 
     @inline
-    def put(rows, faults, i, seen, chosen, end, final):  # type: ignore[no-untyped-def]
+    def put(rows, faults, i, seen, chosen, end, final):
         put_seen(rows.observations, LANES, i, seen)
         if discrete:
             put_action(rows.actions, i, np.int32(chosen[0]))
@@ -95,22 +95,22 @@ def make_spot(env: Structure, dtype: type) -> Any:
 def make_save(env: Structure, dtype: type) -> Any:
     """Inlinable function that copies the rows of a block into the records of one step."""
     width, size = max(env.action_size, 1), env.observation_size
-    peek, poke = row_access("source")[0], row_access("target")[1]
+    peek, poke = row_access(ANY)[0], row_access("target")[1]
     nothing, real = dtype(0), dtype
 
     @inline
-    def copy(source, first, target, begin, count):  # type: ignore[no-untyped-def]
+    def copy(source, first, target, begin, count):
         for i in range(count):
             poke(target, begin + i, peek(source, first + i))
 
     @inline
-    def interleave(source, target, begin, count, width):  # type: ignore[no-untyped-def]
+    def interleave(source, target, begin, count, width):
         for i in range(count):
             for k in range(width):
                 poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
 
     @inline
-    def save(rows, faults, records, begin, count):  # type: ignore[no-untyped-def]
+    def save(rows, faults, records, begin, count):
         half = records.flags.shape[0] // 2
         copy(rows.log_probs, 0, records.log_probs, begin, count)
         copy(rows.values, 0, records.values, begin, count)

@@ -26,7 +26,9 @@ class Statistics:
     Attributes:
         num_steps: environment steps taken, N * K.
         num_episodes: episodes that ended.
-        mean_return, std_return: of the returns of those episodes; NaN without any.
+        mean_return, std_return: of the returns of those episodes; NaN without any. A deviation
+            below 3e-4 of the mean is lost in float32, in which squares are added up; `collect`
+            gives every return.
         mean_length: of their lengths in steps.
     """
 
@@ -106,6 +108,8 @@ class Form(NamedTuple):
         }
 
 
+#: Fields of a transition, as buffers name them.
+_TRANSITION = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
 #: What a rollout computes when it is first asked for.
 _DERIVED = (
     *("last_values", "final_values", "final_indices", "final_observations"),
@@ -242,3 +246,42 @@ class Rollout:
     def episode_lengths(self) -> Array:
         """(F,) int64, in steps."""
         return self._records.lengths[self._ends].astype(np.int64)
+
+    def transitions(self, names: Iterable[str] = _TRANSITION) -> dict[str, Array]:
+        """The T * N transitions, as a buffer takes them: step after step, all environments of each.
+
+        Args:
+            names: which of `observation`, `action`, `reward`, `next_observation`, `terminated`,
+                `truncated` (these six by default), `log_prob` and `value`; a buffer's example, a
+                dict of these, will do.
+
+        Returns:
+            Arrays (T * N, ...) by name. `next_observation` is what the step led to, the final
+            observation where an episode ended. Others are views of the rollout's memory.
+
+        Raises:
+            ValueError: another name.
+
+        Example:
+            >>> import rlcpu
+            >>> env = rlcpu.make_vec("CartPole-v1", num_envs=8)
+            >>> rollout = rlcpu.collect(env, rlcpu.policies.Uniform(), 100)
+            >>> rollout.transitions()["next_observation"].shape
+            (800, 4)
+        """
+        chosen = dict.fromkeys(names)
+        for name in chosen:
+            if name not in (*_TRANSITION, "log_prob", "value"):
+                expected = ", ".join((*_TRANSITION, "log_prob", "value"))
+                raise ValueError(f"names: {name!r} is none of {expected}")
+        return {name: self._flat(name) for name in chosen}
+
+    def _flat(self, name: str) -> Array:
+        """One array of `transitions`."""
+        if name == "next_observation":
+            following = np.concatenate([self.observations[1:], self.last_observations[None]])
+            flat = following.reshape(-1, self._form.observation_size)
+            flat[self._ends] = self.final_observations
+            return flat
+        array: Array = getattr(self, name if name.endswith("ated") else f"{name}s")
+        return array.reshape(-1, *array.shape[2:])

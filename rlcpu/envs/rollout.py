@@ -88,7 +88,7 @@ def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bo
     run_block = _make_simulate_block(env, dtype, policy)
 
     @env_kernel(env, dtype, parallel)
-    def simulate(env, policy, num_steps, num_envs, sums, lengths):  # type: ignore[no-untyped-def]
+    def simulate(env, policy, num_steps, num_envs, sums, lengths):
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
         waiting = count_waiting(words, num_envs)
@@ -123,7 +123,7 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
     spot, is_network = make_spot(env, dtype), policy.act is None
 
     @inline
-    def run_block(env, policy, num_steps, count, sums, lengths):  # type: ignore[no-untyped-def]
+    def run_block(env, policy, num_steps, count, sums, lengths):
         state, words = env.real, env.words
         counter, limit = env.clock[0], env.clock[1]
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
@@ -166,7 +166,7 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
 
 
 @inline
-def count_waiting(words, num_envs):  # type: ignore[no-untyped-def]
+def count_waiting(words, num_envs):
     """How many of the first `num_envs` environments have finished and are not reset yet."""
     waiting = 0
     for block in range(words.shape[0]):
@@ -176,7 +176,7 @@ def count_waiting(words, num_envs):  # type: ignore[no-untyped-def]
 
 
 @inline
-def sum_elapsed(words, count):  # type: ignore[no-untyped-def]
+def sum_elapsed(words, count):
     """Steps of the running episodes of a block's first `count` environments."""
     total: Any = 0
     for i in range(count):
@@ -185,7 +185,7 @@ def sum_elapsed(words, count):  # type: ignore[no-untyped-def]
 
 
 @inline_exact
-def add_up(sums, lengths):  # type: ignore[no-untyped-def]
+def add_up(sums, lengths):
     """Add all rows but the last into the last one, in their order."""
     last = lengths.size - 1
     sums[last, :] = 0.0
@@ -204,7 +204,7 @@ def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: boo
     run_block = _make_collect_block(env, dtype, policy)
 
     @env_kernel(env, dtype, parallel)
-    def collect(env, policy, num_steps, num_envs, records, last):  # type: ignore[no-untyped-def]
+    def collect(env, policy, num_steps, num_envs, records, last):
         real, words, numbers, bounds, clock = env
         weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
         observations, actions, log_probs, values, rewards, flags, finals, totals, lengths = records
@@ -245,7 +245,7 @@ def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
     actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int32
 
     @inline
-    def run_block(env, policy, num_steps, num_envs, begin, records, last):  # type: ignore[no-untyped-def]
+    def run_block(env, policy, num_steps, num_envs, begin, records, last):
         state, words = env.real, env.words
         counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)

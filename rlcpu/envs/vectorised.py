@@ -17,7 +17,8 @@ from rlcpu.envs.batch import step_kernels
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import structure
 from rlcpu.envs.watched import is_users
-from rlcpu.kernels.fingerprint import references
+from rlcpu.kernels.functions import references
+from rlcpu.kernels.hooks import assembly_of
 
 _ARITHMETIC = r"v?(?:add|sub|mul|div|sqrt|min|max|fn?m(?:add|sub)\d+)"
 #: Arithmetic in float32 of many lanes and of one, by processor; NEON has `fmul v0.4s, ...`. The
@@ -37,7 +38,7 @@ def describe_vectors(dynamics: Dynamics) -> tuple[str, str]:
     patterns = _PATTERNS.get(platform.machine())
     if patterns is None:
         return "note", f"the machine code of {platform.machine()} is not looked at"
-    code = _assembly(step_kernels(structure(dynamics), np.float32, False).serial)
+    code = assembly_of(step_kernels(structure(dynamics), np.float32, False).serial)
     vectors, singles = (len(re.findall(each, code, re.MULTILINE)) for each in patterns)
     calls = sorted(set(_CALLS.findall(code)))
     counted = f"{vectors} vector and {singles} single instructions of arithmetic"
@@ -47,13 +48,6 @@ def describe_vectors(dynamics: Dynamics) -> tuple[str, str]:
     reasons += list(dict.fromkeys(_reasons(dynamics.step)))
     told = "; ".join(reasons) or "none of the usual ones was found"
     return "warning", f"step does not compute in vectors ({counted}); probable reasons: {told}"
-
-
-def _assembly(kernel: Any) -> str:
-    """Assembly of a kernel's only variant, also when its code comes out of the cache."""
-    (variant,) = kernel.overloads.values()
-    module = variant.library._get_module_for_linking()
-    return str(variant.library._codegen._tm.emit_assembly(module))
 
 
 def _reasons(step: Any) -> Iterator[str]:

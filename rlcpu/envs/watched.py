@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.fingerprint import referenced_attributes, referenced_globals
+from rlcpu.kernels.functions import rebuild
 
 #: Takes a sentence about a negative index.
 Tell = Callable[[str], None]
@@ -27,47 +27,29 @@ def watch(dynamics: Dynamics, tell: Tell) -> dict[str, Callable[..., Any]]:
     """`step`, `reset` and `observe` with tables that tell of negative indices.
 
     Arrays and tuples that they, and the functions that they call, read as globals, of modules or
-    of closures are replaced. An index that is too large raises IndexError, as it always does.
+    of closures, and as defaults, are replaced. An index that is too large raises IndexError, as it
+    always does.
     """
-    twins: dict[types.FunctionType, types.FunctionType] = {}
+    made: dict[types.FunctionType, Any] = {}
 
-    def replace(name: str, value: Any, reader: types.FunctionType) -> Any:
+    def replace(name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray):
             table = value.view(_Array)
             table.name, table.tell = name, tell
             return table
         if type(value) is tuple:
-            items = _Tuple(replace(f"{name}[{k}]", v, reader) for k, v in enumerate(value))
+            items = _Tuple(replace(f"{name}[{k}]", item) for k, item in enumerate(value))
             items.name, items.tell = name, tell
             return items
-        if isinstance(value, types.ModuleType) and is_users(value.__name__):
-            twin = types.ModuleType(value.__name__)
-            for member, held in referenced_attributes(reader, value).items():
-                setattr(twin, member, replace(f"{name}.{member}", held, reader))
-            return twin
         if isinstance(value, types.FunctionType) and is_users(value.__module__):
-            return rebuild(value)
+            return rebuild(value, replace, stays, made)
         return value
 
-    def rebuild(function: types.FunctionType) -> types.FunctionType:
-        if function not in twins:
-            scope = dict(function.__globals__)
-            twin = types.FunctionType(
-                function.__code__, scope, function.__name__, function.__defaults__,
-                tuple(
-                    types.CellType(replace(name, cell.cell_contents, function))
-                    for name, cell in zip(
-                        function.__code__.co_freevars, function.__closure__ or (), strict=True
-                    )
-                ),
-            )  # fmt: skip
-            twin.__kwdefaults__ = function.__kwdefaults__
-            twins[function] = twin
-            for name, value in referenced_globals(function).items():
-                scope[name] = replace(name, value, function)
-        return twins[function]
+    def stays(module: types.ModuleType) -> bool:
+        return not is_users(module.__name__)
 
-    return {name: rebuild(getattr(dynamics, name)) for name in ("step", "reset", "observe")}
+    plain = ("step", "reset", "observe")
+    return {name: rebuild(getattr(dynamics, name), replace, stays, made) for name in plain}
 
 
 def is_users(module: str | None) -> bool:

@@ -1,8 +1,8 @@
-"""Says what is compiled, while it is compiled, and counts the seconds.
+"""Tells users what is being compiled, and counts the seconds.
 
-Each kernel is logged by the logger "rlcpu" (INFO). On a terminal and in a notebook one line of
-standard error names it, once a process has compiled for a second; it is gone when the kernel is
-ready. `logging.getLogger("rlcpu").setLevel("WARNING")` and TQDM_DISABLE=1 switch the line off.
+The logger "rlcpu" logs each kernel (INFO). On a terminal and in a notebook one line of standard
+error names it, once a process has compiled for a second, until the kernel is ready.
+`logging.getLogger("rlcpu").setLevel("WARNING")` and TQDM_DISABLE=1 switch the line off.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import Any
 
 logger = logging.getLogger("rlcpu")
-#: Seconds of compiling in this process that are not worth a line.
+#: Seconds of compiling in this process before a line is shown.
 QUIET = 1.0
-#: Seconds between two looks of the line at the clock.
+#: Seconds after which the line is written anew.
 TICK = 1.0
 
 _lock = threading.Lock()
@@ -48,17 +48,17 @@ def counted() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def said(subject: str, kernel: str) -> Iterator[None]:
-    """Say that a kernel is compiled in a block, and count its seconds.
+def announced(subject: str, kernel: str) -> Iterator[None]:
+    """Tell that a kernel is compiled in a block, and count its seconds.
 
-    The garbage collector waits: it would look at numba's million objects again and again, 12 % of
-    the time that PPO's kernels take.
+    The garbage collector is off: to look at numba's million objects again and again takes 12 % of
+    the time of PPO's kernels.
     """
     start, collects = time.perf_counter(), gc.isenabled()
     logger.info("compiling %s (once): %s", subject, kernel)
     stop = threading.Event()
     line = None
-    if _is_watched():
+    if _has_reader():
         text = f"compiling {subject} (once): {kernel}"
         line = threading.Thread(target=_show, args=(text, start, stop), daemon=True)
         line.start()
@@ -104,8 +104,8 @@ def _interrupts() -> Iterator[None]:
         raise lost[0]
 
 
-def _is_watched() -> bool:
-    """Whether somebody sees standard error, and is not told by logging."""
+def _has_reader() -> bool:
+    """Whether somebody reads standard error, and is not told by logging."""
     if logger.isEnabledFor(logging.INFO) or logger.level > logging.INFO or sys.stderr is None:
         return False
     return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")

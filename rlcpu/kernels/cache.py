@@ -15,7 +15,6 @@ import contextlib
 import functools
 import hashlib
 import os
-import pickle
 import stat
 import sys
 import uuid
@@ -24,26 +23,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llvmlite
 import numba
-from numba.core import caching, serialize
+import numpy as np
 
-from rlcpu.kernels import announce
-from rlcpu.kernels.fingerprint import fingerprint
-
-# Any: some releases of numba have types, for a part of what is used here.
-_pack: Any = serialize.dumps
-_NumbaCache: Any = caching.CompileResultCacheImpl
+from rlcpu.kernels import announce, hooks
+from rlcpu.kernels.functions import callees, fingerprint
 
 
 @functools.cache
-def _numba_cache() -> Any:
-    """Numba's part of the work: finding a folder and packing machine code; None without a folder.
-
-    The folder is NUMBA_CACHE_DIR, this package's __pycache__ or the user's cache, the first that
-    can be written.
-    """
+def _files() -> hooks.CodeFiles | None:
+    """Where machine code lies, and how it becomes bytes; None without a folder."""
     try:
-        return _NumbaCache(fingerprint)
+        return hooks.CodeFiles(fingerprint)
     except RuntimeError:
         warn_uncached("no folder can be written")
         return None
@@ -54,10 +46,10 @@ def cache_folder() -> Path | None:
 
     Others who can write to a parent of it can put another folder in its place, but no file of ours.
     """
-    cache = _numba_cache()
-    if cache is None:
+    files = _files()
+    if files is None:
         return None
-    folder = Path(cache.locator.get_cache_path())
+    folder = files.folder()
     with contextlib.suppress(FileNotFoundError):
         if _is_open_to_others(folder.stat()):
             warn_uncached(f"others than you can write to {folder}")
@@ -65,22 +57,37 @@ def cache_folder() -> Path | None:
     return folder
 
 
+#: Names without which a file cannot teach numba anything.
+_TEACHERS = (b"llvmlite", b"numba.core", b"numba.extending")
+#: Settings of numba that decide its code, but for those of the processor.
+_SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
+
+
 @functools.cache
 def _compiler_version() -> str:
-    """Hash of this package's version and of the sources that make code in ways of their own.
+    """Hash of what makes code beside the functions of a kernel, which its fingerprint covers.
 
-    A fingerprint covers the functions that a kernel reaches, not what numba calls for their types.
+    That are the versions of all that takes part, and the sources of this package that name LLVM or
+    numba's interface for extensions: an intrinsic, an overload, a lowering or a pass may stand in
+    any of them, and use what stands in another. All others say what they compile in plain Python,
+    and options of `njit`. To read all files takes 10 ms, once in a process.
     """
     from rlcpu import __version__
 
-    digest = hashlib.sha256(__version__.encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.stem not in ("announce", "cache", "checks", "threads"):  # these make no code
-            digest.update(path.read_bytes())
+    made_by = __version__, numba.__version__, llvmlite.__version__, np.__version__
+    digest = hashlib.sha256(repr(made_by).encode())
+    package = Path(__file__).parents[1]
+    for path in sorted(package.rglob("*.py")):
+        source = path.read_bytes()
+        if any(name in source for name in _TEACHERS):
+            digest.update(path.relative_to(package).as_posix().encode() + b"\0" + source)
     return digest.hexdigest()
 
 
-class KernelCache(caching.NullCache):
+_named: set[Any] = set()  # functions that kernels call and whose names hold their hash
+
+
+class KernelCache(hooks.Cache):
     """The cache of one kernel, which touches no file before the kernel's first call.
 
     Where nothing can be written, kernels are compiled in every process, after one warning.
@@ -99,11 +106,16 @@ class KernelCache(caching.NullCache):
 
         Numba numbers the functions of a process to tell their symbols apart. Kernels that two
         processes compiled would meet under one symbol in a third, and share its environment: the
-        array that one returns gets the dtype of the other's.
+        array that one returns gets the dtype of the other's. So would functions that they call, if
+        one factory made them.
         """
         found = fingerprint(self._kernel)
         function = self._kernel.py_func
         function.__qualname__ = f"{function.__qualname__}_{found[:16]}"
+        for callee in callees(function):
+            if callee.py_func not in _named and not callee.targetoptions.get("forceinline"):
+                _named.add(callee.py_func)
+                callee.py_func.__qualname__ += f"_{fingerprint(callee)[:16]}"
         return found
 
     @property
@@ -111,30 +123,30 @@ class KernelCache(caching.NullCache):
         """Folder of the machine code, or None without one."""
         return str(cache_folder() or "") or None
 
-    def _path(self, sig: Any, codegen: Any) -> Path | None:
+    def _path(self, sig: Any, target: Any) -> Path | None:
         folder, python = cache_folder(), sys.implementation.cache_tag
         if folder is None:
             return None
-        versions = numba.__version__, python, getattr(sys, "abiflags", ""), _compiler_version()
-        checks = numba.config.BOUNDSCHECK  # type: ignore[attr-defined]
-        key = (self._fingerprint, str(sig), codegen.magic_tuple(), *versions, checks)
+        settings = [str(hooks.setting(name)) for name in _SETTINGS]
+        versions = python, getattr(sys, "abiflags", ""), _compiler_version()
+        key = (self._fingerprint, str(sig), hooks.processor(target), *versions, *settings)
         name = self._kernel.py_func.__name__
         return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.nbc"
 
     def lacks(self, sig: Any) -> bool:
         """Whether the code for argument types is missing, and could be kept."""
-        path = self._path(sig, self._kernel.targetctx.codegen())
+        path = self._path(sig, hooks.target_of(self._kernel))
         return path is not None and not path.exists()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled code for argument types, or None."""
-        target_context.refresh()
-        path = self._path(sig, target_context.codegen())
-        if path is None:
+        hooks.refresh_target(target_context)
+        path, files = self._path(sig, target_context), _files()
+        if path is None or files is None:
             return None
         try:
             with announce.counted():
-                return _numba_cache().rebuild(target_context, pickle.loads(read_whole(path)))
+                return files.unpack(target_context, read_whole(path))
         except (FileNotFoundError, DamagedError, ImportError, AttributeError):
             return None  # absent, damaged, or of what was renamed since: it is written anew
         except Exception as error:
@@ -144,12 +156,13 @@ class KernelCache(caching.NullCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep freshly compiled code, once it has passed the kernel's check."""
         self._check()
-        path = self._path(sig, data.library.codegen)
-        if path is None or not _numba_cache().check_cachable(data):
+        path, files = self._path(sig, hooks.target_of(self._kernel)), _files()
+        content = files.pack(data) if path and files else None
+        if path is None or content is None:
             return
         try:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_whole(path, _pack(_numba_cache().reduce(data)))
+            write_whole(path, content)
         except OSError as error:
             warn_uncached(str(error))
 

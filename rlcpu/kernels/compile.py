@@ -24,22 +24,13 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types as nbtypes
-from numba.core import ir as numba_ir
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
-from rlcpu.kernels import announce, guard, maths
+from rlcpu.kernels import announce, guard, hooks, maths
 from rlcpu.kernels.cache import KernelCache
-from rlcpu.kernels.fingerprint import (
-    fingerprint,
-    referenced_attributes,
-    referenced_globals,
-    references,
-)
+from rlcpu.kernels.functions import convert_items, fingerprint, package_of, rebuild, references
 
-# Any: some releases of numba have types, for less than what is used here.
-njit: Any = numba.njit
-_Tuple: Any = nbtypes.BaseTuple
-_overloaded: frozenset[Any] = maths.OVERLOADED
+njit = numba.njit
 
 #: Reordering and fused multiply-add are allowed; NaN and infinity keep their meaning, because a
 #: diverging simulation has to be seen.
@@ -57,9 +48,9 @@ INLINE: dict[str, Any] = {
 }
 #: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
 #: Plain Python calls it as `function.py_func`.
-inline: Any = njit(fastmath=FAST, **INLINE)
+inline = njit(fastmath=FAST, **INLINE)
 #: The same, in IEEE arithmetic.
-inline_exact: Any = njit(fastmath=EXACT, **INLINE)
+inline_exact = njit(fastmath=EXACT, **INLINE)
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
@@ -83,7 +74,6 @@ def source_of_tuple(items: Iterable[str]) -> str:
 # ---------------------------------------------------------------- copies of functions
 
 
-Convert = Callable[[Any], Any]
 _lock = threading.RLock()
 #: Frozen values by their fingerprint, and all frozen functions.
 _frozen: dict[str, Any] = {}
@@ -93,16 +83,17 @@ _copies: set[types.FunctionType] = set()
 def freeze(value: Any) -> Any:
     """A copy of a function, or of a tuple that holds functions, that later changes do not reach.
 
-    A function reads its globals anew at every call, a kernel reads them once. The copy holds
-    everything as it is now. Values of the same fingerprint give the same copy: what is kept for a
-    frozen function is used again for equal code, and for nothing else.
+    Values of the same fingerprint give the same copy: what is kept for a frozen function is used
+    again for equal code, and for nothing else.
     """
     with _lock:
         if isinstance(value, types.FunctionType) and value in _copies:
             return value
         key = fingerprint(value)
         if key not in _frozen:
-            _frozen[key] = _copy(value, {})
+            copies: dict[Any, Any] = {}
+            _frozen[key] = _copy(value, copies)
+            _copies.update(copies.values())
         return _frozen[key]
 
 
@@ -117,69 +108,19 @@ def forget_frozen() -> None:
 
 def _copy(value: Any, copies: dict[Any, Any]) -> Any:
     """`value` with all that can change replaced by copies, which are kept in `copies`."""
-    if isinstance(value, Dispatcher) and _package(value.py_func) not in ("rlcpu", "numba", "numpy"):
+    if is_jitted(value) and package_of(value.py_func) not in ("rlcpu", "numba", "numpy"):
         value = value.py_func  # a user's own `numba.njit` is a plain function to us
     if isinstance(value, types.FunctionType) and not _has_overload(value):
-        if value not in copies:
-            twin = copies[value] = bare_copy(value)
-            _copies.add(twin)
-            fill_copy(twin, value, lambda item: _copy_read(item, value, copies))
-        return copies[value]
+        return rebuild(value, lambda _, item: _copy(item, copies), _is_fixed, copies)
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, tuple | list):
-        return copy_tuple(value, lambda item: _copy(item, copies))
+        return convert_items(value, lambda item: _copy(item, copies))
     return value
 
 
-def _copy_read(value: Any, function: types.FunctionType, copies: dict[Any, Any]) -> Any:
-    """What `function` reads from outside, copied."""
-    if isinstance(value, types.ModuleType):
-        if value.__name__.partition(".")[0] in ("math", "numba", "numpy"):
-            return value  # they do not change
-        return copy_module(value, function, lambda item: _copy_read(item, function, copies))
-    return _copy(value, copies)
-
-
-def bare_copy(function: types.FunctionType, code: types.CodeType | None = None) -> Any:
-    """A function of the same names and code, or another, that `fill_copy` gives what it reads."""
-    scope = {"__name__": function.__module__}
-    scope["__builtins__"] = function.__globals__.get("__builtins__", __builtins__)
-    cells = tuple(types.CellType() for _ in function.__closure__ or ())
-    code = code or function.__code__
-    twin = types.FunctionType(code, scope, function.__name__, closure=cells)
-    twin.__module__, twin.__qualname__ = function.__module__, function.__qualname__
-    return twin
-
-
-def fill_copy(twin: types.FunctionType, function: types.FunctionType, convert: Convert) -> None:
-    """Give a `bare_copy` the globals, closure and defaults of a function, converted."""
-    read = referenced_globals(function)
-    twin.__globals__.update({name: convert(value) for name, value in read.items()})
-    cells = zip(twin.__closure__ or (), function.__closure__ or (), strict=True)
-    for cell, original in cells:
-        cell.cell_contents = convert(original.cell_contents)
-    twin.__defaults__ = convert(function.__defaults__)
-
-
-def copy_tuple(value: tuple[Any, ...] | list[Any], convert: Convert) -> Any:
-    """A tuple or NamedTuple with its items converted; a list, which kernels lack, as a tuple."""
-    items = [convert(item) for item in value]
-    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-
-
-def copy_module(
-    module: types.ModuleType, function: types.FunctionType, convert: Convert, mark: str = ""
-) -> types.ModuleType:
-    """A module with only the members that a function uses, converted."""
-    twin = types.ModuleType(f"{module.__name__}{mark}")
-    for name, value in referenced_attributes(function, module).items():
-        setattr(twin, name, convert(value))
-    return twin
-
-
-def _package(function: types.FunctionType) -> str:
-    return (function.__module__ or "").partition(".")[0]
+def _is_fixed(module: types.ModuleType) -> bool:
+    return package_of(module) in ("math", "numba", "numpy")
 
 
 # ---------------------------------------------------------------- specialisation
@@ -223,19 +164,25 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
         raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
     _in_progress.add(function)
     try:
-        twin = bare_copy(function, _convert_code(function.__code__, dtype))
-        fill_copy(twin, function, lambda value: _convert(value, function, dtype, exact))
-        if _package(function) != "rlcpu":
+        in_maths = function.__module__ == maths.__name__
+        twin = rebuild(
+            function,
+            lambda _, value: _convert(value, function, dtype, exact),
+            # Our own mathematics means NumPy itself when it names it; numba knows other packages.
+            lambda module: in_maths or _is_known(module),
+            code=_convert_code(function.__code__, dtype),
+        )
+        if package_of(function) != "rlcpu":
             # Cached code imports its functions' modules. A user's may not be importable under that
             # name in another process, or is a script that would run again: the symbol has the name.
             twin.__qualname__ = f"{function.__module__}.{function.__qualname__}"
             twin.__module__ = twin.__globals__["__name__"] = __name__
     finally:
         _in_progress.discard(function)
-    flags: Any = maths.FASTMATH if function.__module__ == maths.__name__ else FAST
+    flags: Any = maths.FASTMATH if in_maths else FAST
     # With its wrapper: a specialised function that Python calls must not crash the process.
     options = {**INLINE, "no_cpython_wrapper": False}
-    if _package(function) != "rlcpu":
+    if package_of(function) != "rlcpu":
         options["pipeline_class"] = guard.UserCompiler
     return njit(fastmath=EXACT if exact else flags, **options)(twin)
 
@@ -264,27 +211,26 @@ def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool)
             raise TypeError(f"{function.__qualname__} reads an empty array, of {value.shape}")
         return value.astype(dtype) if value.dtype.kind == "f" else value
     if isinstance(value, tuple):
-        return copy_tuple(value, convert)
-    if isinstance(value, types.ModuleType):
-        # Our own mathematics means NumPy itself when it names it; numba knows other packages.
-        package = value.__name__.partition(".")[0]
-        known = package == "numba" or (package == "numpy" and value is not np)
-        if known or function.__module__ == maths.__name__:
-            return value
-        return copy_module(value, function, convert, f"[{dtype.__name__}]")
+        return convert_items(value, convert)
     # NumPy's ufuncs have had a __module__ since 2.2 only.
     if callable(value) and getattr(value, "__module__", "numpy") in ("math", "numpy"):
-        own: Any = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
-        replacement = own.get(getattr(value, "__name__", None))
+        own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
+        replacement = own.get(getattr(value, "__name__", ""))
         return specialise(replacement, dtype, exact) if replacement else value
     if isinstance(value, types.FunctionType) and not _has_overload(value):
         return specialise(value, dtype, exact)
     return value
 
 
+def _is_known(module: types.ModuleType) -> bool:
+    """Whether numba knows what a module holds, and float32 kernels have nothing better."""
+    package = package_of(module)
+    return package == "numba" or (package == "numpy" and module is not np)
+
+
 def _has_overload(function: types.FunctionType) -> bool:
     """Whether numba has an implementation of its own for the function (`overload`, `inline`)."""
-    return _package(function) in ("numpy", "numba") or function in _overloaded
+    return package_of(function) in ("numpy", "numba") or function in maths.OVERLOADED
 
 
 # ---------------------------------------------------------------- kernels
@@ -318,10 +264,11 @@ def kernel(
     dispatcher = njit(parallel=parallel, nogil=True, error_model="numpy", fastmath=fastmath)(
         function
     )
-    dispatcher._cache = KernelCache(dispatcher, lambda: _refuse_double(dispatcher, scalars))
+    check = functools.partial(_refuse_double, dispatcher, scalars)
+    hooks.set_cache(dispatcher, KernelCache(dispatcher, check))
     subject = subject or ".".join(function.__module__.split(".")[:2])
-    say = announce.said(subject, function.__name__)
-    dispatcher._compiler.compile = say(_explained(dispatcher)(dispatcher._compiler.compile))
+    announced = announce.announced(subject, function.__name__)
+    hooks.wrap_compiler(dispatcher, lambda compile: announced(_explained(dispatcher)(compile)))
     return dispatcher
 
 
@@ -347,7 +294,7 @@ def _refuse_double(kernel: Any, scalars: tuple[Any, ...]) -> None:
     except TypeError:
         forget_frozen()
         for dispatcher in _callees((kernel,)):
-            dispatcher._reset_overloads()
+            hooks.forget_code(dispatcher)
         raise
 
 
@@ -357,14 +304,16 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
     The functions that it calls are checked before the function itself.
     """
     compiled = [(f, overload) for f in _callees(scalars) for overload in f.overloads.values()]
-    # What got a float64 is a victim: the culprit is a function that got none.
+    # The first double comes up in a function that was given none: look at those first.
     compiled.sort(key=lambda pair: any(map(_holds_double, pair[1].signature.args)))
     for scalar, overload in compiled:
         if scalar.py_func.__module__ == maths.__name__:
             continue  # it computes in what its caller gives it
-        for line, name in _double_lines(overload):
-            path = scalar.py_func.__code__.co_filename
-            text = linecache.getline(path, line).strip()
+        for line, variable, kind in hooks.assigned_types(overload):
+            if not _holds_double(kind):
+                continue
+            name = f"{variable} " if variable else ""
+            text = linecache.getline(scalar.py_func.__code__.co_filename, line).strip()
             raise TypeError(
                 f"{scalar.py_func.__name__}, line {line}: `{text}` computes {name}in "
                 "float64 inside a float32 kernel, which halves its speed; write whole numbers "
@@ -377,24 +326,13 @@ def _callees(functions: Iterable[Any], found: dict[Any, None] | None = None) -> 
     found = {} if found is None else found
     for function in functions:
         if function not in found:
-            inner = [v for v in references(function.py_func) if isinstance(v, Dispatcher)]
+            inner = [v for v in references(function.py_func) if is_jitted(v)]
             _callees(inner, found)
             found[function] = None
     return list(found)
 
 
-def _double_lines(overload: Any) -> Iterator[tuple[int, str]]:
-    """Line of each float64 value that a compiled function assigns; its variable and a space."""
-    annotation = overload.type_annotation
-    for block in annotation.blocks.values():
-        for statement in block.find_insts(numba_ir.Assign):
-            kind = annotation.typemap.get(statement.target.name)
-            if _holds_double(kind):
-                variable, _, _ = statement.target.name.partition(".")
-                yield statement.loc.line, "" if variable.startswith("$") else f"{variable} "
-
-
 def _holds_double(kind: Any) -> bool:
-    if isinstance(kind, _Tuple):
+    if isinstance(kind, nbtypes.BaseTuple):
         return any(map(_holds_double, kind))
     return kind == nbtypes.float64

@@ -1,9 +1,9 @@
 """Users' functions in the compiler: reads that stay inside of tables, errors of one sentence.
 
 Plain Python raises IndexError outside of a table, and wraps negative indices around. A kernel
-checks nothing and would read other memory, and an exception would leave the lanes beside it without
-a step. In a user's function an index outside of an array or a tuple therefore means its first or
-last item, which costs two instructions and vectorises.
+checks nothing and would read other memory, and an exception would keep all other lanes from their
+step. So in a user's function an index outside of an array or a tuple means its first or last item,
+which costs two instructions and vectorises.
 """
 
 from __future__ import annotations
@@ -15,125 +15,85 @@ import types as python_types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from llvmlite import ir as llvm
 from numba import types
-from numba.core import cgutils, compiler, errors, imputils
-from numba.core import ir as numba_ir
-from numba.core.compiler_machinery import FunctionPass, register_pass
-from numba.core.typed_passes import NopythonTypeInference
+from numba.core import cgutils, errors
 from numba.extending import intrinsic
 
-# Any: some releases of numba have types, for a part of what is used here.
-_Compiler: Any = compiler.Compiler
-_FunctionPass: Any = FunctionPass
-_register_pass: Any = register_pass
-_NumbaError: Any = errors.NumbaError
-_TypingError: Any = errors.TypingError
-_Tuple: Any = types.BaseTuple
-_unpack: Any = cgutils.unpack_tuple
-_struct: Any = cgutils.create_struct_proxy
-_borrowed: Any = imputils.impl_ret_borrowed
-_WHOLE: Any = (types.Integer, types.IntEnumMember)
-ir: Any = numba_ir
-_UniTuple: Any = types.UniTuple
-_MADE: Any = (types.List, types.Set, types.DictType, types.Generator)
-
+from rlcpu.kernels import hooks
 
 # ---------------------------------------------------------------- reads
 
 
-@intrinsic  # type: ignore[untyped-decorator, unused-ignore]
-def read(typing_context: Any, table: Any, index: Any) -> Any:
+@intrinsic
+def read(typing_context, table, index):
     """`table[index]` of an array or a tuple of equal types, with the index kept inside of it."""
-    if isinstance(table, _Tuple):
+    if isinstance(table, types.BaseTuple):
         return table.dtype(table, index), _pick
-    several = isinstance(index, _Tuple)
+    several = isinstance(index, types.BaseTuple)
     kinds = index.types if several else (index,)
-    whole = _UniTuple(types.intp, len(kinds)) if several else types.intp
-    plain = typing_context.resolve_function_type(operator.getitem, (table, whole), {})
+    whole = types.UniTuple(types.intp, len(kinds)) if several else types.intp
+    kind, get = hooks.generator_of(typing_context, operator.getitem, (table, whole))
 
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def generate(context, builder, signature, values):
         array, position = values
-        sizes = _unpack(builder, _struct(table)(context, builder, array).shape)
-        numbers = _unpack(builder, position) if several else [position]
-        given = signature.args[1].types if several else [signature.args[1]]
+        sizes = cgutils.unpack_tuple(
+            builder, cgutils.create_struct_proxy(table)(context, builder, array).shape
+        )
+        numbers = cgutils.unpack_tuple(builder, position) if several else [position]
         inside = [
-            _clamp(builder, context.cast(builder, number, kind, types.intp), size)
-            for number, kind, size in zip(numbers, given, sizes, strict=False)
+            _clamp(builder, context.cast(builder, number, given, types.intp), size)
+            for number, given, size in zip(numbers, kinds, sizes, strict=False)
         ]
         position = context.make_tuple(builder, whole, inside) if several else inside[0]
-        return context.get_function(operator.getitem, plain)(builder, (array, position))
+        return get(context, builder, (array, position))
 
-    return plain.return_type(table, index), generate
+    return kind(table, index), generate
 
 
 def _pick(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """One of a tuple's items, by comparisons: numba's own way is a branch for each, and raises."""
-    items = _unpack(builder, values[0])
+    items = cgutils.unpack_tuple(builder, values[0])
     position = context.cast(builder, values[1], signature.args[1], types.intp)
     position = _clamp(builder, position, position.type(len(items)))
     found = items[0]
     for k, item in enumerate(items[1:], 1):
         found = builder.select(builder.icmp_signed("==", position, position.type(k)), item, found)
-    return _borrowed(context, builder, signature.return_type, found)
+    return hooks.borrowed(context, builder, signature.return_type, found)
 
 
 def _clamp(builder: Any, index: Any, size: Any) -> Any:
     """An index from 0 to size - 1; negative ones count from the end, as in Python."""
     # int() of NaN is poison to LLVM, which could leave the comparisons out: any number will do.
-    frozen = llvm.Instruction(builder.block, index.type, "freeze", (index,))
-    builder._insert(frozen)
+    index = hooks.freeze(builder, index)
     zero, last = index.type(0), builder.sub(size, index.type(1))
-    negative = builder.icmp_signed("<", frozen, zero)
-    index = builder.select(negative, builder.add(frozen, size), frozen)
+    negative = builder.icmp_signed("<", index, zero)
+    index = builder.select(negative, builder.add(index, size), index)
     index = builder.select(builder.icmp_signed("<", index, zero), zero, index)
     return builder.select(builder.icmp_signed(">", index, last), last, index)
 
 
-@_register_pass(mutates_CFG=False, analysis_only=False)
-class _GuardReads(_FunctionPass):
-    """Puts `read` in the place of `table[index]`, once all types are known."""
-
-    _name = "rlcpu_guard_reads"
-
-    def __init__(self) -> None:
-        _FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        for block in state.func_ir.blocks.values():
-            block.body = [new for old in block.body for new in _guarded(old, block.scope, state)]
-        return True
+_ALLOCATED = (types.List, types.Set, types.DictType, types.Generator)
+_INDICES = (types.Integer, types.IntEnumMember)
 
 
 def _guarded(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
     """The statement, or several that do the same with `read`."""
-    expression: Any = getattr(statement, "value", None)
-    if isinstance(statement, ir.Assign) and not isinstance(expression, ir.Arg):
-        made = state.typemap[statement.target.name]
-        if isinstance(made, _MADE) or (isinstance(made, types.Array) and made.mutable):
-            raise _TypingError(
-                f"it makes {_named(made)}, and kernels allocate nothing", statement.loc
-            )
-    is_read = isinstance(expression, ir.Expr) and expression.op in ("getitem", "static_getitem")
-    table = state.typemap[expression.value.name] if is_read else None
-    if not is_read or (isinstance(table, _Tuple) and expression.op == "static_getitem"):
+    made = hooks.assigned(statement, state)
+    if isinstance(made, _ALLOCATED) or (isinstance(made, types.Array) and made.mutable):
+        raise errors.TypingError(
+            f"it makes {_named(made)}, and kernels allocate nothing", statement.loc
+        )
+    table, index, is_constant = hooks.table_read(statement, state) or (None, None, False)
+    if table is None or (isinstance(table, types.BaseTuple) and is_constant):
         yield statement
         return
-    variable = expression.index_var if expression.op == "static_getitem" else expression.index
-    index = state.typemap[variable.name]
-    kinds = index.types if isinstance(index, _Tuple) else (index,)
-    if not isinstance(table, types.Array | _Tuple) or not all(isinstance(k, _WHOLE) for k in kinds):
-        raise _TypingError(
+    kinds = index.types if isinstance(index, types.BaseTuple) else (index,)
+    is_table = isinstance(table, types.Array | types.BaseTuple)
+    if not is_table or not all(isinstance(kind, _INDICES) for kind in kinds):
+        raise errors.TypingError(
             f"{_named(table)} is read by {_named(index)}: tables take whole numbers", statement.loc
         )
-    function = state.typingctx.resolve_value_type(read)
-    target = scope.redefine("$read", statement.loc)
-    state.typemap[target.name] = function
-    call = ir.Expr.call(target, [expression.value, variable], (), statement.loc)
-    signature = function.get_call_type(state.typingctx, (table, index), {})
-    state.calltypes[call] = signature
-    yield ir.Assign(ir.Global("read", read, statement.loc), target, statement.loc)
-    yield ir.Assign(call, statement.target, statement.loc)
+    yield from hooks.call_instead(read, statement, scope, state)
 
 
 def _named(kind: Any) -> str:
@@ -149,21 +109,14 @@ def _named(kind: Any) -> str:
 _failures: dict[python_types.FunctionType, str] = {}
 
 
-class UserCompiler(_Compiler):
+class UserCompiler(hooks.compiler_with(_guarded)):  # type: ignore[misc]
     """Numba's compiler for a user's scalar function: its `pipeline_class`."""
-
-    def define_pipelines(self) -> Any:
-        """Numba's passes, and one more."""
-        (passes,) = super().define_pipelines()
-        passes.add_pass_after(_GuardReads, NopythonTypeInference)
-        passes.finalize()
-        return [passes]
 
     def compile_extra(self, function: Any) -> Any:
         """Compile, and remember in one sentence what is wrong."""
         try:
             compiled = super().compile_extra(function)
-        except _NumbaError as error:
+        except errors.NumbaError as error:
             _failures[function] = _sentence(function, error)
             raise
         _failures.pop(function, None)

@@ -1,179 +1,444 @@
-"""Loads and stores of vectors.
+"""Loads and stores of vectors, copies of bytes, and what the processor is told about memory.
 
-All take pointers (`address`) and positions in numbers. Nothing is checked here, and the caller
-keeps the arrays alive. `registers`, a constant, says how many registers a vector fills.
+`source`, `target` and `pointer` are pointers (`address`, `pointer_to`) or contiguous arrays, and
+positions are counted in their numbers. A pointer is cheaper to pass on: an array costs two atomic
+counts. Nothing is checked here, and the caller keeps the arrays alive. `registers`, a constant,
+says how many registers a vector fills; a vector of a cache line has `ONE_LINE` of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from llvmlite import ir
-from numba.core import types
+from llvmlite import binding, ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
-from rlcpu.kernels.simd import VECTOR_BYTES
-from rlcpu.kernels.simd import address as address
-from rlcpu.kernels.vectors import call, indices, intrinsic, kind_of, splat, suffix, unliteral
+from rlcpu.kernels.compile import inline_exact
+from rlcpu.kernels.vectors import (
+    I32,
+    I64,
+    Mask,
+    Vector,
+    call,
+    indices,
+    kind_of,
+    lanes_of,
+    splat,
+    suffix,
+)
+from rlcpu.kernels.vectors import VECTOR_BYTES as VECTOR_BYTES
 
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
-
-
-# ---------------------------------------------------------------- LLVM pieces
-
-
-def vector_pointer(builder: Any, pointer: Any, position: Any, kind: Any) -> Any:
-    """Address of the vector that begins at a position."""
-    return builder.bitcast(builder.gep(pointer, [position]), kind.as_pointer())
-
-
-def below(builder: Any, stop: Any, count: int) -> Any:
-    """Mask of the lanes whose number is below `stop`."""
-    return builder.icmp_signed("<", indices(range(count), _I64), splat(builder, stop, count))
-
-
-def masked_load(builder: Any, source: Any, mask: Any, other: Any, align: int) -> Any:
-    """The numbers in memory where the mask says so, those of a vector where not."""
-    name = f"llvm.masked.load.{suffix(other.type)}.p0"
-    return call(builder, name, other.type, [source, ir.Constant(_I32, align), mask, other])
-
-
-def masked_store(builder: Any, vector: Any, target: Any, mask: Any, align: int) -> None:
-    """Write the numbers where the mask says so."""
-    arguments = [vector, target, ir.Constant(_I32, align), mask]
-    call(builder, f"llvm.masked.store.{suffix(vector.type)}.p0", ir.VoidType(), arguments)
-
-
-# ---------------------------------------------------------------- vectors
-
-
-@intrinsic(prefer_literal=True)
-def load(
-    typing: Any, pointer: Any, position: Any, registers: Any
-) -> tuple[Any, Callable[..., Any]]:
-    """The numbers from a position on."""
-    vector = kind_of(pointer.dtype, registers)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source = vector_pointer(builder, args[0], args[1], vector.code)
-        return builder.load(source, align=pointer.dtype.bitwidth // 8)
-
-    return vector(pointer, types.intp, registers), generate
-
-
-@intrinsic(prefer_literal=True)
-def load_first(
-    typing: Any, pointer: Any, position: Any, count: Any, other: Any, registers: Any
-) -> tuple[Any, Callable[..., Any]]:
-    """The first `count` numbers from a position on, then `other`; no more memory is read."""
-    vector = kind_of(pointer.dtype, registers)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source = vector_pointer(builder, args[0], args[1], vector.code)
-        rest = splat(builder, args[3], vector.count)
-        mask = below(builder, args[2], vector.count)
-        return masked_load(builder, source, mask, rest, pointer.dtype.bitwidth // 8)
-
-    return vector(pointer, types.intp, types.intp, pointer.dtype, registers), generate
-
-
-@intrinsic
-def store(typing: Any, vector: Any, pointer: Any, position: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write all numbers from a position on."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target = vector_pointer(builder, args[1], args[2], vector.code)
-        builder.store(args[0], target, align=vector.dtype.bitwidth // 8)
-        return context.get_dummy_value()
-
-    return types.void(vector, pointer, types.intp), generate
-
-
-@intrinsic
-def store_first(
-    typing: Any, vector: Any, pointer: Any, position: Any, count: Any
-) -> tuple[Any, Callable[..., Any]]:
-    """Write the first `count` numbers."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target = vector_pointer(builder, args[1], args[2], vector.code)
-        mask = below(builder, args[3], vector.count)
-        masked_store(builder, args[0], target, mask, vector.dtype.bitwidth // 8)
-        return context.get_dummy_value()
-
-    return types.void(vector, pointer, types.intp, types.intp), generate
-
-
-@intrinsic
-def stream(typing: Any, vector: Any, pointer: Any, position: Any) -> tuple[Any, Callable[..., Any]]:
-    """Write all numbers past the caches; the address is a multiple of the register's size.
-
-    An ordinary store reads the line that it overwrites, which is a sixth of the traffic of a loop
-    with four inputs and one output.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target = vector_pointer(builder, args[1], args[2], vector.code)
-        instruction = builder.store(args[0], target, align=VECTOR_BYTES)
-        hint = builder.module.add_metadata([ir.Constant(_I32, 1)])
-        instruction.set_metadata("nontemporal", hint)
-        return context.get_dummy_value()
-
-    return types.void(vector, pointer, types.intp), generate
-
-
-@intrinsic
-def prefetch(typing: Any, pointer: Any, position: Any) -> tuple[Any, Callable[..., Any]]:
-    """Ask for the cache line of a position; any position is harmless."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        line = builder.bitcast(builder.gep(*args[:1], [args[1]]), ir.IntType(8).as_pointer())
-        hints = [ir.Constant(_I32, number) for number in (0, 3, 1)]  # read, keep near, data
-        call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.intp), generate
+LINE = 64  # bytes of a cache line
+ONE_LINE = LINE // VECTOR_BYTES
+_BYTE = ir.IntType(8)
 
 
 # ---------------------------------------------------------------- pointers
 
 
 @intrinsic
-def pointer_to(typing: Any, place: Any, like: Any) -> tuple[Any, Callable[..., Any]]:
+def address(typing, array):
+    """Pointer to the first number of a contiguous array; the caller keeps the array alive."""
+    pointer = types.CPointer(array.dtype)
+    return pointer(array), lambda context, builder, _, args: _data(context, builder, array, args[0])
+
+
+@intrinsic
+def pointer_to(typing, place, like):
     """Pointer to numbers of the dtype of `like` from the address of the first, a whole number.
 
     Kernels that take addresses serve read-only and strided arrays without being compiled for each.
     """
-    dtype = unliteral(like)
-    pointer: Any = types.CPointer
+    dtype = types.unliteral(like)
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
 
-    return pointer(dtype)(types.intp, dtype), generate
+    return types.CPointer(dtype)(types.intp, dtype), generate
 
 
 @intrinsic
-def shifted(typing: Any, pointer: Any, by: Any) -> tuple[Any, Callable[..., Any]]:
+def shifted(typing, pointer, by):
     """The pointer moved by so many numbers."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.gep(args[0], [args[1]])
-
-    return pointer(pointer, types.intp), generate
+    return pointer(pointer, types.intp), lambda _, builder, __, args: builder.gep(args[0], args[1:])
 
 
 @intrinsic
-def to_line(typing: Any, pointer: Any, position: Any) -> tuple[Any, Callable[..., Any]]:
+def to_line(typing, pointer, position):
     """How many numbers come before the next one that a whole vector may be aligned to.
 
     With vectors of 64 bytes that is the next cache line; always fewer than a vector holds.
     """
-    size = pointer.dtype.bitwidth // 8
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        where = builder.ptrtoint(builder.gep(args[0], [args[1]]), _I64)
-        ahead = builder.and_(builder.neg(where), ir.Constant(_I64, VECTOR_BYTES - 1))
-        return builder.udiv(ahead, ir.Constant(_I64, size))
+    def generate(context, builder, signature, args):
+        place = builder.ptrtoint(pointer_at(context, builder, pointer, *args), I64)
+        ahead = builder.and_(builder.neg(place), ir.Constant(I64, VECTOR_BYTES - 1))
+        return builder.udiv(ahead, ir.Constant(I64, pointer.dtype.bitwidth // 8))
 
     return types.intp(pointer, types.intp), generate
+
+
+# ---------------------------------------------------------------- LLVM pieces
+
+
+def _data(context: Any, builder: Any, kind: Any, start: Any) -> Any:
+    """Pointer to the first number of an array; a pointer as it is."""
+    is_array = isinstance(kind, types.Array)
+    return cgutils.create_struct_proxy(kind)(context, builder, start).data if is_array else start
+
+
+def pointer_at(
+    context: Any, builder: Any, kind: Any, start: Any, position: Any, *, to: Any = None
+) -> Any:
+    """Pointer to a position in an array or behind a pointer, to a value of LLVM's type `to`."""
+    found = builder.gep(_data(context, builder, kind, start), [position])
+    return builder.bitcast(found, to.as_pointer()) if to else found
+
+
+def _below(builder: Any, stop: Any, count: int) -> Any:
+    """Mask of the lanes whose number is below `stop`."""
+    return builder.icmp_signed("<", indices(range(count), I64), splat(builder, stop, count))
+
+
+# LLVM 22 took the operand for the alignment away, which had been a constant. It still reads code
+# with the operand, older releases none without, and no other instruction is as good in all of them:
+# `llvm.vp.load` takes a blend more. An alignment of 1 gives the same instructions as the true one,
+# with AVX-512, AVX2 and SSE2, and is what leaving out the attribute means.
+_ALIGNMENT = [] if binding.llvm_version_info >= (22,) else [ir.Constant(I32, 1)]
+
+
+def _masked_load(builder: Any, source: Any, mask: Any, other: Any) -> Any:
+    """The numbers in memory where the mask says so, those of a vector where not."""
+    name = f"llvm.masked.load.{suffix(other.type)}.p0"
+    return call(builder, name, other.type, [source, *_ALIGNMENT, mask, other])
+
+
+def _masked_store(builder: Any, vector: Any, target: Any, mask: Any) -> None:
+    """Write the numbers where the mask says so."""
+    name = f"llvm.masked.store.{suffix(vector.type)}.p0"
+    call(builder, name, ir.VoidType(), [vector, target, *_ALIGNMENT, mask])
+
+
+# ---------------------------------------------------------------- vectors
+
+
+@intrinsic(prefer_literal=True)
+def load(typing, source, position, registers):
+    """The numbers from a position on."""
+    vector = kind_of(source.dtype, registers)
+
+    def generate(context, builder, signature, args):
+        place = pointer_at(context, builder, source, *args[:2], to=vector.code)
+        return builder.load(place, align=source.dtype.bitwidth // 8)
+
+    return vector(source, types.intp, registers), generate
+
+
+@intrinsic(prefer_literal=True)
+def load_first(typing, source, position, count, other, registers):
+    """The first `count` numbers from a position on, then `other`; no more memory is read."""
+    vector = kind_of(source.dtype, registers)
+
+    def generate(context, builder, signature, args):
+        place = pointer_at(context, builder, source, *args[:2], to=vector.code)
+        mask = _below(builder, args[2], vector.count)
+        return _masked_load(builder, place, mask, splat(builder, args[3], vector.count))
+
+    return vector(source, types.intp, types.intp, source.dtype, registers), generate
+
+
+@intrinsic
+def store(typing, vector, target, position):
+    """Write all numbers from a position on."""
+
+    def generate(context, builder, signature, args):
+        place = pointer_at(context, builder, target, *args[1:], to=vector.code)
+        builder.store(args[0], place, align=vector.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(vector, target, types.intp), generate
+
+
+@intrinsic
+def store_first(typing, vector, target, position, count):
+    """Write the first `count` numbers."""
+
+    def generate(context, builder, signature, args):
+        place = pointer_at(context, builder, target, *args[1:3], to=vector.code)
+        _masked_store(builder, args[0], place, _below(builder, args[3], vector.count))
+        return context.get_dummy_value()
+
+    return types.void(vector, target, types.intp, types.intp), generate
+
+
+@intrinsic
+def load_mask(typing, flags, position, like):
+    """Bytes from a position on, as many as the vector `like` has numbers: which are not 0.
+
+    Kernels take `flags.view(np.uint8)`, because numba's pointers to bool cannot be read.
+    """
+
+    def generate(context, builder, signature, args):
+        kind = ir.VectorType(_BYTE, like.count)
+        found = builder.load(pointer_at(context, builder, flags, *args[:2], to=kind), align=1)
+        return builder.icmp_unsigned("!=", found, kind(None))
+
+    return Mask(like.count)(flags, types.intp, like), generate
+
+
+@intrinsic
+def load_mask_first(typing, flags, position, like, count):
+    """The first `count` flags from a position on, the rest unset; no more memory is read."""
+
+    def generate(context, builder, signature, args):
+        kind = ir.VectorType(_BYTE, like.count)
+        place = pointer_at(context, builder, flags, *args[:2], to=kind)
+        wanted = _below(builder, args[3], like.count)
+        found = _masked_load(builder, place, wanted, kind(None))
+        return builder.icmp_unsigned("!=", found, kind(None))
+
+    return Mask(like.count)(flags, types.intp, like, types.intp), generate
+
+
+# ---------------------------------------------------------------- caches
+
+
+@intrinsic
+def prefetch(typing, source, position):
+    """Ask for the cache line of a position; any position is harmless."""
+
+    def generate(context, builder, signature, args):
+        line = pointer_at(context, builder, source, *args, to=_BYTE)
+        hints = [ir.Constant(I32, number) for number in (0, 3, 1)]  # read, keep near, data
+        call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp), generate
+
+
+@intrinsic
+def stream(typing, vector, target, position):
+    """Write all numbers past the caches; the address is a multiple of the register's size.
+
+    An ordinary store reads the line that it overwrites, which is a sixth of the traffic of a loop
+    with four inputs and one output. Call `fence` after the last one.
+    """
+
+    def generate(context, builder, signature, args):
+        place = pointer_at(context, builder, target, *args[1:], to=vector.code)
+        instruction = builder.store(args[0], place, align=VECTOR_BYTES)
+        hint = builder.module.add_metadata([ir.Constant(I32, 1)])
+        instruction.set_metadata("nontemporal", hint)
+        return context.get_dummy_value()
+
+    return types.void(vector, target, types.intp), generate
+
+
+@intrinsic
+def fence(typing):
+    """Let no other thread see what follows before what was streamed."""
+
+    def generate(context, builder, signature, args):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+# ---------------------------------------------------------------- bytes
+
+
+@intrinsic
+def copy_bytes(typing, target, to, source, begin, count):
+    """Copy `count` bytes from `source[begin]` to `target[to]`, which do not overlap.
+
+    By the C library, which suits rows of any size; a loop is as fast at 400 bytes.
+    """
+
+    def generate(context, builder, signature, args):
+        out = pointer_at(context, builder, target, *args[:2])
+        row = pointer_at(context, builder, source, *args[2:4])
+        cgutils.raw_memcpy(builder, out, row, args[4], ir.Constant(I64, 1))
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.intp), generate
+
+
+@intrinsic
+def copy_word(typing, target, to, source, begin, word):
+    """Copy one number of the type of `word` between bytes, in one move."""
+
+    def generate(context, builder, signature, args):
+        kind = ir.IntType(8 * context.get_abi_sizeof(context.get_data_type(word)))
+        found = builder.load(pointer_at(context, builder, source, *args[2:4], to=kind), align=1)
+        builder.store(found, pointer_at(context, builder, target, *args[:2], to=kind), align=1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, word), generate
+
+
+@inline_exact
+def stream_bytes(target, to, source, begin, count):
+    """`copy_bytes` past the caches, for what is not read again soon; `fence` after the last one."""
+    first = min(to_line(target, to), count)
+    copy_bytes(target, to, source, begin, first)
+    last = count - (count - first) % LINE
+    for done in range(first, last, LINE):
+        stream(load(source, begin + done, ONE_LINE), target, to + done)
+    copy_bytes(target, to + last, source, begin + last, count - last)
+
+
+# ---------------------------------------------------------------- tiles
+#
+# A tile is a few numbers of each of many rows, moved from row-major memory to vectors across rows:
+# its row j, a vector, holds number j of every row. There are as many rows as one register has
+# numbers, moved a square of registers at a time, transposed in registers. A tile begins at a cache
+# line.
+
+
+def _pair(builder: Any, a: Any, b: Any, picks: tuple[list[int], list[int]]) -> list[Any]:
+    return [builder.shuffle_vector(a, b, indices(numbers)) for numbers in picks]
+
+
+def _within_lanes(builder: Any, rows: list[Any], group: int) -> list[Any]:
+    """Transpose groups of rows inside each lane of 16 bytes, which holds `group` numbers.
+
+    Of each group, result j holds number j of every lane of every row.
+    """
+    count, half = rows[0].type.count, group // 2
+    for size in (1, 2)[: half.bit_length()]:
+        # Of both rows in turn, blocks of `size` numbers from the lower or the upper half of lanes.
+        low = [
+            row + lane + block + i
+            for lane in range(0, count, group)
+            for block in range(0, half, size)
+            for row in (0, count)
+            for i in range(size)
+        ]
+        picks = low, [number + half for number in low]
+        firsts = [f + i for f in range(0, count, 2 * size) for i in range(size)]
+        rows = [row for i in firsts for row in _pair(builder, rows[i], rows[i + size], picks)]
+    return rows
+
+
+def _across_lanes(builder: Any, rows: list[Any], group: int) -> list[Any]:
+    """Transpose rows of whole lanes of 16 bytes: result l holds lane l of every row."""
+    if len(rows) == 1:
+        return rows
+    lanes = range(0, 2 * rows[0].type.count, 2 * group)
+    even = [lane + i for lane in lanes for i in range(group)]
+    picks = even, [number + group for number in even]
+    merged = [_pair(builder, a, b, picks) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    halves = [_across_lanes(builder, [pair[p] for pair in merged], group) for p in (0, 1)]
+    return [row for both in zip(*halves, strict=True) for row in both]
+
+
+def transposed(builder: Any, rows: list[Any]) -> list[Any]:
+    """Columns of a square of vectors.
+
+    Lanes of 16 bytes are first transposed inside, then moved as a whole: shuffles inside of lanes
+    take one cycle and those across three.
+    """
+    count = len(rows)
+    group = 16 * 8 // (64 if isinstance(rows[0].type.element, ir.DoubleType) else 32)
+    inside = _within_lanes(builder, rows, group)
+    columns = [_across_lanes(builder, inside[j::group], group) for j in range(group)]
+    return [columns[c % group][c // group] for c in range(count)]
+
+
+def _squares(builder: Any, dtype: Any, count: int, places: Any) -> Iterator[tuple[int, Any, Any]]:
+    """Of each square of a tile its first row, pointers into the rows, and pointers into the tile.
+
+    `places` is (memory, starts, position, tile), see `load_tile`; the tile has `count` rows.
+    """
+    memory, starts, position, tile = places
+    lanes = lanes_of(dtype)
+    register = Vector(dtype, lanes).code.as_pointer()
+    for first in range(0, count, lanes):
+        begins = [builder.load(builder.gep(starts, [I64(first + row)])) for row in range(lanes)]
+        rows = [builder.gep(memory, [builder.add(begin, position)]) for begin in begins]
+        parts = [builder.gep(tile, [I64(row * count + first)]) for row in range(lanes)]
+        rows, parts = ([builder.bitcast(p, register) for p in each] for each in (rows, parts))
+        yield first, rows, parts
+
+
+def _to_tile(builder: Any, vector: Any, places: Any, read: Callable[[Any, int], Any]) -> None:
+    """Fill a tile, whose rows are like `vector`, with what `read(pointer, row)` finds."""
+    for first, rows, parts in _squares(builder, vector.dtype, vector.count, places):
+        found = [read(pointer, first + row) for row, pointer in enumerate(rows)]
+        for column, part in zip(transposed(builder, found), parts, strict=True):
+            builder.store(column, part, align=VECTOR_BYTES)
+
+
+def _from_tile(builder: Any, vector: Any, places: Any, write: Callable[[Any, Any], Any]) -> None:
+    """Hand what a tile has of each row to `write(numbers, pointer)`."""
+    for _, rows, parts in _squares(builder, vector.dtype, vector.count, places):
+        columns = [builder.load(part, align=VECTOR_BYTES) for part in parts]
+        for numbers, pointer in zip(transposed(builder, columns), rows, strict=True):
+            write(numbers, pointer)
+
+
+@intrinsic(prefer_literal=True)
+def load_tile(typing, source, starts, position, tile, registers):
+    """Move numbers from `position` on of every row into a tile; row i begins at `starts[i]`."""
+    vector, align = kind_of(source.dtype, registers), source.dtype.bitwidth // 8
+
+    def generate(context, builder, signature, args):
+        _to_tile(builder, vector, args[:4], lambda place, row: builder.load(place, align=align))
+        return context.get_dummy_value()
+
+    return types.void(source, starts, types.intp, source, registers), generate
+
+
+@intrinsic(prefer_literal=True)
+def load_tile_part(typing, source, starts, span, other, tile, registers):
+    """The same of the numbers of a span, with `other` in place of the rest, which is not read.
+
+    `span` is (position, first, stops): of row i the numbers from `first` to `stops[i]`, exclusive.
+    """
+    vector, lanes = kind_of(source.dtype, registers), lanes_of(source.dtype)
+
+    def generate(context, builder, signature, args):
+        memory, starts, span, other, tile, _ = args
+        position, begin, stops = cgutils.unpack_tuple(builder, span)
+        place, first, rest = (splat(builder, value, lanes) for value in (position, begin, other))
+        numbers = builder.add(place, indices(range(lanes), I64))
+        begun = builder.icmp_signed(">=", numbers, first)
+
+        def read(pointer, row):
+            stop = splat(builder, builder.load(builder.gep(stops, [I64(row)])), lanes)
+            mask = builder.and_(begun, builder.icmp_signed("<", numbers, stop))
+            return _masked_load(builder, pointer, mask, rest)
+
+        _to_tile(builder, vector, (memory, starts, position, tile), read)
+        return context.get_dummy_value()
+
+    return types.void(source, starts, span, source.dtype, source, registers), generate
+
+
+@intrinsic(prefer_literal=True)
+def store_tile(typing, tile, target, starts, position, registers):
+    """Move a tile to the numbers from `position` on of every row; row i begins at `starts[i]`."""
+    vector, align = kind_of(target.dtype, registers), target.dtype.bitwidth // 8
+
+    def generate(context, builder, signature, args):
+        places = (*args[1:4], args[0])
+        _from_tile(builder, vector, places, lambda row, at: builder.store(row, at, align=align))
+        return context.get_dummy_value()
+
+    return types.void(target, target, starts, types.intp, registers), generate
+
+
+@intrinsic(prefer_literal=True)
+def store_tile_first(typing, tile, target, starts, position, count, registers):
+    """The same of the first `count` numbers of every row."""
+    vector = kind_of(target.dtype, registers)
+
+    def generate(context, builder, signature, args):
+        mask, places = _below(builder, args[4], lanes_of(target.dtype)), (*args[1:4], args[0])
+        _from_tile(builder, vector, places, lambda row, at: _masked_store(builder, row, at, mask))
+        return context.get_dummy_value()
+
+    return types.void(target, target, starts, types.intp, types.intp, registers), generate

@@ -13,20 +13,22 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.errors import TypingError
+from numba.core import errors
 from numba.extending import intrinsic
 
-_struct: Any = cgutils.create_struct_proxy  # Any: typed in some releases of numba
+from rlcpu.kernels.memory import pointer_at
 
 #: The promise: arrays accessed under different names never overlap, nor do the first `MAX_ROWS`
-#: rows of observations or finals, whose distance is known only at run time.
+#: rows of observations or finals, whose distance is known only at run time. What is written under a
+#: name has to be read under the same one, under `ANY`, or by plain Python.
 MAX_ROWS = 16
 SCOPES = (
-    *("state", "words", "actions", "rewards", "terminated", "truncated", "source", "target"),
-    *("outputs", "log_probs", "values", "totals", "lengths"),
+    *("state", "words", "actions", "rewards", "terminated", "truncated", "faults"),
+    *("source", "target", "outputs", "log_probs", "values", "totals", "lengths"),
     *(f"{name}{row}" for name in ("observations", "finals") for row in range(MAX_ROWS)),
 )
+#: Name of accesses that promise only not to touch "target".
+ANY = "any"
 
 
 @functools.cache
@@ -36,33 +38,34 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
     Both take a one-dimensional contiguous array and a non-negative index, and check no bounds.
 
     Raises:
-        ValueError: the name is none of `SCOPES`, with or without the number of a row.
+        ValueError: the name is none of `SCOPES`, with or without the number of a row, nor `ANY`.
         numba.core.errors.TypingError: when compiled for another kind of array.
     """
     scope = f"{name}{row % MAX_ROWS}" if f"{name}0" in SCOPES else name
-    if scope not in SCOPES:
-        raise ValueError(f"name={name!r}: expected one of {', '.join(SCOPES)}")
+    if scope not in (*SCOPES, ANY):
+        raise ValueError(f"name={name!r}: expected one of {', '.join(SCOPES)}, {ANY}")
+    own = tuple(each for each in SCOPES if each == scope or (scope == ANY and each != "target"))
 
     @intrinsic
-    def peek(typing_context: Any, array: Any, index: Any) -> Any:
+    def peek(typing_context, array, index):
         _check_row(array)
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = _pointer(context, builder, signature.args[0], *arguments)
+        def generate(context, builder, signature, args):
+            pointer = pointer_at(context, builder, array, *args)
             value = context.unpack_value(builder, array.dtype, pointer)
-            _mark(builder, scope, pointer)
+            _mark(builder, own, pointer)
             return value
 
         return array.dtype(array, types.intp), generate
 
     @intrinsic
-    def poke(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
+    def poke(typing_context, array, index, value):
         _check_row(array)
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            pointer = _pointer(context, builder, signature.args[0], *arguments[:2])
-            context.pack_value(builder, array.dtype, arguments[2], pointer)
-            _mark(builder, scope, pointer)
+        def generate(context, builder, signature, args):
+            pointer = pointer_at(context, builder, array, *args[:2])
+            context.pack_value(builder, array.dtype, args[2], pointer)
+            _mark(builder, own, pointer)
             return context.get_dummy_value()
 
         return types.void(array, types.intp, array.dtype), generate
@@ -72,25 +75,23 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 
 def _check_row(array: Any) -> None:
     if not (isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"):
-        raise TypingError(f"rows have to be one-dimensional contiguous arrays, not {array}")
+        raise errors.TypingError(f"rows have to be one-dimensional contiguous arrays, not {array}")
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    data = _struct(kind)(context, builder, array).data
-    return builder.gep(data, [index])
+def _mark(builder: Any, own: tuple[str, ...], pointer: Any) -> None:
+    """Attach scopes to the loads and stores just emitted through a pointer.
 
-
-def _mark(builder: Any, scope: str, pointer: Any) -> None:
-    """Attach the scope to the loads and stores just emitted through a pointer."""
-    domain = builder.module.add_metadata([ir.MetaDataString(builder.module, "rlcpu")])
+    LLVM takes two accesses for disjoint where all scopes of one are foreign to the other.
+    """
+    module = builder.module
+    domain = module.add_metadata([ir.MetaDataString(module, "rlcpu")])
     nodes = {
-        name: builder.module.add_metadata([ir.MetaDataString(builder.module, name), domain])
-        for name in SCOPES
+        name: module.add_metadata([ir.MetaDataString(module, name), domain]) for name in SCOPES
     }
-    own = builder.module.add_metadata([nodes[scope]])
-    others = builder.module.add_metadata([nodes[name] for name in SCOPES if name != scope])
+    scopes = module.add_metadata([nodes[name] for name in own])
+    foreign = module.add_metadata([node for name, node in nodes.items() if name not in own])
     for instruction in builder.block.instructions:
         is_access = isinstance(instruction, ir.LoadInstr | ir.StoreInstr)
         if is_access and pointer in instruction.operands:
-            instruction.set_metadata("alias.scope", own)
-            instruction.set_metadata("noalias", others)
+            instruction.set_metadata("alias.scope", scopes)
+            instruction.set_metadata("noalias", foreign)

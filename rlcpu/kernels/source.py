@@ -1,7 +1,6 @@
-"""What a user's scalar function must not hold, found before anything is compiled.
+"""What a user's scalar function must not hold, found in its bytecode before anything is compiled.
 
-A look at the bytecode of the function and of the plain functions that it calls finds what a trial
-run does not enter, and names it by file and line.
+Unlike a trial run, this sees all branches of the function and of the plain functions that it calls.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
-from rlcpu.kernels.fingerprint import codes
+from rlcpu.kernels.functions import codes
 from rlcpu.kernels.guard import place
 
 #: Instructions, by the beginnings of their names, and what is wrong with them.
@@ -39,8 +38,8 @@ _RANDOM = (
     "depends on something else than state and seed: say how many random numbers are needed "
     "(reset_draws, step_draws; draws of a policy) and take them from `uniforms`"
 )
-_SPEAKS = "reads or writes files or the screen, which a kernel cannot"
-_CALLS: dict[Any, str] = {print: _SPEAKS, input: _SPEAKS, open: _SPEAKS}
+_OUTPUT = "reads or writes files or the screen, which a kernel cannot"
+_CALLS: dict[Any, str] = {print: _OUTPUT, input: _OUTPUT, open: _OUTPUT}
 _CALLS |= dict.fromkeys((list, sorted), _LIST)
 _CALLS |= {dict: _REASONS["BUILD_MAP"], set: _REASONS["BUILD_SET"]}
 _ARRAYS = "array asarray zeros ones empty full arange linspace eye concatenate stack where"
@@ -48,8 +47,8 @@ _CALLS[np.take] = "raises outside of the array: write array[index]"
 _CALLS |= {getattr(np, name): _ARRAY for name in _ARRAYS.split()}
 #: Modules whose functions and objects give something else at every call.
 _CHANGING = ("random", "numpy.random", "secrets", "time", "datetime", "uuid", "os")
-_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_NOWHERE = object()
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_UNDEFINED = object()
 
 
 def check_source(function: types.FunctionType, seen: set[Any] | None = None) -> None:
@@ -68,14 +67,14 @@ def check_source(function: types.FunctionType, seen: set[Any] | None = None) -> 
         for line, reason in _faults(function, code):
             raise TypeError(f"{place(code.co_filename, line, function.__name__)} {reason}")
         for _, _, value in _reads(function, code):
-            plain = value.py_func if isinstance(value, Dispatcher) else value
+            plain = value.py_func if is_jitted(value) else value
             if isinstance(plain, types.FunctionType):
                 check_source(plain, seen)
 
 
 def _faults(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[int, str]]:
     """Line of everything in a code object that no kernel can do, and what is wrong with it."""
-    if code.co_flags & _FLAGS:
+    if code.co_flags & _GENERATORS:
         yield code.co_firstlineno, _GENERATOR
     lists = []  # those that do not become a tuple, as in `(*state, 0.0)`
     for line, instruction in _instructions(code):
@@ -88,7 +87,7 @@ def _faults(function: types.FunctionType, code: types.CodeType) -> Iterator[tupl
     for line in lists:
         yield line, _LIST
     for line, name, value in _reads(function, code):
-        if value is _NOWHERE:
+        if value is _UNDEFINED:
             yield line, f"uses {name}, which is defined nowhere"
         elif _is_changing(value):
             yield line, f"uses {name}, which {_RANDOM}"
@@ -103,14 +102,14 @@ def _reads(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple
     for line, instruction in _instructions(code):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             name = instruction.argval
-            value = function.__globals__.get(name, getattr(builtins, name, _NOWHERE))
+            value = function.__globals__.get(name, getattr(builtins, name, _UNDEFINED))
         elif instruction.opname == "LOAD_DEREF" and instruction.argval in cells:
             name, value = instruction.argval, _content(cells[instruction.argval])
         elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(
             value, types.ModuleType | type
         ):
             name = f"{name}.{instruction.argval}"
-            value = getattr(value, instruction.argval, _NOWHERE)
+            value = getattr(value, instruction.argval, _UNDEFINED)
         else:
             value = None
             continue
@@ -121,7 +120,7 @@ def _content(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        return _NOWHERE
+        return _UNDEFINED
 
 
 def _instructions(code: types.CodeType) -> Iterator[tuple[int, dis.Instruction]]:
@@ -147,7 +146,7 @@ MAX_INSTRUCTIONS = 2_000_000
 
 
 class EndlessError(Exception):
-    """A trial call went on and on; says where."""
+    """A trial call took too many instructions; the message says where it was."""
 
 
 def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
@@ -160,7 +159,7 @@ def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
 
     def trace(frame: types.FrameType, event: str, argument: Any) -> Any:
         nonlocal left
-        frame.f_trace_opcodes = True  # `while True: pass` is a line that ends never
+        frame.f_trace_opcodes = True  # `while True: pass` is one line, which never ends
         left -= 1
         if left < 0:
             code = frame.f_code

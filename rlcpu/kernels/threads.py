@@ -1,12 +1,12 @@
 """Threading layer, thread count, and the choice between serial and parallel kernels.
 
-GNU OpenMP, numba's default on Linux, stalls 4-12 ms when another process is busy and aborts a
-forked child; workqueue aborts the process when two Python threads call kernels at once. TBB does
-neither, so it is loaded before the first parallel call. Where it is missing, parallel kernels run
-only where the layer that numba chose cannot abort: in a forked child under OpenMP, and while
-another one runs under workqueue, the serial kernel takes their place. A user's own
-`numba.njit(parallel=True)` functions know nothing of this: under workqueue they may not run at the
-same time as each other or as a kernel of this package.
+Numba has three threading layers. GNU OpenMP, its default on Linux, stalls 4-12 ms when another
+process is busy, and aborts a forked child. Workqueue aborts the process when two Python threads
+call kernels at once. TBB does neither, so it is loaded before the first parallel call. Without it,
+the serial kernel takes the place of the parallel one where that could abort: in a forked child
+under OpenMP, and while another one runs under workqueue. A user's own `numba.njit(parallel=True)`
+functions are not guarded: under workqueue they may run neither at the same time as each other nor
+as a kernel of this package.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba as _numba
+import numba
 import numpy as np
 
+from rlcpu.kernels import hooks
 from rlcpu.kernels.cache import cache_folder
-
-numba: Any = _numba  # Any: some releases of numba have types, for a part of what is used here
 
 _LIBRARIES = {
     "linux": "lib/libtbb.so.12",
@@ -119,7 +118,9 @@ def default_num_threads() -> int:
 @functools.cache
 def _usable_cpus() -> tuple[int, str]:
     """See `usable_cpus`; no limit where the user has set NUMBA_NUM_THREADS."""
-    is_set = "NUMBA_NUM_THREADS" in os.environ or _limit() != numba.config.NUMBA_DEFAULT_NUM_THREADS
+    is_set = "NUMBA_NUM_THREADS" in os.environ or _limit() != hooks.setting(
+        "NUMBA_DEFAULT_NUM_THREADS"
+    )
     return (_limit(), "NUMBA_NUM_THREADS") if is_set else usable_cpus()
 
 
@@ -238,7 +239,7 @@ if hasattr(os, "register_at_fork"):
 
 def _describe_vectors() -> str:
     """Width of the vectors that kernels are made of, and the widest instructions for them."""
-    from rlcpu.kernels.simd import VECTOR_BYTES, cpu_features
+    from rlcpu.kernels.vectors import VECTOR_BYTES, cpu_features
 
     features = cpu_features().split(",")
     is_arm = platform.machine() in ("arm64", "aarch64")
@@ -262,7 +263,7 @@ def show_config() -> dict[str, str]:
         "gymnasium": gymnasium.__version__,
         "threading layer": _describe_layer(),
         "threads": _describe_threads(),
-        "cpu": numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name(),
+        "cpu": hooks.setting("CPU_NAME") or llvmlite.binding.get_host_cpu_name(),
         "vector width": _describe_vectors(),
         "cache folder": str(cache_folder() or "none: nothing can be written"),
         "gpu": "found" if any(Path("/dev").glob("nvidia[0-9]*")) else "none found",

@@ -1,4 +1,4 @@
-"""Vectors of float32 or float64 as values of a kernel, with the operators of numbers.
+"""Vectors of numbers as values of a kernel, with the operators of numbers.
 
 A scalar function of plain numbers, written without branches (`where` in their place), computes a
 vector of them just as well: `+ - * /`, `-x`, `abs`, comparisons, and the functions `where`,
@@ -18,27 +18,39 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import extending
-from numba.core import cgutils as _cgutils
-from numba.core import types
+from numba.core import cgutils, types
+from numba.extending import intrinsic, models, register_model, type_callable
+from numba.extending import lower_builtin as lower
 
-from rlcpu.kernels.simd import VECTOR_BYTES
+from rlcpu.kernels import hooks
 
-# Any: kernels call an intrinsic without its first argument; some releases of numba have types.
-intrinsic: Any = extending.intrinsic
-type_callable: Any = extending.type_callable
-lower: Any = extending.lower_builtin
-models: Any = extending.models
-cgutils: Any = _cgutils
-unliteral: Any = types.unliteral
-
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
-_FLOATS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
+I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+#: What vectors are made of; bytes are only moved and compared with zero.
+_ELEMENTS = {
+    types.float32: ir.FloatType(),
+    types.float64: ir.DoubleType(),
+    types.uint8: ir.IntType(8),
+}
 #: A number as an integer: its type, the bits of the exponent, the largest exponent of all.
 _WORDS = {
-    ir.FloatType(): (_I32, 0xFF << 23, 0xFE << 23),
-    ir.DoubleType(): (_I64, 0x7FF << 52, 0x7FE << 52),
+    ir.FloatType(): (I32, 0xFF << 23, 0xFE << 23),
+    ir.DoubleType(): (I64, 0x7FF << 52, 0x7FE << 52),
 }
+
+
+def cpu_features() -> str:
+    """What kernels may use, as "+avx2,-avx512f": NUMBA_CPU_FEATURES, or all the machine has."""
+    features = hooks.setting("CPU_FEATURES")
+    return hooks.host_features() if features is None else str(features)
+
+
+def _vector_bytes() -> int:
+    features = cpu_features()
+    return 64 if "+avx512f" in features else 32 if "+avx2" in features else 16
+
+
+#: Width of a vector register: AVX-512 has 32 of 64 bytes, AVX2 16 of 32, NEON 32 of 16.
+VECTOR_BYTES = _vector_bytes()
 
 
 class Vector(types.Type):
@@ -51,7 +63,7 @@ class Vector(types.Type):
     @property
     def code(self) -> ir.VectorType:
         """LLVM's type."""
-        return ir.VectorType(_FLOATS[self.dtype], self.count)
+        return ir.VectorType(_ELEMENTS[self.dtype], self.count)
 
 
 class Mask(types.Type):
@@ -64,11 +76,11 @@ class Mask(types.Type):
     @property
     def code(self) -> ir.VectorType:
         """LLVM's type."""
-        return ir.VectorType(ir.IntType(1), self.count)
+        return ir.VectorType(I1, self.count)
 
 
-@extending.register_model(Vector)
-@extending.register_model(Mask)
+@register_model(Vector)
+@register_model(Mask)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, kind.code)
@@ -77,12 +89,17 @@ class _Model(models.PrimitiveModel):
 # ---------------------------------------------------------------- LLVM pieces
 
 
+def lanes_of(dtype: Any) -> int:
+    """How many numbers of a numba dtype one register holds."""
+    return VECTOR_BYTES * 8 // int(dtype.bitwidth)
+
+
 def kind_of(dtype: Any, registers: Any) -> Vector:
     """Vector of so many registers, a literal, full of a dtype."""
-    return Vector(dtype, registers.literal_value * VECTOR_BYTES * 8 // dtype.bitwidth)
+    return Vector(dtype, registers.literal_value * lanes_of(dtype))
 
 
-def indices(numbers: Any, kind: Any = _I32) -> ir.Constant:
+def indices(numbers: Any, kind: Any = I32) -> ir.Constant:
     """Constant vector of whole numbers."""
     numbers = list(numbers)
     return ir.Constant(ir.VectorType(kind, len(numbers)), numbers)
@@ -91,19 +108,20 @@ def indices(numbers: Any, kind: Any = _I32) -> ir.Constant:
 def splat(builder: Any, number: Any, count: int) -> Any:
     """Vector that repeats a number."""
     empty = ir.Constant(ir.VectorType(number.type, count), ir.Undefined)
-    first = builder.insert_element(empty, number, ir.Constant(_I32, 0))
+    first = builder.insert_element(empty, number, ir.Constant(I32, 0))
     return builder.shuffle_vector(first, empty, indices([0] * count))
 
 
 def call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
-    """Call one of LLVM's own functions."""
+    """Call one of LLVM's own functions, or of the C library."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
 def suffix(kind: Any) -> str:
     """Suffix of LLVM's functions on a vector, as in `llvm.fma.v8f64`."""
-    return f"v{kind.count}f{64 if isinstance(kind.element, ir.DoubleType) else 32}"
+    kinds = {ir.FloatType(): "f32", ir.DoubleType(): "f64", ir.IntType(8): "i8"}
+    return f"v{kind.count}{kinds[kind.element]}"
 
 
 # ---------------------------------------------------------------- operators
@@ -123,7 +141,7 @@ def _common(*kinds: Any) -> Vector | None:
     """The one type of vector among arguments that are numbers otherwise; None if there is none."""
     found = {kind for kind in kinds if isinstance(kind, Vector)}
     others = [kind for kind in kinds if not isinstance(kind, Vector)]
-    fits = len(found) == 1 and all(isinstance(unliteral(k), types.Number) for k in others)
+    fits = len(found) == 1 and all(isinstance(types.unliteral(k), types.Number) for k in others)
     return found.pop() if fits else None
 
 
@@ -136,10 +154,14 @@ def _define(function: Any, arity: int, result: Any, build: Callable[..., Any]) -
         result: type of the result, from that of the vectors.
         build: emits the code from a builder and vectors of one type.
     """
-    names = ", ".join("xyz"[:arity])
-    scope: dict[str, Any] = {"common": _common, "result": result}
-    exec(f"def typer({names}):\n    v = common({names})\n    return v and result(v)", scope)
-    type_callable(function)(lambda context: scope["typer"])
+
+    def type_of(*kinds: Any) -> Any:
+        kind = _common(*kinds)
+        return kind and result(kind)
+
+    # Numba asks a function how many arguments it takes.
+    typers = [lambda x: type_of(x), lambda x, y: type_of(x, y), lambda x, y, z: type_of(x, y, z)]
+    type_callable(function)(lambda context: typers[arity - 1])
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         like = _common(*signature.args)
@@ -234,14 +256,22 @@ def _inverse_power(builder: Any, x: Any) -> Any:
 
 def _smallest_normal(builder: Any, x: Any) -> Any:
     word, _, _ = _WORDS[x.type.element]
-    kind, digits = ir.VectorType(word, x.type.count), 23 if word is _I32 else 52
+    kind, digits = ir.VectorType(word, x.type.count), 23 if word is I32 else 52
     return builder.bitcast(ir.Constant(kind, [1 << digits] * kind.count), x.type)
+
+
+def _larger(builder: Any, x: Any, y: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+
+def _smaller(builder: Any, x: Any, y: Any) -> Any:
+    return builder.select(builder.fcmp_ordered("<", x, y), x, y)
 
 
 type_callable(where)(lambda context: _type_where)
 for _kinds in [(Vector, Vector), (Vector, types.Number), (types.Number, Vector)]:
     lower(where, Mask, *_kinds)(_select)
-_define(maximum, 2, _same, lambda b, x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+_define(maximum, 2, _same, _larger)
 _define(fma, 3, _same, lambda b, x, y, z: call(b, f"llvm.fma.{suffix(x.type)}", x.type, [x, y, z]))
 _define(inverse_power, 1, _same, _inverse_power)
 _define(smallest_normal, 1, _same, _smallest_normal)
@@ -251,19 +281,82 @@ _define(smallest_normal, 1, _same, _smallest_normal)
 
 
 @intrinsic(prefer_literal=True)
-def fill(typing: Any, number: Any, registers: Any) -> tuple[Any, Callable[..., Any]]:
+def fill(typing, number, registers):
     """Vector that repeats a number of its dtype; `registers` is a constant here and below."""
-    dtype = unliteral(number)
+    dtype = types.unliteral(number)
     vector = kind_of(dtype, registers)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return splat(builder, args[0], vector.count)
-
-    return vector(dtype, registers), generate
+    return vector(dtype, registers), lambda _, b, __, args: splat(b, args[0], vector.count)
 
 
 @intrinsic(prefer_literal=True)
-def width(typing: Any, pointer: Any, registers: Any) -> tuple[Any, Callable[..., Any]]:
+def width(typing, pointer, registers):
     """How many numbers of the pointer's dtype the registers hold."""
     count = kind_of(pointer.dtype, registers).count
-    return types.intp(pointer, registers), lambda *_: ir.Constant(_I64, count)
+    return types.intp(pointer, registers), lambda *_: ir.Constant(I64, count)
+
+
+@intrinsic
+def lane_numbers(typing, like):
+    """The vector 0, 1, 2, ... of the type of another."""
+    numbers = ir.Constant(like.code, [float(lane) for lane in range(like.count)])
+    return like(like), lambda *_: numbers
+
+
+# ---------------------------------------------------------------- between the numbers of a vector
+
+
+def _reduction(combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Intrinsic: the numbers combined in pairs of distance n / 2, ..., 2, 1."""
+
+    @intrinsic
+    def reduce(typing, vector):
+        def generate(context, builder, signature, args):
+            found, distance = args[0], vector.count // 2
+            while distance:
+                picks = indices((i + distance) % vector.count for i in range(vector.count))
+                found = combine(builder, found, builder.shuffle_vector(found, found, picks))
+                distance //= 2
+            return builder.extract_element(found, ir.Constant(I32, 0))
+
+        return vector.dtype(vector), generate
+
+    return reduce
+
+
+#: Sum, smallest and largest number of a vector that holds no NaN.
+total = _reduction(lambda builder, x, y: builder.fadd(x, y))
+lowest = _reduction(_smaller)
+highest = _reduction(_larger)
+
+
+def _moved_up(builder: Any, vector: Any, by: int) -> Any:
+    """Every number moved to the lane `by` further up, zeros below."""
+    count = vector.type.count
+    picks = indices(count + i - by if i >= by else 0 for i in range(count))
+    return builder.shuffle_vector(ir.Constant(vector.type, [0.0] * count), vector, picks)
+
+
+@intrinsic
+def search(typing, weights, x):
+    """Lane in whose share of [0, sum) the number x falls, and x from the share's beginning.
+
+    Sums are rounded, so that x may fall between the shares or beyond the last: then the lane may
+    be one of weight zero.
+    """
+
+    def generate(context, builder, signature, args):
+        sums, x = args
+        count, distance = weights.count, 1
+        while distance < count:
+            sums = builder.fadd(sums, _moved_up(builder, sums, distance))
+            distance *= 2
+        beyond = builder.fcmp_ordered(">", sums, splat(builder, x, count))
+        bits = builder.zext(builder.bitcast(beyond, ir.IntType(count)), I64)
+        ended = builder.or_(bits, ir.Constant(I64, 1 << (count - 1)))
+        lane = builder.cttz(ended, ir.Constant(I1, 1))
+        before = builder.extract_element(_moved_up(builder, sums, 1), builder.trunc(lane, I32))
+        rest = _larger(builder, builder.fsub(x, before), ir.Constant(x.type, 0.0))
+        return context.make_tuple(builder, signature.return_type, [lane, rest])
+
+    found = types.Tuple((types.int64, weights.dtype))
+    return found(weights, weights.dtype), generate

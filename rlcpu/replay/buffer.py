@@ -1,25 +1,61 @@
-"""What all buffers have in common: the ring, the lock, the stream of random numbers."""
+"""What all buffers have in common: each is composed of a storage, of items, and of a sampler.
+
+The storage keeps the steps of all environments (`rlcpu.replay.storage`). Items are what is drawn:
+single transitions, or sequences of steps (`rlcpu.replay.ring`). The sampler chooses among them
+(`rlcpu.replay.samplers`).
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.checks import check_count, check_flag
-from rlcpu.replay.derive import DerivingStorage
+from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.checks import check_count, check_flag, check_number
+from rlcpu.replay.derive import make_storage
 from rlcpu.replay.device import Placed
-from rlcpu.replay.ring import Ring
+from rlcpu.replay.lock import complete
+from rlcpu.replay.n_step import NStep
+from rlcpu.replay.ring import Items, Ring
+from rlcpu.replay.samplers import MOST, ByPriority, Uniform
 from rlcpu.replay.saved import Saved
-from rlcpu.replay.storage import Storage
-from rlcpu.replay.stream import make_stream
+from rlcpu.replay.storage import make_stream
 from rlcpu.replay.structure import Structure
+from rlcpu.replay.sum_tree import Tree
 
 Array = npt.NDArray[Any]
+Path = str | os.PathLike[str]
+
+
+class Pieces(NamedTuple):
+    """What makes the pieces of buffers in one kind of memory: all that differs between devices.
+
+    Attributes:
+        storage: (structure, num_envs, length, memmap, derive_next) -> see `make_storage`.
+        tree: (capacity, extremes) -> see `Tree`.
+        uniform: (items) -> see `Uniform`.
+    """
+
+    storage: Any
+    tree: Any
+    uniform: Any
+
+
+class Options(NamedTuple):
+    """Arguments of all buffers, not checked yet: `rlcpu.replay.ReplayBuffer` describes them."""
+
+    memmap: Path | None
+    seed: int | None
+    num_threads: int | None
+    derive_next: bool = False
+
+
+CPU = Pieces(make_storage, Tree, Uniform)
 
 
 class Buffer(Placed, Saved):
@@ -32,61 +68,44 @@ class Buffer(Placed, Saved):
     waits for calls of other threads. Copies (`copy`, `pickle`) are whole and independent.
 
     Args:
-        structure: of one transition.
+        example: one transition, or a `Structure`.
         num_envs: environments that are added side by side; None for one whose batches have no
             axis for it.
         length: steps that are kept of each.
-        memmap: a file to be made that holds the transitions, for more than fits into memory.
-        seed: of the buffer's own stream of random numbers; None takes a new one.
-        num_threads: most threads that a call may use; None for all.
-        derive_next: take next observations from the observations that follow.
+        options: other arguments of all buffers.
+        steps: of the sequences that are drawn; None for transitions.
+        period: steps between the beginnings of items.
     """
+
+    _pieces = CPU
+    _n_step: NStep | None = None
 
     def __init__(
         self,
-        structure: Structure,
+        example: Any,
         num_envs: int | None,
         length: int,
-        memmap: str | os.PathLike[str] | None,
-        seed: int | None,
-        num_threads: int | None,
-        derive_next: bool = False,
+        options: Options,
+        steps: int | None = None,
+        period: int = 1,
     ) -> None:
-        self.derive_next = check_flag("derive_next", derive_next)
-        self._stream = make_stream(seed)
-        self._num_threads = check_num_threads(num_threads)
-        self.structure, self.num_envs = structure, num_envs
+        self.derive_next = check_flag("derive_next", options.derive_next)
+        self._stream = make_stream(options.seed)
+        self._num_threads = check_num_threads(options.num_threads)
+        self.structure, self.num_envs = as_structure(example), num_envs
         self._envs = 1 if num_envs is None else num_envs
         self._ring = Ring(length, 0)
+        self._items = Items(self._envs, length // period, steps, period)
         self._make_lock()
-        self._prepare()
-        self._storage = self._make_storage(memmap)  # last: its file stays when this is done
+        self._sampler: Any = self._make_sampler()
+        self._storage = self._make_storage(options.memmap)  # last: its file stays when this is done
 
-    def _make_storage(self, memmap: str | os.PathLike[str] | None) -> Storage:
-        kind = DerivingStorage if self.derive_next else Storage
-        return kind(self.structure, self._envs, self._ring.length, memmap)
+    def _make_sampler(self) -> Uniform:
+        return self._pieces.uniform(self._items)
 
-    def _prepare(self) -> None:
-        """Make what a kind of buffer keeps beside its transitions."""
-
-    # ------------------------------------------------------------ copies, pickled ones too
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._storage.in_file:
-            raise TypeError(
-                f"this {type(self).__name__} is in a file (memmap), which is not copied: "
-                "save() it, and load() it as another one"
-            )
-        with self.locked():
-            rows = self._storage.copy_rows(self._ring.filled)
-            return {**self._copied("_storage"), "_rows": rows}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        rows = state.pop("_rows")
-        vars(self).update(state)
-        self._make_lock()
-        self._storage = self._make_storage(None)
-        self._storage.take_rows(rows)
+    def _make_storage(self, memmap: Path | None) -> Any:
+        length = self._ring.length
+        return self._pieces.storage(self.structure, self._envs, length, memmap, self.derive_next)
 
     # ------------------------------------------------------------ adding
 
@@ -96,7 +115,24 @@ class Buffer(Placed, Saved):
 
         With `derive_next`, those of the next observations that are kept too, so far.
         """
-        return self._storage.num_bytes
+        return int(self._storage.num_bytes)
+
+    def add(self, batch: Any) -> None:
+        """Store transitions; the oldest ones make room.
+
+        Args:
+            batch: structured like the example. With `num_envs`, each leaf is (num_steps, num_envs,
+                *shape), or (num_envs, *shape) for one step; without, (n, *shape), or (*shape) for
+                one transition. Copied once, straight to its place.
+
+        Raises:
+            TypeError: a container, or a dtype that cannot be cast safely.
+            ValueError: a missing or extra field, a wrong shape, a value that does not fit. Nothing
+                is stored by a call that raises.
+        """
+        arrays = self._check(batch)
+        with self.locked():
+            complete(self._write, arrays, self._ring)
 
     def _check(self, batch: Any) -> list[Array]:
         """The arrays of a batch as (num_steps, num_envs, *field.shape)."""
@@ -115,27 +151,86 @@ class Buffer(Placed, Saved):
         """Store checked arrays behind what the ring held `before`; for `complete`."""
         self._storage.write(arrays, before.slot)
         self._ring = after = Ring(before.length, before.added + len(arrays[0]))
-        self._added(before, after, *more)
-
-    def _added(self, before: Ring, after: Ring, *more: Array) -> None:
-        """Bring what is kept beside the steps up to date; the same when it is called again."""
+        self._sampler.add(before, after, *more)
 
     # ------------------------------------------------------------ sampling
 
-    def _batch(
-        self, batch_size: Any, out: Batch | None, steps: int | None
-    ) -> tuple[Batch, npt.NDArray[np.int64]]:
-        """Room for a batch, and for its indices: new memory, which nobody else writes to."""
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether `sample` could draw so many."""
+        count = check_count("batch_size", batch_size)
+        return bool(self._sampler.can_draw(self._ring, count))
+
+    def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
+        """Draw transitions or sequences, as the class says how.
+
+        Args:
+            batch_size: how many.
+            out: a batch that this buffer returned for the same size: overwritten and returned.
+
+        Returns:
+            Their copies, leaves (batch_size, *shape), or (sequence_length, batch_size, *shape), and
+            their indices.
+
+        Raises:
+            TypeError, ValueError: batch_size is no whole number above 0, `out` is something else,
+                or there are too few to be drawn.
+        """
+        return self._sample(batch_size, out)
+
+    def _sample(self, batch_size: Any, out: Batch | None, *options: Any) -> Batch:
         size = check_count("batch_size", batch_size)
         if out is None:
-            rows = self._storage.make_batch(size, steps)
+            rows = self._storage.make_batch(size, self._items.steps)
             out = Batch(self.structure.unflatten(rows.leaves), rows, np.empty(0, np.int64), self)
         elif not (isinstance(out, Batch) and out.owner is self and out.rows.size == size):
             raise ValueError(
                 f"out={type(out).__name__}: expected a Batch that this buffer returned for "
                 f"batch_size={size}"
             )
-        return out, np.empty(size, np.int64)
+        indices = np.empty(size, np.int64)  # new memory, which nobody else writes to
+        with self.locked():
+            self._sampler.draw(self._stream, self._ring, indices, out, *options)
+            self._gather(indices, out)
+            self._sampler.release()
+        out.indices = indices
+        return out
+
+    def _gather(self, indices: Array, batch: Batch) -> None:
+        # Item i of an environment begins at its step i * period, and so it is for all of them.
+        rows = indices if self._items.period == 1 else indices * self._items.period
+        if self._n_step is None:
+            steps = self._items.steps or 1
+            self._storage.gather(rows, batch.rows, steps, self._num_threads)
+        else:
+            self._n_step.gather(self._storage, self._ring, rows, batch, self._num_threads)
+
+    # ------------------------------------------------------------ copies and checkpoints
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._storage.in_file:
+            raise TypeError(
+                f"this {type(self).__name__} is in a file (memmap), which is not copied: "
+                "save() it, and load() it as another one"
+            )
+        with self.locked():
+            rows = self._storage.copy_rows(self._ring.filled)
+            return {**self._copied("_storage"), "_rows": rows}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rows = state.pop("_rows")
+        vars(self).update(state)
+        self._make_lock()
+        self._storage = self._make_storage(None)
+        self._storage.take_rows(rows)
+
+    def _arrays(self) -> list[Section]:
+        return self._sampler.sections(self._ring)
+
+    def _state(self) -> dict[str, Any]:
+        return self._sampler.state()
+
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+        self._sampler.restore(state, reader, self._ring)
 
 
 def as_structure(example: Any) -> Structure:
@@ -146,3 +241,63 @@ def as_structure(example: Any) -> Structure:
 def check_envs(num_envs: int | None) -> int | None:
     """None, or a number of environments."""
     return None if num_envs is None else check_count("num_envs", num_envs)
+
+
+class Prioritized(Buffer):
+    """What buffers with priorities have in common."""
+
+    _sampler: ByPriority
+
+    def _set_exponents(self, alpha: float, beta: float, epsilon: float) -> None:
+        self.alpha = check_number("alpha", alpha, 0.0, 2.0)
+        self.beta = check_number("beta", beta, 0.0, 1.0)
+        self.epsilon = check_number("epsilon", epsilon, 0.0, MOST)
+
+    def _make_sampler(self) -> ByPriority:
+        exponents = self.alpha, self.beta, self.epsilon
+        return ByPriority(self._items, self._pieces.tree, *exponents, self._num_threads)
+
+    def sample(
+        self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
+    ) -> Batch:
+        """Draw transitions or sequences by priority, with replacement.
+
+        Args:
+            batch_size: how many.
+            beta: instead of the buffer's own.
+            out: a batch that this buffer returned for the same size: overwritten and returned.
+
+        Returns:
+            Their copies, leaves (batch_size, *shape), or (sequence_length, batch_size, *shape),
+            with indices, probabilities and importance weights.
+
+        Raises:
+            TypeError, ValueError: an argument is of the wrong kind, there is nothing to be drawn,
+                or none of it has a priority above zero.
+        """
+        return self._sample(batch_size, out, beta)
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Give transitions or sequences new priorities; of equal indices the last one counts.
+
+        A transition that was overwritten since it was drawn hands its priority to its successor;
+        sequences that are no longer there, or not again yet, are passed over.
+
+        Args:
+            indices: (n,) of any integer dtype, as a batch has them.
+            priorities: (n,), or one for all; finite and not negative, as the size of a temporal
+                difference is.
+
+        Raises:
+            IndexError: an index is out of range, or nothing was written there yet.
+            TypeError: an array is of another kind.
+            ValueError: a priority is NaN, negative or above 1e100, or a shape is wrong. Nothing is
+                changed by a call that raises.
+        """
+        array, leaves = self.check_priorities(indices, priorities)
+        with self.locked():
+            self._sampler.update(self._ring, array, leaves)
+
+    def check_priorities(self, indices: Any, priorities: Any) -> tuple[Array, Array]:
+        """Indices and leaves for `update_priorities`, or its exception."""
+        return self._sampler.check(self._ring, indices, priorities)

@@ -1,16 +1,18 @@
-"""Uniform replay: transitions, items."""
+"""The buffers: transitions and sequences, drawn uniformly, by priority, by value, or in order."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Buffer, as_structure, check_envs
-from rlcpu.replay.checks import check_count
+from rlcpu.replay.buffer import Array, Buffer, Options, Path, Prioritized, as_structure, check_envs
+from rlcpu.replay.checks import check_count, check_pairs, check_range
 from rlcpu.replay.lock import complete
 from rlcpu.replay.n_step import NStep
-from rlcpu.replay.ring import draw_items
+from rlcpu.replay.samplers import ByValue, InOrder
 
 
 class ReplayBuffer(Buffer):
@@ -39,7 +41,7 @@ class ReplayBuffer(Buffer):
             forked process shares it: what is added there, is added here, though not counted.
         seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
-        device: "cuda" for a `rlcpu.cuda.replay.ReplayBuffer`.
+        device: "cpu" or "cuda": where the transitions are, and batches of them.
 
     Raises:
         TypeError, ValueError: an argument is of the wrong kind, or out of range.
@@ -64,66 +66,18 @@ class ReplayBuffer(Buffer):
         n_step: int = 1,
         gamma: float = 0.99,
         derive_next: bool = False,
-        memmap: str | os.PathLike[str] | None = None,
+        memmap: Path | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> None:
         num_envs = check_envs(num_envs)
         self.capacity = check_count("capacity", capacity, num_envs or 1)
-        length, structure = self.capacity // (num_envs or 1), as_structure(example)
+        structure = as_structure(example)
         self._n_step = NStep(structure, n_step, gamma)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
-        super().__init__(structure, num_envs, length, memmap, seed, num_threads, derive_next)
-
-    def add(self, batch: Any) -> None:
-        """Store transitions; the oldest ones make room.
-
-        Args:
-            batch: structured like the example. Each leaf is (n, *shape), or (*shape) for one
-                transition; with `num_envs`, (num_steps, num_envs, *shape), or (num_envs, *shape)
-                for one step. Copied once, straight to its place.
-
-        Raises:
-            TypeError: a container, or a dtype that cannot be cast safely.
-            ValueError: a missing or extra field, a wrong shape, a value that does not fit. Nothing
-                is stored by a call that raises.
-        """
-        arrays = self._check(batch)
-        with self.locked():
-            complete(self._write, arrays, self._ring)
-
-    def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether there is anything to be drawn."""
-        check_count("batch_size", batch_size)
-        return self._ring.added > 0
-
-    def _refuse_empty(self) -> None:
-        if not self._ring.added:
-            raise ValueError("sample: the buffer is empty")
-
-    def sample(self, batch_size: int, *, out: Batch | None = None) -> Batch:
-        """Draw transitions, uniformly with replacement.
-
-        Args:
-            batch_size: how many.
-            out: a batch that this buffer returned for the same size: overwritten and returned.
-
-        Returns:
-            The transitions, copied, and their indices.
-
-        Raises:
-            TypeError, ValueError: batch_size is no whole number above 0, `out` is something else,
-                or the buffer is empty.
-        """
-        batch, indices = self._batch(batch_size, out, None)
-        with self.locked():
-            self._refuse_empty()
-            ring = self._ring
-            draw_items(self._stream, self._envs, 0, ring.filled, ring.length, indices)
-            self._n_step.gather(self._storage, ring, indices, batch, self._num_threads)
-        batch.indices = indices
-        return batch
+        options = Options(memmap, seed, num_threads, derive_next)
+        super().__init__(structure, num_envs, self.capacity // (num_envs or 1), options)
 
 
 class ItemBuffer(ReplayBuffer):
@@ -139,14 +93,321 @@ class ItemBuffer(ReplayBuffer):
         capacity: int,
         example: Any,
         *,
-        memmap: str | os.PathLike[str] | None = None,
+        memmap: Path | None = None,
         seed: int | None = None,
         num_threads: int | None = None,
+        device: str = "cpu",
     ) -> None:
         super().__init__(capacity, example, memmap=memmap, seed=seed, num_threads=num_threads)
 
-    def add(self, batch: Any) -> None:
-        """Store one item, structured and shaped like the example; see `ReplayBuffer.add`."""
-        arrays, _ = self.structure.check(batch, 0)
+    def _check(self, batch: Any) -> list[Array]:
+        """The arrays of one item, structured and shaped like the example."""
+        return [array[None, None] for array in self.structure.check(batch, 0)[0]]
+
+
+class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
+    """Transitions, drawn by priority with replacement (Schaul et al. 2016, Prioritized replay).
+
+    Transition i is drawn with probability P(i) proportional to (priority + epsilon) ** alpha, and
+    comes with the importance weight (N P(i)) ** -beta over the largest one of its batch. New
+    transitions get the largest priority given so far, at first 1. The other arguments are those of
+    `ReplayBuffer`.
+
+    Args:
+        alpha: 0 draws uniformly, 1 in proportion; at most 2.
+        beta: 0 to 1, how much of the bias importance weights correct; `sample` takes another one.
+        epsilon: added to each priority, so that items of priority 0 are drawn too.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+
+    Example:
+        >>> buffer = PrioritizedReplayBuffer(1000, {"reward": 0.0}, seed=0)
+        >>> buffer.add({"reward": np.arange(3.0)})
+        >>> batch = buffer.sample(2)
+        >>> buffer.update_priorities(batch.indices, np.abs(batch["reward"]))
+    """
+
+    _settings: tuple[str, ...] = (*ReplayBuffer._settings, "alpha", "beta", "epsilon")
+
+    def __init__(
+        self,
+        capacity: int,
+        example: Any,
+        *,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        epsilon: float = 1e-6,
+        num_envs: int | None = None,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        derive_next: bool = False,
+        memmap: Path | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self._set_exponents(alpha, beta, epsilon)
+        super().__init__(
+            capacity,
+            example,
+            num_envs=num_envs,
+            n_step=n_step,
+            gamma=gamma,
+            derive_next=derive_next,
+            memmap=memmap,
+            seed=seed,
+            num_threads=num_threads,
+        )
+
+
+class ReturnWeightedBuffer(Buffer):
+    """Transitions with a value each, drawn in proportion to it, none twice in a batch.
+
+    The weight of a transition is its value - min(0, smallest value that is in the buffer); where
+    all weights are zero, all transitions are as likely. The other arguments are those of
+    `ReplayBuffer`.
+
+    Args:
+        capacity: transitions that are kept, the newest ones.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+
+    Example:
+        >>> buffer = ReturnWeightedBuffer(1000, {"reward": 0.0}, seed=0)
+        >>> buffer.add({"reward": np.zeros(3)}, [-5.0, 10.0, 10.0])
+        >>> sorted(buffer.sample_indices(2).tolist())  # weights 0, 15 and 15
+        [1, 2]
+    """
+
+    _settings: tuple[str, ...] = ("capacity", "derive_next")
+    _sampler: ByValue
+
+    def __init__(
+        self,
+        capacity: int,
+        example: Any,
+        *,
+        derive_next: bool = False,
+        memmap: Path | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.capacity = check_count("capacity", capacity)
+        options = Options(memmap, seed, num_threads, derive_next)
+        super().__init__(example, None, self.capacity, options)
+
+    def _make_sampler(self) -> ByValue:
+        return ByValue(self._items, self._pieces.tree)
+
+    def add(self, batch: Any, values: npt.ArrayLike) -> None:  # type: ignore[override]
+        """Store transitions; the oldest ones make room.
+
+        Args:
+            batch: structured like the example; each leaf (n, *shape), or (*shape) for one.
+            values: (n,), or one for all; finite.
+
+        Raises:
+            TypeError: a container, or a dtype that cannot be cast safely.
+            ValueError: a missing or extra field, a wrong shape, a value that is NaN or infinite.
+                Nothing is stored by a call that raises.
+        """
+        arrays = self._check(batch)
+        numbers = check_range("values", values, len(arrays[0]), *self._sampler.limits)
         with self.locked():
-            complete(self._write, [array[None, None] for array in arrays], self._ring)
+            complete(self._write, arrays, self._ring, numbers)
+
+    def sample_indices(self, size: int) -> npt.NDArray[np.int64]:
+        """Draw different transitions as `sample` does, and return (size,) indices alone."""
+        out = np.empty(check_count("size", size), np.int64)
+        with self.locked():
+            self._sampler.draw(self._stream, self._ring, out, None)
+        return out
+
+    def update_values(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
+        """Give transitions new values; of equal indices the last one counts.
+
+        Args:
+            indices: (n,) of any integer dtype, as a batch has them.
+            values: (n,), or one for all; finite.
+
+        Raises:
+            IndexError: an index is out of range, or nothing was written there yet.
+            TypeError, ValueError: see `add`. Nothing is changed by a call that raises.
+        """
+        pairs = check_pairs("values", indices, values, self.capacity, *self._sampler.limits)
+        with self.locked():
+            self._sampler.update(self._ring, *pairs)
+
+
+class TrajectoryBuffer(Buffer):
+    """Steps of many environments side by side, from which sequences are drawn uniformly.
+
+    A sequence begins at every `period`-th step of an environment, and is drawn only when all of it
+    is there: none holds steps from both sides of the place where writing goes on. Sequences run
+    across the ends of episodes.
+
+    Args:
+        num_envs: number of environments.
+        length: steps that are kept of each; a multiple of `period`.
+        example: one transition; see `ReplayBuffer`, also for the arguments that are not here.
+        sequence_length: steps of a sequence, at most `length`.
+        period: steps between the beginnings of sequences.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+
+    Example:
+        >>> buffer = TrajectoryBuffer(2, 100, np.zeros(3, np.float32), sequence_length=5)
+        >>> buffer.add(np.ones((7, 2, 3), np.float32))
+        >>> buffer.sample(4).data.shape
+        (5, 4, 3)
+    """
+
+    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length", "period")
+
+    def __init__(
+        self,
+        num_envs: int,
+        length: int,
+        example: Any,
+        sequence_length: int,
+        period: int = 1,
+        *,
+        memmap: Path | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.sequence_length = check_count("sequence_length", sequence_length)
+        self.period = check_count("period", period)
+        self.length = check_count("length", length, self.sequence_length)
+        if self.length % self.period:
+            raise ValueError(f"length={length}: expected a multiple of period={period}")
+        num_envs, options = check_count("num_envs", num_envs), Options(memmap, seed, num_threads)
+        items = self.sequence_length, self.period
+        super().__init__(example, num_envs, self.length, options, *items)
+
+
+class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
+    """Steps of many environments side by side, from which sequences are drawn by priority.
+
+    See `TrajectoryBuffer` for the sequences and `PrioritizedReplayBuffer` for the priorities; a
+    sequence gets the largest priority given so far when its last step comes. The arguments are
+    those of these two.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+    """
+
+    _settings: tuple[str, ...] = (*TrajectoryBuffer._settings, "alpha", "beta", "epsilon")
+
+    def __init__(
+        self,
+        num_envs: int,
+        length: int,
+        example: Any,
+        sequence_length: int,
+        period: int = 1,
+        *,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        epsilon: float = 1e-6,
+        memmap: Path | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self._set_exponents(alpha, beta, epsilon)
+        options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
+        super().__init__(num_envs, length, example, sequence_length, period, **options)
+
+
+class TrajectoryQueue(Buffer):
+    """Steps of many environments side by side, handed out in order, and once.
+
+    For algorithms that learn from what was just collected, such as IMPALA (Espeholt et al. 2018),
+    while other threads collect.
+
+    Args:
+        num_envs: number of environments.
+        length: steps of each that may wait.
+        example: one transition; see `ReplayBuffer`, also for the arguments that are not here.
+        sequence_length: steps that `sample` hands out at a time, at most `length`.
+
+    Raises:
+        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+
+    Example:
+        >>> queue = TrajectoryQueue(2, 100, {"reward": 0.0}, sequence_length=3)
+        >>> queue.add({"reward": np.arange(8.0).reshape(4, 2)})
+        >>> queue.sample()["reward"].tolist(), len(queue)
+        ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], 2)
+    """
+
+    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length")
+    _sampler: InOrder
+
+    def __init__(
+        self,
+        num_envs: int,
+        length: int,
+        example: Any,
+        sequence_length: int,
+        *,
+        memmap: Path | None = None,
+        seed: int | None = None,
+        num_threads: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.sequence_length = check_count("sequence_length", sequence_length)
+        self.length = check_count("length", length, self.sequence_length)
+        num_envs = check_count("num_envs", num_envs)
+        options = Options(memmap, seed, num_threads)
+        super().__init__(example, num_envs, self.length, options, self.sequence_length)
+
+    def _make_sampler(self) -> InOrder:
+        return InOrder(self._items)
+
+    def __len__(self) -> int:
+        """Number of transitions that wait."""
+        return self._sampler.waiting(self._ring) * self._envs
+
+    def can_add(self, num_steps: int = 1) -> bool:
+        """Whether there is room for so many steps of all environments."""
+        room = self.length - self._sampler.waiting(self._ring)
+        return check_count("num_steps", num_steps) <= room
+
+    def add(self, batch: Any) -> None:
+        """Store steps of all environments, behind those that wait.
+
+        Args:
+            batch: structured like the example, each leaf (num_steps, num_envs, *shape), or
+                (num_envs, *shape) for one step.
+
+        Raises:
+            TypeError: see `ReplayBuffer.add`.
+            ValueError: likewise, or there is no room. Nothing is stored by a call that raises.
+        """
+        arrays = self._check(batch)
+        with self.locked():
+            room = self.length - self._sampler.waiting(self._ring)
+            if len(arrays[0]) > room:
+                raise ValueError(f"batch has {len(arrays[0])} steps: expected at most {room}")
+            complete(self._write, arrays, self._ring)
+
+    def sample(self, *, out: Batch | None = None) -> Batch:  # type: ignore[override]
+        """Take the oldest steps.
+
+        Args:
+            out: a batch that this queue returned: overwritten and returned.
+
+        Returns:
+            Steps of all environments, copied, leaves (sequence_length, num_envs, *shape).
+
+        Raises:
+            ValueError: fewer steps wait, or `out` is something else.
+        """
+        return self._sample(self._envs, out)

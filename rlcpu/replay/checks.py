@@ -1,4 +1,7 @@
-"""Checks of what users hand to buffers, before anything is written."""
+"""Checks of what users hand to buffers, before anything is written.
+
+All raise TypeError for another kind of thing, and ValueError for what is out of range.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count as check_count
-from rlcpu.replay.structure_checks import to_array
+from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.replay.fields import to_array
 
 Array = npt.NDArray[Any]
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+_NONE = np.empty(0, np.int64)
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
-    """A real number in [low, high].
-
-    Raises:
-        TypeError: it is no real number.
-        ValueError: it is outside, or NaN.
-    """
+    """A real number in [low, high], where NaN is not."""
     kind = getattr(getattr(value, "dtype", None), "kind", "f")
     one = not isinstance(value, bool | np.ma.MaskedArray) and not getattr(value, "ndim", 0)
     try:
@@ -39,19 +39,14 @@ def check_number(name: str, value: Any, low: float, high: float) -> float:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """True or False; TypeError where it is something else."""
+    """True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}={value!r}: expected a bool")
     return bool(value)
 
 
 def check_path(name: str, value: Any) -> Path:
-    """A path.
-
-    Raises:
-        TypeError: it is none; a number would be that of an open file.
-        ValueError: no file can be called so.
-    """
+    """A path that a file can have; a number would be that of an open file."""
     try:
         path = Path(value)
     except TypeError as error:
@@ -65,11 +60,7 @@ def check_indices(indices: Any) -> Array:
     """Indices as a new (n,) int64 array; not yet compared with any limit.
 
     They are copied, so that nobody changes them between their check and their use: neither another
-    thread nor a kernel whose memory they are.
-
-    Raises:
-        TypeError: they are no whole numbers, or masked.
-        ValueError: they have more than one axis.
+    thread nor a kernel whose memory they are. Masked ones are refused.
     """
     if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
         return indices.copy()  # the usual case, in half the time
@@ -87,12 +78,7 @@ def check_indices(indices: Any) -> Array:
 
 
 def check_numbers(name: str, numbers: Any, count: int) -> Array:
-    """Real numbers as a new (count,) float64 array, see `check_indices`; one number is repeated.
-
-    Raises:
-        TypeError: they are no real numbers, or masked.
-        ValueError: they are as many as they should not be.
-    """
+    """Real numbers as a new (count,) float64 array, see `check_indices`; one number is repeated."""
     if type(numbers) is float:
         return np.full(count, numbers)
     if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
@@ -107,8 +93,51 @@ def check_numbers(name: str, numbers: Any, count: int) -> Array:
     return array.astype(_FLOAT64)
 
 
+@kernel(fastmath=EXACT)
+def first_offender(indices, numbers, capacity, low, high):
+    """Position of the first pair with an index or a number out of its range, or -1.
+
+    Indices are to be in [0, capacity), if there are any; numbers in [low, high], where NaN is not.
+    """
+    offenders, paired = 0, indices.size == numbers.size
+    for k in range(numbers.size):
+        index = indices[k] if paired else 0
+        index_fits = (index >= 0) & (index < capacity)
+        number_fits = (numbers[k] >= low) & (numbers[k] <= high)
+        offenders += not (index_fits & number_fits)
+    if offenders:
+        for k in range(numbers.size):
+            index = indices[k] if paired else 0
+            if not (0 <= index < capacity and low <= numbers[k] <= high):
+                return k
+    return -1
+
+
+def check_pairs(
+    name: str, indices: Any, numbers: Any, capacity: int, low: float, high: float
+) -> tuple[Array, Array]:
+    """Indices in [0, capacity), else IndexError, and for each a number in [low, high]."""
+    array = check_indices(indices)
+    values = check_numbers(name, numbers, array.size)
+    place = first_offender(array, values, capacity, low, high)
+    if place >= 0:
+        expected = f"a finite number in [{low:.3g}, {high:.3g}]"
+        raise refuse(name, int(array[place]), float(values[place]), capacity, expected)
+    return array, values
+
+
+def check_range(name: str, numbers: Any, count: int, low: float, high: float) -> Array:
+    """Numbers in [low, high]; see `check_numbers`."""
+    values = check_numbers(name, numbers, count)
+    place = first_offender(_NONE, values, 1, low, high)
+    if place >= 0:
+        expected = f"a finite number in [{low:.3g}, {high:.3g}]"
+        raise ValueError(f"{name}: {values[place]} at {place}, expected {expected}")
+    return values
+
+
 def refuse(name: str, index: int, number: float, capacity: int, expected: str) -> Exception:
-    """The exception for a pair that `first_offender` found."""
+    """The exception for an index and a number of which one is out of its range."""
     if not 0 <= index < capacity:
         return IndexError(f"indices: {index} is out of range, expected 0 to {capacity - 1}")
     return ValueError(f"{name}: {number} for index {index}, expected {expected}")

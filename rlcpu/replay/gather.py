@@ -8,12 +8,9 @@ import numba
 import numpy as np
 from numba import prange
 
-from rlcpu.kernels.bytes import copy, copy_word, fence, stream
 from rlcpu.kernels.compile import EXACT, inline_exact, kernel
-from rlcpu.kernels.octets import LINE, prefetch
+from rlcpu.kernels.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
 from rlcpu.kernels.threads import Kernels
-
-_config: Any = numba.config  # Any: some releases of numba have types
 
 _AHEAD = 4096  # bytes asked for before they are copied, but at most _LEAST rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
@@ -24,7 +21,7 @@ _U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
 
 
 @inline_exact
-def _copy_row(out, to, storage, begin, count):  # type: ignore[no-untyped-def]
+def _copy_row(out, to, storage, begin, count):
     # Rewards and flags are single numbers: a call of the C library takes 1.6 times as long.
     if count == 4:
         copy_word(out, to, storage, begin, _U32)
@@ -35,18 +32,18 @@ def _copy_row(out, to, storage, begin, count):  # type: ignore[no-untyped-def]
     elif count == 2:
         copy_word(out, to, storage, begin, _U16)
     else:
-        copy(out, to, storage, begin, count)
+        copy_bytes(out, to, storage, begin, count)
 
 
 @inline_exact
-def _ask_for(storage, begin, count):  # type: ignore[no-untyped-def]
+def _ask_for(storage, begin, count):
     for line in range(0, count, LINE):
         prefetch(storage, begin + line)
     prefetch(storage, begin + count - 1)
 
 
 @inline_exact
-def _gather_field(storage, out, field, rows, first, last, steps, length):  # type: ignore[no-untyped-def]
+def _gather_field(storage, out, field, rows, first, last, steps, length):
     source, row_bytes, target = field[0], field[1], field[2]
     size = rows.size
     # The first line of each row before anything else, for the sake of its page: a quarter of the
@@ -69,12 +66,12 @@ def _gather_field(storage, out, field, rows, first, last, steps, length):  # typ
 
 def at_a_time(size: int) -> int:
     """Of `size` sequences, how many a thread takes at a time: 8 % faster than always 32."""
-    return int(max(min(size // _config.NUMBA_NUM_THREADS, _MOST), _LEAST))
+    return int(max(min(size // numba.config.NUMBA_NUM_THREADS, _MOST), _LEAST))
 
 
 def _make_gather(parallel: bool) -> Any:
     @kernel(parallel=parallel, fastmath=EXACT)
-    def gather(storage, out, fields, rows, steps, length, each):  # type: ignore[no-untyped-def]
+    def gather(storage, out, fields, rows, steps, length, each):
         size = rows.size
         for block in prange((size + each - 1) // each):
             first, last = block * each, min((block + 1) * each, size)
@@ -92,13 +89,13 @@ GATHER = Kernels(_make_gather(False), _make_gather(True), _GRAIN)
 
 
 @inline_exact
-def _lay(target, to, batch, row, stride, count, row_bytes):  # type: ignore[no-untyped-def]
+def _lay(target, to, batch, row, stride, count, row_bytes):
     for t in range(count):
         _copy_row(target, to + t * row_bytes, batch, (row + t * stride) * row_bytes, row_bytes)
 
 
 @kernel(fastmath=EXACT)
-def scatter(batch, storage, begin, row_bytes, shape, length):  # type: ignore[no-untyped-def]
+def scatter(batch, storage, begin, row_bytes, shape, length):
     """Rows of a field, (num_steps, num_envs) of them, to the same slots of every environment.
 
     `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`, and
@@ -117,7 +114,7 @@ def scatter(batch, storage, begin, row_bytes, shape, length):  # type: ignore[no
             for t in range(0, num_steps, together):
                 count = min(together, num_steps - t)
                 _lay(stage, 0, batch, t * num_envs + env, num_envs, count, row_bytes)
-                stream(storage, to + t * row_bytes, stage, 0, count * row_bytes)
+                stream_bytes(storage, to + t * row_bytes, stage, 0, count * row_bytes)
         else:
             _lay(storage, to, batch, env, num_envs, num_steps, row_bytes)
     fence()

@@ -13,6 +13,7 @@ from typing import Any
 _count = itertools.count()
 _locks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _held: list[Any] = []
+_ATTEMPTS = range(1000)  # keys may be held down: 30 times a second
 
 
 class Locked:
@@ -66,7 +67,8 @@ def complete(work: Callable[..., None], *args: Any) -> None:
     except MemoryError:
         raise
     except BaseException:
-        for _ in range(1000):  # the keys may be held down: 30 times a second
+        # Python looks for signals at calls and where loops go back: none of them is before `try`.
+        for _ in _ATTEMPTS:
             try:
                 work(*args)
                 break

@@ -14,32 +14,23 @@ import numpy.typing as npt
 from rlcpu.replay import checkpoint
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer
-from rlcpu.replay.buffers import ItemBuffer, ReplayBuffer
-from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.buffers import (
+    ItemBuffer,
+    PrioritizedReplayBuffer,
+    PrioritizedTrajectoryBuffer,
+    ReplayBuffer,
+    ReturnWeightedBuffer,
+    TrajectoryBuffer,
+)
+from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_number, check_numbers
 from rlcpu.replay.device import find
-from rlcpu.replay.manifest import conform
-from rlcpu.replay.prioritized import PrioritizedReplayBuffer
-from rlcpu.replay.return_weighted import ReturnWeightedBuffer
-from rlcpu.replay.storage import Source
-from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer, TrajectoryBuffer
 
 Array = npt.NDArray[Any]
 
-_KINDS: dict[str, type[Buffer]] = {
-    kind.__name__: kind
-    for kind in (
-        ItemBuffer,
-        ReplayBuffer,
-        PrioritizedReplayBuffer,
-        ReturnWeightedBuffer,
-        TrajectoryBuffer,
-        PrioritizedTrajectoryBuffer,
-    )
-}
-
-
-_HEADER = {"buffer": str, "proportions": [object], "parts": [dict]}
+_TRANSITIONS = (ItemBuffer, ReplayBuffer, PrioritizedReplayBuffer, ReturnWeightedBuffer)
+_SEQUENCES = (TrajectoryBuffer, PrioritizedTrajectoryBuffer)
+_KINDS: dict[str, type[Buffer]] = {kind.__name__: kind for kind in _TRANSITIONS + _SEQUENCES}
 
 
 class MixedBatch(Batch):
@@ -176,14 +167,8 @@ class Mixer:
         rows = parts[0].rows._replace(leaves=leaves, size=sum(sizes))
         batch = MixedBatch(structure.unflatten(leaves), rows, indices, self)
         batch.sources = np.repeat(np.arange(len(sizes)), sizes)
-        for name, dtype in (("weights", np.float32), ("discounts", np.float32)):
-            columns_of = [getattr(part, name) for part in parts]
-            if any(column is not None for column in columns_of):
-                filled = [
-                    np.ones(len(p), dtype) if c is None else c
-                    for p, c in zip(parts, columns_of, strict=True)
-                ]
-                setattr(batch, name, np.concatenate(filled))
+        batch.weights = _or_ones(parts, [part.weights for part in parts])
+        batch.discounts = _or_ones(parts, [part.discounts for part in parts])
         return batch
 
     def update_priorities(self, batch: Any, priorities: Any) -> None:
@@ -203,17 +188,15 @@ class Mixer:
             self._twin().update_priorities(self.buffers, batch, priorities)
             return
         numbers = check_numbers("priorities", priorities, len(batch))
-        chosen = [
-            (buffer, batch.indices[mask], numbers[mask])
-            for buffer, mask in (
-                (buffer, batch.sources == position) for position, buffer in enumerate(self.buffers)
-            )
+        prioritized = {
+            buffer: batch.sources == position
+            for position, buffer in enumerate(self.buffers)
             if hasattr(buffer, "update_priorities")
-        ]
-        for buffer, *pairs in chosen:
-            buffer.check_priorities(*pairs)
-        for buffer, *pairs in chosen:
-            buffer.update_priorities(*pairs)
+        }
+        for buffer, own in prioritized.items():
+            buffer.check_priorities(batch.indices[own], numbers[own])
+        for buffer, own in prioritized.items():
+            buffer.update_priorities(batch.indices[own], numbers[own])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all buffers to one checkpoint, as of one moment; see `ReplayBuffer.save`."""
@@ -221,18 +204,13 @@ class Mixer:
             for buffer in sorted(self.buffers, key=lambda buffer: buffer.order):
                 locks.enter_context(buffer.locked())
             since, added = self._saved or (None, [0] * len(self.buffers))
-            sections = [
-                section
-                for number, buffer in enumerate(self.buffers)
-                for section in buffer.sections(added[number], f"part{number}_")
-            ]
-            header = {
-                "buffer": "Mixer",
-                "proportions": self.proportions,
-                "parts": [buffer.describe() for buffer in self.buffers],
-            }
+            sections: list[Section] = []
+            for number, buffer in enumerate(self.buffers):
+                sections += buffer.sections(added[number], f"part{number}_")
+            parts = [buffer.describe() for buffer in self.buffers]
+            header = {"buffer": "Mixer", "proportions": self.proportions, "parts": parts}
             token = checkpoint.save(path, header, sections, since)
-            self._saved = token, [part["added"] for part in header["parts"]]
+            self._saved = token, [part["added"] for part in parts]
 
     @classmethod
     def load(
@@ -251,27 +229,21 @@ class Mixer:
                 raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a Mixer")
             options = {"num_threads": num_threads}
             try:
-                conform(header, _HEADER, "header")
                 kinds = [find(_KINDS[part["buffer"]], device) for part in header["parts"]]
                 buffers = [
-                    kind.restored(part, _Part(reader, number), example, options)
+                    kind.restored(part, reader.within(f"part{number}_"), example, options)
                     for number, (kind, part) in enumerate(zip(kinds, header["parts"], strict=True))
                 ]
                 mixer = cls(buffers, header["proportions"])
                 mixer._saved = reader.token, [part["added"] for part in header["parts"]]
-            except (KeyError, TypeError, OverflowError) as error:
+            except (KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
         return mixer
 
 
-class _Part(Source):
-    """The sections of one buffer in a mixer's checkpoint."""
-
-    def __init__(self, reader: Reader, number: int) -> None:
-        self._reader, self._prefix = reader, f"part{number}_"
-
-    def num_bytes(self, name: str) -> int:
-        return self._reader.num_bytes(self._prefix + name)
-
-    def read_into(self, name: str, out: npt.NDArray[np.uint8], zeroed: bool = False) -> None:
-        self._reader.read_into(self._prefix + name, out, zeroed)
+def _or_ones(parts: list[Batch], numbers: list[Array | None]) -> npt.NDArray[np.float32] | None:
+    """Numbers of all parts, one after the other, 1 where a part has none; None if none has any."""
+    if all(given is None for given in numbers):
+        return None
+    pairs = zip(parts, numbers, strict=True)
+    return np.concatenate([np.ones(len(p), np.float32) if n is None else n for p, n in pairs])

@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 @inline_exact
-def sum_ahead(rewards, terminated, truncated, row, ring, settings):  # type: ignore[no-untyped-def]
+def sum_ahead(rewards, terminated, truncated, row, ring, settings):
     """Sum of discounted rewards from a row on, discount of what follows, and the last row.
 
     `rewards`, `terminated` and `truncated` are (num_envs * length,); `ring` is (length, newest
@@ -39,7 +39,7 @@ def sum_ahead(rewards, terminated, truncated, row, ring, settings):  # type: ign
 
 
 @kernel(fastmath=EXACT)
-def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):  # type: ignore[no-untyped-def]
+def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):
     """`sum_ahead` of each of `rows`, to three arrays (batch_size,): sums, discounts, last rows."""
     returns, discounts, last = out
     for b in range(rows.size):
@@ -76,29 +76,15 @@ class NStep:
         self.wanted: list[int] = []
         if self.n == 1:
             return
-        (reward,) = self._find(structure, "reward", "f")
-        (terminated,) = self._find(structure, "terminated", "b")
         present = {field.name.partition(".")[0] for field in structure.fields}
-        truncated = terminated
-        if "truncated" in present:
-            (truncated,) = self._find(structure, "truncated", "b")
-        self.wanted, last = [reward, terminated, truncated], [terminated]
-        for name in ("truncated", "next_observation"):
-            last += structure.select(name) if name in present else ()
-        self.last = sorted(set(last))
+        reward = _find(structure, "reward", "float32 or float64", np.float32, np.float64)
+        names = ["terminated", "truncated"] if "truncated" in present else ["terminated"]
+        flags = [_find(structure, name, "bool", np.bool_) for name in names]
+        self.wanted = [reward, flags[0], flags[-1]]
+        following = structure.select("next_observation") if "next_observation" in present else ()
+        self.last = sorted({*flags, *following})
         taken = {reward, *self.last}
         self.first = [number for number in range(len(structure.fields)) if number not in taken]
-
-    @staticmethod
-    def _find(structure: Structure, name: str, kind: str) -> tuple[int, ...]:
-        found = structure.select(name)
-        field = structure.fields[found[0]]
-        kinds = {"f": (np.float32, np.float64), "b": (np.bool_,)}[kind]
-        if len(found) != 1 or field.shape or field.dtype not in kinds:
-            expected = {"f": "one float32 or float64", "b": "one bool"}[kind] + " per transition"
-            text = f"{field.dtype} {field.shape}"
-            raise ValueError(f"n_step: the {name!r} field is {text}: expected {expected}")
-        return found
 
     def gather(
         self, storage: Storage, ring: Ring, indices: Array, batch: Batch, num_threads: int | None
@@ -119,3 +105,15 @@ class NStep:
         storage.gather(last, rows._replace(table=rows.table[self.last]), 1, num_threads)
         rows.leaves[self.wanted[0]][:] = returns
         batch.discounts = discounts.astype(np.float32)
+
+
+def _find(structure: Structure, name: str, expected: str, *dtypes: Any) -> int:
+    """Position of a field that is one number of one of the dtypes per transition."""
+    found = structure.select(name)
+    field = structure.fields[found[0]]
+    if len(found) != 1 or field.shape or field.dtype not in dtypes:
+        raise ValueError(
+            f"n_step: the {name!r} field is {field.dtype} {field.shape}: expected one {expected} "
+            "per transition"
+        )
+    return found[0]

@@ -1,10 +1,11 @@
-"""Which rows of a ring are written, and drawing from them."""
+"""Which steps a ring holds, and which items begin in it: transitions, or sequences of steps."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.random import u64, uniform53
@@ -31,14 +32,53 @@ class Ring(NamedTuple):
         """Slots that hold a step."""
         return min(self.added, self.length)
 
-    @property
-    def first(self) -> int:
-        """Number of the oldest step that is there."""
-        return self.added - self.filled
+
+class Items(NamedTuple):
+    """What is drawn: transitions, or sequences of steps.
+
+    Item number i of an environment begins at its step i * period. Its index, while it is there, is
+    `env * per_env + i % per_env`; it is there when all of its steps are.
+
+    Attributes:
+        num_envs: number of environments.
+        per_env: items of each that can be there.
+        steps: of a sequence; None for transitions.
+        period: steps from the beginning of an item to that of the next.
+    """
+
+    num_envs: int
+    per_env: int
+    steps: int | None = None
+    period: int = 1
+
+    def numbers(self, ring: Ring) -> tuple[int, int]:
+        """Numbers of the first item that is there, and of the first that is not yet."""
+        added, first = ring.added, max(ring.added - ring.length, 0)
+        if self.steps is None:
+            return first, added
+        begin = -(-first // self.period)
+        return begin, max((added - self.steps) // self.period + 1, begin)
+
+    def to_draw(self, ring: Ring) -> tuple[int, int]:
+        """What `numbers` returns; ValueError if there are no items."""
+        begin, end = self.numbers(ring)
+        if begin == end:
+            added = f"{ring.added} steps were added, expected {self.steps} for a sequence"
+            raise ValueError(f"sample: {'the buffer is empty' if self.steps is None else added}")
+        return begin, end
+
+    def refuse_unwritten(self, ring: Ring, indices: npt.NDArray[np.int64]) -> None:
+        """Raise IndexError for an item that never was there."""
+        end = self.numbers(ring)[1]
+        if end < self.per_env and indices.size:
+            slots = indices % self.per_env
+            worst = int(slots.argmax())
+            if slots[worst] >= end:
+                raise IndexError(f"indices: nothing was written at {int(indices[worst])} yet")
 
 
 @kernel(fastmath=EXACT)
-def draw_items(stream, num_envs, first, count, length, out):  # type: ignore[no-untyped-def]
+def draw_items(stream, num_envs, first, count, length, out):
     """Uniform items `env * length + (first + k) % length` with k below `count`, with replacement.
 
     `stream` is (2,) uint64, and moved on; `out` is (n,) int64.

@@ -10,28 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay import checkpoint
-from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.batch import Shown, show_bytes
+from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.checks import check_count
 from rlcpu.replay.device import find
+from rlcpu.replay.fields import Field
 from rlcpu.replay.lock import Locked
-from rlcpu.replay.manifest import conform
 from rlcpu.replay.ring import Ring
-from rlcpu.replay.sections import Section
-from rlcpu.replay.show import Shown, show_bytes
-from rlcpu.replay.storage import Source
-from rlcpu.replay.structure import Field, Structure
+from rlcpu.replay.structure import Structure
 
 Self = TypeVar("Self", bound="Saved")
 
 _UNSAID = ("None", "False")  # settings that are not worth a word
-_HEADER = {
-    "buffer": str,
-    "structure": object,
-    "settings": dict,
-    "added": range(2**48),
-    "stream": (range(2**64), range(2**64)),
-    "state": dict,
-    "storage": dict,
-}
 
 
 class Saved(Locked, Shown):
@@ -110,7 +100,7 @@ class Saved(Locked, Shown):
         """Numbers to be saved, beside those of every buffer."""
         return {}
 
-    def _restore(self, state: dict[str, Any], reader: Source) -> None:
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
         """Take over what `_state` and `_arrays` saved."""
 
     @classmethod
@@ -150,7 +140,7 @@ class Saved(Locked, Shown):
             options = {"memmap": memmap, "num_threads": num_threads}
             try:
                 buffer = cls.restored(reader.header, reader, example, options)
-            except (KeyError, TypeError, OverflowError) as error:
+            except (KeyError, TypeError, AttributeError, OverflowError) as error:
                 raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
             buffer._saved = reader.token, buffer._ring.added
         return buffer
@@ -159,16 +149,14 @@ class Saved(Locked, Shown):
     def restored(
         cls: type[Self],
         header: dict[str, Any],
-        source: Source,
+        source: Reader,
         example: Any,
         options: dict[str, Any],
     ) -> Self:
         """The buffer of a `describe()` and its sections; any error where they are nonsense."""
-        header = {"storage": {}, **header}
-        conform(header, _HEADER, "header")
         settings = header["settings"]
         if unknown := settings.keys() - set(cls._settings):
-            raise ValueError(f"header.settings: {unknown}, expected {', '.join(cls._settings)}")
+            raise ValueError(f"settings: {unknown}, expected {', '.join(cls._settings)}")
         structure = Structure.restore(header["structure"], example)
         claimed = settings.get("capacity") or settings["num_envs"] * settings["length"]
         if claimed > source.num_bytes("rows"):  # each takes a byte at least
@@ -182,9 +170,12 @@ class Saved(Locked, Shown):
             raise
         return buffer
 
-    def _take_over(self, header: dict[str, Any], source: Source) -> None:
-        self._stream[:] = np.array(header["stream"], np.uint64)
-        self._ring = Ring(self._ring.length, header["added"])
+    def _take_over(self, header: dict[str, Any], source: Reader) -> None:
+        self._stream[:] = [check_count("stream", word, 0, 2**64) for word in header["stream"]]
+        self._ring = Ring(self._ring.length, check_count("added", header["added"], 0, 2**48))
+        held, num_bytes = self._ring.filled * self._envs, source.num_held("rows")
+        if held > num_bytes:  # a short file does not become many transitions of zeros
+            raise ValueError(f"{held} transitions in {num_bytes} bytes of files")
         self._storage.restore(source, header["storage"], self._ring)
         self._restore(header["state"], source)
 

@@ -1,36 +1,78 @@
-"""Where transitions are kept: one array per field, in one block of memory or one file."""
+"""Memory of buffers: columns of one block, which is anonymous memory or a file."""
 
 from __future__ import annotations
 
+import mmap
 import os
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.random import splitmix64, stream_seeds
 from rlcpu.kernels.threads import launch
+from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
+from rlcpu.replay.fields import Field
 from rlcpu.replay.gather import GATHER, at_a_time, scatter
-from rlcpu.replay.memory import allocate
 from rlcpu.replay.ring import Ring, spans
-from rlcpu.replay.sections import Section
-from rlcpu.replay.structure import Field, Structure
+from rlcpu.replay.structure import Structure
 
 Array = npt.NDArray[Any]
 
 _ALIGN = 64  # bytes: rows of a cache line's size are not spread over two
+_HUGE = 2**21  # bytes of a huge page on x86-64
+# Shared memory, mmap's choice, has no huge pages: random rows of 800 bytes take twice as long.
+_PRIVATE: Any = (
+    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+)
 _WORTHWHILE = 4096  # bytes of a field from which the kernel's call pays
 
 
-class Source(Protocol):
-    """Where sections come from: a `Reader`, or a part of one."""
+def allocate(num_bytes: int) -> npt.NDArray[np.uint8]:
+    """Zeros that begin at a page, or where there are few of them, at a cache line.
 
-    def num_bytes(self, name: str) -> int:
-        """Bytes of a section."""
+    They are in huge pages where the system has them. Nothing is touched: a page takes memory from
+    its first write on.
 
-    def read_into(self, name: str, out: npt.NDArray[np.uint8], zeroed: bool = False) -> None:
-        """Fill `out` with a section; `zeroed` says that it holds zeros already."""
+    Raises:
+        MemoryError: the system refuses so much.
+    """
+    if num_bytes < _HUGE:
+        memory, align = np.zeros(num_bytes + _ALIGN, np.uint8), _ALIGN
+    else:
+        try:
+            block = mmap.mmap(-1, num_bytes + _HUGE, **_PRIVATE)
+        except (OSError, OverflowError) as error:
+            raise MemoryError(f"no room for {num_bytes:,} bytes: {error}") from error
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            block.madvise(mmap.MADV_HUGEPAGE)
+        memory, align = np.frombuffer(block, np.uint8), _HUGE
+    first = -memory.ctypes.data % align
+    return memory[first : first + num_bytes]
+
+
+def placed(array: Array) -> Array:
+    """A copy of an array of one axis that begins where `allocate` lets memory begin."""
+    memory = allocate(array.nbytes).view(array.dtype)
+    memory[:] = array
+    return memory
+
+
+def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
+    """(2,) uint64, key and counter, of a seed, or of the system's entropy where it is None.
+
+    They are a stream of random numbers that can be saved.
+
+    Raises:
+        TypeError: the seed is no whole number.
+        ValueError: it is negative or above 2**64 - 1.
+    """
+    whole = secrets.randbits(64) if seed is None else check_count("seed", seed, 0, 2**64)
+    return np.array([splitmix64(stream_seeds(whole, 1))[0], 0], np.uint64)
 
 
 class Plan(NamedTuple):
@@ -62,6 +104,11 @@ def views(
     """One array per field, (*lead, *field.shape), over a block."""
     pairs = zip(structure.fields, begins, strict=True)
     return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
+
+
+def ranges(columns: Iterable[tuple[int, int]], rows: Array) -> Array:
+    """(n, 2) bytes of so many ranges of rows in columns, of each its first byte and bytes a row."""
+    return np.concatenate([begin + rows * row_bytes for begin, row_bytes in columns])
 
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
@@ -195,18 +242,15 @@ class Storage:
 
     def sections(self, added: int, total: int) -> list[Section]:
         """What a checkpoint holds of `total` steps, of which `added` were saved before."""
-        rows = spans(added, total, self.length, self.num_envs).tolist()
-        changed = []
-        for number in self.stored:
-            begin, size = self.begins[number], self.structure.fields[number].row_bytes
-            changed += [(begin + a * size, begin + b * size) for a, b in rows]
-        return [Section("rows", self.block, changed)]
+        rows = [spans(first, total, self.length, self.num_envs) for first in (added, 0)]
+        columns = [(self.begins[n], self.structure.fields[n].row_bytes) for n in self.stored]
+        return [Section("rows", self.block, *(ranges(columns, each) for each in rows))]
 
     def describe(self) -> dict[str, Any]:
         """What `restore` needs beside the sections, as JSON has it."""
         return {}
 
-    def restore(self, source: Source, description: dict[str, Any], ring: Ring) -> None:
+    def restore(self, source: Reader, description: dict[str, Any], ring: Ring) -> None:
         """Take over what a checkpoint holds.
 
         Raises:

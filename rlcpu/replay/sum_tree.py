@@ -7,26 +7,104 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.octets import WIDTH
 from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.replay.checks import check_count, check_flag, check_indices, check_numbers, refuse
+from rlcpu.replay import tree as drivers
+from rlcpu.replay.checks import check_count, check_flag, check_indices, check_pairs, check_range
 from rlcpu.replay.device import Placed
-from rlcpu.replay.distinct import distinct_kernel
-from rlcpu.replay.draw import draw_kernels
 from rlcpu.replay.lock import Locked, complete
-from rlcpu.replay.memory import placed
-from rlcpu.replay.stream import make_stream
-from rlcpu.replay.tree import PRIORITIES, layout, make_tree
-from rlcpu.replay.upkeep import (
-    first_offender,
-    first_outside,
-    mark_kernel,
-    rebuild_kernel,
-    update_kernel,
-)
-from rlcpu.replay.weigh import weights_kernel
+from rlcpu.replay.storage import make_stream, placed
+from rlcpu.replay.tree import WIDTH, layout, make_tree
 
 Array = npt.NDArray[Any]
+
+
+class Tree:
+    """The drivers of `rlcpu.replay.tree` and memory for them: unchecked, one call at a time.
+
+    Leaves are priorities where `filled` is left out, and values where it is the number of items.
+
+    Args:
+        capacity: number of leaves, zero at first.
+        extremes: whether the smallest and the largest item are kept; values need them.
+
+    Attributes:
+        numbers: float64, see `rlcpu.replay.tree.unpack`.
+        most: largest priority: the sum of all of them has to be finite.
+    """
+
+    def __init__(self, capacity: int, extremes: bool) -> None:
+        self.capacity, self.numbers = capacity, make_tree(capacity, extremes)
+        offsets = layout.py_func(capacity)
+        self._size = int(offsets[-1])  # numbers that are sums
+        self.most = float(np.finfo(np.float64).max) / int(offsets[1])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, numbers=placed(state["numbers"]))
+
+    @property
+    def leaves(self) -> Array:
+        """(capacity,) float64; `rebuild` after a change."""
+        return self.numbers[: self.capacity]
+
+    def total(self) -> float:
+        """Sum of all leaves."""
+        top = self.numbers[self._size - WIDTH : self._size]
+        while top.size > 1:  # in the kernels' order
+            top = top[: top.size // 2] + top[top.size // 2 :]
+        return float(top[0])
+
+    def extremes(self) -> tuple[float, float]:
+        """Smallest and largest priority above zero; they are kept from the first question on."""
+        if self.numbers.size == self._size:
+            numbers = make_tree(self.capacity, extremes=True)
+            numbers[: self._size] = self.numbers
+            drivers.rebuild(numbers, self.capacity, None)
+            self.numbers = numbers
+        half = (self.numbers.size + self._size) // 2
+        return float(self.numbers[half - WIDTH : half].min()), float(self.numbers[-WIDTH:].max())
+
+    def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
+        """Write leaves, and return the largest; see `rlcpu.replay.tree.update`."""
+        return float(drivers.update(self.numbers, self.capacity, filled, indices, leaves))
+
+    def write_runs(
+        self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None
+    ) -> None:
+        """Write the leaves of new items; see `rlcpu.replay.tree.write_runs`."""
+        drivers.write_runs(self.numbers, self.capacity, filled, num_envs, begin, end, leaves)
+
+    def rebuild(self, filled: int | None = None) -> None:
+        """Recompute everything above the leaves."""
+        drivers.rebuild(self.numbers, self.capacity, filled)
+
+    def draw(
+        self, stream: Array, out: Array, stratified: bool = False, num_threads: int | None = None
+    ) -> float:
+        """Fill `out`, (n,) int64, with leaves drawn by priority, and return the sum of all.
+
+        Where that is zero, ValueError is raised, and the stream is where it was.
+        """
+        arguments = (self.numbers, self.capacity, None, stream, stratified, out)
+        total = float(launch(drivers.DRAW, out.size, num_threads, *arguments))
+        if not total > 0.0:
+            stream[1] -= np.uint64(out.size)
+            raise ValueError("sample: no item has a priority above zero, the total is 0")
+        return total
+
+    def draw_distinct(
+        self, stream: Array, out: Array, stratified: bool = False, filled: int | None = None
+    ) -> bool:
+        """Fill `out`, (n,) int64, with different leaves, by weight.
+
+        Where fewer have a weight, False is returned, and the stream is where it was.
+        """
+        before, found = stream[1], 0
+        if out.size <= (self.capacity if filled is None else filled):
+            arguments = (self.numbers, self.capacity, filled, stream, stratified, out)
+            found = drivers.draw_distinct(*arguments)
+        if found < out.size:
+            stream[1] = before
+        return bool(found == out.size)
 
 
 class SumTree(Placed, Locked):
@@ -63,18 +141,15 @@ class SumTree(Placed, Locked):
         self.capacity = check_count("capacity", capacity)
         self._num_threads = check_num_threads(num_threads)
         self._stream = make_stream(seed)
-        self._offsets = layout.py_func(self.capacity)
-        self._numbers = make_tree(self.capacity, extremes=False)
+        self._tree = Tree(self.capacity, extremes=False)
         self._make_lock()
-        #: Priorities up to here: the sum of all of them has to be finite.
-        self._most = float(np.finfo(np.float64).max) / int(self._offsets[1])
 
     def __getstate__(self) -> dict[str, Any]:
         with self.locked():
             return self._copied()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _numbers=placed(state["_numbers"]))
+        vars(self).update(state)
         self._make_lock()
 
     def __len__(self) -> int:
@@ -87,7 +162,7 @@ class SumTree(Placed, Locked):
     @property
     def leaves(self) -> Array:
         """(capacity,) float64, the priorities themselves; `rebuild` after a change."""
-        return self._numbers[: self.capacity]
+        return self._tree.leaves
 
     # ------------------------------------------------------------ reading and writing
 
@@ -96,7 +171,7 @@ class SumTree(Placed, Locked):
         array = check_indices(indices)
         if array.size and not (array.min() >= 0 and array.max() < self.capacity):
             worst = array.min() if array.min() < 0 else array.max()
-            raise refuse("priorities", int(worst), 0.0, self.capacity, "")
+            raise IndexError(f"indices: {worst} is out of range, expected 0 to {self.capacity - 1}")
         with self.locked():
             priorities = self.leaves[array]
         return priorities if np.ndim(indices) else priorities[0]
@@ -115,31 +190,10 @@ class SumTree(Placed, Locked):
             ValueError: a priority is NaN, negative or too large, or a shape is wrong. Nothing is
                 changed by a call that raises.
         """
-        array = check_indices(indices)
-        numbers = check_numbers("priorities", priorities, array.size)
-        place = first_offender(array, numbers, self.capacity, 0.0, self._most)
-        if place >= 0:
-            raise self._refuse(int(array[place]), float(numbers[place]))
-        self.write(array, numbers)
-
-    def write(self, indices: Array, priorities: Array) -> float:
-        """`update` with (n,) int64 and (n,) float64, unchecked; returns the largest, or 0.0.
-
-        `indices` are overwritten.
-        """
-        update = update_kernel(PRIORITIES)
+        limits = self.capacity, 0.0, self._tree.most
+        pairs = check_pairs("priorities", indices, priorities, *limits)
         with self.locked():
-            return float(update(self._numbers, self.capacity, 0, indices, priorities))
-
-    def _refuse(self, index: int, number: float) -> Exception:
-        expected = f"a finite priority in [0, {self._most:.3g}]"
-        return refuse("priorities", index, number, self.capacity, expected)
-
-    def mark(self, num_envs: int, begin: int, end: int, priority: float) -> None:
-        """Fill runs of items, one of each of `num_envs` equal parts; see `mark_kernel`."""
-        items = self.capacity // num_envs
-        with self.locked():
-            mark_kernel()(self._numbers, self.capacity, num_envs, items, begin, end, priority)
+            self._tree.update(*pairs)
 
     def rebuild(self, priorities: npt.ArrayLike | None = None) -> None:
         """Set all priorities at once, or recompute all sums from those that are there.
@@ -150,55 +204,35 @@ class SumTree(Placed, Locked):
         Raises:
             TypeError, ValueError: see `update`.
         """
-        numbers = None
-        if priorities is not None:
-            numbers = check_numbers("priorities", priorities, self.capacity)
-        given = self.leaves if numbers is None else numbers
-        place = first_outside(given, 0.0, self._most)
-        if place >= 0:
-            raise self._refuse(place, float(given[place]))
+        given = self.leaves if priorities is None else priorities
+        numbers = check_range("priorities", given, self.capacity, 0.0, self._tree.most)
         with self.locked():
             complete(self._rebuild, numbers)
 
-    def _rebuild(self, numbers: Array | None) -> None:
-        if numbers is not None:
-            self.leaves[:] = numbers
-        rebuild_kernel(PRIORITIES)(self._numbers, self.capacity, 0)
+    def _rebuild(self, numbers: Array) -> None:
+        self.leaves[:] = numbers
+        self._tree.rebuild()
 
     # ------------------------------------------------------------ sums and extremes
 
     @property
     def total(self) -> float:
         """Sum of all priorities."""
-        end = int(self._offsets[-1])
         with self.locked():
-            top = self._numbers[end - WIDTH : end].copy()
-        while top.size > 1:  # in the kernels' order
-            top = top[: top.size // 2] + top[top.size // 2 :]
-        return float(top[0])
+            return self._tree.total()
 
     @property
     def min(self) -> float:
         """Smallest priority above zero; 0.0 if there is none."""
-        least = float(self._extremes()[0].min())
+        with self.locked():
+            least = self._tree.extremes()[0]
         return least if np.isfinite(least) else 0.0
 
     @property
     def max(self) -> float:
         """Largest priority."""
-        return max(float(self._extremes()[1].max()), 0.0)
-
-    def _extremes(self) -> tuple[Array, Array]:
-        """Top nodes of the trees of extremes, which are kept from the first question on."""
-        end = int(self._offsets[-1])
         with self.locked():
-            if self._numbers.size == end:
-                numbers = make_tree(self.capacity, extremes=True)
-                numbers[:end] = self._numbers
-                rebuild_kernel(PRIORITIES)(numbers, self.capacity, 0)
-                self._numbers = numbers
-            half = (self._numbers.size + end) // 2
-            return self._numbers[half - WIDTH : half].copy(), self._numbers[-WIDTH:].copy()
+            return max(self._tree.extremes()[1], 0.0)
 
     # ------------------------------------------------------------ sampling
 
@@ -233,38 +267,11 @@ class SumTree(Placed, Locked):
         stream = self._stream if seed is None else make_stream(seed)
         with self.locked():
             if replace:
-                self._draw(stream, stratified, out)
-            else:
-                self._draw_distinct(stream, stratified, out)
+                self._tree.draw(stream, out, stratified, self._num_threads)
+            elif not self._tree.draw_distinct(stream, out, stratified):
+                positive = int(np.count_nonzero(self.leaves))
+                raise ValueError(
+                    f"size={out.size}: expected at most {positive} without replacement, the number "
+                    "of items with a priority above zero"
+                )
         return out
-
-    def draw(
-        self, stream: Array, out: Array, beta: float, probabilities: Array, weights: Array
-    ) -> None:
-        """Fill `out`, (n,) int64, by another stream, and what `weights_kernel` makes of it."""
-        with self.locked():
-            total = self._draw(stream, False, out)
-            arguments = (self._numbers, out, total, np.float32(beta))
-            weights_kernel()(*arguments, probabilities, weights)
-
-    def _draw(self, stream: Array, stratified: bool, out: Array) -> float:
-        arguments = (self._numbers, self.capacity, 0, stream, bool(stratified), out)
-        weight = launch(draw_kernels(PRIORITIES), out.size, self._num_threads, *arguments)
-        if not weight > 0.0:
-            stream[1] -= np.uint64(out.size)
-            raise ValueError("sample: no item has a priority above zero, the total is 0")
-        return float(weight)
-
-    def _draw_distinct(self, stream: Array, stratified: bool, out: Array) -> None:
-        before = stream[1]
-        arguments = (self._numbers, self.capacity, 0, stream, bool(stratified), out)
-        found = 0
-        if out.size <= self.capacity:
-            found = distinct_kernel(PRIORITIES)(*arguments)
-        if found < out.size:
-            stream[1] = before
-            positive = int(np.count_nonzero(self.leaves))
-            raise ValueError(
-                f"size={out.size}: expected at most {positive} without replacement, the number of "
-                "items with a priority above zero"
-            )

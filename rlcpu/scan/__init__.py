@@ -7,13 +7,14 @@ from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_s
 from rlcpu.scan.recurrences.n_step import nstep_returns
 from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace
 from rlcpu.scan.recurrences.returns import Advantages, discounted_returns, gae, lambda_returns
-from rlcpu.scan.tridiagonal.factor import (
-    SingularMatrixError,
-    TridiagonalFactors,
-    factor_tridiagonal,
-)
+from rlcpu.scan.tridiagonal.factor import TridiagonalFactors, factor_tridiagonal
 from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
-from rlcpu.scan.tridiagonal.status import SingularSystemError, Status, TridiagonalInfo
+from rlcpu.scan.tridiagonal.status import (
+    SingularMatrixError,
+    SingularSystemError,
+    Status,
+    TridiagonalInfo,
+)
 from rlcpu.scan.tridiagonal.vjp import TridiagonalGradients, tridiagonal_vjp
 
 __all__ = [

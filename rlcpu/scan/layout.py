@@ -1,37 +1,40 @@
 """How arrays with a time axis anywhere are seen by kernels: (outer, num_steps, inner), by strides.
 
-Nothing is copied if it can be described by three strides that do not go backward: contiguous
-arrays in any order of the axes, repeated numbers, whole steps or whole rows of a larger array.
+Kernels take the address of the first number and three strides. Nothing is copied if that describes
+an array and its *runs*, the numbers that a kernel reads in vectors, lie side by side: the lanes of
+a step or, where there is one lane, its steps.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.vectors import VECTOR_BYTES
+
 Array = npt.NDArray[Any]
 
-#: Numbers in an array that stands for one of them: at least what a kernel reads of it in a row.
-REPEATS = 2048
 LINE = 64  # bytes of a cache line
 
 
-class Flat(NamedTuple):
-    """An array as kernels take it.
+class Place(NamedTuple):
+    """Where the numbers of an array are.
 
     Attributes:
-        numbers: one-dimensional, contiguous and writable for numba, all that the strides reach.
+        array: whose memory it is, to be kept alive.
+        address: of the first number.
         outer: stride over the axes before time, in numbers.
         time: stride over steps.
-        lane: stride over the axes after time: 1, or 0 for an array of repeated numbers.
+        lane: stride over the axes after time. In runs the stride is 1, or 0 where a vector full of
+            the same number stands for all.
     """
 
-    numbers: Array
+    array: Array
+    address: int
     outer: int
     time: int
     lane: int
@@ -58,27 +61,47 @@ class Layout(NamedTuple):
     inner: int
     is_plain: bool
 
-    def flat(self, array: Array) -> Flat:
-        """An array of numbers or flags that broadcasts to the shape."""
+    def place(self, array: Array) -> Place:
+        """An array of numbers or flags that broadcasts to the shape; copied if it has to be."""
         if array.ndim == 0:
-            return constant(array.tobytes(), array.dtype)
-        if self.is_plain and array.flags.c_contiguous and array.shape == self.shape:
-            return Flat(_plain(array.reshape(-1)), self.num_steps * self.inner, self.inner, 1)
-        return flatten(np.broadcast_to(array, self._shape).transpose(self.order), self.axis)
+            return repeated(array.tobytes(), array.dtype)
+        found = self.target(array)
+        if found is not None:
+            return found
+        whole = self._flat(array)
+        run = 1 if self.inner == 1 else 2
+        if whole.strides[run] != 0:
+            return place_of(np.ascontiguousarray(whole))
+        once = whole[tuple(slice(None if stride else 1) for stride in whole.strides)]
+        numbers = np.repeat(once, VECTOR_BYTES // whole.itemsize, axis=run)
+        moves = [stride != 0 for stride in whole.strides]
+        _, address, *strides = place_of(numbers)
+        return Place(numbers, address, *(s * m for s, m in zip(strides, moves, strict=True)))
 
-    def flat_ends(self, array: Array) -> Flat:
+    def place_ends(self, array: Array) -> Place:
         """An array that lacks the time axis."""
         if array.ndim == 0:
-            return constant(array.tobytes(), array.dtype)
-        if self.is_plain and array.flags.c_contiguous:
-            return Flat(_plain(array.reshape(-1)), self.inner, 0, 1)
-        whole = np.expand_dims(array, self.order[self.axis]).transpose(self.order)
-        return flatten(whole, self.axis)._replace(time=0)
+            return repeated(array.tobytes(), array.dtype)
+        return place_of(self.ends(array).reshape(self.outer, 1, self.inner))._replace(time=0)
 
-    def target(self, out: Array) -> Flat | None:
-        """An array that is to be written, None if three strides cannot describe it."""
-        found = self.flat(out)
-        return found if np.may_share_memory(found.numbers, out) else None
+    def ends(self, array: Array) -> Array:
+        """The numbers of an array that lacks the time axis, lane by lane."""
+        if self.is_plain and array.size == self.outer * self.inner:
+            return np.ascontiguousarray(array).reshape(-1)
+        whole = np.expand_dims(array, self.order[self.axis]) if array.ndim else array
+        return np.ascontiguousarray(self._flat(whole)[:, 0]).reshape(-1)
+
+    def target(self, array: Array) -> Place | None:
+        """The array itself; None if three strides cannot describe it or its runs have gaps."""
+        if self.is_plain and array.flags.c_contiguous and array.shape == self.shape:
+            return Place(array, address_of(array), self.num_steps * self.inner, self.inner, 1)
+        whole = self._flat(array)
+        run, size = 1 if self.inner == 1 else 2, whole.itemsize
+        is_run = whole.shape[run] == 1 or whole.strides[run] == size
+        odd = any(stride % size for stride in whole.strides)
+        if not is_run or odd or not np.may_share_memory(whole, array):
+            return None
+        return place_of(whole)
 
     def empty(self, dtype: Any) -> Array:
         """A new array of the shape as the caller has it, in memory in the common order.
@@ -87,14 +110,16 @@ class Layout(NamedTuple):
         """
         count = math.prod(self.shape)
         numbers = np.empty(count + LINE // np.dtype(dtype).itemsize, dtype)
-        begin = -numbers.ctypes.data % LINE // numbers.itemsize
+        begin = -address_of(numbers) % LINE // numbers.itemsize
         array = numbers[begin : begin + count].reshape(self.shape)
         return array if self.is_plain else array.transpose(np.argsort(self.order))
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
-        """As the caller has it."""
-        return tuple(self.shape[i] for i in np.argsort(self.order))
+    def _flat(self, array: Array) -> Array:
+        """The array as (outer, num_steps, inner), a view of it where NumPy can make one."""
+        if array.shape != self.shape or not self.is_plain:
+            shape = tuple(self.shape[i] for i in np.argsort(self.order))
+            array = np.broadcast_to(array, shape).transpose(self.order)
+        return array.reshape(self.outer, self.num_steps, self.inner)
 
 
 def layout_of(array: Array, axis: int) -> Layout:
@@ -107,69 +132,19 @@ def layout_of(array: Array, axis: int) -> Layout:
     return Layout(order, shape, time, outer, shape[time], inner, order == tuple(range(array.ndim)))
 
 
-def flatten(array: Array, axis: int) -> Flat:
-    """An array with all axes; copied if three strides cannot describe it."""
-    if not any(array.strides):
-        return constant(array.flat[0].tobytes(), array.dtype)
-    strides = _strides(array, axis)
-    if strides is None:
-        array = np.ascontiguousarray(array)
-        inner = math.prod(array.shape[axis + 1 :])
-        return Flat(array.reshape(-1), array.shape[axis] * inner, inner, 1)
-    return Flat(_reached(array), *strides)
-
-
-def _strides(array: Array, axis: int) -> tuple[int, int, int] | None:
-    """Three strides in numbers that describe the array, None if there are none."""
-    size, shape = array.itemsize, array.shape
-    if any(stride < 0 or stride % size for stride in array.strides):
-        return None
-    numbers = [stride // size for stride in array.strides]
-    outer, time = _merged(shape[:axis], numbers[:axis]), numbers[axis]
-    lane = _merged(shape[axis + 1 :], numbers[axis + 1 :])
-    if outer is None or lane is None:
-        return None
-    if math.prod(shape[axis + 1 :]) == 1:
-        return (outer, 1, 1) if time == 1 or shape[axis] == 1 else None
-    return (outer, time, 1) if lane == 1 else None
-
-
-def _merged(shape: tuple[int, ...], strides: list[int]) -> int | None:
-    """The stride of all axes as one, None if they are not evenly spaced."""
-    pairs = [pair for pair in zip(shape, strides, strict=True) if pair[0] != 1]
-    for (_, slow), (length, fast) in itertools.pairwise(pairs):
-        if slow != length * fast:
-            return None
-    return pairs[-1][1] if pairs else 0
-
-
-# ---------------------------------------------------------------- memory as numba wants it
+def place_of(array: Array) -> Place:
+    """Where the numbers of (outer, num_steps, inner) are."""
+    outer, time, lane = (stride // array.itemsize for stride in array.strides)
+    return Place(array, address_of(array), outer, time, lane)
 
 
 @functools.lru_cache(maxsize=64)
-def constant(number: bytes, dtype: Any) -> Flat:
+def repeated(number: bytes, dtype: Any) -> Place:
     """One number in place of an array."""
-    return Flat(np.full(REPEATS, np.frombuffer(number, dtype)[0]), 0, 0, 0)
+    array = np.full(VECTOR_BYTES // len(number), np.frombuffer(number, dtype)[0])
+    return Place(array, address_of(array), 0, 0, 0)
 
 
-class _Memory:
-    """Numbers in memory, described to NumPy as writable: for others numba compiles anew."""
-
-    def __init__(self, array: Array, count: int) -> None:
-        self.owner = array
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (array.__array_interface__["data"][0], False),
-            "typestr": array.dtype.str,
-            "shape": (count,),
-        }
-
-
-def _plain(array: Array) -> Array:
-    return array if array.flags.writeable else np.asarray(_Memory(array, array.size))
-
-
-def _reached(array: Array) -> Array:
-    """All numbers from the first to the last of an array whose strides do not go backward."""
-    reach = sum((n - 1) * s for n, s in zip(array.shape, array.strides, strict=True))
-    return np.asarray(_Memory(array, reach // array.itemsize + 1))
+def address_of(array: Array) -> int:
+    """Of the array's first number."""
+    return int(array.__array_interface__["data"][0])

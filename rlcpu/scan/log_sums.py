@@ -1,20 +1,42 @@
-"""Logarithms of cumulative sums of exponentials."""
+"""Logarithms of cumulative sums of exponentials.
+
+A state is a maximum m and a sum s: log(exp(x_0) + ... + exp(x_t)) = m + log(s). Lanes are computed
+in tiles of a few steps, those of a lane side by side. All exponentials of a lane in a tile are
+relative to one maximum, so that a number takes one exponential and one logarithm, both in vectors;
+only the sum goes step by step.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import prange
 
-from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.scan.checks import check_axis, check_out, check_real, check_shape
+from rlcpu.kernels.compile import EXACT, inline_exact, kernel
+from rlcpu.kernels.maths import exp64, log64
+from rlcpu.kernels.memory import pointer_to, shifted
+from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.scan.arguments import check_axis, check_out, check_real, check_shape
 from rlcpu.scan.device import is_on_device, on_device
-from rlcpu.scan.layout import Flat, Layout, layout_of
-from rlcpu.scan.log_sums_kernels import LANES, LONG, SEGMENT, scan_kernels, total_kernels
+from rlcpu.scan.layout import Layout, Place, layout_of
 from rlcpu.scan.recurrences.linear import linear_scan
 
 Array = npt.NDArray[Any]
+
+STEPS = 256  # of a tile: 2 KB stay in the first cache
+LANES = 8  # of a tile: a cache line of float64
+LONG = 2**15  # steps of a lone row from which two passes in parallel take less time than one
+SEGMENT = 2**13  # steps of a part of such a row
+GRAIN = 2**14  # numbers, 40 us, from which a second core is worth waking
+#: How far the first sum of a tile may lie below its maximum: x - m is rounded to 2**-50 then.
+SPREAD = 8.0
+
+
+# ---------------------------------------------------------------- public functions
 
 
 def logcumsumexp(
@@ -55,15 +77,14 @@ def logcumsumexp(
         return on_device("logcumsumexp", locals())
     array = check_real("x", x)
     axis, num_threads = check_axis(axis, array.shape, "x"), check_num_threads(num_threads)
-    if out is not None and not _is_same(out, array):
-        check_out("out", out, array, [array])
+    if out is not None:
+        check_out("out", out, array, [array], may_be=array)
     layout = layout_of(array, axis)
     result = layout.empty(array.dtype) if out is None else out
     if array.size:
         target = layout.target(result)
         spare = result if target else layout.empty(array.dtype)
-        places = layout.flat(array), target or layout.flat(spare)
-        _scan(layout, places, bool(reverse), num_threads)
+        _scan(layout, layout.place(array), target or layout.place(spare), reverse, num_threads)
         if spare is not result:
             np.copyto(result, spare)
     return result
@@ -126,33 +147,195 @@ def _exp_difference(smaller: Array, larger: Array) -> Array:
         return np.asarray(np.exp(np.where(np.isneginf(smaller), -np.inf, smaller - larger)))
 
 
-def _is_same(out: Any, x: Array) -> bool:
-    """Whether both are the same numbers in memory."""
-    return (
-        isinstance(out, np.ndarray)
-        and out.dtype == x.dtype
-        and out.flags.writeable
-        and out.shape == x.shape
-        and out.strides == x.strides
-        and out.__array_interface__["data"][0] == x.__array_interface__["data"][0]
-    )
+# ---------------------------------------------------------------- states, in plain Python
 
 
-def _scan(
-    layout: Layout, places: tuple[Flat, Flat], reverse: bool, num_threads: int | None
-) -> None:
-    x, out = places
+def advance(m: float, s: float, x: float) -> tuple[float, float]:
+    """The state after one more number, whatever it is."""
+    if math.isnan(x) or math.isnan(m):
+        return math.nan, 1.0
+    if x == -math.inf:
+        return m, s
+    if x > m:
+        return x, 1.0 if x == math.inf or s == 0.0 else s * math.exp(m - x) + 1.0
+    return m, s if m == math.inf else s + math.exp(x - m)
+
+
+def merge(m: float, s: float, n: float, t: float) -> tuple[float, float]:
+    """The state of all numbers of two."""
+    if math.isnan(m) or math.isnan(n):
+        return math.nan, 1.0
+    if t == 0.0 or m == math.inf:
+        return m, s
+    if s == 0.0 or n == math.inf:
+        return n, t
+    return (m, s + t * math.exp(n - m)) if m >= n else (n, s * math.exp(m - n) + t)
+
+
+def level(m: float, s: float) -> float:
+    """Logarithm of the sum that a state stands for: m + log(s)."""
+    return m + math.log(s) if s > 0.0 else m
+
+
+_advance, _level = inline_exact(advance), inline_exact(level)
+
+
+# ---------------------------------------------------------------- a lane of a tile
+
+
+@inline_exact
+def _highest(numbers, count):
+    """The largest of the numbers; +inf if any is NaN."""
+    found, strange = -np.inf, 0
+    for i in range(count):
+        found = max(found, numbers[i])
+        strange += numbers[i] != numbers[i]
+    return np.inf if strange else found
+
+
+@inline_exact
+def _sums(numbers, count, s):
+    """Overwrite numbers by their cumulative sums, s included; returns the last one."""
+    # Four chains of additions side by side: one would wait for every step.
+    n = count // 4
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    for i in range(n):
+        a, b, c, d = (
+            a + numbers[i],
+            b + numbers[n + i],
+            c + numbers[2 * n + i],
+            d + numbers[3 * n + i],
+        )
+        numbers[i], numbers[n + i], numbers[2 * n + i], numbers[3 * n + i] = a, b, c, d
+    for part, total in enumerate((a, b, c, d)):
+        _raise(numbers[part * n : (part + 1) * n], s)
+        s += total
+    for i in range(4 * n, count):
+        s += numbers[i]
+        numbers[i] = s
+    return s
+
+
+@inline_exact
+def _raise(numbers, by):
+    for i in range(numbers.size):
+        numbers[i] += by
+
+
+@inline_exact
+def _lane(numbers, count, m, s, is_total):
+    """The state after the numbers, which results overwrite (not if only the total is wanted)."""
+    highest = max(_highest(numbers, count), m)
+    first = highest if is_total else max(m, numbers[0])
+    if not (-np.inf < highest < np.inf and first >= highest - SPREAD):  # also where m is NaN
+        for i in range(count):
+            m, s = _advance(m, s, numbers[i])
+            numbers[i] = _level(m, s)
+        return m, s
+    s = s * math.exp(m - highest) if s > 0.0 else 0.0
+    for i in range(count):
+        numbers[i] = exp64(numbers[i] - highest)
+    s = _sums(numbers, count, s)
+    if not is_total:
+        for i in range(count):
+            numbers[i] = highest + log64(numbers[i])
+    return highest, s
+
+
+# ---------------------------------------------------------------- the driver
+
+#: What a kernel takes: an array of integers. Sizes of the arrays, number of parts of time and steps
+#: of one, and whether only the states are wanted; then address and strides of x and of the results.
+OUTER, NUM_STEPS, INNER, PARTS, LENGTH, IS_TOTAL, X = range(7)
+RESULT = X + 4
+
+
+@inline_exact
+def _move(plan, array, at, count, lanes, tile, to_memory, like):
+    """A tile from memory into rows of the buffer, one for each lane, or back."""
+    outer, step, lane = at
+    time, across = plan[array + 2], plan[array + 3]
+    begin = outer * plan[array + 1] + step * time + lane * across
+    memory = shifted(pointer_to(plan[array], like), begin)
+    if lanes == 1 and time == 1:
+        row = tile[0]
+        if to_memory:
+            for k in range(count):
+                memory[k] = row[k]
+        else:
+            for k in range(count):
+                row[k] = memory[k]
+        return
+    for k in range(count):
+        for i in range(lanes):
+            if to_memory:
+                memory[k * time + i * across] = tile[i, k]
+            else:
+                tile[i, k] = memory[k * time + i * across]
+
+
+@inline_exact
+def _unit(plan, states, like, number):
+    """All steps of a few lanes, or of a part of them."""
+    groups, parts = (plan[INNER] + LANES - 1) // LANES, plan[PARTS]
+    lane, part, outer = number % groups * LANES, number // groups % parts, number // groups // parts
+    lanes, stop = min(LANES, plan[INNER] - lane), min((part + 1) * plan[LENGTH], plan[NUM_STEPS])
+    tile, is_total = np.empty((LANES, STEPS)), plan[IS_TOTAL] != 0
+    for begin in range(part * plan[LENGTH], stop, STEPS):
+        count, at = min(STEPS, stop - begin), (outer, begin, lane)
+        _move(plan, X, at, count, lanes, tile, False, like)
+        for i in range(lanes):
+            state = states[outer, part, lane + i]
+            state[0], state[1] = _lane(tile[i], count, state[0], state[1], is_total)
+        if not is_total:
+            _move(plan, RESULT, at, count, lanes, tile, True, like)
+
+
+@functools.cache
+def kernels() -> Kernels:
+    """Drivers: (plan, states, a number of the arrays' dtype).
+
+    `states` is (outer, parts, inner, 2): that before each part of each lane, and then that after.
+    """
+
+    def make(parallel: bool) -> Any:
+        @kernel(parallel=parallel, fastmath=EXACT)
+        def scan(plan, states, like):
+            groups = (plan[INNER] + LANES - 1) // LANES
+            for number in prange(plan[OUTER] * plan[PARTS] * groups):
+                _unit(plan, states, like, np.int64(number))
+
+        return scan
+
+    return Kernels(make(False), make(True), GRAIN)
+
+
+def _scan(layout: Layout, x: Place, out: Place, reverse: bool, num_threads: int | None) -> None:
+    """Overwrite the results. A lone long row is passed twice, in parts that wait for no other."""
     outer, num_steps, inner = layout.outer, layout.num_steps, layout.inner
-    parts, length = 1, num_steps
-    if outer * -(-inner // LANES) < 2 and num_steps >= LONG:
-        length = SEGMENT
-        parts = -(-num_steps // length)
-    strides = [x.outer, x.time, x.lane, out.outer, out.time, out.lane]
-    plan = np.array([outer, num_steps, inner, parts, length, reverse, *strides], np.int64)
-    states = np.empty((2, outer, parts, inner))
-    states[0], states[1] = -np.inf, 0.0
-    if parts > 1:
-        work = (x.numbers, plan, states)
-        launch(total_kernels(), outer * num_steps * inner, num_threads, *work)
-    arguments = (x.numbers, plan, states, out.numbers)
-    launch(scan_kernels(), outer * num_steps * inner, num_threads, *arguments)
+    is_long = outer * -(-inner // LANES) < 2 and num_steps >= LONG
+    length = SEGMENT if is_long else num_steps
+    parts = -(-num_steps // length)
+    like, size, strides = x.array.dtype.type(0), x.array.itemsize, []
+    for place in (x, out):
+        begin, time = place.address, place.time
+        if reverse:
+            begin, time = begin + (num_steps - 1) * time * size, -time
+        strides += [begin, place.outer, time, place.lane]
+    states = np.empty((outer, parts, inner, 2))
+    states[...] = -math.inf, 0.0
+    for is_total in (True, False) if parts > 1 else (False,):
+        plan = np.array([outer, num_steps, inner, parts, length, is_total, *strides], np.int64)
+        launch(kernels(), outer * num_steps * inner, num_threads, plan, states, like)
+        if is_total:
+            _accumulate(states)
+
+
+def _accumulate(states: Array) -> None:
+    """From the state after each part alone to that of all parts before it."""
+    for lanes in states.transpose(0, 2, 1, 3):
+        for lane in lanes:
+            before = (-math.inf, 0.0)
+            for part, state in enumerate(lane.tolist()):
+                lane[part] = before
+                before = merge(*before, *state)

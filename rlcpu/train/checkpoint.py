@@ -36,10 +36,10 @@ _STATE = {
     "observation_scale": "policy.observation_scale",
     "normalizer_mean": "normalizer.mean",
     "normalizer_squares": "normalizer.squares",
-    "learner": "updater.learner.parameters",
-    "learner_first": "updater.learner.first",
-    "learner_second": "updater.learner.second",
-    "learner_copies": "updater.learner.copies",
+    "learner": "updater.learnt.parameters",
+    "learner_first": "updater.learnt.first",
+    "learner_second": "updater.learnt.second",
+    "learner_copies": "updater.learnt.copies",
     "counters": "updater.counters",
     "key": "updater.key",
     "env_real": "env.memory.real",
@@ -90,7 +90,7 @@ def go_back(agent: Any, snapshot: Snapshot) -> None:
         state[name][...] = source
     if not snapshot.arrays.keys() >= _OF_LEARNER:
         agent.updater.write_copies()
-        agent.updater.write_policy()
+        agent.updater.write_networks()
     agent.steps, agent.normalizer.count = snapshot.steps, snapshot.observations
     agent.returns.clear()
     agent.returns.extend(snapshot.returns)

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlcpu.kernels import announce
 from rlcpu.train.files import replacing
-from rlcpu.train.updater import Losses
+from rlcpu.train.objective import Losses
 
 
 def clock() -> float:

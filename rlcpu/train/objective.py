@@ -1,229 +1,188 @@
-"""PPO's loss on a chunk of samples: from the networks' outputs to their derivatives, in place.
+"""PPO's objective: two scalar losses, and the learner that minimises them.
 
-Networks write one row per sample; the loss wants one row per action, so that its loops run along
-samples and vectorise. `lanes` (rows, samples of a chunk) holds the transposed heads and the rows
-named below.
+    loss = mean(surrogate) - entropy_coefficient * mean(entropy) + value_coefficient * mean(error)
+
+with the squared error of the value, without a factor 1/2: the conventions of stable-baselines3, so
+that its published hyper-parameters mean the same here. Source: Schulman et al. 2017, "Proximal
+policy optimization algorithms", equations 7 and 9.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rlcpu.kernels.compile import inline, specialise
-from rlcpu.train import losses
+from rlcpu.envs.policies import MLP
+from rlcpu.nn.heads import Loss, categorical, gaussian, outputs
+from rlcpu.nn.learner import Learner
+from rlcpu.nn.network import Network
+from rlcpu.train.config import PPOConfig
 
-#: Rows of `lanes`: three of the rollout, three of the loss, then the heads, then the actions.
-OLD_LOG_PROB, ADVANTAGE, TARGET, LOG_PROB, ENTROPY, SLOPE, HEADS = range(7)
-#: Entries of `sums`, added over samples.
-POLICY_LOSS, VALUE_LOSS, ENTROPY_SUM, DIVERGENCE, CLIPPED, NUM_SUMS = range(6)
+Array = npt.NDArray[Any]
+#: What the losses read of a sample, beside its action.
+COLUMNS = ("old_log_prob", "advantage", "target")
 
 
 class Weights(NamedTuple):
-    """Coefficients of the loss; see `PPOConfig`. `sample` is one over the size of the minibatch."""
+    """Coefficients of the losses; see `PPOConfig`."""
 
     clip: float
     entropy: float
-    value: float
-    sample: float
 
 
-@inline
-def fill(row, value):  # type: ignore[no-untyped-def]
-    """Set a row to one number."""
-    for i in range(row.size):
-        row[i] = value
+def surrogate(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+    """Clipped surrogate loss of one sample, less the bonus for entropy.
+
+    Args:
+        numbers: log-probability of the action, entropy.
+        sample: `advantage`, how much better than expected the action was, and `old_log_prob`, its
+            log-probability when it was taken.
+        weights: half-width of the range of ratios that are worth a gradient, and the bonus.
+
+    Returns:
+        Loss, slopes, and the statistics `policy`, `entropy`, `kl` and `clip_fraction`. The
+        divergence is estimated from one sample, and is never negative: J. Schulman 2020,
+        "Approximating KL divergence", the estimator k3.
+    """
+    log_prob, entropy = numbers
+    log_ratio = log_prob - sample.old_log_prob
+    ratio = math.exp(log_ratio)
+    low, high = 1.0 - weights.clip, 1.0 + weights.clip
+    bounded = low if ratio < low else high if ratio > high else ratio
+    gain, bounded_gain = ratio * sample.advantage, bounded * sample.advantage
+    policy = -gain if gain <= bounded_gain else -bounded_gain
+    slope = -gain if gain <= bounded_gain else 0.0
+    clipped = 1.0 if abs(ratio - 1.0) > weights.clip else 0.0
+    seen = policy, entropy, ratio - 1.0 - log_ratio, clipped
+    return policy - weights.entropy * entropy, (slope, -weights.entropy), seen
 
 
-@inline
-def take_head(head, outputs, width, column):  # type: ignore[no-untyped-def]
-    """Copy a column of outputs (samples, width) to a row."""
-    for i in range(head.size):
-        head[i] = outputs[i * width + column]
+def value(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+    """Squared error of the value, which is to be the sample's `target`."""
+    error = numbers[0] - sample.target
+    return error * error, (2.0 * error,), ()
 
 
-@inline
-def give_head(head, outputs, width, column):  # type: ignore[no-untyped-def]
-    """Copy a row to a column of outputs (samples, width)."""
-    for i in range(head.size):
-        outputs[i * width + column] = head[i]
+class Losses(NamedTuple):
+    """Means over the minibatches of an update.
+
+    Attributes:
+        policy: clipped surrogate loss.
+        value: mean squared error of the values, without coefficient.
+        entropy: of the policy, in nats.
+        kl: estimated divergence from the policy that collected, in nats.
+        clip_fraction: share of the samples whose ratio had left the clip range.
+        gradient_norm: before it is clipped.
+        num_gradients: gradient steps taken.
+    """
+
+    policy: float = np.nan
+    value: float = np.nan
+    entropy: float = np.nan
+    kl: float = np.nan
+    clip_fraction: float = np.nan
+    gradient_norm: float = np.nan
+    num_gradients: int = 0
 
 
-@functools.cache
-def make_surrogate(dtype: type) -> Callable[..., None]:
-    """`surrogate(lanes, weights, sums)`: the row SLOPE from the rows of log-probabilities."""
-    loss_of, divergence = specialise(losses.surrogate, dtype), specialise(losses.divergence, dtype)
-    exp = specialise(_exp, dtype)
-    one, zero = dtype(1), dtype(0)
+class Batch(NamedTuple):
+    """S samples of a rollout.
 
-    @inline
-    def loop(log_probs, old_log_probs, advantages, slopes, clip):  # type: ignore[no-untyped-def]
-        total = apart = outside = zero
-        for i in range(slopes.size):
-            log_ratio = log_probs[i] - old_log_probs[i]
-            ratio = exp(log_ratio)
-            loss, slopes[i] = loss_of(ratio, advantages[i], clip)
-            total += loss
-            apart += divergence(ratio, log_ratio)
-            outside += one if abs(ratio - one) > clip else zero
-        return total, apart, outside
+    Attributes:
+        observations: (S, observation_size) float32.
+        actions: (S,) int64 of `Discrete` or (S, action_size) float32 of `Box`.
+        log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
+    """
 
-    @inline
-    def surrogate(lanes, weights, sums):  # type: ignore[no-untyped-def]
-        total, apart, outside = loop(
-            lanes[LOG_PROB], lanes[OLD_LOG_PROB], lanes[ADVANTAGE], lanes[SLOPE], weights.clip
+    observations: Array
+    actions: Array
+    log_probs: Array
+    advantages: Array
+    targets: Array
+
+
+class Updater(Learner):
+    """Improves a policy and its value from batches of samples.
+
+    Args:
+        policy: an `MLP` with a value; its arrays are written after each update.
+        config: hyper-parameters.
+        seed, num_threads, dtype: see `Learner`.
+    """
+
+    def __init__(
+        self,
+        policy: MLP,
+        config: PPOConfig,
+        seed: int = 0,
+        num_threads: int | None = None,
+        dtype: type = np.float32,
+    ) -> None:
+        self.policy, self.config = policy, config
+        discrete, separate = policy.log_std.size == 0, policy.value == "separate"
+        statistics = ("policy", "entropy", "kl", "clip_fraction")
+        actions = int(policy.sizes[-1]) - (not separate)
+        head = categorical if discrete else gaussian
+        super().__init__(
+            _networks(policy),
+            [
+                Loss(surrogate, head, statistics, size=actions),
+                Loss(value, outputs(), network=int(separate), first=-1),
+            ],
+            columns=COLUMNS,
+            actions=np.int64 if discrete else np.float32,
+            weights=Weights(0.0, 0.0),
+            seed=seed,
+            num_threads=num_threads,
+            dtype=dtype,
         )
-        sums[POLICY_LOSS] += total
-        sums[DIVERGENCE] += apart
-        sums[CLIPPED] += outside
 
-    return surrogate
+    def read_networks(self) -> None:
+        """Take the policy's present parameters over, be they in other arrays than before."""
+        self.networks = _networks(self.policy)
+        super().read_networks()
 
+    def improve(self, batch: Batch, learning_rate: float, clip: float) -> Losses:
+        """Learn from a batch, and write the policy.
 
-@functools.cache
-def make_value(dtype: type) -> Callable[..., None]:
-    """`value(outputs, width, column, targets, weights, sums)`: derivatives by one column."""
-    squared_error = specialise(losses.squared_error, dtype)
-    zero = dtype(0)
+        Args:
+            batch: S samples.
+            learning_rate: of this update.
+            clip: half-width of the clip range in this update.
 
-    @inline
-    def value(outputs, width, column, targets, weights, sums):  # type: ignore[no-untyped-def]
-        total = zero
-        scale = weights.value * weights.sample
-        for i in range(targets.size):
-            error, slope = squared_error(outputs[i * width + column], targets[i])
-            total += error
-            outputs[i * width + column] = slope * scale
-        sums[VALUE_LOSS] += total
-
-    return value
-
-
-@functools.cache
-def make_categorical(dtype: type) -> Callable[..., None]:
-    """`policy(outputs, width, count, lanes, log_std, log_std_gradient, weights, sums)`.
-
-    Replaces the logits in the first `count` columns of outputs (samples, width) by the derivatives
-    of the loss. The two arguments of Gaussians are not looked at.
-    """
-    exp, log = specialise(_exp, dtype), specialise(_log, dtype)
-    slope_of, surrogate = specialise(losses.categorical_slope, dtype), make_surrogate(dtype)
-    one, zero, lowest = dtype(1), dtype(0), dtype(-np.inf)
-
-    @inline
-    def raise_to(top, logits):  # type: ignore[no-untyped-def]
-        for i in range(top.size):
-            top[i] = logits[i] if logits[i] > top[i] else top[i]
-
-    @inline
-    def add_exp(total, logits, top):  # type: ignore[no-untyped-def]
-        for i in range(total.size):
-            total[i] += exp(logits[i] - top[i])
-
-    @inline
-    def finish_normaliser(total, top):  # type: ignore[no-untyped-def]
-        for i in range(total.size):
-            top[i] += log(total[i])
-
-    @inline
-    def normalise(logits, normaliser, entropy):  # type: ignore[no-untyped-def]
-        total = zero
-        for i in range(logits.size):
-            log_prob = logits[i] - normaliser[i]
-            part = -exp(log_prob) * log_prob
-            logits[i] = log_prob
-            entropy[i] += part
-            total += part
-        return total
-
-    @inline
-    def pick(log_probs, taken, action, picked):  # type: ignore[no-untyped-def]
-        for i in range(picked.size):
-            picked[i] = log_probs[i] if taken[i] == action else picked[i]
-
-    @inline
-    def slopes_of(log_probs, taken, action, slopes, entropy, weights):  # type: ignore[no-untyped-def]
-        for i in range(log_probs.size):
-            hit = one if taken[i] == action else zero
-            slope = slope_of(hit, log_probs[i], slopes[i], entropy[i], weights.entropy)
-            log_probs[i] = slope * weights.sample
-
-    @inline
-    def policy(outputs, width, count, lanes, log_std, log_std_gradient, weights, sums):  # type: ignore[no-untyped-def]
-        normaliser, entropy, picked = lanes[SLOPE], lanes[ENTROPY], lanes[LOG_PROB]
-        taken, slopes = lanes[HEADS + count], lanes[SLOPE]
-        fill(normaliser, lowest)
-        for k in range(count):
-            take_head(lanes[HEADS + k], outputs, width, k)
-            raise_to(normaliser, lanes[HEADS + k])
-        total = entropy
-        fill(total, zero)
-        for k in range(count):
-            add_exp(total, lanes[HEADS + k], normaliser)
-        finish_normaliser(total, normaliser)
-        fill(entropy, zero)
-        for k in range(count):
-            sums[ENTROPY_SUM] += normalise(lanes[HEADS + k], normaliser, entropy)
-            pick(lanes[HEADS + k], taken, dtype(k), picked)
-        surrogate(lanes, weights, sums)
-        for k in range(count):
-            slopes_of(lanes[HEADS + k], taken, dtype(k), slopes, entropy, weights)
-            give_head(lanes[HEADS + k], outputs, width, k)
-
-    return policy
+        Raises:
+            FloatingPointError: see `Learner.update`.
+        """
+        config = self.config
+        report: dict[str, Any] = self.update(
+            batch.observations,
+            dict(zip(COLUMNS, batch[2:], strict=True)),
+            batch.actions,
+            learning_rate=learning_rate,
+            weights=Weights(clip, config.entropy_coefficient),
+            scales=(1.0, config.value_coefficient),
+            epochs=config.num_epochs,
+            minibatch_size=config.minibatch_size,
+            max_gradient_norm=config.max_gradient_norm,
+            epsilon=config.adam_epsilon,
+            normalize="advantage" if config.normalize_advantages else None,
+            stop_above=None if config.target_kl is None else ("kl", 1.5 * config.target_kl),
+            mean=self.policy.observation_mean,
+            scale=self.policy.observation_scale,
+        )
+        return Losses._make(report[name] for name in Losses._fields)
 
 
-@functools.cache
-def make_gaussian(dtype: type) -> Callable[..., None]:
-    """`policy(outputs, width, count, lanes, log_std, log_std_gradient, weights, sums)`.
-
-    Replaces the means in the first `count` columns of outputs (samples, width) by the derivatives
-    of the loss, and adds those by the logarithms of the standard deviations.
-    """
-    gaussian, surrogate = specialise(losses.gaussian, dtype), make_surrogate(dtype)
-    zero = dtype(0)
-    entropy_of_unit = dtype(0.5 + losses.HALF_LOG_2_PI)
-
-    @inline
-    def add_log_prob(means, actions, log_std, picked):  # type: ignore[no-untyped-def]
-        for i in range(picked.size):
-            picked[i] += gaussian(actions[i], means[i], log_std)[0]
-
-    @inline
-    def slopes_of(means, actions, log_std, slopes, sample):  # type: ignore[no-untyped-def]
-        by_log_std = zero
-        for i in range(means.size):
-            _, by_mean, by_std = gaussian(actions[i], means[i], log_std)
-            means[i] = slopes[i] * by_mean * sample
-            by_log_std += slopes[i] * by_std * sample
-        return by_log_std
-
-    @inline
-    def policy(outputs, width, count, lanes, log_std, log_std_gradient, weights, sums):  # type: ignore[no-untyped-def]
-        picked, slopes = lanes[LOG_PROB], lanes[SLOPE]
-        samples = dtype(picked.size)
-        fill(picked, zero)
-        for k in range(count):
-            take_head(lanes[HEADS + k], outputs, width, k)
-            add_log_prob(lanes[HEADS + k], lanes[HEADS + count + k], log_std[k], picked)
-        surrogate(lanes, weights, sums)
-        for k in range(count):
-            means, actions = lanes[HEADS + k], lanes[HEADS + count + k]
-            by_log_std = slopes_of(means, actions, log_std[k], slopes, weights.sample)
-            log_std_gradient[k] += by_log_std - weights.entropy * weights.sample * samples
-            sums[ENTROPY_SUM] += (entropy_of_unit + log_std[k]) * samples
-            give_head(means, outputs, width, k)
-
-    return policy
-
-
-def _exp(x: float) -> float:
-    return math.exp(x)
-
-
-def _log(x: float) -> float:
-    return math.log(x)
+def _networks(policy: MLP) -> list[Network]:
+    """A policy as what is learnt: one network, or two."""
+    activation = policy.activation
+    networks = [
+        Network(policy.sizes, activation, parameters=policy.parameters, free=policy.log_std)
+    ]
+    if policy.value == "separate":
+        values = policy.value_parameters
+        networks.append(Network(policy.value_sizes, activation, parameters=values))
+    return networks

@@ -29,10 +29,9 @@ from rlcpu.train.config import PPOConfig, at, describe_unknown
 from rlcpu.train.defaults import default_config
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
-from rlcpu.train.memory import Batch
 from rlcpu.train.normalizer import Normalizer
+from rlcpu.train.objective import Batch, Updater
 from rlcpu.train.precompile import precompiled
-from rlcpu.train.updater import Updater
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
@@ -196,7 +195,7 @@ class PPO:
         self._finish_going_back()
         # Whoever has written to the policy meanwhile goes on from there.
         self.policy.arrays(self.env.dynamics)
-        self.updater.read_policy()
+        self.updater.read_networks()
         history = self.history = History()
         start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs
@@ -273,7 +272,7 @@ class PPO:
 
     def _update(self, rollout: Rollout, remaining: float, history: History) -> None:
         start = clock()
-        config, policy = self.config, self.policy
+        config = self.config
         estimates = gae(
             rollout.rewards.astype(np.float32) * np.float32(config.reward_scale),
             rollout.values,
@@ -285,17 +284,15 @@ class PPO:
             final_values=rollout.final_values,
         )
         batch = Batch(
-            rollout.observations.ravel(),
-            policy.observation_mean,
-            policy.observation_scale,
-            rollout.actions.ravel(),
+            rollout.observations.reshape(-1, rollout.observations.shape[-1]),
+            rollout.actions.reshape(-1, *rollout.actions.shape[2:]),
             rollout.log_probs.ravel(),
             estimates.advantages.ravel(),
             estimates.returns.ravel(),
         )
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)
-        history.losses = self.updater.update(batch, learning_rate, clip)
+        history.losses = self.updater.improve(batch, learning_rate, clip)
         if config.normalize_observations:
             self._normalize(rollout.observations)
         history.time_update += clock() - start

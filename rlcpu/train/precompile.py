@@ -16,14 +16,14 @@ import sys
 import threading
 from collections.abc import Iterator
 
-import numba
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.policies import MLP
 from rlcpu.kernels import threads
+from rlcpu.kernels.hooks import setting
 from rlcpu.train.config import PPOConfig
-from rlcpu.train.updater import Updater
+from rlcpu.train.objective import Updater
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rlcpu.train.precompile import main; main()"
 
@@ -58,8 +58,8 @@ def _is_worth_it(updater: Updater) -> bool:
 
 def _start(updater: Updater) -> subprocess.Popen[bytes] | None:
     """The second process; its input ends when this process does."""
-    kind = "discrete" if updater.discrete else "continuous"
-    folder: str = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    kind = "discrete" if updater.policy.log_std.size == 0 else "continuous"
+    folder: str = setting("CACHE_DIR")
     try:
         return subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, kind, *sys.path],

@@ -24,7 +24,7 @@ LOG = Path(os.environ["FAKE_LOG"])
 
 
 @kernel
-def combine(a, b, flags, whole, large, single, double, flag, small):  # type: ignore[no-untyped-def]
+def combine(a, b, flags, whole, large, single, double, flag, small):
     k = cuda.grid(1)
     if k < a.size and flags[k] and flag:
         a[k] = b[k] * single + double + whole + large + small
@@ -79,14 +79,14 @@ def test_second_process_compiles_nothing(tmp_path: Path) -> None:
 
 def test_a_kernels_key_holds_its_callees() -> None:
     def make(constant: float) -> Any:
-        def inner(x):  # type: ignore[no-untyped-def]
+        def inner(x):
             return x + constant
 
-        def outer(x):  # type: ignore[no-untyped-def]
+        def outer(x):
             return inner(x)
 
         @kernel
-        def driver(a):  # type: ignore[no-untyped-def]
+        def driver(a):
             a[0] = outer(a[0])
 
         return driver.dispatcher

@@ -99,3 +99,48 @@ def test_final_values_are_those_of_truncated_episodes() -> None:
     assert not rollout.final_values[elsewhere].any()
     np.testing.assert_array_equal(rollout.last_values, policy.evaluate(rollout.last_observations))
     np.testing.assert_allclose(rollout.values[0], policy.evaluate(rollout.observations[0]), 1e-5)
+
+
+def test_transitions_are_those_that_stepping_makes() -> None:
+    """Next observations are what `env.step` shows, the last ones of an episode included."""
+    collecting, policy = make("CartPole-v1 tanh")
+    stepping, _ = make("CartPole-v1 tanh", autoreset_mode="SameStep")
+    stepping.reset(seed=11)
+    collecting.reset(seed=11)
+    rollout = rlcpu.collect(collecting, policy, 40)
+    found = rollout.transitions([*rollout.transitions(), "value", "log_prob"])
+    assert {len(array) for array in found.values()} == {40 * NUM_ENVS}
+    for step, actions in enumerate(rollout.actions):
+        following, rewards, terminated, truncated, infos = stepping.step(actions)
+        following = following.copy()
+        for i in np.flatnonzero(terminated | truncated):
+            following[i] = infos["final_obs"][i]
+        own = slice(step * NUM_ENVS, (step + 1) * NUM_ENVS)
+        np.testing.assert_array_equal(found["next_observation"][own], following)
+        np.testing.assert_array_equal(found["observation"][own], rollout.observations[step])
+        np.testing.assert_array_equal(found["action"][own], actions)
+        np.testing.assert_array_equal(found["reward"][own], rewards)
+        np.testing.assert_array_equal(found["terminated"][own], terminated)
+        np.testing.assert_array_equal(found["truncated"][own], truncated)
+        np.testing.assert_array_equal(found["value"][own], rollout.values[step])
+        np.testing.assert_array_equal(found["log_prob"][own], rollout.log_probs[step])
+    assert rollout.final_indices.size > 0
+
+
+def test_transitions_fill_a_buffer() -> None:
+    env = rlcpu.make_vec("Pendulum-v1", 4, max_episode_steps=7)
+    example = {
+        "observation": env.single_observation_space,
+        "action": env.single_action_space,
+        "next_observation": env.single_observation_space,
+        "reward": np.float32(0),
+    }
+    buffer = rlcpu.replay.ReplayBuffer(100, example, seed=0)
+    rollout = rlcpu.collect(env, Uniform(), 20)
+    buffer.add(rollout.transitions(example))
+    assert len(buffer) == 80
+    batch = buffer.sample(500)
+    rows = {row.tobytes() for row in rollout.final_observations}
+    assert any(row.tobytes() in rows for row in batch["next_observation"])
+    with pytest.raises(ValueError, match="names: 'next_obs' is none of observation, action"):
+        rollout.transitions(["next_obs"])

@@ -91,7 +91,7 @@ def test_an_interrupt_in_a_callback_of_llvm_is_raised_later():
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), announce.said("Numbers-v0", "smallest"):
+    with pytest.raises(KeyboardInterrupt), announce.announced("Numbers-v0", "smallest"):
         interrupted()
 
 
@@ -114,7 +114,7 @@ def test_only_the_main_thread_looks_for_lost_interrupts() -> None:
     hooks, before = [], sys.unraisablehook
 
     def compile_something() -> None:
-        with announce.said("nothing", "kernel"):
+        with announce.announced("nothing", "kernel"):
             hooks.append(sys.unraisablehook)
 
     thread = threading.Thread(target=compile_something)

@@ -1,6 +1,7 @@
 """The cache of machine code: the files of one kernel, and several processes that meet in them."""
 
 import errno
+import itertools
 import os
 import shutil
 import subprocess
@@ -8,9 +9,12 @@ import sys
 import warnings
 from typing import Any
 
+import llvmlite
+import numba
 import numpy as np
 import pytest
 
+import rlcpu
 from rlcpu.kernels import cache
 from rlcpu.kernels.compile import define, kernel
 from tests.kernels.processes import ROOT, files_in, run_python
@@ -175,21 +179,71 @@ def test_what_makes_code_has_a_part_in_the_names(folder, monkeypatch):
     assert len(list(folder.iterdir())) == 3
 
 
-def test_sources_that_make_code_count(tmp_path):
-    """An edit of a lowering, which no fingerprint sees."""
-    shutil.copytree(ROOT / "rlcpu", tmp_path / "rlcpu")
-    program = tmp_path / "program.py"
-    program.write_text("""
+#: A kernel that calls a lowering of `rlcpu.kernels`, and one that stands elsewhere in the package.
+LOWERED = """
 import json
-from rlcpu.kernels import cache
-print(json.dumps([cache.__file__, cache._compiler_version()]))
-""")
-    before = run_python(program, root=tmp_path)
-    assert before[0].startswith(str(tmp_path))
-    assert run_python(program, root=tmp_path) == before
-    with (tmp_path / "rlcpu" / "kernels" / "masks.py").open("a") as file:
-        file.write("# edited")
-    assert run_python(program, root=tmp_path) != before
+import numpy as np
+from numba.core import event
+from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.memory import load, store
+from rlcpu.kernels.vectors import maximum
+from rlcpu.scan.lowered import constant
+
+@kernel(fastmath=EXACT)
+def run(numbers):
+    store(maximum(load(numbers, 0, 1), 1.0), numbers, 0)
+    return constant()
+
+numbers = np.zeros(16)
+with event.install_recorder("numba:compile") as recorder:
+    found = run(numbers)
+print(json.dumps([numbers[0], found, bool(recorder.buffer)]))
+"""
+ELSEWHERE = """
+from numba import types
+from numba.extending import lower_builtin, type_callable
+
+def constant():
+    return 1.0
+
+type_callable(constant)(lambda context: lambda: types.float64)
+
+@lower_builtin(constant)
+def build(context, builder, signature, args):
+    return context.get_constant(types.float64, 1.0)
+"""
+
+
+def test_what_no_fingerprint_sees_is_compiled_anew(tmp_path):
+    """Edits of lowerings and another version of the package."""
+    package, program = tmp_path / "rlcpu", tmp_path / "program.py"
+    shutil.copytree(ROOT / "rlcpu", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "scan" / "lowered.py").write_text(ELSEWHERE)
+    program.write_text(LOWERED)
+
+    def run():
+        return run_python(program, root=tmp_path, NUMBA_CACHE_DIR=tmp_path / "cache")
+
+    assert run() == [1.0, 1.0, True]
+    assert run() == [1.0, 1.0, False]
+    larger = 'builder.select(builder.fcmp_ordered(">", x, y), x, y)'
+    for name, old, new, expected in [
+        ("kernels/vectors.py", larger, larger.replace(">", "<"), [0.0, 1.0, True]),
+        ("scan/lowered.py", "types.float64, 1.0", "types.float64, 2.0", [0.0, 2.0, True]),
+        ("__init__.py", "__version__ = ", '__version__ = "9." + ', [0.0, 2.0, True]),
+        ("kernels/checks.py", "import annotations", "import annotations  #", [0.0, 2.0, False]),
+    ]:
+        source = (package / name).read_text()
+        assert old in source
+        (package / name).write_text(source.replace(old, new))
+        assert run() == expected, name
+
+
+@pytest.mark.parametrize("module", [numba, llvmlite, np, rlcpu])
+def test_versions_count(module, monkeypatch):
+    before = cache._compiler_version.__wrapped__()
+    monkeypatch.setattr(module, "__version__", "9.9")
+    assert cache._compiler_version.__wrapped__() != before
 
 
 def test_a_folder_that_vanished_is_made_again(folder):
@@ -241,6 +295,39 @@ def test_kernels_of_several_processes_meet_in_one(tmp_path):
     for names in (("float32", "float64"), ("float64", "float32")):
         found = run_python("-c", DTYPES, *names, NUMBA_CACHE_DIR=tmp_path)
         assert found == [[name, [1.0, 1.0], 1] for name in names]
+
+
+FACTORY = """
+import json, sys
+import numpy as np
+from rlcpu.kernels.compile import EXACT, define, kernel, njit
+
+line = "    x[{0} % 7] += number * np.sqrt(x[{0} % 5]) / x[{0} % 9]\\n"
+lines = "".join(line.format(i) for i in range(1, 150))  # too long to be inlined
+
+def make(number):
+    add = define("def add(x):\\n" + lines + "    return x.sum()", np=np, number=number)
+    add = njit(add)
+
+    @kernel(fastmath=EXACT)
+    def run(x):
+        return add(x) + add(x[::-1].copy()) + add(2 * x)
+
+    return run
+
+print(json.dumps([make(int(name))(np.arange(2.0, 11.0)) for name in sys.argv[1:]]))
+"""
+
+
+def test_functions_of_one_factory_meet_in_one_process(tmp_path):
+    """What kernels call has a symbol of its own, too, if closures tell it from its brothers."""
+    alone = [run_python("-c", FACTORY, name, NUMBA_CACHE_DIR=tmp_path / name) for name in "25"]
+    assert alone[0] != alone[1]
+    for name in "25":
+        run_python("-c", FACTORY, name, NUMBA_CACHE_DIR=tmp_path)
+    for names in ("25", "52"):
+        found = run_python("-c", FACTORY, *names, NUMBA_CACHE_DIR=tmp_path)
+        assert found == [*itertools.chain(*(alone["25".index(name)] for name in names))]
 
 
 CONCURRENT = """

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.maths64 import exp64, log64
-from rlcpu.kernels.simd import VECTOR_BYTES
+from rlcpu.kernels.maths import exp64, log64
+from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.machine_code import assembly
 
 

@@ -13,7 +13,7 @@ from numba import njit
 
 from rlcpu.kernels import maths
 from rlcpu.kernels.compile import FAST, kernel, specialise
-from rlcpu.kernels.simd import VECTOR_BYTES
+from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.kernels.test_maths import (
     BOUNDS,
     HUGE,

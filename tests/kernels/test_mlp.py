@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.kernels import simd
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.mlp import RELU, TANH, make_forward, product
-from rlcpu.kernels.simd import Matrix
+from rlcpu.kernels.matmul import Matrix, product
+from rlcpu.kernels.memory import address
+from rlcpu.kernels.mlp import RELU, TANH, make_forward
+from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.machine_code import assembly
 
 ARCHITECTURES = [(4, 64, 64, 3), (1, 1), (2, 3), (6, 33, 17, 5), (3, 8, 16, 24, 9), (20, 4, 1)]
@@ -25,19 +26,19 @@ def forward_kernel(dtype: Any) -> Any:
     forward = make_forward(dtype)
 
     @kernel
-    def run(parameters, sizes, activation, activations, lanes):  # type: ignore[no-untyped-def]
+    def run(parameters, sizes, activation, activations, lanes):
         return forward(parameters, sizes, activation, activations, lanes)
 
     return run
 
 
 @kernel
-def run_product(left, strides, right, start, start_stride, out, shape, floor):  # type: ignore[no-untyped-def]
+def run_product(left, strides, right, start, start_stride, out, shape, floor):
     product(
-        Matrix(simd.address(left), 0, strides[0], strides[1]),
-        Matrix(simd.address(right), 0, shape[2], 1),
-        Matrix(simd.address(start), 0, start_stride, 1),
-        Matrix(simd.address(out), 0, shape[2], 1),
+        Matrix(address(left), 0, strides[0], strides[1]),
+        Matrix(address(right), 0, shape[2], 1),
+        Matrix(address(start), 0, start_stride, 1),
+        Matrix(address(out), 0, shape[2], 1),
         shape,
         floor,
     )
@@ -114,7 +115,7 @@ def test_float32_kernel_has_full_vectors_and_no_double_arithmetic() -> None:
     parameters = random_parameters(sizes, np.float32)
     code = assembly(run, parameters, sizes, TANH, activations, 16)
     assert not re.findall(r"\tv?(?:add|sub|mul|div|fn?m\w+)[ps]d\b|\tv?cvt[sp]s2[sp]d\b", code)
-    if simd.VECTOR_BYTES == 64:
+    if VECTOR_BYTES == 64:
         assert len(re.findall(r"vfmadd\w+ps\t.*zmm", code)) >= 16
 
 

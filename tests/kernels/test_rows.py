@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from rlcpu.kernels.rows import MAX_ROWS, SCOPES, row_access
+from rlcpu.kernels.rows import ANY, MAX_ROWS, SCOPES, row_access
 
 DTYPES = ["float32", "float64", "int32", "int64", "uint32", "bool"]
 
@@ -101,3 +101,19 @@ def test_rows_of_different_scopes_are_not_compared():
     assert re.search(r"fadd(?: \w+)* <\d+ x float>", different)
     assert "vector.memcheck" not in different
     assert "vector.memcheck" in same
+
+
+@pytest.mark.parametrize("name", [name for name in SCOPES if name != "target"])
+def test_what_was_written_under_a_name_can_be_read_under_any(name):
+    """Under another name LLVM would take the number that was there before."""
+    written = re.sub(r"\d+$", "", name)
+    row = int(re.sub(r"\D", "", name) or 0)
+    (peek, _), (_, poke) = row_access(ANY), row_access(written, row)
+
+    @njit
+    def change(array, i, j):
+        before = peek(array, i)
+        poke(array, j, before + 1.0)
+        return peek(array, i) - before
+
+    assert change(np.zeros(3), 1, 1) == 1.0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.kernels import simd, threads
+from rlcpu.kernels import threads, vectors
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch, show_config
 from tests.kernels.processes import run_python
 
@@ -359,7 +359,7 @@ LIMITED = """
 import json, os, threading
 from pathlib import Path
 import numba
-from rlcpu.kernels import simd, threads
+from rlcpu.kernels import threads, vectors
 
 real, group = threads.usable_cpus, Path(os.environ["GROUP"])
 threads.usable_cpus = lambda: real(group)
@@ -422,7 +422,7 @@ def test_configuration_names_the_vectors(monkeypatch, machine, features, expecte
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(numba.config, "CPU_FEATURES", features)
     monkeypatch.setattr(numba.config, "CPU_NAME", "some-cpu")
-    monkeypatch.setattr(simd, "VECTOR_BYTES", simd._vector_bytes())
+    monkeypatch.setattr(vectors, "VECTOR_BYTES", vectors._vector_bytes())
     assert show_config()["vector width"] == expected
     assert show_config()["cpu"] == "some-cpu"
 

@@ -1,16 +1,19 @@
-"""Vectors against NumPy: operators, functions, loads and stores, transposed tiles."""
+"""Vectors against NumPy: operators, functions, reductions and search."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rlcpu.kernels import memory, tiles, vectors
-from rlcpu.kernels.bytes import fence
+from rlcpu.kernels import memory, vectors
 from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.simd import VECTOR_BYTES
+from rlcpu.kernels.memory import ONE_LINE
+from rlcpu.kernels.vectors import VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
 REGISTERS = 2
@@ -21,14 +24,8 @@ def lanes(dtype: Any) -> int:
     return VECTOR_BYTES // np.dtype(dtype).itemsize
 
 
-def aligned(count: int, dtype: Any) -> np.ndarray:
-    memory = np.zeros(count + 64, dtype)
-    first = -memory.ctypes.data % 64 // memory.itemsize
-    return memory[first : first + count]
-
-
 @kernel(fastmath=EXACT)
-def compute(x, y, out):  # type: ignore[no-untyped-def]
+def compute(x, y, out):
     a, b, target = memory.address(x), memory.address(y), memory.address(out)
     n = vectors.width(a, REGISTERS)
     p, q = memory.load(a, 0, REGISTERS), memory.load(b, 0, REGISTERS)
@@ -85,81 +82,61 @@ def test_plain_functions_say_the_same(dtype: Any) -> None:
     assert vectors.fma(2.0, 3.0, 4.0) == 10.0
 
 
-@kernel(fastmath=EXACT)
-def move(source, count, out):  # type: ignore[no-untyped-def]
-    p, q = memory.address(source), memory.address(out)
-    n = vectors.width(p, REGISTERS)
-    start = memory.shifted(p, 3)
-    memory.store(memory.load(start, 1, REGISTERS), q, 0)
-    memory.store(memory.load_first(p, 5, count, source[0], REGISTERS), q, n)
-    memory.store_first(memory.load(p, 0, REGISTERS), q, 2 * n, count)
-    memory.prefetch(p, 10**9)
-    memory.stream(memory.load(p, 2, 1), q, 3 * n)
-    fence()
-    return memory.to_line(q, 0) + 1000 * memory.to_line(q, 1)
+# ---------------------------------------------------------------- between the numbers of a vector
+
+eight = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=8, max_size=8).map(np.array)
+
+
+@functools.cache
+def reduction(name: str) -> Any:
+    reduce = getattr(vectors, name)
+
+    @kernel(fastmath=EXACT)
+    def run(array):
+        return reduce(memory.load(array, 0, ONE_LINE))
+
+    return run
+
+
+@pytest.mark.parametrize(("name", "oracle"), [("lowest", np.min), ("highest", np.max)])
+@given(values=eight)
+def test_extremes(name: str, oracle: Any, values: np.ndarray) -> None:
+    assert reduction(name)(values) == oracle(values)
+
+
+@given(values=eight)
+def test_the_sum_is_that_of_halves(values: np.ndarray) -> None:
+    expected = values
+    while expected.size > 1:
+        expected = expected[: expected.size // 2] + expected[expected.size // 2 :]
+    assert reduction("total")(values) == expected[0]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_loads_and_stores(dtype: Any, count: int) -> None:
-    n, one = REGISTERS * lanes(dtype), lanes(dtype)
-    source = np.random.default_rng(1).normal(size=n + 10).astype(dtype)
-    out = aligned(4 * n, dtype)
-    out[:] = 5
-    line = lanes(dtype)
-    assert move(source, count, out) == 1000 * (line - 1)
-    np.testing.assert_array_equal(out[:n], source[4 : 4 + n])
-    part = np.where(np.arange(n) < count, source[5 : 5 + n], source[0])
-    np.testing.assert_array_equal(out[n : 2 * n], part)
-    np.testing.assert_array_equal(out[2 * n : 2 * n + count], source[:count])
-    assert (out[2 * n + count : 3 * n] == 5).all()
-    np.testing.assert_array_equal(out[3 * n : 3 * n + one], source[2 : 2 + one])
-    assert (out[3 * n + one :] == 5).all()
+def test_lane_numbers(dtype: Any) -> None:
+    @kernel(fastmath=EXACT)
+    def number(out):
+        memory.store(vectors.lane_numbers(memory.load(out, 0, REGISTERS)), out, 0)
+
+    out = np.zeros(REGISTERS * lanes(dtype), dtype)
+    number(out)
+    np.testing.assert_array_equal(out, np.arange(out.size))
 
 
 @kernel(fastmath=EXACT)
-def tile_whole(source, starts, tile, out):  # type: ignore[no-untyped-def]
-    p, s = memory.address(source), memory.address(starts)
-    t, q = memory.address(tile), memory.address(out)
-    tiles.load_tile(p, s, 3, t, REGISTERS)
-    tiles.store_tile(t, q, s, 2, REGISTERS)
+def run_search(array, x):
+    return vectors.search(memory.load(array, 0, ONE_LINE), x)
 
 
-@kernel(fastmath=EXACT)
-def tile_part(source, starts, stops, tile, out, count):  # type: ignore[no-untyped-def]
-    p, s, e = memory.address(source), memory.address(starts), memory.address(stops)
-    t, q = memory.address(tile), memory.address(out)
-    tiles.load_tile_part(p, s, (-1, 1, e), source[0], t, REGISTERS)
-    tiles.store_tile_first(t, q, s, 2, count, REGISTERS)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_tiles(dtype: Any) -> None:
-    one = lanes(dtype)
-    rows = REGISTERS * one
-    rng = np.random.default_rng(2)
-    source = rng.normal(size=(rows, one + 7)).astype(dtype)
-    starts = np.arange(rows) * (one + 7)
-    tile, out = aligned(rows * one, dtype), np.full_like(source, 9)
-    tile_whole(source.ravel(), starts, tile, out.ravel())
-    np.testing.assert_array_equal(tile.reshape(one, rows).T, source[:, 3 : 3 + one])
-    np.testing.assert_array_equal(out[:, 2 : 2 + one], source[:, 3 : 3 + one])
-    assert (out[:, :2] == 9).all()
-    assert (out[:, 2 + one :] == 9).all()
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_parts_of_tiles(dtype: Any) -> None:
-    one = lanes(dtype)
-    rows = REGISTERS * one
-    rng = np.random.default_rng(3)
-    source = rng.normal(size=(rows, one + 7)).astype(dtype)
-    starts, stops = np.arange(rows) * (one + 7), rng.integers(0, one + 2, rows)
-    tile, out = aligned(rows * one, dtype), np.full_like(source, 9)
-    tile_part(source.ravel(), starts, stops, tile, out.ravel(), one - 1)
-    k = np.arange(-1, one - 1)
-    inside = (k >= 1) & (k < stops[:, None])
-    expected = np.where(inside, source[:, k], source[0, 0])
-    np.testing.assert_array_equal(tile.reshape(one, rows).T, expected)
-    np.testing.assert_array_equal(out[:, 2 : 1 + one], expected[:, :-1])
-    assert (out[:, 1 + one :] == 9).all()
+@given(
+    weights=st.lists(st.integers(0, 5), min_size=8, max_size=8).map(np.array),
+    x=st.integers(0, 50),
+)
+def test_search_finds_the_share_of_a_number(weights: np.ndarray, x: int) -> None:
+    lane, rest = run_search(weights.astype(float), float(x))
+    sums = np.cumsum(weights)
+    if x < sums[-1]:
+        assert lane == np.flatnonzero(sums > x)[0]
+        assert rest == x - (sums[lane] - weights[lane])
+    else:
+        assert lane == 7

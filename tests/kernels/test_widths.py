@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlcpu.kernels.simd import VECTOR_BYTES
+from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.kernels.processes import run_python
 
 #: A product of matrices, samples of a sum tree, tridiagonal systems and rings, a step of an
@@ -16,10 +16,10 @@ from tests.kernels.processes import run_python
 PROGRAM = """
 import numpy as np
 import rlcpu
-from rlcpu.kernels import simd
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.mlp import product
-from rlcpu.kernels.simd import Matrix
+from rlcpu.kernels.matmul import Matrix, product
+from rlcpu.kernels.memory import address
+from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.replay import SumTree
 from rlcpu.scan import factor_tridiagonal, solve_tridiagonal
 
@@ -27,8 +27,8 @@ from rlcpu.scan import factor_tridiagonal, solve_tridiagonal
 def multiply(left, right, start, out, shape):
     rows, depth, columns = shape
     product(
-        Matrix(simd.address(left), 0, depth, 1), Matrix(simd.address(right), 0, columns, 1),
-        Matrix(simd.address(start), 0, columns, 1), Matrix(simd.address(out), 0, columns, 1),
+        Matrix(address(left), 0, depth, 1), Matrix(address(right), 0, columns, 1),
+        Matrix(address(start), 0, columns, 1), Matrix(address(out), 0, columns, 1),
         (rows, depth, columns), np.float32(-np.inf),
     )
 
@@ -51,7 +51,7 @@ state = env.step(np.arange(37) % 2)[0]
 results = {"product": out, "samples": samples, "x": x, "factored": factored, "rings": rings}
 results["state"] = state
 """
-SAVE = "import json, sys\nnp.savez(sys.argv[1], width=simd.VECTOR_BYTES, **results)\nprint('{}')"
+SAVE = "import json, sys\nnp.savez(sys.argv[1], width=VECTOR_BYTES, **results)\nprint('{}')"
 
 
 @pytest.mark.skipif(VECTOR_BYTES == 16, reason="the vectors are as narrow as can be")

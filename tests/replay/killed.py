@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlcpu.replay import chunks
+from rlcpu.replay import checkpoint
 from rlcpu.replay.checkpoint import Reader, Section, save
 
 SIZE = 60_000
@@ -49,6 +49,12 @@ def save_for_ever(path: Path, pipe: int) -> None:
         os.write(pipe, b"%d\n" % step)
 
 
+def unnamed(path: Path) -> set[str]:
+    """What an interrupted save left."""
+    text = (path / "manifest.json").read_text() if (path / "manifest.json").exists() else ""
+    return {name for name in os.listdir(path) if name not in text}
+
+
 def start_and_kill(path: Path, seconds: float) -> int:
     """The last step that a process said it had saved, 0 for none."""
     source, target = os.pipe()
@@ -68,11 +74,16 @@ def start_and_kill(path: Path, seconds: float) -> int:
 
 
 def main(folder: str, seed: str, rounds: str) -> None:
-    chunks.MIN_CHUNK_BYTES, chunks.MAX_FILE_BYTES = 1024, 8192
+    checkpoint.BLOCK = 1024
     path, rng, last, unfinished = Path(folder), random.Random(seed), 0, 0
+    begin = time.perf_counter()
+    for _ in range(3):
+        save(path.with_name("timed"), {}, [Section("data", make(1))])
+    each = (time.perf_counter() - begin) / 3  # of a machine that may be busy with other work
+    path.mkdir()
     for _ in range(int(rounds)):
-        last = max(last, start_and_kill(path, rng.uniform(0.0, 0.03)))
-        unfinished += any(name.endswith(".part") for name in os.listdir(path))
+        last = max(last, start_and_kill(path, rng.uniform(0.0, 4 * each)))
+        unfinished += any(name.startswith("rlcpu-") for name in unnamed(path))
         if last == 0 and not (path / "manifest.json").exists():
             continue
         data = np.zeros(SIZE, np.uint8)

@@ -58,8 +58,6 @@ class NaiveRing:
 def state_of(buffer):
     """Every byte of a buffer."""
     parts = [buffer._storage.block.tobytes(), buffer._stream.tobytes(), buffer._ring]
-    if hasattr(buffer, "_priorities"):
-        parts += [buffer._priorities.tree._numbers.tobytes(), buffer._priorities.largest]
-    if hasattr(buffer, "_numbers"):
-        parts.append(buffer._numbers.tobytes())
-    return parts
+    if hasattr(buffer._sampler, "tree"):
+        parts.append(buffer._sampler.tree.numbers.tobytes())
+    return [*parts, buffer._sampler.state()]

@@ -1,4 +1,4 @@
-"""Checkpoints of plain arrays, in chunks small enough that a few bytes make several files."""
+"""Checkpoints of plain arrays, in blocks so small that a few bytes take several writes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rlcpu.replay import chunks
+from rlcpu.replay import checkpoint
 from rlcpu.replay.checkpoint import Reader, Section, save
 
 Bytes = npt.NDArray[np.uint8]
 
 
 @contextmanager
-def small_chunks(chunk: int = 8, file: int = 32) -> Iterator[None]:
+def small_blocks(size: int = 8) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "MIN_CHUNK_BYTES", chunk)
-        patch.setattr(chunks, "MAX_FILE_BYTES", file)
+        patch.setattr(checkpoint, "BLOCK", size)
         yield
 
 
@@ -52,7 +51,6 @@ def files(path: Path) -> dict[str, bytes]:
 
 def named(path: Path) -> set[str]:
     """Every file that belongs to the checkpoint in a folder."""
-    from rlcpu.replay.folder import LOCK
-    from rlcpu.replay.manifest import NAME, read
-
-    return {NAME, LOCK, *read(path).files}
+    with Reader(path) as reader:
+        files = {part.file for _, parts in reader._sections.values() for part in parts}
+    return {checkpoint.MANIFEST, checkpoint.LOCK, *files}

@@ -53,7 +53,7 @@ def test_transitions(kind, data):
             for k, i in enumerate(out.indices.tolist()):
                 assert take(out.data, k) == found[i]
         if oracle.rows and kind is PrioritizedReplayBuffer:
-            assert np.count_nonzero(buffer._priorities.tree.leaves) == len(buffer)
+            assert np.count_nonzero(buffer._sampler.tree.leaves) == len(buffer)
             buffer.update_priorities(out.indices, rng.random(17))
 
 
@@ -74,7 +74,7 @@ def test_sequences(kind, data):
         starts = oracle.starts(steps_long, period)
         assert buffer.can_sample() == bool(starts)
         if kind is PrioritizedTrajectoryBuffer:
-            alive = np.flatnonzero(buffer._priorities.tree.leaves).tolist()
+            alive = np.flatnonzero(buffer._sampler.tree.leaves).tolist()
             assert set(alive) == starts
         if not starts:
             with pytest.raises(ValueError, match="sample: "):
@@ -111,7 +111,7 @@ def test_uniform_draws_are_uniform():
 def test_probabilities_and_weights(alpha, beta):
     buffer = PrioritizedReplayBuffer(64, {"x": 0}, alpha=alpha, beta=beta, epsilon=0.01, seed=0)
     buffer.add({"x": np.arange(50)})
-    assert (buffer._priorities.tree.leaves[:50] == 1.0).all()
+    assert (buffer._sampler.tree.leaves[:50] == 1.0).all()
     priorities = np.random.default_rng(0).random(50) * 3
     buffer.update_priorities(np.arange(50), priorities)
     law = (priorities + 0.01) ** alpha
@@ -126,7 +126,7 @@ def test_probabilities_and_weights(alpha, beta):
     weights = (50 * law[again.indices]) ** -0.7
     np.testing.assert_allclose(again.weights, weights / weights.max(), rtol=1e-6)
     buffer.add({"x": 1})
-    assert buffer._priorities.tree.leaves[50] == max(1.0, ((priorities + 0.01) ** alpha).max())
+    assert buffer._sampler.tree.leaves[50] == max(1.0, ((priorities + 0.01) ** alpha).max())
 
 
 def test_structures():

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.replay.checkpoint import Reader, Section, save
-from tests.replay.saved import as_bytes, files, load, make_arrays, named, small_chunks, store
+from tests.replay.saved import as_bytes, files, load, make_arrays, named, small_blocks, store
 
 HEADER = {
     "integers": [0, -(2**63), 2**64 - 1, 2**127, True, None],
@@ -26,7 +26,7 @@ HEADER = {
 
 def test_what_is_loaded_is_what_was_saved(tmp_path: Path) -> None:
     path, arrays = tmp_path / "buffer", make_arrays(0)
-    with small_chunks():
+    with small_blocks():
         token = store(path, HEADER, arrays)
         header, loaded = load(path)
     assert repr(header) == repr(HEADER)
@@ -37,9 +37,9 @@ def test_what_is_loaded_is_what_was_saved(tmp_path: Path) -> None:
         assert reader.num_bytes("part_0") == 77
 
 
-def test_chunk_sizes_of_another_time_are_read(tmp_path: Path) -> None:
+def test_block_sizes_of_another_time_are_read(tmp_path: Path) -> None:
     arrays = make_arrays(0)
-    with small_chunks(8, 32):
+    with small_blocks(8):
         token = store(tmp_path / "buffer", {}, arrays)
     assert load(tmp_path / "buffer")[1] == as_bytes(arrays)
     store(tmp_path / "buffer", {}, arrays, token)
@@ -58,13 +58,15 @@ def test_any_sequence_of_saves(steps: list[Any], size: int, seed: int) -> None:
     """Two folders take turns: what changed since a save to one says nothing about the other."""
     rng, data, extra = np.random.default_rng(seed), np.zeros(size, np.uint8), np.zeros(9, np.uint8)
     token = None
-    with small_chunks(), tempfile.TemporaryDirectory() as folder:
+    with small_blocks(), tempfile.TemporaryDirectory() as folder:
         for number, (ranges, tell, known, name) in enumerate(steps):
             ranges = [(min(begin, size), min(end, size)) for begin, end in ranges]
             for begin, end in ranges:
                 data[begin:end] = rng.integers(0, 3, end - begin)
             extra[:] = rng.integers(0, 2)
-            sections = [Section("data", data, ranges if tell else None), Section("extra", extra)]
+            written = [(0, size // 2), (size // 3, size)] if number % 2 else None
+            changed = ranges if tell else None
+            sections = [Section("data", data, changed, written), Section("extra", extra)]
             since = token if known else None
             token = save(Path(folder) / name, {"step": number}, sections, since)
             expected = {"data": data.tobytes(), "extra": extra.tobytes()}
@@ -74,7 +76,7 @@ def test_any_sequence_of_saves(steps: list[Any], size: int, seed: int) -> None:
 
 def test_sections_come_go_and_change_their_size(tmp_path: Path) -> None:
     path, token = tmp_path / "buffer", None
-    with small_chunks():
+    with small_blocks():
         for sizes in [(50, 9), (50,), (50, 10, 3), (51, 9), (), (7, 80)]:
             arrays = make_arrays(len(sizes), sizes)
             token = store(path, {"sizes": list(sizes)}, arrays, token)
@@ -92,7 +94,7 @@ def damage(content: bytes) -> list[bytes]:
 
 def test_damage_is_noticed_wherever_it_is(tmp_path: Path) -> None:
     path, arrays = tmp_path / "buffer", make_arrays(0, (40, 3))
-    with small_chunks():
+    with small_blocks():
         store(path, {"x": [1.5, "text"]}, arrays)
         for name in named(path) - {"rlcpu.lock"}:
             whole = (path / name).read_bytes()
@@ -119,13 +121,13 @@ def test_damage_after_opening_is_noticed(tmp_path: Path) -> None:
         file.write_bytes(file.read_bytes()[:-1])
         with pytest.raises(ValueError, match="too short"):
             reader.read_into("data", out)
-    with pytest.raises(ValueError, match="49 bytes, expected 50"):
+    with pytest.raises(ValueError, match="65 bytes, expected 66"):
         Reader(tmp_path / "buffer")
 
 
-def test_damaged_data_files_are_healed_by_a_save_that_compares(tmp_path: Path) -> None:
+def test_damaged_segments_are_healed_by_a_save_of_everything(tmp_path: Path) -> None:
     path, arrays = tmp_path / "buffer", make_arrays(0)
-    with small_chunks():
+    with small_blocks():
         token = store(path, {}, arrays)
         for name in named(path) - {"rlcpu.lock", "manifest.json"}:
             whole = (path / name).read_bytes()
@@ -138,10 +140,11 @@ def test_damaged_data_files_are_healed_by_a_save_that_compares(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "out",
-    [np.zeros(4), np.zeros(5, np.uint8), np.zeros((2, 2), np.uint8), np.frombuffer(bytes(4), "u1")],
+    "size",
+    [0, 3, 5],
 )
-def test_reading_into_what_does_not_fit(tmp_path: Path, out: Any) -> None:
+def test_reading_into_what_does_not_fit(tmp_path: Path, size: int) -> None:
+    out = np.zeros(size, np.uint8)
     store(tmp_path / "buffer", {}, {"data": np.ones(4, np.uint8)})
     with Reader(tmp_path / "buffer") as reader:
         with pytest.raises(ValueError, match="data"):
@@ -158,13 +161,11 @@ def test_reading_into_what_does_not_fit(tmp_path: Path, out: Any) -> None:
         {"x": -float("inf")},
         {1: 2},
         {"x": (1, 2)},
-        [],
-        None,
         {"x": "\ud83d\ude00"},
     ],
 )
 def test_headers_that_would_not_come_back_are_refused(tmp_path: Path, header: Any) -> None:
-    with pytest.raises(ValueError, match="header"):
+    with pytest.raises(ValueError, match=r"header|JSON"):
         save(tmp_path / "buffer", header, [])
     with pytest.raises(TypeError):
         save(tmp_path / "buffer", {"x": np.zeros(2)}, [])
@@ -173,7 +174,7 @@ def test_headers_that_would_not_come_back_are_refused(tmp_path: Path, header: An
 
 def test_a_copy_goes_on_by_itself(tmp_path: Path) -> None:
     data = np.zeros(90, np.uint8)
-    with small_chunks():
+    with small_blocks():
         token = save(tmp_path / "a", {}, [Section("data", data)])
         shutil.copytree(tmp_path / "a", tmp_path / "b")
         data[3] = 1
@@ -185,9 +186,9 @@ def test_a_copy_goes_on_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_sparse_file_larger_than_the_memory_taken(tmp_path: Path) -> None:
-    size, names = 1 << 28, ("from", "to")
+    size, names = 1 << 26, ("from", "to")
     source, target = (np.memmap(tmp_path / n, np.uint8, "w+", shape=(size,)) for n in names)
-    source[:: 1 << 24] = 7
+    source[:: 1 << 22] = 7
     tracemalloc.start()
     try:
         save(tmp_path / "buffer", {}, [Section("data", source)])
@@ -197,5 +198,5 @@ def test_a_sparse_file_larger_than_the_memory_taken(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 1 << 21
     finally:
         tracemalloc.stop()
-    assert target[:: 1 << 24].min() == 7
-    assert int(target[: 1 << 24].sum()) == 7
+    assert target[:: 1 << 22].min() == 7
+    assert int(target[: 1 << 22].sum()) == 7

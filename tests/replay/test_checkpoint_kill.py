@@ -15,7 +15,7 @@ import pytest
 from rlcpu.replay.checkpoint import Section, save
 from tests.kernels.processes import run_python
 from tests.replay.crashes import Disk, State, patched, write_half
-from tests.replay.saved import files, load, named, small_chunks
+from tests.replay.saved import files, load, named, small_blocks
 
 OLD, NEW = np.arange(60, dtype=np.uint8), np.arange(60, dtype=np.uint8)
 NEW[[3, 17, 58]] += 100
@@ -24,7 +24,7 @@ CHANGED = [(3, 4), (17, 18), (58, 59)]
 
 @pytest.fixture(autouse=True)
 def small() -> Any:
-    with small_chunks(4, 20):
+    with small_blocks(4):
         yield
 
 
@@ -150,3 +150,4 @@ def test_killed_processes(tmp_path: Path, seed: int) -> None:
     script = Path(__file__).with_name("killed.py")
     report = run_python(script, tmp_path / "buffer", seed, 40, OPENBLAS_NUM_THREADS=1)
     assert report["steps"] > 0
+    assert report["unfinished"] > 0

@@ -42,7 +42,7 @@ def test_the_counterpart_is_made_with_the_same_arguments(
     assert made == [(arguments, {"seed": 1})]
 
 
-@pytest.mark.parametrize(("kind", "arguments"), CALLS)
+@pytest.mark.parametrize(("kind", "arguments"), [*CALLS, (ItemBuffer, (10, 0.0))])
 def test_the_cpu_is_the_default(kind: Any, arguments: tuple[Any, ...]) -> None:
     assert type(kind(*arguments)) is type(kind(*arguments, device="cpu")) is kind
     assert type(copy.copy(kind(*arguments))) is kind

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.replay import folder
+from rlcpu.replay import checkpoint
 from rlcpu.replay.checkpoint import Reader
-from tests.replay.saved import as_bytes, files, load, make_arrays, named, small_chunks, store
+from tests.replay.saved import as_bytes, files, load, make_arrays, named, small_blocks, store
 
 TOKEN = "0123456789abcdef" * 2
 
 
 @pytest.mark.parametrize(
-    "name", ["x.txt", "manifest.jsonl", f"rlcpu-{TOKEN}-0.data.bak", f"rlcpu-{TOKEN}.data"]
+    "name", ["x.txt", "manifest.jsonl", f"rlcpu-{TOKEN}.data.bak", f"rlcpu-{TOKEN}-0.data"]
 )
 def test_foreign_folders_are_left_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("precious")
@@ -62,7 +62,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 
 def test_leftovers_go_and_what_others_put_there_stays(tmp_path: Path) -> None:
-    leftovers = [f"rlcpu-{TOKEN}-12.data", f"rlcpu-{TOKEN}.part"]
+    leftovers = [f"rlcpu-{TOKEN}.data", f"rlcpu-{TOKEN}.part"]
     for name in leftovers:
         (tmp_path / name).write_text("half")
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
@@ -119,7 +119,7 @@ def test_many_saves_and_loads_at_once(tmp_path: Path) -> None:
         except BaseException as error:
             failures.append(error)
 
-    with small_chunks():
+    with small_blocks():
         threads = [threading.Thread(target=work, args=(value,)) for value in range(3)]
         for thread in threads:
             thread.start()
@@ -134,11 +134,11 @@ def test_without_locks_it_still_works(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.EOPNOTSUPP, "not here")
 
     store(tmp_path / "buffer", {}, make_arrays(0))
-    monkeypatch.setattr(folder.fcntl, "flock", refuse)
+    monkeypatch.setattr(checkpoint.fcntl, "flock", refuse)
     store(tmp_path / "buffer", {}, make_arrays(1))
     assert load(tmp_path / "buffer")[1] == as_bytes(make_arrays(1))
-    monkeypatch.setattr(folder, "fcntl", None)
-    (tmp_path / "buffer" / folder.LOCK).unlink()
+    monkeypatch.setattr(checkpoint, "fcntl", None)
+    (tmp_path / "buffer" / checkpoint.LOCK).unlink()
     assert load(tmp_path / "buffer")[1] == as_bytes(make_arrays(1))
     store(tmp_path / "buffer", {}, make_arrays(2))
     assert load(tmp_path / "buffer")[1] == as_bytes(make_arrays(2))

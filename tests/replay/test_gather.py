@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rlcpu.replay import gather
-from rlcpu.replay.memory import allocate
+from rlcpu.replay.storage import allocate
 
 
 @pytest.mark.parametrize("row_bytes", [1, 12, 400, 5000, 20000])

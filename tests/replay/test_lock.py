@@ -1,5 +1,8 @@
 """Interrupts, handlers of signals, and forks leave buffers whole."""
 
+import contextlib
+import ctypes
+import itertools
 import linecache
 import os
 import signal
@@ -20,6 +23,7 @@ from rlcpu.replay import (
     TrajectoryBuffer,
     TrajectoryQueue,
 )
+from rlcpu.replay.lock import complete
 
 CAPACITY = 12
 EXAMPLE = {"observation": np.zeros(3), "next_observation": np.zeros(3), "number": 0}
@@ -76,12 +80,12 @@ def check(buffer, new):
     for field, wanted in (("observation", numbers), ("next_observation", following(numbers))):
         assert (sample[field] == wanted[..., None]).all()
     if isinstance(buffer, ReturnWeightedBuffer):
-        assert (buffer._numbers[sample.indices] == numbers).all()
+        assert (buffer._sampler.tree.leaves[sample.indices] == numbers).all()
     if isinstance(buffer, PrioritizedReplayBuffer):
-        leaves = buffer._priorities.tree[sample.indices]
+        leaves = buffer._sampler.tree.leaves[sample.indices]
         assert ((leaves == 1.0) == (numbers >= new)).all()
     if isinstance(buffer, PrioritizedTrajectoryBuffer):
-        assert np.count_nonzero(buffer._priorities.tree.leaves) == 2 * 5
+        assert np.count_nonzero(buffer._sampler.tree.leaves) == 2 * 5
 
 
 def interrupt(call, line):
@@ -149,6 +153,22 @@ def test_an_interrupted_rebuild_is_done_or_not_begun():
         assert tree.total == tree.leaves.sum()
         assert tree.total in (0.0, 20.0)
     assert line > 5
+
+
+def test_a_signal_between_two_attempts_does_not_end_them():
+    make = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)
+    send = make(("PyErr_SetInterruptEx", ctypes.pythonapi))
+    calls, done = [], []
+
+    def work():
+        calls.append(1)
+        if len(calls) == 1:  # a signal and an exception, with no step of Python in between
+            list(map(send, itertools.chain([signal.SIGINT], 0)))
+        done.append(1)
+
+    with contextlib.suppress(TypeError, KeyboardInterrupt):
+        complete(work)
+    assert done == [1]
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timers here")

@@ -46,16 +46,16 @@ def test_priorities_go_back():
     batch = mixer.sample(30)
     priorities = np.arange(30.0)
     mixer.update_priorities(batch, priorities)
-    leaves = mixer.buffers[1]._priorities.tree[batch.indices[batch.sources == 1]]
+    leaves = mixer.buffers[1]._sampler.tree.leaves[batch.indices[batch.sources == 1]]
     last = dict(zip(batch.indices[10:].tolist(), priorities[10:], strict=True))
     expected = [(last[i] + 1e-6) ** 0.6 for i in batch.indices[10:].tolist()]
     np.testing.assert_allclose(leaves, expected)
-    before = mixer.buffers[1]._priorities.tree._numbers.tobytes()
+    before = mixer.buffers[1]._sampler.tree.numbers.tobytes()
     with pytest.raises(ValueError, match="nan"):
         mixer.update_priorities(batch, np.append(priorities[:-1], np.nan))
     with pytest.raises(TypeError, match="batch=list"):
         mixer.update_priorities([], 1.0)
-    assert mixer.buffers[1]._priorities.tree._numbers.tobytes() == before
+    assert mixer.buffers[1]._sampler.tree.numbers.tobytes() == before
 
 
 def test_sequences():

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import os
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from rlcpu.replay import (
     SumTree,
     TrajectoryBuffer,
     TrajectoryQueue,
-    return_weighted,
+    sum_tree,
 )
 from tests.replay.naive import EXAMPLE, state_of, steps
 
@@ -70,6 +71,7 @@ def test_loaded_goes_on_bit_for_bit(kind, tmp_path):
         drive(buffer, rng, rounds)
         buffer.save(tmp_path / "buffer")
         loaded = kind.load(tmp_path / "buffer", num_threads=1)
+        assert state_of(loaded) == state_of(buffer)
         state = rng.bit_generator.state
         expected = drive(buffer, rng, 5)
         rng.bit_generator.state = state
@@ -77,6 +79,23 @@ def test_loaded_goes_on_bit_for_bit(kind, tmp_path):
         if rounds == 1:
             buffer = loaded  # whose next save is incremental too
             buffer.save(tmp_path / "buffer")
+
+
+@pytest.mark.parametrize("kind", [*KINDS, TrajectoryQueue])
+def test_a_save_is_told_the_truth(kind):
+    """What is zero, and what has not changed since the save before."""
+    buffer, rng, added = make(kind), np.random.default_rng(0), 0
+    before = {part.name: part.data.copy() for part in buffer.sections(0)}
+    for rounds in (0, 1, 1, 2, 9, 1):
+        drive(buffer, rng, rounds)
+        for name, data, changed, written in buffer.sections(added):
+            for ranges, expected in ((changed, before[name]), (written, 0)):
+                apart = np.ones(data.size, bool)
+                for begin, end in [(0, data.size)] if ranges is None else ranges:
+                    apart[begin:end] = False
+                assert (data == expected)[apart].all()
+            before[name] = data.copy()
+        added = buffer._ring.added
 
 
 OTHERS = [(TrajectoryQueue, {}), (ReplayBuffer, {"derive_next": True})]
@@ -127,6 +146,35 @@ def test_trees_mixers_and_batches_are_copied():
     assert len(pickle.dumps(part)) < 2000  # without its buffer
     with pytest.raises(ValueError, match="out=Batch"):
         mixer.buffers[0].sample(4, out=copy.copy(part))
+
+
+def test_saves_while_another_thread_adds(tmp_path):
+    """Each holds whole transitions, of one moment."""
+    buffer = ReplayBuffer(64, {"row": np.zeros(40), "number": 0}, seed=0)
+    stop, held = threading.Event(), set()
+
+    def add():
+        first = 0
+        while not stop.is_set():
+            numbers = first + np.arange(5)
+            buffer.add({"row": np.repeat(numbers[:, None], 40, 1), "number": numbers})
+            first += 5
+
+    writer = threading.Thread(target=add)
+    writer.start()
+    try:
+        for _ in range(30):
+            buffer.save(tmp_path / "buffer")
+            loaded = ReplayBuffer.load(tmp_path / "buffer")
+            row, number = loaded._storage.fields
+            added, filled = loaded._ring.added, loaded._ring.filled
+            assert sorted(number[0, :filled]) == list(range(added - filled, added))
+            assert (row[0, :filled] == number[0, :filled, None]).all()
+            held.add(added)
+    finally:
+        stop.set()
+        writer.join()
+    assert len(held) > 2
 
 
 def test_incremental_save_writes_what_changed(tmp_path):
@@ -213,7 +261,7 @@ def test_a_file_that_was_made_goes_with_its_buffer(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="alpha"):
             make(kind, memmap=rows, alpha=np.nan)
         assert not rows.exists()
-    places = ((return_weighted, "make_tree", ReturnWeightedBuffer), (np, "memmap", ReplayBuffer))
+    places = ((sum_tree, "make_tree", ReturnWeightedBuffer), (np, "memmap", ReplayBuffer))
     for module, name, kind in places:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, refuse)

@@ -163,7 +163,7 @@ def test_named_tuples_and_dataclasses_by_their_names() -> None:
                 structure.check({"x": wrong}, 0)
     item = Data(1, 2.0)
     del item.b
-    with pytest.raises(ValueError, match=r"^field 'x' lacks a field: .*'b'"):
+    with pytest.raises(ValueError, match=r"^field 'x' lacks the value of a field: .*'b'"):
         structure.check({"x": item}, 0)
 
 

@@ -57,7 +57,7 @@ for _ in range(500):
     nested(40), nested(800),
 ])  # fmt: skip
 def test_malformed_container(description: Any) -> None:
-    with pytest.raises(ValueError, match=r"describe\(\)|without dots"):
+    with pytest.raises(ValueError, match=r"describe\(\)|container|levels|empty|without dots"):
         Structure.restore(description)
 
 
@@ -70,7 +70,7 @@ def test_malformed_container(description: Any) -> None:
     10**400,
 ])  # fmt: skip
 def test_malformed_dtype(dtype: Any) -> None:
-    with pytest.raises(ValueError, match=r"^description of field 'a'"):
+    with pytest.raises(ValueError, match=r"^field 'a' "):
         Structure.restore(dict_of(["a", {**ARRAY, "dtype": dtype}]))
 
 
@@ -79,7 +79,7 @@ def test_malformed_dtype(dtype: Any) -> None:
     [1] * 100_000, {"0": 1},
 ])  # fmt: skip
 def test_malformed_shape(shape: Any) -> None:
-    with pytest.raises(ValueError, match=r"^description of the array"):
+    with pytest.raises(ValueError, match=r"^(description|example)"):
         Structure.restore({**ARRAY, "shape": shape})
 
 
@@ -159,7 +159,11 @@ def test_names_of_a_named_tuple_keep_their_order() -> None:
 
 def test_no_class_is_imported() -> None:
     description = {"kind": "dataclass", "items": [["a", ARRAY]]}
-    with pytest.raises(ValueError, match=r"^description is a dataclass of a: expected example="):
+    with pytest.raises(
+        ValueError, match=r"^example was saved as a dataclass of a: expected example="
+    ):
         Structure.restore(description)
-    with pytest.raises(ValueError, match=r"^field 'x' is a dataclass of a: expected example="):
+    with pytest.raises(
+        ValueError, match=r"^field 'x' was saved as a dataclass of a: expected example="
+    ):
         Structure.restore(dict_of(["x", description]))

@@ -25,7 +25,7 @@ def tree_of(values, **options):
 
 
 def bytes_of(tree):
-    return tree._numbers.tobytes(), tree._stream.tobytes()
+    return tree._tree.numbers.tobytes(), tree._stream.tobytes()
 
 
 def check_sums(tree, expected):
@@ -53,9 +53,9 @@ def test_updates_equal_an_array(data):
             expected[i] = p
     check_sums(tree, expected)
     fresh = tree_of(expected)
-    end = fresh._offsets[-1]
+    end = fresh._tree._size
     # Parents are a function of the leaves alone, whatever way they came there.
-    np.testing.assert_array_equal(tree._numbers[:end], fresh._numbers[:end])
+    np.testing.assert_array_equal(tree._tree.numbers[:end], fresh._tree.numbers[:end])
 
 
 @given(st.data())
@@ -65,7 +65,7 @@ def test_samples_have_priorities(data):
     values = np.array(data.draw(st.lists(priorities, min_size=capacity, max_size=capacity)))
     tree, alive = tree_of(values, seed=data.draw(st.integers(0, 99))), np.flatnonzero(values)
     stratified = data.draw(st.booleans())
-    before = tree._numbers.tobytes()
+    before = tree._tree.numbers.tobytes()
     if not alive.size:
         with pytest.raises(ValueError, match="the total is 0"):
             tree.sample(3, stratified=stratified)
@@ -81,7 +81,7 @@ def test_samples_have_priorities(data):
     with pytest.raises(ValueError, match=message):
         tree.sample(alive.size + 1, replace=False)
     assert bytes_of(tree) == state
-    assert tree._numbers.tobytes() == before
+    assert tree._tree.numbers.tobytes() == before
 
 
 @pytest.mark.parametrize("stratified", [False, True])
@@ -209,7 +209,7 @@ def test_leaves_that_were_written_to_are_checked_when_sums_are_recomputed():
     assert tree.total == 9.0
     for number in (np.nan, -1.0, np.inf):
         tree.leaves[1] = number
-        with pytest.raises(ValueError, match=f"priorities: {number} for index 1"):
+        with pytest.raises(ValueError, match=f"priorities: {number} at 1"):
             tree.rebuild()
 
 

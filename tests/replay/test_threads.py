@@ -11,6 +11,7 @@ from rlcpu.replay import (
     ReplayBuffer,
     ReturnWeightedBuffer,
     TrajectoryBuffer,
+    sum_tree,
 )
 
 KINDS = [
@@ -56,3 +57,18 @@ def test_no_item_is_torn(kind):
     for thread in threads:
         thread.join()
     assert not errors
+
+
+def test_the_limit_of_threads_holds_for_draws_by_priority(monkeypatch):
+    asked = []
+    launch = sum_tree.launch
+
+    def spy(kernels, size, num_threads, *arguments):
+        asked.append(num_threads)
+        return launch(kernels, size, num_threads, *arguments)
+
+    monkeypatch.setattr(sum_tree, "launch", spy)
+    buffer = PrioritizedReplayBuffer(8, {"x": 0}, num_threads=1)
+    buffer.add({"x": np.arange(8)})
+    buffer.sample(3)
+    assert asked == [1]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import logcumsumexp, logcumsumexp_vjp
-from rlcpu.scan.log_sums_kernels import LONG, SEGMENT, advance, level, merge
+from rlcpu.scan.log_sums import LONG, SEGMENT, advance, level, merge
 
 INF, NAN = math.inf, math.nan
 

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.policies import MLP
-from rlcpu.train.memory import Batch
+from rlcpu.train.objective import Batch
 
 
 def make_policy(
@@ -35,14 +35,12 @@ def make_batch(policy: MLP, samples: int, seed: int = 0) -> Batch:
     actions = (
         rng.integers(0, outputs, samples)
         if discrete
-        else rng.normal(0.0, 1.0, samples * outputs).astype(np.float32)
+        else rng.normal(0.0, 1.0, (samples, outputs)).astype(np.float32)
     )
     spread = 0.2 if discrete else 0.5
     center = -np.log(outputs) if discrete else -1.3 * outputs
     return Batch(
-        rng.normal(0.0, 1.0, samples * inputs).astype(np.float32),
-        policy.observation_mean,
-        policy.observation_scale,
+        rng.normal(0.0, 1.0, (samples, inputs)).astype(np.float32),
         actions,
         rng.normal(center, spread, samples).astype(np.float32),
         rng.normal(0.5, 2.0, samples).astype(np.float32),

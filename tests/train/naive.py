@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.policies import MLP
-from rlcpu.train.memory import Batch
+from rlcpu.train.objective import Batch
 
 Array = npt.NDArray[Any]
 
@@ -62,7 +62,7 @@ def normalised(advantages: Array) -> Array:
 def loss(case: Case, arrays: list[Array], batch: Batch) -> float:
     """The loss of a whole batch as one minibatch with normalised advantages."""
     policy = case.policy
-    inputs = (batch.observations.reshape(-1, batch.mean.size) - batch.mean) * batch.scale
+    inputs = (batch.observations - policy.observation_mean) * policy.observation_scale
     inputs = np.clip(inputs, -10.0, 10.0).astype(np.float64)
     outputs = run_network(policy.sizes, arrays[1], policy.activation, inputs)
     if policy.value == "shared":

@@ -1,13 +1,20 @@
-"""Scalar losses: hand-computed values, and derivatives against finite differences."""
+"""PPO's scalar losses: hand-computed values, and derivatives against finite differences."""
 
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rlcpu.train import losses
+from rlcpu.train.objective import Weights, surrogate, value
+
+
+def surrogate_of(ratio: float, advantage: float, entropy: float = 0.0) -> Any:
+    sample = SimpleNamespace(old_log_prob=-1.0, advantage=advantage)
+    return surrogate((math.log(ratio) - 1.0, entropy), sample, Weights(0.2, 0.3))
 
 
 @pytest.mark.parametrize(
@@ -22,50 +29,22 @@ from rlcpu.train import losses
     ],
 )
 def test_surrogate(ratio: float, advantage: float, loss: float, slope: float) -> None:
-    assert losses.surrogate(ratio, advantage, 0.2) == pytest.approx((loss, slope))
+    found, slopes, (policy, _, _, clipped) = surrogate_of(ratio, advantage)
+    assert (found, policy, slopes[0]) == pytest.approx((loss, loss, slope))
+    assert clipped == float(abs(ratio - 1.0) > 0.2)
+
+
+def test_entropy_is_a_bonus() -> None:
+    loss, slopes, (policy, entropy, *_) = surrogate_of(1.0, 2.0, entropy=0.5)
+    assert (policy, entropy) == (-2.0, 0.5)
+    assert (loss, slopes[1]) == pytest.approx((-2.0 - 0.3 * 0.5, -0.3))
 
 
 def test_divergence_is_never_negative_and_zero_only_without_change() -> None:
     for log_ratio in np.linspace(-2.0, 2.0, 41):
-        value = losses.divergence(math.exp(log_ratio), log_ratio)
-        assert value > 0.0 or abs(log_ratio) < 1e-12
+        divergence = surrogate_of(math.exp(log_ratio), 1.0)[2][2]
+        assert divergence > 0.0 or abs(log_ratio) < 1e-12
 
 
-def test_squared_error() -> None:
-    assert losses.squared_error(1.5, 1.0) == (0.25, 1.0)
-
-
-def test_categorical_slope_is_the_derivative_by_each_logit() -> None:
-    logits, taken, slope, bonus = np.array([0.3, -0.7, 1.1]), 1, 0.8, 0.05
-
-    def objective(values: np.ndarray) -> float:
-        log_probs = values - math.log(np.exp(values).sum())
-        entropy = -(np.exp(log_probs) * log_probs).sum()
-        return float(slope * log_probs[taken] - bonus * entropy)
-
-    log_probs = logits - math.log(np.exp(logits).sum())
-    entropy = -(np.exp(log_probs) * log_probs).sum()
-    for k in range(3):
-        step = 1e-6 * np.eye(3)[k]
-        expected = (objective(logits + step) - objective(logits - step)) / 2e-6
-        actual = losses.categorical_slope(float(k == taken), log_probs[k], slope, entropy, bonus)
-        assert actual == pytest.approx(expected, abs=1e-9)
-
-
-def test_gaussian_is_the_log_density_and_its_derivatives() -> None:
-    action, mean, log_std = 0.4, -0.2, -0.5
-    density, by_mean, by_log_std = losses.gaussian(action, mean, log_std)
-    std = math.exp(log_std)
-    expected = math.exp(-0.5 * ((action - mean) / std) ** 2) / (std * math.sqrt(2.0 * math.pi))
-    assert density == pytest.approx(math.log(expected), abs=1e-14)
-    step = 1e-6
-    right, left = (
-        losses.gaussian(action, mean + step, log_std),
-        losses.gaussian(action, mean - step, log_std),
-    )
-    assert by_mean == pytest.approx((right[0] - left[0]) / (2.0 * step), abs=1e-8)
-    right, left = (
-        losses.gaussian(action, mean, log_std + step),
-        losses.gaussian(action, mean, log_std - step),
-    )
-    assert by_log_std == pytest.approx((right[0] - left[0]) / (2.0 * step), abs=1e-8)
+def test_value_is_a_squared_error() -> None:
+    assert value((1.5,), SimpleNamespace(target=1.0), ()) == (0.25, (1.0,), ())

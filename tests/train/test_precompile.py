@@ -10,15 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import rlcpu
 from rlcpu.kernels.cache import KernelCache
+from rlcpu.kernels.hooks import cache_of
 from rlcpu.train import precompile
 from rlcpu.train.config import PPOConfig
-from rlcpu.train.update import make_update
-from rlcpu.train.updater import Updater
+from rlcpu.train.objective import Updater
 from tests.kernels.processes import ROOT
 
 from .cases import make_batch, make_policy
@@ -36,8 +35,9 @@ def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
     agent = rlcpu.train.PPO(env_id, num_envs=2, num_steps=8)
-    kernel = make_update(np.float32, agent.updater.discrete)
-    make_updater(discrete=agent.updater.discrete, hidden=(1,)).compile()
+    kernel = agent.updater._kernel
+    discrete = agent.updater.policy.log_std.size == 0
+    make_updater(discrete=discrete, hidden=(1,)).compile()
     before = list(kernel.signatures)
     agent.learn(1)
     assert kernel.signatures == before
@@ -51,9 +51,9 @@ def test_the_first_update_waits_for_it(discrete: bool) -> None:
     with precompile.precompiled(updater):
         process = updater.awaited
         assert process is not None
-        losses = updater.update(make_batch(updater.policy, 64), 1e-3, 0.2)
+        losses = updater.improve(make_batch(updater.policy, 64), 1e-3, 0.2)
         assert process.returncode == 0
-    expected = make_updater(discrete=discrete).update(make_batch(updater.policy, 64), 1e-3, 0.2)
+    expected = make_updater(discrete=discrete).improve(make_batch(updater.policy, 64), 1e-3, 0.2)
     assert losses == expected
 
 
@@ -67,7 +67,7 @@ def test_one_that_fails_or_is_not_needed_leaves_nothing(monkeypatch: pytest.Monk
     assert updater.awaited is None
     monkeypatch.setattr(precompile, "_PROGRAM", "raise SystemExit(3)")
     with precompile.precompiled(updater):
-        assert updater.update(make_batch(updater.policy, 64), 1e-3, 0.2).num_gradients > 0
+        assert updater.improve(make_batch(updater.policy, 64), 1e-3, 0.2).num_gradients > 0
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with precompile.precompiled(updater):
         assert updater.awaited is None
@@ -88,18 +88,18 @@ def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = make_update(np.float64, True)
-    types = make_updater()._types()
+    updater = make_updater()
+    kernel, types = updater._kernel, updater._types()
     monkeypatch.setattr(KernelCache, "_path", lambda *_: Path("nowhere"))
-    assert kernel._cache.lacks(types)
+    assert cache_of(kernel).lacks(types)
     monkeypatch.setattr(KernelCache, "_path", lambda *_: None)
-    assert not kernel._cache.lacks(types)
+    assert not cache_of(kernel).lacks(types)
 
 
 KILLED = """
 import json, os, signal
 from rlcpu.train import precompile
-from rlcpu.train.updater import Updater
+from rlcpu.train.objective import Updater
 from tests.train.cases import make_policy
 Updater.is_uncompiled = lambda self: True
 start = "from rlcpu.train.precompile import "

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlcpu.nn.network import flat_layers, packed_layers
 from rlcpu.train.config import PPOConfig
-from rlcpu.train.network import flat_layers, packed_layers
-from rlcpu.train.updater import Updater
+from rlcpu.train.objective import Updater
 
 from . import naive
 from .cases import make_batch, make_policy
@@ -27,14 +27,14 @@ def make_case(samples: int = 37, **options: Any) -> tuple[Updater, naive.Case, A
 
 def kernel_gradient(updater: Updater, batch: Any) -> list[np.ndarray]:
     """The gradient that an update with learning rate 0 leaves, in flat arrays."""
-    updater.update(batch, learning_rate=0.0, clip=0.2)
+    updater.improve(batch, learning_rate=0.0, clip=0.2)
     total, begins = updater.space.gradients.sum(axis=0), updater.layout.begins
     policy = updater.policy
     arrays = [total[: policy.log_std.size]]
     networks = [(policy.sizes, policy.parameters), (policy.value_sizes, policy.value_parameters)]
     for k, (sizes, parameters) in enumerate(networks[: len(begins) - 1]):
         flat = np.zeros(parameters.size)
-        packed = total[begins[k] : begins[k + 1]]
+        packed = total[begins[k] + updater.layout.free[k] : begins[k + 1]]
         for learnt, own in zip(packed_layers(sizes, packed), flat_layers(sizes, flat), strict=True):
             own[0][:], own[1][:] = learnt
         arrays.append(flat)
@@ -66,7 +66,7 @@ def test_result_does_not_depend_on_the_number_of_threads() -> None:
     for threads in (1, 2, 4):
         updater = make_updater(threads)
         for seed in range(20):
-            losses = updater.update(make_batch(updater.policy, 1000, seed), 1e-3, 0.2)
+            losses = updater.improve(make_batch(updater.policy, 1000, seed), 1e-3, 0.2)
         results.append((updater.policy.parameters, updater.policy.value_parameters, losses))
     for other in results[1:]:
         np.testing.assert_array_equal(results[0][0], other[0])
@@ -77,10 +77,10 @@ def test_result_does_not_depend_on_the_number_of_threads() -> None:
 
 def test_minibatches_of_one_epoch_partition_the_samples() -> None:
     updater = make_updater(num_epochs=1)
-    updater.update(make_batch(updater.policy, 1000), 1e-3, 0.2)
+    updater.improve(make_batch(updater.policy, 1000), 1e-3, 0.2)
     np.testing.assert_array_equal(np.sort(updater.space.indices), np.arange(1000))
     before = updater.space.indices.copy()
-    updater.update(make_batch(updater.policy, 1000), 1e-3, 0.2)
+    updater.improve(make_batch(updater.policy, 1000), 1e-3, 0.2)
     assert (before != updater.space.indices).any(), "the next update shuffles anew"
 
 
@@ -90,7 +90,7 @@ def test_advantages_are_normalised_by_the_minibatch() -> None:
     for shift, scale in ((0.0, 1.0), (5.0, 3.0)):
         updater = make_updater(dtype=np.float64)
         batch = make_batch(updater.policy, 600)
-        updater.update(batch._replace(advantages=batch.advantages * scale + shift), 1e-3, 0.2)
+        updater.improve(batch._replace(advantages=batch.advantages * scale + shift), 1e-3, 0.2)
         results.append(updater.policy.parameters)
     np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-6)
 
@@ -100,12 +100,12 @@ def test_gradient_norm_is_clipped_over_all_networks_together() -> None:
     options = {"num_epochs": 1, "minibatch_size": 600, "dtype": np.float64}
     free, tight = make_updater(max_gradient_norm=np.inf, **options), make_updater(**options)
     batch = make_batch(free.policy, 600)
-    norm = free.update(batch, 1e-3, 0.2).gradient_norm
+    norm = free.improve(batch, 1e-3, 0.2).gradient_norm
     assert norm > 0.5
-    assert tight.update(batch, 1e-3, 0.2).gradient_norm == pytest.approx(norm)
-    assert np.linalg.norm(free.learner.first) == pytest.approx(0.1 * norm)
+    assert tight.improve(batch, 1e-3, 0.2).gradient_norm == pytest.approx(norm)
+    assert np.linalg.norm(free.learnt.first) == pytest.approx(0.1 * norm)
     np.testing.assert_allclose(
-        tight.learner.first, free.learner.first * 0.5 / norm, rtol=1e-5, atol=1e-12
+        tight.learnt.first, free.learnt.first * 0.5 / norm, rtol=1e-5, atol=1e-12
     )
 
 
@@ -114,9 +114,9 @@ def test_update_ends_before_the_step_that_would_diverge() -> None:
     batch = make_batch(loose.policy, 600)
     # Old log-probabilities that are the policy's own: the first minibatch has no divergence.
     batch = batch._replace(log_probs=own_log_probs(loose.policy, batch))
-    free = loose.update(batch, 1e-3, 0.2)
+    free = loose.improve(batch, 1e-3, 0.2)
     updater = make_updater(num_epochs=50, target_kl=0.01)
-    held = updater.update(batch, 1e-3, 0.2)
+    held = updater.improve(batch, 1e-3, 0.2)
     assert free.num_gradients == 100
     assert 2 <= held.num_gradients < 100
     assert held.kl <= 1.5 * 0.01 < free.kl
@@ -124,7 +124,7 @@ def test_update_ends_before_the_step_that_would_diverge() -> None:
 
 
 def own_log_probs(policy: Any, batch: Any) -> np.ndarray:
-    inputs = (batch.observations.reshape(-1, batch.mean.size) - batch.mean) * batch.scale
+    inputs = (batch.observations - policy.observation_mean) * policy.observation_scale
     heads = naive.run_network(policy.sizes, policy.parameters, "tanh", np.clip(inputs, -10.0, 10.0))
     log_probs, _ = naive.log_prob_and_entropy(heads, policy.log_std, batch.actions)
     return log_probs.astype(np.float32)
@@ -132,7 +132,7 @@ def own_log_probs(policy: Any, batch: Any) -> np.ndarray:
 
 def test_reported_losses() -> None:
     updater, case, batch = make_case(samples=200)
-    losses = updater.update(batch, 0.0, 0.2)
+    losses = updater.improve(batch, 0.0, 0.2)
     total = losses.policy - 0.3 * losses.entropy + 0.7 * losses.value
     assert total == pytest.approx(naive.loss(case, naive.parameter_arrays(case.policy), batch))
     ratio = np.exp(own_log_probs(case.policy, batch) - batch.log_probs)
@@ -145,9 +145,9 @@ def test_policy_and_learner_agree_after_an_update() -> None:
         policy = make_policy(discrete=False, value=value)
         updater = Updater(policy, PPOConfig(num_epochs=1), num_threads=1)
         before = policy.parameters.copy(), policy.log_std.copy()
-        updater.update(make_batch(policy, 64), 1e-2, 0.2)
+        updater.improve(make_batch(policy, 64), 1e-2, 0.2)
         assert (policy.parameters != before[0]).all()
         assert (policy.log_std != before[1]).all()
-        learnt = updater.learner.parameters.copy()
-        updater.read_policy()
-        np.testing.assert_array_equal(updater.learner.parameters, learnt)
+        learnt = updater.learnt.parameters.copy()
+        updater.read_networks()
+        np.testing.assert_array_equal(updater.learnt.parameters, learnt)

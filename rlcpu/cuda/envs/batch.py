@@ -43,7 +43,7 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     zero_or_mark = zero if same_step else mark
 
     @kernel(dtype=dtype, exact=dtype is np.float64)
-    def step(  # type: ignore[no-untyped-def]
+    def step(
         state_in, words, elapsed_in, actions, numbers, counter, limit,
         state_out, elapsed_out, observations, rewards, flags, finals, faults,
     ):  # fmt: skip
@@ -81,7 +81,7 @@ def _make_take_action(env: Structure, dtype: type) -> Any:
     if env.action_size == 0:
         count = env.num_actions
 
-        def take_choice(actions, i):  # type: ignore[no-untyped-def]
+        def take_choice(actions, i):
             action = actions[i]
             bad = action < 0 or action >= count
             return np.int32(0 if bad else action), bad
@@ -89,7 +89,7 @@ def _make_take_action(env: Structure, dtype: type) -> Any:
         return take_choice
     width, load = env.action_size, load_items(env.action_size, dtype)
 
-    def take_numbers(actions, i):  # type: ignore[no-untyped-def]
+    def take_numbers(actions, i):
         bad = False
         for k in range(width):
             bad = bad or actions[i * width + k] != actions[i * width + k]
@@ -109,7 +109,7 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
     store, nothing, zero = store_rows(size, dtype), dtype(0), u32(0)
 
     @kernel(dtype=dtype, exact=dtype is np.float64)
-    def reset_batch(state, words, elapsed, mask, numbers, counter):  # type: ignore[no-untyped-def]
+    def reset_batch(state, words, elapsed, mask, numbers, counter):
         n, i = elapsed.shape[0], cuda.grid(1)
         if i < n:
             if mask[i]:
@@ -131,7 +131,7 @@ def observe_kernel(env: Structure, dtype: type) -> Kernel:
     load, put = load_rows(env.state_size), store_rows(size, np.float32)
 
     @kernel(dtype=dtype, exact=dtype is np.float64)
-    def observe_batch(state, numbers, observations):  # type: ignore[no-untyped-def]
+    def observe_batch(state, numbers, observations):
         n, i = observations.shape[0] // size, cuda.grid(1)
         if i < n:
             put(observations, n, i, observe(load(state, n, i), unpack(numbers)))
@@ -145,7 +145,7 @@ def finished_kernel() -> Kernel:
     mark = u32(PENDING)
 
     @kernel
-    def find_finished(elapsed, mask, count):  # type: ignore[no-untyped-def]
+    def find_finished(elapsed, mask, count):
         i = cuda.grid(1)
         if i < elapsed.shape[0]:
             finished = elapsed[i] == mark
@@ -161,7 +161,7 @@ def either_kernel() -> Kernel:
     """Driver (flags, done): done (n,) where either half of flags (2 * n,) is set."""
 
     @kernel
-    def either(flags, done):  # type: ignore[no-untyped-def]
+    def either(flags, done):
         i = cuda.grid(1)
         if i < done.shape[0]:
             done[i] = flags[i] or flags[done.shape[0] + i]

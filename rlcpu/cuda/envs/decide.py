@@ -88,7 +88,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     made = f"Params({items})" if policy.params_type else f"({items})"
     unpack = define(f"def unpack(weights): return {made}", Params=policy.params_type)
 
-    def choose(observation, weights, offset, greedy, bits):  # type: ignore[no-untyped-def]
+    def choose(observation, weights, offset, greedy, bits):
         return act(single(observation), unpack(weights), draws(bits[0], bits[1]))
 
     return Decide(choose, None, policy.num_params + 1, False)
@@ -111,7 +111,7 @@ def _decide_by_network(
     discrete, shared, separate = env.num_actions > 0, policy.value == "shared", critic is not None
     last, none = network.sizes[-1] - 1, np.float32(0)
 
-    def choose(observation, weights, offset, greedy, bits):  # type: ignore[no-untyped-def]
+    def choose(observation, weights, offset, greedy, bits):
         seen, value = normalise(observation, weights, offset), none
         if separate:
             value = critic(seen, weights, offset)[0]
@@ -125,7 +125,7 @@ def _decide_by_network(
             action, log_prob = distribution(heads, log_stds(weights), uniform, greedy)
         return action, log_prob, value
 
-    def evaluate(observation, weights, offset):  # type: ignore[no-untyped-def]
+    def evaluate(observation, weights, offset):
         seen = normalise(observation, weights, offset)
         return (
             critic(seen, weights, offset)[0] if separate else forward(seen, weights, offset)[last]
@@ -149,7 +149,7 @@ def _make_normalise(count: int, scale: int) -> Callable[..., Any]:
 def _log_stds(count: int, begin: int) -> Callable[..., Any]:
     load = load_items(count, np.float32)
 
-    def log_stds(weights):  # type: ignore[no-untyped-def]
+    def log_stds(weights):
         return load(weights, begin)
 
     return log_stds

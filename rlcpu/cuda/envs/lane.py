@@ -56,7 +56,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Tur
     one, mark = np.uint32(1), np.uint32(PENDING)
     u32 = np.uint32
 
-    def turn(state, elapsed, total, action, bits, params, limit):  # type: ignore[no-untyped-def]
+    def turn(state, elapsed, total, action, bits, params, limit):
         pending = False if same_step else elapsed == mark
         reached, reward, failed = step(state, action, params, bits[0], bits[1])
         reward = nothing if pending else real(reward)

@@ -71,7 +71,7 @@ def simulate_kernel(key: Key) -> Kernel:
     @kernel(
         dtype=dtype, exact=dtype is np.float64, max_registers=REGISTERS if decide.wide else None
     )
-    def simulate(  # type: ignore[no-untyped-def]
+    def simulate(
         state, words, elapsed_steps, numbers, bounds, weights,
         counter, limit, greedy, skip, num_steps,
         returns, counts,
@@ -112,7 +112,7 @@ def make_add_block(dtype: type) -> Any:
     """Function that adds four numbers of all threads of a block, in a fixed order."""
     uint32, size = np.uint32, 2 * BLOCK
 
-    def add_block(returns, counts, total, square, episodes, steps):  # type: ignore[no-untyped-def]
+    def add_block(returns, counts, total, square, episodes, steps):
         reals = cuda.shared.array(size, dtype)
         wholes = cuda.shared.array(size, uint32)  # the simulator tells arrays by their lines
         t, half = cuda.threadIdx.x, cuda.blockDim.x // 2
@@ -158,7 +158,7 @@ def collect_kernel(key: Key) -> Kernel:
     @kernel(
         dtype=dtype, exact=dtype is np.float64, max_registers=REGISTERS if decide.wide else None
     )
-    def collect(  # type: ignore[no-untyped-def]
+    def collect(
         state, words, elapsed_steps, numbers, bounds, weights,
         counter, limit, greedy, skip, num_steps,
         observations, actions, log_probs, values, rewards, flags, finals, totals, lengths,
@@ -206,7 +206,7 @@ def collect_kernel(key: Key) -> Kernel:
     return collect
 
 
-def _no_value(observation, weights, offset):  # type: ignore[no-untyped-def]
+def _no_value(observation, weights, offset):
     return np.float32(0)
 
 
@@ -215,12 +215,12 @@ def _make_put_action(env: Structure) -> Any:
     if env.action_size:
         width, put = env.action_size, store_items(env.action_size, np.float32)
 
-        def put_numbers(actions, at, action):  # type: ignore[no-untyped-def]
+        def put_numbers(actions, at, action):
             put(actions, at * width, action)
 
         return put_numbers
 
-    def put_choice(actions, at, action):  # type: ignore[no-untyped-def]
+    def put_choice(actions, at, action):
         actions[at] = action
 
     return put_choice

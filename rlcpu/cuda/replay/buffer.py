@@ -12,7 +12,7 @@ from rlcpu.cuda.replay.storage import Storage
 from rlcpu.replay.checks import check_count
 from rlcpu.replay.ring import Ring
 from rlcpu.replay.saved import Saved
-from rlcpu.replay.stream import make_stream
+from rlcpu.replay.storage import make_stream
 from rlcpu.replay.structure import Structure
 
 

@@ -18,7 +18,7 @@ from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.launch import launch, launch_grid
 from rlcpu.cuda.provider import SIMULATED, cuda
 from rlcpu.cuda.replay.draw import draw_kernel
-from rlcpu.replay.draw import GROUP
+from rlcpu.replay.tree import GROUP
 
 #: Stamp of a leaf that was found in an earlier round.
 TAKEN = np.int32(2**31 - 1)
@@ -31,7 +31,7 @@ def stamp_kernel() -> Any:
     """(numbers, candidates, stamps): n less the first position of each leaf above zero."""
 
     @kernel
-    def stamp(numbers, candidates, stamps):  # type: ignore[no-untyped-def]
+    def stamp(numbers, candidates, stamps):
         k = cuda.grid(1)
         if k < candidates.size and numbers[candidates[k]] > 0.0:
             cuda.atomic.max(stamps, candidates[k], np.int32(candidates.size - k))
@@ -48,7 +48,7 @@ def compact_kernel() -> Any:
     """
 
     @kernel
-    def compact(candidates, stamps, out, found):  # type: ignore[no-untyped-def]
+    def compact(candidates, stamps, out, found):
         counts = cuda.shared.array(THREADS, np.int64)
         own, size = cuda.threadIdx.x, candidates.size
         each = (size + THREADS - 1) // THREADS
@@ -80,7 +80,7 @@ def exchange_kernel() -> Any:
     """(numbers, leaves, values): exchange the leaves' numbers, which are different, for values."""
 
     @kernel
-    def exchange(numbers, leaves, values):  # type: ignore[no-untyped-def]
+    def exchange(numbers, leaves, values):
         k = cuda.grid(1)
         if k < leaves.size:
             number = numbers[leaves[k]]
@@ -95,7 +95,7 @@ def release_kernel() -> Any:
     """(leaves, stamps): zeros to the stamps of leaves."""
 
     @kernel
-    def release(leaves, stamps):  # type: ignore[no-untyped-def]
+    def release(leaves, stamps):
         k = cuda.grid(1)
         if k < leaves.size:
             stamps[leaves[k]] = 0

@@ -12,7 +12,7 @@ from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.replay.nodes import total, walk, walk_carefully
 from rlcpu.kernels.compile import specialise
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.replay.weigh import importance_weight
+from rlcpu.replay.samplers import importance_weight
 
 
 @functools.cache
@@ -24,7 +24,7 @@ def draw_kernel() -> Any:
     """
 
     @kernel(dtype=np.float64, exact=True)
-    def draw(numbers, offsets, key, counter, stratified, out):  # type: ignore[no-untyped-def]
+    def draw(numbers, offsets, key, counter, stratified, out):
         k = cuda.grid(1)
         if k < out.size:
             weight = total(numbers, offsets[offsets.size - 2])
@@ -43,7 +43,7 @@ def take_kernel() -> Any:
     """(numbers, indices, out): numbers of leaves."""
 
     @kernel(exact=True)
-    def take(numbers, indices, out):  # type: ignore[no-untyped-def]
+    def take(numbers, indices, out):
         k = cuda.grid(1)
         if k < out.size:
             out[k] = numbers[indices[k]]
@@ -59,7 +59,7 @@ def probabilities_kernel() -> Any:
     """
 
     @kernel(dtype=np.float64, exact=True)
-    def find(numbers, indices, total, probabilities, least):  # type: ignore[no-untyped-def]
+    def find(numbers, indices, total, probabilities, least):
         k = cuda.grid(1)
         if k < indices.size:
             leaf = numbers[indices[k]]
@@ -78,7 +78,7 @@ def weights_kernel() -> Any:
     most = np.float32(3e38)
 
     @kernel
-    def weigh(numbers, indices, beta, least, weights):  # type: ignore[no-untyped-def]
+    def weigh(numbers, indices, beta, least, weights):
         k = cuda.grid(1)
         if k < indices.size:
             ratio = np.float32(numbers[indices[k]] / least[0])

@@ -18,7 +18,7 @@ from rlcpu.cuda.replay.pairs import check_real_array
 from rlcpu.cuda.replay.rows import as_words, words_of
 from rlcpu.cuda.replay.upkeep import GOOD
 from rlcpu.cuda.replay.value_kernels import outside_kernel
-from rlcpu.replay.priorities import MOST
+from rlcpu.replay.samplers import MOST
 from rlcpu.replay.structure import Structure
 
 
@@ -59,7 +59,7 @@ def join_kernel() -> Any:
     """
 
     @kernel
-    def join(part, width, begin, out_width, out):  # type: ignore[no-untyped-def]
+    def join(part, width, begin, out_width, out):
         k = cuda.grid(1)
         if k < part.size:
             row = k // width

@@ -26,7 +26,7 @@ def look_ahead_kernel() -> Any:
     """
 
     @kernel(dtype=np.float64, exact=True)
-    def look_ahead(  # type: ignore[no-untyped-def]
+    def look_ahead(
         rewards,
         terminated,
         truncated,

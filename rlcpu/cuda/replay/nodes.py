@@ -1,6 +1,6 @@
 """One node of a tree of sums: eight numbers next to each other, by one thread.
 
-Sums are taken in the order in which the CPU's vectors take them (`rlcpu.kernels.octets`): the same
+Sums are taken in the order in which the CPU's vectors take them (`rlcpu.kernels.vectors`): the same
 leaves have the same sums, bit for bit, and the same random numbers find the same leaves.
 """
 

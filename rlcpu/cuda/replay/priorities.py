@@ -14,14 +14,13 @@ from rlcpu.cuda.operands import constants
 from rlcpu.cuda.replay.buffer import Buffer
 from rlcpu.cuda.replay.draw import probabilities_kernel, weights_kernel
 from rlcpu.cuda.replay.sum_tree import SumTree
+from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_number
-from rlcpu.replay.priorities import MOST
-from rlcpu.replay.sections import Section
-from rlcpu.replay.storage import Source
+from rlcpu.replay.samplers import MOST
 
 
 class Priorities:
-    """`rlcpu.replay.priorities.Priorities` in the memory of a CUDA device.
+    """`rlcpu.replay.samplers.ByPriority` in the memory of a CUDA device.
 
     Args:
         num_items: number of items; none of them has a priority at first.
@@ -71,7 +70,7 @@ class Priorities:
         """Largest priority ever given (after exponentiation), at first 1: of new items."""
         return float(self.tree.largest.copy_to_host()[0])
 
-    def restore(self, largest: Any, reader: Source) -> None:
+    def restore(self, largest: Any, reader: Reader) -> None:
         """Take over what a checkpoint holds; ValueError where it is nonsense."""
         leaves = np.empty(self.tree.capacity)
         reader.read_into("priorities", leaves.view(np.uint8))
@@ -94,5 +93,5 @@ class Prioritized(Buffer):
     def _state(self) -> dict[str, Any]:
         return {"largest": self._priorities.largest}
 
-    def _restore(self, state: dict[str, Any], reader: Source) -> None:
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
         self._priorities.restore(state["largest"], reader)

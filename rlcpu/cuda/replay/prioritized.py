@@ -13,9 +13,9 @@ from rlcpu.cuda.replay.buffers import ReplayBuffer
 from rlcpu.cuda.replay.pairs import Pairs, check_index_array, check_real_array
 from rlcpu.cuda.replay.priorities import Prioritized
 from rlcpu.cuda.replay.upkeep import raise_kernel
-from rlcpu.replay.priorities import MOST
-from rlcpu.replay.prioritized import PrioritizedReplayBuffer as Host
+from rlcpu.replay.buffers import PrioritizedReplayBuffer as Host
 from rlcpu.replay.ring import Ring
+from rlcpu.replay.samplers import MOST
 
 
 class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):

@@ -10,8 +10,54 @@ from rlcpu.cuda import arrays
 from rlcpu.cuda.replay.batch import Batch
 from rlcpu.cuda.replay.buffer import Buffer, refuse_others
 from rlcpu.replay.buffer import as_structure
+from rlcpu.replay.checkpoint import Reader
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.queue import Waiting
+from rlcpu.replay.ring import Ring
+
+
+class Waiting:
+    """Which steps wait to be handed out, wherever their memory is.
+
+    Attributes:
+        length: steps of each environment that may wait.
+        sequence_length: steps that are handed out at a time.
+    """
+
+    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length")
+    length: int
+    sequence_length: int
+    _ring: Ring
+    _envs: int
+    _taken = 0  # steps ever handed out
+
+    def _waiting(self) -> int:
+        return self._ring.added - self._taken
+
+    def __len__(self) -> int:
+        """Number of transitions that wait."""
+        return self._waiting() * self._envs
+
+    def can_add(self, num_steps: int = 1) -> bool:
+        """Whether there is room for so many steps of all environments."""
+        return check_count("num_steps", num_steps) <= self.length - self._waiting()
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether so many sequences wait, one after the other."""
+        return check_count("batch_size", batch_size) * self.sequence_length <= self._waiting()
+
+    def _refuse_short(self) -> None:
+        if self._waiting() < self.sequence_length:
+            raise ValueError(
+                f"sample: {self._waiting()} steps wait, expected {self.sequence_length}"
+            )
+
+    def _state(self) -> dict[str, Any]:
+        return {"taken": self._taken}
+
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
+        self._taken = check_count("taken", state["taken"], 0)
+        if not 0 <= self._waiting() <= self.length:
+            raise ValueError(f"taken={self._taken}: expected at most {self._ring.added}")
 
 
 class TrajectoryQueue(Waiting, Buffer):

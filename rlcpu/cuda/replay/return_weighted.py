@@ -14,10 +14,9 @@ from rlcpu.cuda.replay.pairs import check_index_array, check_real_array
 from rlcpu.cuda.replay.value_draw import draw_values
 from rlcpu.cuda.replay.value_tree import ValueTree
 from rlcpu.replay.buffer import as_structure
+from rlcpu.replay.buffers import ReturnWeightedBuffer as Host
+from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.return_weighted import ReturnWeightedBuffer as Host
-from rlcpu.replay.sections import Section
-from rlcpu.replay.storage import Source
 
 
 class ReturnWeightedBuffer(Buffer):
@@ -136,7 +135,7 @@ class ReturnWeightedBuffer(Buffer):
     def _arrays(self) -> list[Section]:
         return [Section("values", self._tree.leaves.copy_to_host().view(np.uint8), None)]
 
-    def _restore(self, state: dict[str, Any], reader: Source) -> None:
+    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
         values = np.empty(self.capacity)
         reader.read_into("values", values.view(np.uint8))
         self._refuse_bad(arrays.from_host(values))

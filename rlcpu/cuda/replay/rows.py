@@ -11,7 +11,7 @@ from rlcpu.cuda.arrays import DeviceArray
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.provider import cuda
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.replay.structure import Field
+from rlcpu.replay.fields import Field
 
 
 @functools.cache
@@ -23,7 +23,7 @@ def write_rows_kernel() -> Any:
     """
 
     @kernel
-    def write(batch, num_steps, num_envs, words, slot, length, storage):  # type: ignore[no-untyped-def]
+    def write(batch, num_steps, num_envs, words, slot, length, storage):
         k = cuda.grid(1)
         if k < batch.size:
             row = k // words
@@ -40,7 +40,7 @@ def gather_kernel() -> Any:
     """(storage, rows, words, out): out[b] = storage[rows[b]], of so many words a row."""
 
     @kernel
-    def gather(storage, rows, words, out):  # type: ignore[no-untyped-def]
+    def gather(storage, rows, words, out):
         k = cuda.grid(1)
         if k < out.size:
             b = k // words
@@ -58,7 +58,7 @@ def gather_steps_kernel() -> Any:
     """
 
     @kernel
-    def gather(storage, rows, period, length, words, out):  # type: ignore[no-untyped-def]
+    def gather(storage, rows, period, length, words, out):
         k = cuda.grid(1)
         if k < out.size:
             place = k // words
@@ -79,7 +79,7 @@ def draw_items_kernel() -> Any:
     """
 
     @kernel(dtype=np.float64, exact=True)
-    def draw(key, counter, num_envs, first, count, length, out):  # type: ignore[no-untyped-def]
+    def draw(key, counter, num_envs, first, count, length, out):
         j = cuda.grid(1)
         if j < out.size:
             total = num_envs * count

@@ -19,12 +19,11 @@ from rlcpu.cuda.replay.rows import (
     words_of,
     write_rows_kernel,
 )
-from rlcpu.replay.memory import allocate
+from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.fields import label
 from rlcpu.replay.ring import Ring, spans
-from rlcpu.replay.sections import Section
-from rlcpu.replay.storage import Source, plan, views
+from rlcpu.replay.storage import allocate, plan, ranges, views
 from rlcpu.replay.structure import Structure
-from rlcpu.replay.structure_checks import label
 
 
 class Span(NamedTuple):
@@ -152,23 +151,21 @@ class Storage:
         layout = plan(self.structure.fields, self.num_envs * self.length)
         block = allocate(layout.num_bytes)
         lead = self.num_envs, self.length
-        rows = spans(added, total, self.length, self.num_envs)
-        changed = []
         hosts = views(self.structure, block, layout.begins, lead)
-        for number, (spec, begin) in enumerate(
-            zip(self.structure.fields, layout.begins, strict=True)
-        ):
+        for number, spec in enumerate(self.structure.fields):
             words = self.fields[number].copy_to_host()
             hosts[number][...] = words.view(spec.dtype).reshape(hosts[number].shape)
             hosts[number][:, total:] = 0  # memory of no row: anything may be there
-            changed.append(begin + rows * spec.row_bytes)
-        return [Section("rows", block, np.concatenate(changed))]
+        pairs = zip(layout.begins, self.structure.fields, strict=True)
+        columns = [(begin, field.row_bytes) for begin, field in pairs]
+        rows = [spans(first, total, self.length, self.num_envs) for first in (added, 0)]
+        return [Section("rows", block, *(ranges(columns, each) for each in rows))]
 
     def describe(self) -> dict[str, Any]:
         """See `rlcpu.replay.storage.Storage.describe`."""
         return {}
 
-    def restore(self, source: Source, description: dict[str, Any], ring: Ring) -> None:
+    def restore(self, source: Reader, description: dict[str, Any], ring: Ring) -> None:
         """See `rlcpu.replay.storage.Storage.restore`."""
         layout = plan(self.structure.fields, self.num_envs * self.length)
         block = allocate(layout.num_bytes)

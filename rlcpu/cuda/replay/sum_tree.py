@@ -29,7 +29,7 @@ from rlcpu.cuda.replay.upkeep import (
     write_kernel,
 )
 from rlcpu.replay.checks import check_count, refuse
-from rlcpu.replay.stream import make_stream
+from rlcpu.replay.storage import make_stream
 from rlcpu.replay.tree import layout
 
 #: Entries up to which one block recomputes a level and all above it: 8 a thread, and a launch less
@@ -199,7 +199,7 @@ class SumTree:
         return (self.levels[level] - self.levels[level - 1]) // WIDTH
 
     def mark(self, num_envs: int, begin: int, end: int, priority: float | None = None) -> None:
-        """Fill runs of items, of each of `num_envs` equal parts; see `rlcpu.replay.upkeep`.
+        """Fill runs of items, of each of `num_envs` equal parts; see `rlcpu.replay.tree`.
 
         Without a priority they get the largest one ever given, at first 1.
         """

@@ -19,11 +19,10 @@ from rlcpu.cuda.replay.pairs import Pairs, check_index_array, check_real_array
 from rlcpu.cuda.replay.priorities import Prioritized
 from rlcpu.cuda.replay.storage import Span
 from rlcpu.replay.buffer import as_structure
+from rlcpu.replay.buffers import PrioritizedTrajectoryBuffer as Host
 from rlcpu.replay.checks import check_count
-from rlcpu.replay.priorities import MOST
-from rlcpu.replay.ring import Ring
-from rlcpu.replay.trajectory import PrioritizedTrajectoryBuffer as Host
-from rlcpu.replay.trajectory import Sequences
+from rlcpu.replay.ring import Items, Ring
+from rlcpu.replay.samplers import MOST
 
 
 @functools.cache
@@ -36,7 +35,7 @@ def raise_there_kernel() -> Any:
     """
 
     @kernel(dtype=np.float64, exact=True)
-    def power(indices, priorities, epsilon, alpha, begin, items, count, out):  # type: ignore[no-untyped-def]
+    def power(indices, priorities, epsilon, alpha, begin, items, count, out):
         k = cuda.grid(1)
         if k < out.size:
             leaf = 0.0
@@ -48,7 +47,7 @@ def raise_there_kernel() -> Any:
     return power
 
 
-class TrajectoryBuffer(Sequences, Buffer):
+class TrajectoryBuffer(Buffer):
     """`rlcpu.replay.TrajectoryBuffer` in the memory of a CUDA device.
 
     Draws the same sequences for the same seed as on the CPU. What is added may be on the host or on
@@ -67,6 +66,8 @@ class TrajectoryBuffer(Sequences, Buffer):
         CudaUnavailableError, CudaMemoryError, NotImplementedError, TypeError, ValueError: see
             `ReplayBuffer`.
     """
+
+    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length", "period")
 
     def __init__(
         self,
@@ -88,6 +89,23 @@ class TrajectoryBuffer(Sequences, Buffer):
         structure = as_structure(example)
         super().__init__(structure, check_count("num_envs", num_envs), self.length, seed)
         self._items = self.length // self.period  # sequences of an environment, at most
+
+    def _sequences(self, ring: Ring) -> tuple[int, int]:
+        """Numbers of the first sequence that is there, and of the first that is not yet."""
+        return Items(self._envs, self._items, self.sequence_length, self.period).numbers(ring)
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether there is a whole sequence."""
+        check_count("batch_size", batch_size)
+        begin, end = self._sequences(self._ring)
+        return end > begin
+
+    def _refuse_short(self) -> None:
+        if not self.can_sample():
+            raise ValueError(
+                f"sample: {self._ring.added} steps were added, expected {self.sequence_length} "
+                "for a sequence"
+            )
 
     def add(self, batch: Any) -> None:
         """Store steps of all environments; the oldest ones make room.

@@ -34,7 +34,7 @@ def claim_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def claim(indices, priorities, capacity, length, filled, most, stamps, bad):  # type: ignore[no-untyped-def]
+    def claim(indices, priorities, capacity, length, filled, most, stamps, bad):
         k = cuda.grid(1)
         if k < indices.size:
             index, priority = indices[k], priorities[k if priorities.size > 1 else 0]
@@ -56,7 +56,7 @@ def write_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def write(indices, leaves, capacity, stamps, bad, numbers, largest):  # type: ignore[no-untyped-def]
+    def write(indices, leaves, capacity, stamps, bad, numbers, largest):
         k = cuda.grid(1)
         if k < indices.size:
             index, leaf = indices[k], np.float64(leaves[k if leaves.size > 1 else 0])
@@ -77,7 +77,7 @@ def raise_kernel() -> Any:
     """(priorities, epsilon, alpha, out): (priority + epsilon) ** alpha, float64."""
 
     @kernel(dtype=np.float64, exact=True)
-    def power(priorities, epsilon, alpha, out):  # type: ignore[no-untyped-def]
+    def power(priorities, epsilon, alpha, out):
         k = cuda.grid(1)
         if k < out.size:
             out[k] = math.pow(np.float64(priorities[k]) + epsilon, alpha)
@@ -90,7 +90,7 @@ def refresh_some_kernel() -> Any:
     """(indices, capacity, offsets, level, numbers): recompute the entries above some leaves."""
 
     @kernel(exact=True)
-    def refresh(indices, capacity, offsets, level, numbers):  # type: ignore[no-untyped-def]
+    def refresh(indices, capacity, offsets, level, numbers):
         k = cuda.grid(1)
         if k < indices.size:
             node = indices[k]
@@ -107,7 +107,7 @@ def refresh_all_kernel() -> Any:
     """(offsets, level, numbers): recompute a whole level."""
 
     @kernel(exact=True)
-    def refresh(offsets, level, numbers):  # type: ignore[no-untyped-def]
+    def refresh(offsets, level, numbers):
         node = cuda.grid(1)
         begin = offsets[level - 1]
         if node < (offsets[level] - begin) // WIDTH:
@@ -125,7 +125,7 @@ def finish_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def finish(offsets, level, numbers, bad, summary):  # type: ignore[no-untyped-def]
+    def finish(offsets, level, numbers, bad, summary):
         top = offsets.size - 2
         for here in range(level, top + 1):
             begin = offsets[here - 1]
@@ -150,7 +150,7 @@ def fill_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def fill(num_envs, items, start, count, priority, numbers):  # type: ignore[no-untyped-def]
+    def fill(num_envs, items, start, count, priority, numbers):
         k = cuda.grid(1)
         if k < num_envs * count:
             env = k // count
@@ -165,7 +165,7 @@ def extremes_kernel() -> Any:
     """(numbers, capacity, found): smallest leaf above zero and largest one, to (2,) float64."""
 
     @kernel(exact=True)
-    def find(numbers, capacity, found):  # type: ignore[no-untyped-def]
+    def find(numbers, capacity, found):
         least, most = np.inf, 0.0
         for k in range(cuda.grid(1), capacity, cuda.gridsize(1)):
             leaf = numbers[k]

@@ -1,6 +1,6 @@
 """Different items drawn by value on the device: in rounds, as on the CPU.
 
-See `rlcpu.replay.distinct`. Leaves that come again are dropped, and what is missing is drawn in the
+See `rlcpu.replay.tree`. Leaves that come again are dropped, and what is missing is drawn in the
 next round; where that drops half of the draws or more, what was found is taken out of the tree
 until the end. Two cases without parallel work are the host's: where all weights are zero, and where
 they are below the rounding errors of their sums.
@@ -27,8 +27,7 @@ from rlcpu.cuda.replay.value_kernels import draw_values_kernel, stamp_values_ker
 from rlcpu.cuda.replay.value_tree import ValueTree
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.replay.distinct import draw_uniform
-from rlcpu.replay.draw import GROUP, Stream
+from rlcpu.replay.tree import GROUP, Stream, draw_uniform
 
 
 @functools.cache
@@ -36,7 +35,7 @@ def uniform_kernel() -> Any:
     """(stream, filled, out): different numbers below `filled`, each as likely; the host's."""
 
     @kernel(fastmath=EXACT)
-    def draw(stream, filled, out):  # type: ignore[no-untyped-def]
+    def draw(stream, filled, out):
         stream[1] += u64(draw_uniform(Stream(stream[0], stream[1]), filled, out))
 
     return draw

@@ -22,7 +22,7 @@ def outside_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def find(numbers, low, high, bad):  # type: ignore[no-untyped-def]
+    def find(numbers, low, high, bad):
         k = cuda.grid(1)
         if k < numbers.size and not low <= numbers[k] <= high:
             cuda.atomic.min(bad, 0, np.int64(k))
@@ -35,7 +35,7 @@ def magnitudes_kernel() -> Any:
     """(values, out): absolute values, float64."""
 
     @kernel(exact=True)
-    def find(values, out):  # type: ignore[no-untyped-def]
+    def find(values, out):
         k = cuda.grid(1)
         if k < out.size:
             out[k] = abs(np.float64(values[k]))
@@ -51,7 +51,7 @@ def write_run_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def write(values, skipped, begin, count, capacity, numbers):  # type: ignore[no-untyped-def]
+    def write(values, skipped, begin, count, capacity, numbers):
         k = cuda.grid(1)
         if k < count:
             leaf = begin + k
@@ -69,7 +69,7 @@ def refresh_run_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def recompute(offsets, level, first, count, filled, numbers):  # type: ignore[no-untyped-def]
+    def recompute(offsets, level, first, count, filled, numbers):
         k = cuda.grid(1)
         if k < count:
             entries = (offsets[level] - offsets[level - 1]) // WIDTH
@@ -87,7 +87,7 @@ def refresh_above_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def recompute(indices, capacity, offsets, level, filled, numbers):  # type: ignore[no-untyped-def]
+    def recompute(indices, capacity, offsets, level, filled, numbers):
         k = cuda.grid(1)
         if k < indices.size:
             node = indices[k]
@@ -110,7 +110,7 @@ def finish_values_kernel() -> Any:
     none = np.int64(2**62)
 
     @kernel(exact=True)
-    def finish(offsets, level, shift, filled, numbers, bad, summary):  # type: ignore[no-untyped-def]
+    def finish(offsets, level, shift, filled, numbers, bad, summary):
         top = offsets.size - 2
         for here in range(level, top + 1):
             entries = (offsets[here] - offsets[here - 1]) // WIDTH
@@ -143,7 +143,7 @@ def draw_values_kernel() -> Any:
     """
 
     @kernel(dtype=np.float64, exact=True)
-    def draw(numbers, offsets, shift, filled, key, counter, out):  # type: ignore[no-untyped-def]
+    def draw(numbers, offsets, shift, filled, key, counter, out):
         k = cuda.grid(1)
         if k < out.size:
             weight = total_weight(numbers, offsets, shift, filled)
@@ -164,7 +164,7 @@ def stamp_values_kernel() -> Any:
     """
 
     @kernel(exact=True)
-    def stamp(numbers, shift, filled, candidates, stamps):  # type: ignore[no-untyped-def]
+    def stamp(numbers, shift, filled, candidates, stamps):
         k = cuda.grid(1)
         if k < candidates.size:
             leaf = candidates[k]

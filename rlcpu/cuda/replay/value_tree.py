@@ -22,7 +22,7 @@ from rlcpu.cuda.replay.value_kernels import (
     write_run_kernel,
 )
 from rlcpu.replay.checks import refuse
-from rlcpu.replay.return_weighted import largest_value
+from rlcpu.replay.samplers import largest_value
 from rlcpu.replay.tree import layout, make_tree
 
 #: Entries up to which one block recomputes a level and all above it.

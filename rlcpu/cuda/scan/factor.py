@@ -15,8 +15,8 @@ from rlcpu.cuda.scan.factor_kernels import COUNT, column_solver, factor_kernel, 
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.tridiagonal_input import common_dtype
 from rlcpu.cuda.scan.tridiagonal_rows import WARP
-from rlcpu.scan.checks import check_axis
-from rlcpu.scan.tridiagonal.factor import SingularMatrixError
+from rlcpu.scan.arguments import check_axis
+from rlcpu.scan.tridiagonal.status import SingularMatrixError
 
 _NAMES = ("lower", "diagonal", "upper")
 _BLOCK = 64  # threads: few systems are spread over more multiprocessors that way

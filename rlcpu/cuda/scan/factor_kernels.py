@@ -17,7 +17,7 @@ from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.scan.steps import device_step
 from rlcpu.cuda.scan.tridiagonal_rows import LINE, WARP, make_load, make_store
 from rlcpu.cuda.scan.tridiagonal_steps import INNER, LENGTH, OUT, OUTER, STRIDES, place
-from rlcpu.scan.tridiagonal.factor_steps import (
+from rlcpu.scan.tridiagonal.factor import (
     Factors,
     Multiplier,
     Rest,
@@ -55,7 +55,7 @@ def factor_kernel(dtype: Any) -> Any:
         return trace
 
     @kernel(dtype=dtype, exact=True)
-    def run(lower, diagonal, upper, plan, packed, status, failed):  # type: ignore[no-untyped-def]
+    def run(lower, diagonal, upper, plan, packed, status, failed):
         matrix, n = cuda.grid(1), plan[LENGTH]
         matrices = plan[OUTER] * plan[INNER]
         if matrix < matrices:
@@ -139,7 +139,7 @@ def column_solver(dtype: Any) -> Any:
     zero = dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def solve(packed, rhs, plan, out, status, failed):  # type: ignore[no-untyped-def]
+    def solve(packed, rhs, plan, out, status, failed):
         number, n, matrices = cuda.grid(1), plan[LENGTH], plan[MATRICES]
         if number < plan[OUTER] * plan[INNER]:
             outer, inner = number // plan[INNER], number % plan[INNER]
@@ -209,7 +209,7 @@ def row_solver(dtype: Any) -> Any:
         return known
 
     @kernel(dtype=dtype, exact=True)
-    def solve(packed, rhs, plan, out, status, failed):  # type: ignore[no-untyped-def]
+    def solve(packed, rhs, plan, out, status, failed):
         tile = cuda.shared.array(shape, dtype)
         first = cuda.blockIdx.x * WARP
         number = first + cuda.threadIdx.x

@@ -21,7 +21,7 @@ def fold_kernel(dtype: Any) -> Any:
     """
 
     @kernel(dtype=dtype, exact=True)
-    def fold(source, size, parts, out):  # type: ignore[no-untyped-def]
+    def fold(source, size, parts, out):
         number = cuda.grid(1)
         if number < out.size:
             group, first = number // parts, number % parts
@@ -42,7 +42,7 @@ def shift_kernel(dtype: Any) -> Any:
     zero = dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def shift(source, steps, inner, strides, by, out):  # type: ignore[no-untyped-def]
+    def shift(source, steps, inner, strides, by, out):
         number = cuda.grid(1)
         if number < out.size:
             row, lane = number // inner, number % inner
@@ -61,7 +61,7 @@ def tridiagonal_kernel(dtype: Any) -> Any:
     zero = dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def products(multipliers, x, steps, inner, lower, diagonal, upper):  # type: ignore[no-untyped-def]
+    def products(multipliers, x, steps, inner, lower, diagonal, upper):
         number = cuda.grid(1)
         if number < x.size:
             k, factor = number // inner % steps, -multipliers[number]
@@ -82,7 +82,7 @@ def linear_kernel(dtype: Any) -> Any:
     """
 
     @kernel(dtype=dtype, exact=True)
-    def multiply(h, y, a, initial, steps, inner, strides, back, products, firsts):  # type: ignore[no-untyped-def]
+    def multiply(h, y, a, initial, steps, inner, strides, back, products, firsts):
         number = cuda.grid(1)
         if number < h.size:
             row, lane = number // inner, number % inner
@@ -114,7 +114,7 @@ def decay_kernel(dtype: Any) -> Any:
     ratio, zero = _make_ratio(dtype), dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def fall(y, steps, inner, by, decay):  # type: ignore[no-untyped-def]
+    def fall(y, steps, inner, by, decay):
         number = cuda.grid(1)
         if number < y.size:
             k = number // inner % steps + by
@@ -130,7 +130,7 @@ def weigh_kernel(dtype: Any) -> Any:
     ratio = _make_ratio(dtype)
 
     @kernel(dtype=dtype, exact=True)
-    def weigh(x, y, h):  # type: ignore[no-untyped-def]
+    def weigh(x, y, h):
         number = cuda.grid(1)
         if number < x.size:
             h[number] *= ratio(x[number], y[number])

@@ -21,7 +21,7 @@ from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.linear import linear_scan
 from rlcpu.cuda.scan.sums import summed_to
 from rlcpu.cuda.scan.tridiagonal import solve_tridiagonal
-from rlcpu.scan.checks import check_axis
+from rlcpu.scan.arguments import check_axis
 from rlcpu.scan.recurrences.linear import LinearGradients
 from rlcpu.scan.tridiagonal.vjp import TridiagonalGradients
 

@@ -13,7 +13,7 @@ from rlcpu.cuda.operands import is_same, operand, overlap, real_dtype
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.row_scan import Drivers, Scan, make_drivers, scan_rows
 from rlcpu.cuda.scan.run import UNUSED, Problem, run
-from rlcpu.scan.checks import check_axis
+from rlcpu.scan.arguments import check_axis
 from rlcpu.scan.recurrences.linear import LINEAR
 
 #: Rows from which each has a thread of its own, as it has where lanes lie next to each other: the

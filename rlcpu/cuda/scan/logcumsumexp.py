@@ -16,8 +16,8 @@ from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.linear import MANY
 from rlcpu.cuda.scan.row_scan import Drivers, Scan, make_drivers, scan_rows
-from rlcpu.scan.checks import check_axis
-from rlcpu.scan.log_sums_kernels import advance, level, merge
+from rlcpu.scan.arguments import check_axis
+from rlcpu.scan.log_sums import advance, level, merge
 
 
 def logcumsumexp(x: Any, *, axis: int = -1, reverse: bool = False, out: Any = None) -> Any:
@@ -70,7 +70,7 @@ def lane_kernel() -> Any:
     """(x, num_steps, inner, reverse, out): a thread for each lane of (outer, num_steps, inner)."""
 
     @kernel(dtype=np.float64, exact=True)
-    def scan(x, steps, inner, reverse, out):  # type: ignore[no-untyped-def]
+    def scan(x, steps, inner, reverse, out):
         lane = cuda.grid(1)
         if lane < x.size // steps:
             outer = lane // inner

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.scan.steps import device_step
-from rlcpu.scan.recurrences.steps import After, Rule, Step, link, link_always
+from rlcpu.scan.recurrences.rules import Rule, Step, link, link_always
 
 #: Integers of a plan: sizes of the axes before time, of time and after it; 1 if the last step is
 #: computed first, else -1; then strides of all arrays over outer indices, over steps, over lanes.
@@ -61,12 +61,23 @@ def get_step(arrays: Any, lane: Any, k: Any) -> Any:
     )
 
 
+def last_step(value: Any, zero: Any) -> Any:
+    """What stands for the step after the last one."""
+    return Step(zero, value, False, False, zero, zero, zero, zero, zero)
+
+
+def as_after(step: Any, zero: Any) -> Any:
+    """What rules may see of the step after: whole steps would fill registers."""
+    kept = step.lambda_, step.ratio, step.action_value
+    return Step(zero, step.value, False, False, zero, zero, kept[0], kept[1], kept[2])
+
+
 def _make_advance(rule: Rule, dtype: Any) -> Any:
     """Function: one step of a lane, written; the recurrence and the step as those before see it."""
     coefficients = device_step(rule.coefficients, dtype)
     results = device_step(rule.results, dtype)
     connect = device_step(link if rule.cuts else link_always, dtype)
-    two = rule.outputs == 2
+    two, zero = rule.outputs == 2, dtype(0.0)
 
     def advance(
         step: Any, state: Any, options: Any, lane: Any, k: Any, first: Any, second: Any
@@ -78,7 +89,7 @@ def _make_advance(rule: Rule, dtype: Any) -> Any:
         first[place(lane, FIRST, k)] = one
         if two:
             second[place(lane, SECOND, k)] = other
-        return y, After(step.value, step.lambda_, step.ratio, step.action_value)
+        return y, as_after(step, zero)
 
     return advance
 
@@ -93,14 +104,14 @@ def lane_kernel(rule: Rule, dtype: Any) -> Any:
     advance, zero = _make_advance(rule, dtype), dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def scan(i0, i1, i2, i3, i4, i5, i6, i7, i8, last, initial, options, plan, first, second):  # type: ignore[no-untyped-def]
+    def scan(i0, i1, i2, i3, i4, i5, i6, i7, i8, last, initial, options, plan, first, second):
         number = cuda.grid(1)
         if number < plan[OUTER] * plan[INNER]:
             outer = number // plan[INNER]
             lane = Lane(plan, outer, number - outer * plan[INNER])
             arrays = Step(i0, i1, i2, i3, i4, i5, i6, i7, i8)
             settings = options[0], options[1], options[2]
-            after = After(last[place(lane, LAST, 0)], zero, zero, zero)
+            after = last_step(last[place(lane, LAST, 0)], zero)
             state = (initial[place(lane, INITIAL, 0)], after)
             steps, turn = plan[NUM_STEPS], plan[DIRECTION]
             k = steps - 1 if turn > 0 else 0

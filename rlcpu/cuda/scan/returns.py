@@ -16,11 +16,11 @@ from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.run import UNUSED, Problem, run
 from rlcpu.kernels.checks import check_count
-from rlcpu.scan.checks import check_axis
+from rlcpu.scan.arguments import check_axis
 from rlcpu.scan.recurrences.episodes import Ends
 from rlcpu.scan.recurrences.off_policy import CLIPS, RETRACE, VTRACE, Clips, VTrace
 from rlcpu.scan.recurrences.returns import ADVANTAGES, LAMBDA_RETURNS, RETURNS, Advantages
-from rlcpu.scan.recurrences.steps import Step
+from rlcpu.scan.recurrences.rules import Step
 
 
 class Episodes(NamedTuple):
@@ -120,7 +120,7 @@ def _cut_kernel() -> Any:
     """(terminated, truncated, found): a 1 to `found` if any step was truncated only."""
 
     @kernel
-    def find(terminated, truncated, found):  # type: ignore[no-untyped-def]
+    def find(terminated, truncated, found):
         k = cuda.grid(1)
         if k < truncated.size and truncated[k] and not terminated[k]:
             found[0] = 1

@@ -135,7 +135,7 @@ def _make_totals(scan: Scan) -> Any:
     merge, (m0, s0), dtype = scan.merge, scan.empty, scan.dtype
 
     @kernel(dtype=dtype, exact=True)
-    def totals(first, second, initial, steps, parts, length, reverse, states):  # type: ignore[no-untyped-def]
+    def totals(first, second, initial, steps, parts, length, reverse, states):
         tile = cuda.shared.array(_TILES, dtype)
         found = cuda.shared.array(_STATES, dtype)
         row, part = cuda.blockIdx.x // parts, cuda.blockIdx.x % parts
@@ -233,7 +233,7 @@ def _make_scan(scan: Scan) -> Any:
         cuda.syncthreads()
 
     @kernel(dtype=dtype, exact=True)
-    def scan_rows(first, second, initial, steps, parts, length, reverse, states, out):  # type: ignore[no-untyped-def]
+    def scan_rows(first, second, initial, steps, parts, length, reverse, states, out):
         tile = cuda.shared.array(_TILES, dtype)
         found = cuda.shared.array(_STATES, dtype)
         row, part = cuda.blockIdx.x // parts, cuda.blockIdx.x % parts

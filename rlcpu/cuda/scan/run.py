@@ -12,7 +12,7 @@ from rlcpu.cuda.operands import constants
 from rlcpu.cuda.scan.layout import Layout
 from rlcpu.cuda.scan.recurrence_kernels import lane_kernel
 from rlcpu.cuda.scan.window_kernels import window_kernel
-from rlcpu.scan.recurrences.steps import Rule, Step
+from rlcpu.scan.recurrences.rules import Rule, Step
 
 UNUSED = Step(*(None,) * len(Step._fields))
 _FLAGS = ("terminated", "truncated")

@@ -6,7 +6,6 @@ instructions for vectors: a GPU's thread has one number, for which they are writ
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,8 @@ import numpy as np
 from rlcpu.cuda.compile import device
 from rlcpu.cuda.provider import SIMULATED, cuda
 from rlcpu.kernels import vectors
-from rlcpu.kernels.compile import bare_copy, fill_copy, specialise
+from rlcpu.kernels.compile import specialise
+from rlcpu.kernels.functions import package_of, rebuild
 
 Functions = dict[Callable[..., Any], Callable[..., Any]]
 
@@ -87,20 +87,14 @@ def device_step(function: Callable[..., Any], dtype: Any, replaced: Functions | 
     return device(specialise(twin, dtype, exact=True), dtype)
 
 
-def _twin(function: Any, replaced: Functions) -> types.FunctionType:
+def _twin(function: Any, replaced: Functions) -> Any:
     """The function with what it calls, in turn, replaced."""
+    made: dict[types.FunctionType, Any] = {}
 
-    @functools.cache
-    def convert(value: Any) -> Any:
-        if value in replaced:
+    def convert(_: str, value: Any) -> Any:
+        if callable(value) and value in replaced:
             return replaced[value]
-        if not isinstance(value, types.FunctionType) or not value.__module__.startswith("rlcpu."):
-            return value
-        return rebuild(value)
+        ours = isinstance(value, types.FunctionType) and package_of(value) == "rlcpu"
+        return rebuild(value, convert, lambda _: True, made) if ours else value
 
-    def rebuild(plain: types.FunctionType) -> types.FunctionType:
-        twin: types.FunctionType = bare_copy(plain)
-        fill_copy(twin, plain, lambda value: convert(value) if callable(value) else value)
-        return twin
-
-    return rebuild(function)
+    return rebuild(function, convert, lambda _: True, made)

@@ -13,7 +13,7 @@ from rlcpu.cuda.scan.tridiagonal_check import copied, judge, refine
 from rlcpu.cuda.scan.tridiagonal_drive import Found, Mode
 from rlcpu.cuda.scan.tridiagonal_input import Systems, check_systems
 from rlcpu.cuda.scan.tridiagonal_long import is_long, solve
-from rlcpu.scan.tridiagonal.drive import METHODS
+from rlcpu.scan.tridiagonal.solve import METHODS
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo
 
 

@@ -22,8 +22,7 @@ from rlcpu.cuda.scan.tridiagonal_error_kernels import (
 )
 from rlcpu.cuda.scan.tridiagonal_input import Systems
 from rlcpu.cuda.scan.tridiagonal_steps import OUT
-from rlcpu.scan.tridiagonal.plan import REFINED
-from rlcpu.scan.tridiagonal.solve import INACCURATE
+from rlcpu.scan.tridiagonal.status import INACCURATE, REFINED
 
 _STEPS = 3  # of refinement at most
 _WAVES = 4  # of blocks on every multiprocessor: fewer threads compete for the largest error
@@ -42,7 +41,8 @@ def copied(array: DeviceArray) -> DeviceArray:
 def residual(systems: Systems, mode: Mode) -> tuple[DeviceArray, DeviceArray]:
     """Residuals, laid out as the solutions, and the backward error of each system.
 
-    Oettli and Prager 1964, see `rlcpu.scan.tridiagonal.steps.backward_error`. NaN counts as none.
+    Oettli and Prager 1964, see `rlcpu.scan.tridiagonal.equations.backward_error`. NaN counts as
+    none.
     """
     out, plan = systems.out, make_plan(systems)
     lacking = arrays.empty(out.shape, out.dtype)

@@ -1,7 +1,7 @@
 """Drivers of few long tridiagonal systems: a thread for each chunk of equations.
 
 A chunk leaves two equations of its first and last unknown and of those next to it
-(`rlcpu.scan.tridiagonal.chunk_steps`). Neighbours are put together, some at a time, until one pair
+(`rlcpu.scan.tridiagonal.equations`). Neighbours are put together, some at a time, until one pair
 of equations is left of each system (`tridiagonal_joins`); then the outer unknowns of all chunks are
 known, and the inner ones follow.
 """
@@ -27,14 +27,15 @@ from rlcpu.cuda.scan.tridiagonal_steps import (
     make_steps,
     place,
 )
-from rlcpu.scan.tridiagonal.chunk_steps import (
+from rlcpu.scan.tridiagonal.equations import (
+    Pivot,
     Rest,
     eliminate_pair,
     enter_chunk,
     open_chunk,
     reduce_pair,
+    scaled,
 )
-from rlcpu.scan.tridiagonal.steps import Pivot, scaled
 
 KEEPS = 3  # numbers of a pivot in scratch
 NUMBERS = 2 * len(Rest._fields)  # of the two equations that a chunk leaves
@@ -109,7 +110,7 @@ def reduce_kernel(dtype: Any, pivoting: bool) -> Any:
     healthy, eagerness = make_steps(dtype, pivoting).healthy, dtype(1.0)
 
     @kernel(dtype=dtype, exact=True)
-    def reduce(lower, diagonal, upper, rhs, lengths, plan, cut, rests, spoiled):  # type: ignore[no-untyped-def]
+    def reduce(lower, diagonal, upper, rhs, lengths, plan, cut, rests, spoiled):
         arrays, chunk = Raw(lower, diagonal, upper, rhs), find(plan, lengths, cut)
         if chunk.system < plan[OUTER] * plan[INNER]:
             top = read(arrays, plan, chunk, chunk.begin)
@@ -163,7 +164,7 @@ def expand_kernel(dtype: Any, pivoting: bool) -> Any:
         return at
 
     @kernel(dtype=dtype, exact=True)
-    def expand(  # type: ignore[no-untyped-def]
+    def expand(
         lower, diagonal, upper, rhs, lengths, plan, cut, ends, pivots, spoiled, out, status, failed
     ):
         arrays, chunk, count = Raw(lower, diagonal, upper, rhs), find(plan, lengths, cut), cut[0]

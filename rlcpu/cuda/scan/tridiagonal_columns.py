@@ -121,7 +121,7 @@ def column_kernel(dtype: Any, pivoting: bool) -> Any:
     zero = dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def solve(lower, diagonal, upper, rhs, lengths, plan, pivots, out, status, failed):  # type: ignore[no-untyped-def]
+    def solve(lower, diagonal, upper, rhs, lengths, plan, pivots, out, status, failed):
         arrays = Raw(lower, diagonal, upper, rhs)
         thread, room = cuda.grid(1), cuda.gridsize(1)
         for number in range(thread, plan[OUTER] * plan[INNER], room):

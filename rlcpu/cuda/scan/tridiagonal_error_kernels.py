@@ -17,8 +17,8 @@ from rlcpu.cuda.scan.tridiagonal_steps import (
     Raw,
     place,
 )
+from rlcpu.scan.tridiagonal.equations import backward_error, lacking, scaled
 from rlcpu.scan.tridiagonal.status import Status
-from rlcpu.scan.tridiagonal.steps import backward_error, lacking, scaled
 
 _SOLVED, _INACCURATE = int(Status.SOLVED), int(Status.INACCURATE)
 
@@ -60,7 +60,7 @@ def residual_kernel(dtype: Any) -> Any:
     look, zero = _make_look(dtype), dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def check(lower, diagonal, upper, rhs, x, lengths, plan, periodic, lack, errors):  # type: ignore[no-untyped-def]
+    def check(lower, diagonal, upper, rhs, x, lengths, plan, periodic, lack, errors):
         arrays = Raw(lower, diagonal, upper, rhs)
         n, lanes = plan[LENGTH], plan[INNER]
         last, worst = 0, zero
@@ -93,7 +93,7 @@ def judge_kernel(dtype: Any) -> Any:
     nan = dtype("nan")
 
     @kernel(dtype=dtype, exact=True)
-    def judge(limit, errors, status, failed):  # type: ignore[no-untyped-def]
+    def judge(limit, errors, status, failed):
         system = cuda.grid(1)
         if system < status.size:
             if status[system] != _SOLVED:
@@ -110,7 +110,7 @@ def gather_kernel(dtype: Any) -> Any:
     """Driver: (source, array, plan, numbers, gathered): some systems of one array, as rows."""
 
     @kernel(dtype=dtype, exact=True)
-    def gather(source, array, plan, numbers, gathered):  # type: ignore[no-untyped-def]
+    def gather(source, array, plan, numbers, gathered):
         at = cuda.grid(1)
         if at < gathered.size:
             system, k = numbers[at // plan[LENGTH]], at % plan[LENGTH]
@@ -125,7 +125,7 @@ def improve_kernel(dtype: Any) -> Any:
     """Driver: (steps, plan, numbers, out): adds rows to some systems where they are finite."""
 
     @kernel(dtype=dtype, exact=True)
-    def improve(steps, plan, numbers, out):  # type: ignore[no-untyped-def]
+    def improve(steps, plan, numbers, out):
         at = cuda.grid(1)
         if at < steps.size:
             system, k = numbers[at // plan[LENGTH]], at % plan[LENGTH]

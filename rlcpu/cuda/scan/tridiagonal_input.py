@@ -10,7 +10,7 @@ from rlcpu.cuda import arrays
 from rlcpu.cuda.arrays import DeviceArray
 from rlcpu.cuda.operands import is_same, operand, overlap, real_dtype
 from rlcpu.cuda.scan.layout import Layout
-from rlcpu.scan.checks import check_axis
+from rlcpu.scan.arguments import check_axis
 
 NAMES = ("lower", "diagonal", "upper", "rhs")
 

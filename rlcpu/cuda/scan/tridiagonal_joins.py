@@ -1,8 +1,8 @@
 """Drivers that put the equations of chunks together, and take their unknowns apart again.
 
 A group of neighbours is a chunk of chunks: a thread eliminates their inner unknowns as
-`rlcpu.scan.tridiagonal.join` does those of a whole system, in float64. Groups of groups follow,
-until each system is one: a million unknowns take five rounds instead of 30,000 steps.
+`rlcpu.scan.tridiagonal.equations` does those of a whole system, in float64. Groups of groups
+follow, until each system is one: a million unknowns take five rounds instead of 30,000 steps.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ import numpy as np
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.provider import cuda
 from rlcpu.cuda.scan.steps import device_step
-from rlcpu.scan.tridiagonal.chunk_steps import Rest
-from rlcpu.scan.tridiagonal.join import REST, WIDTH, eliminate, enter
-from rlcpu.scan.tridiagonal.ring_steps import close_ring
+from rlcpu.scan.tridiagonal.equations import (
+    REST,
+    WIDTH,
+    Rest,
+    close_ring,
+    eliminate_column,
+    enter_row,
+)
 
 #: Chunks of a group. More take longer one after the other, fewer more rounds.
 GROUP = 8
@@ -32,7 +37,7 @@ def join_kernel() -> Any:
     `rests` is (12, systems * count), `joined` the same of the groups, overwritten; `pivots` is
     (16, systems * count), overwritten; all float64.
     """
-    free, put = device_step(eliminate, np.float64), device_step(enter, np.float64)
+    free, put = device_step(eliminate_column, np.float64), device_step(enter_row, np.float64)
 
     def read(rests: Any, at: Any, room: Any) -> Any:
         return (
@@ -59,7 +64,7 @@ def join_kernel() -> Any:
                 pivots[at + (i * WIDTH + column) * room] = work[i, column]
 
     @kernel(dtype=np.float64, exact=True)
-    def join(rests, count, systems, pivots, joined):  # type: ignore[no-untyped-def]
+    def join(rests, count, systems, pivots, joined):
         work = cuda.local.array((4, WIDTH), np.float64)
         groups, room = (count + GROUP - 1) // GROUP, systems * count
         number = cuda.grid(1)
@@ -85,7 +90,7 @@ def close_kernel() -> Any:
     close = device_step(close_ring, np.float64)
 
     @kernel(dtype=np.float64, exact=True)
-    def run(rests, ends):  # type: ignore[no-untyped-def]
+    def run(rests, ends):
         system, systems = cuda.grid(1), ends.size // 2
         if system < systems:
             one = Rest(
@@ -119,7 +124,7 @@ def part_kernel() -> Any:
     """
 
     @kernel(dtype=np.float64, exact=True)
-    def part(joined, pivots, count, systems, ends):  # type: ignore[no-untyped-def]
+    def part(joined, pivots, count, systems, ends):
         groups, room = (count + GROUP - 1) // GROUP, systems * count
         number = cuda.grid(1)
         if number < systems * groups:

@@ -1,6 +1,6 @@
 """Driver of periodic tridiagonal systems: a thread for each, which reads it twice.
 
-A ring is one chunk whose neighbour on both sides is itself (`rlcpu.scan.tridiagonal.chunk_steps`):
+A ring is one chunk whose neighbour on both sides is itself (`rlcpu.scan.tridiagonal.equations`):
 its equations leave two of its first and its last unknown, and once these are known all others
 follow. Threads of a warp read whole lines where systems lie next to each other.
 """
@@ -26,8 +26,14 @@ from rlcpu.cuda.scan.tridiagonal_steps import (
     place,
     report,
 )
-from rlcpu.scan.tridiagonal.chunk_steps import eliminate_pair, enter_chunk, open_chunk, reduce_pair
-from rlcpu.scan.tridiagonal.steps import Pivot, scaled
+from rlcpu.scan.tridiagonal.equations import (
+    Pivot,
+    eliminate_pair,
+    enter_chunk,
+    open_chunk,
+    reduce_pair,
+    scaled,
+)
 
 KEEPS = 3  # numbers of a pivot in scratch
 
@@ -115,7 +121,7 @@ def ring_kernel(dtype: Any, pivoting: bool) -> Any:
     healthy, zero = make_steps(dtype, pivoting).healthy, dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def solve(lower, diagonal, upper, rhs, lengths, plan, pivots, out, status, failed):  # type: ignore[no-untyped-def]
+    def solve(lower, diagonal, upper, rhs, lengths, plan, pivots, out, status, failed):
         arrays = Raw(lower, diagonal, upper, rhs)
         thread, room = cuda.grid(1), cuda.gridsize(1)
         for number in range(thread, plan[OUTER] * plan[INNER], room):

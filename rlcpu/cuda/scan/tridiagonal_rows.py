@@ -164,7 +164,7 @@ def row_kernel(dtype: Any, pivoting: bool) -> Any:
     shape = (4, WARP, width + 1)
 
     @kernel(dtype=dtype, exact=True)
-    def solve(lower, diagonal, upper, rhs, lengths, plan, pivots, out, status, failed):  # type: ignore[no-untyped-def]
+    def solve(lower, diagonal, upper, rhs, lengths, plan, pivots, out, status, failed):
         tile = cuda.shared.array(shape, dtype)
         arrays, systems = Raw(lower, diagonal, upper, rhs), plan[OUTER]
         for first in range(cuda.blockIdx.x * WARP, systems, cuda.gridsize(1)):

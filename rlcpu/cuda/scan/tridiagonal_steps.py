@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rlcpu.cuda.scan.steps import IN_ORDER, device_step
+from rlcpu.scan.tridiagonal.equations import Pending, Pivot, eliminate, scaled, substitute
 from rlcpu.scan.tridiagonal.status import Status
-from rlcpu.scan.tridiagonal.steps import Pending, Pivot, eliminate, scaled, substitute
 
 #: Integers of a plan: sizes of the axes before the unknowns, of the unknowns, after them; 1 if
 #: systems have lengths of their own, else 0; then strides of lower, diagonal, upper, rhs and out

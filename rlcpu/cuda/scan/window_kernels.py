@@ -18,11 +18,13 @@ from rlcpu.cuda.scan.recurrence_kernels import (
     NUM_STEPS,
     OUTER,
     Lane,
+    as_after,
     get_step,
+    last_step,
     place,
 )
 from rlcpu.cuda.scan.steps import device_step
-from rlcpu.scan.recurrences.steps import After, Rule, Step, link
+from rlcpu.scan.recurrences.rules import Rule, Step, link
 
 
 @functools.cache
@@ -36,23 +38,23 @@ def window_kernel(rule: Rule, dtype: Any) -> Any:
     zero = dtype(0.0)
 
     @kernel(dtype=dtype, exact=True)
-    def scan(i0, i1, i2, i3, i4, i5, i6, i7, i8, last, options, plan, window, first):  # type: ignore[no-untyped-def]
+    def scan(i0, i1, i2, i3, i4, i5, i6, i7, i8, last, options, plan, window, first):
         number = cuda.grid(1)
         if number < plan[OUTER] * plan[NUM_STEPS] * plan[INNER]:
             row, inner = number // plan[INNER], number % plan[INNER]
             outer, begin = row // plan[NUM_STEPS], row % plan[NUM_STEPS]
             lane, arrays = Lane(plan, outer, inner), Step(i0, i1, i2, i3, i4, i5, i6, i7, i8)
             stop = min(begin + window, plan[NUM_STEPS])
-            after = After(last[place(lane, LAST, 0)], zero, zero, zero)
+            after = last_step(last[place(lane, LAST, 0)], zero)
             if stop < plan[NUM_STEPS]:
                 step = get_step(arrays, lane, stop)
-                after = After(step.value, step.lambda_, step.ratio, step.action_value)
+                after = as_after(step, zero)
             y = after.value
             for i in range(begin, stop):
                 step = get_step(arrays, lane, stop - 1 - (i - begin))
                 a, b = coefficients(step, after, (options[0], options[1], options[2]))
                 y = connect(a, b, y)
-                after = After(step.value, step.lambda_, step.ratio, step.action_value)
+                after = as_after(step, zero)
             first[place(lane, FIRST, begin)] = y
 
     return scan

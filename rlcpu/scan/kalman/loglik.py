@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.checks import check_broadcast, check_out, check_real
-from rlcpu.scan.kalman.problem import (
+from rlcpu.scan.arguments import check_broadcast, check_out, check_real, sum_to_shape
+from rlcpu.scan.kalman.model import (
     Inputs,
     Problem,
     check_observations,
     make_problem,
     run,
 )
-from rlcpu.scan.kalman.programs import GRADIENT, VALUE
+from rlcpu.scan.kalman.workspace import GRADIENT, VALUE
 
 Array = npt.NDArray[Any]
 
@@ -130,7 +130,7 @@ def kalman_loglik_vjp(
 ) -> tuple[Array, KalmanGradients]:
     """Log-likelihoods, and gradients of a scalar with respect to the arguments.
 
-    Reverse mode, with the state kept every 64 steps and the steps between computed again.
+    Reverse mode, with the state kept every 32 steps and the steps between computed again.
 
     Arguments are those of `kalman_loglik`, without `out`, and `grad`: the scalar's gradient with
     respect to the log-likelihoods, of a shape that broadcasts to theirs.
@@ -149,16 +149,16 @@ def kalman_loglik_vjp(
     matrices = (transition, transition_cov, design, observation_cov)
     arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
     problem = make_problem(arguments, time_varying, form, num_threads)
-    dtype, batch = problem.inputs.observations.dtype, problem.sizes.batch
+    dtype, batch = problem.inputs.observations.dtype, problem.models
     factor = check_broadcast("grad", check_real("grad", grad, dtype), problem.batch)
-    sizes = [batch * math.prod(problem.shape(name)) for name in Inputs._fields]
-    flat = np.empty(sum(sizes), dtype)
+    ends = np.cumsum([batch * math.prod(shape) for shape in problem.shapes])
+    flat = np.empty(ends[-1], dtype)
     loglik = _finite(problem, run(GRADIENT, problem, flat))
     factor = np.broadcast_to(factor, problem.batch)
     gradients = [
-        _gradient(part.reshape(*problem.batch, *problem.shape(name)), factor, array.shape)
-        for name, array, part in zip(
-            Inputs._fields, problem.inputs, np.split(flat, np.cumsum(sizes)[:-1]), strict=True
+        _gradient(part.reshape(*problem.batch, *shape), factor, array.shape)
+        for array, shape, part in zip(
+            problem.inputs, problem.shapes, np.split(flat, ends[:-1]), strict=True
         )
     ]
     return loglik, KalmanGradients(*gradients)
@@ -178,8 +178,4 @@ def _gradient(slopes: Array, factor: Array, shape: tuple[int, ...]) -> Array:
     """Gradients (batch, ...) times those of the log-likelihoods, summed to the argument's shape."""
     if (factor != 1.0).any():
         slopes *= factor.reshape(factor.shape + (1,) * (slopes.ndim - factor.ndim))
-    if slopes.shape == shape:
-        return slopes
-    slopes = slopes.sum(axis=tuple(range(slopes.ndim - len(shape))))
-    repeated = tuple(i for i, size in enumerate(shape) if size != slopes.shape[i])
-    return slopes.sum(axis=repeated, keepdims=True)
+    return sum_to_shape(slopes, shape)

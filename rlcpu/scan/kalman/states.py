@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.kalman.problem import (
+from rlcpu.scan.kalman.model import (
     Inputs,
     check_observations,
     make_problem,
     run,
 )
-from rlcpu.scan.kalman.programs import SMOOTH, STATES
+from rlcpu.scan.kalman.workspace import SMOOTH, STATES
 
 
 class KalmanStates(NamedTuple):
@@ -81,10 +81,10 @@ def kalman_filter(
     arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
     problem = make_problem(arguments, time_varying, form, num_threads)
     check_observations(problem)
-    total, m = problem.sizes.batch * problem.sizes.steps, problem.sizes.state
+    total, m = problem.models * problem.steps, problem.state
     flat = np.empty(2 * total * (m + m * m), problem.inputs.observations.dtype)
     loglik = run(STATES, problem, flat).reshape(problem.batch)
-    line, square = (problem.sizes.steps, m), (problem.sizes.steps, m, m)
+    line, square = (problem.steps, m), (problem.steps, m, m)
     return KalmanStates(
         flat[: total * m].reshape(*problem.batch, *line),
         flat[2 * total * m : total * m * (m + 2)].reshape(*problem.batch, *square),
@@ -129,9 +129,9 @@ def kalman_smooth(
     arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
     problem = make_problem(arguments, time_varying, form, num_threads)
     check_observations(problem)
-    total, m = problem.sizes.batch * problem.sizes.steps, problem.sizes.state
+    total, m = problem.models * problem.steps, problem.state
     flat = np.empty(total * (m + m * m), problem.inputs.observations.dtype)
     loglik = run(SMOOTH, problem, flat).reshape(problem.batch)
-    mean = flat[: total * m].reshape(*problem.batch, problem.sizes.steps, m)
-    cov = flat[total * m :].reshape(*problem.batch, problem.sizes.steps, m, m)
+    mean = flat[: total * m].reshape(*problem.batch, problem.steps, m)
+    cov = flat[total * m :].reshape(*problem.batch, problem.steps, m, m)
     return SmoothedStates(mean, cov, loglik)

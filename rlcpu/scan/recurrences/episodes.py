@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.checks import (
+from rlcpu.scan.arguments import (
     check_axis,
     check_factor,
     check_flags,
@@ -21,8 +21,8 @@ from rlcpu.scan.checks import (
     check_shape,
 )
 from rlcpu.scan.layout import Layout, layout_of
+from rlcpu.scan.recurrences.rules import Step
 from rlcpu.scan.recurrences.run import UNUSED
-from rlcpu.scan.recurrences.steps import Step
 
 Array = npt.NDArray[Any]
 

@@ -7,13 +7,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.checks import as_array, check_axis, check_broadcast, check_out, check_real
+from rlcpu.scan.arguments import (
+    check_alike,
+    check_axis,
+    check_broadcast,
+    check_out,
+    check_real,
+    common_shape,
+    sum_to_shape,
+)
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.layout import Layout, layout_of
-from rlcpu.scan.recurrences.returns import itself
+from rlcpu.scan.recurrences.rules import Rule, Step, inlined, itself
 from rlcpu.scan.recurrences.run import UNUSED, Problem, run
-from rlcpu.scan.recurrences.segments import is_long, run_long
-from rlcpu.scan.recurrences.steps import After, Rule, Step, inlined
 
 Array = npt.NDArray[Any]
 
@@ -33,7 +39,7 @@ class LinearGradients(NamedTuple):
 
 
 @inlined
-def linear_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+def linear_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """y_t = a_t * y_{t-1} + b_t."""
     return step.gamma, step.reward
 
@@ -58,8 +64,8 @@ def linear_scan(
     computed in parts, in parallel, whose rounding differs from a loop's.
 
     Args:
-        a: float32 or float64 that broadcasts with b; whole numbers count as float64, a single
-            number as b's dtype.
+        a: float32 or float64 that broadcasts with b; whole numbers and single ones are converted
+            to b's dtype.
         b: of a's dtype; broadcasts with a.
         axis: along which to scan.
         initial: what stands for the y before the first one (after the last one in reverse), of the
@@ -82,17 +88,16 @@ def linear_scan(
     """
     if is_on_device(b) or is_on_device(a):
         return on_device("linear_scan", locals())
-    a, b, shape = _operands(a, b)
+    b, a = check_alike({"b": b, "a": a})
+    shape = common_shape("ab", [a, b])
     axis = check_axis(axis, shape, "a * b")
     start = _check_initial(initial, shape, axis, b.dtype)
     if out is not None:
-        taken = (a, start) if _same(out, b) else (a, b, start)
-        check_out("out", out, np.broadcast_to(b, shape), taken)
+        check_out("out", out, np.broadcast_to(b, shape), (a, b, start), may_be=b)
     layout, out = _layout(a, b, out, shape, axis)
     steps = UNUSED._replace(reward=b, gamma=a)
     problem = Problem(steps, initial=start, direction=1 if reverse else -1)
-    execute = run_long if is_long(layout) else run
-    execute(LINEAR, layout, problem, (out,), num_threads)
+    run(LINEAR, layout, problem, (out,), num_threads)
     return out
 
 
@@ -157,25 +162,10 @@ def linear_scan_vjp(
     np.multiply(total[1:], value[:-1], out=product[1:])
     product[0] = total[0] * start
     first = np.asarray(factor[0] * total[0])
-    return LinearGradients(_summed(products, a.shape), h, first)
+    return LinearGradients(sum_to_shape(products, a.shape), h, first)
 
 
 # ---------------------------------------------------------------- arguments
-
-
-def _operands(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Array, Array, tuple[int, ...]]:
-    """Both factors in one dtype, and the shape that they broadcast to."""
-    a, b = as_array("a", a), as_array("b", b)
-    if b.ndim == 0 and a.ndim:
-        a = check_real("a", a)
-        b = check_real("b", b, a.dtype)
-    else:
-        b = check_real("b", b)
-        a = check_real("a", a, b.dtype)
-    try:
-        return a, b, np.broadcast_shapes(a.shape, b.shape)
-    except ValueError:
-        raise ValueError(f"a: shape {a.shape} does not broadcast with b's, {b.shape}") from None
 
 
 def _check_initial(
@@ -183,14 +173,6 @@ def _check_initial(
 ) -> Array:
     found = check_real("initial", 0.0 if initial is None else initial, dtype)
     return check_broadcast("initial", found, shape[:axis] + shape[axis + 1 :])
-
-
-def _same(out: Any, b: Array) -> bool:
-    """Whether both are the very same numbers in memory."""
-    if not isinstance(out, np.ndarray) or out.shape != b.shape or out.strides != b.strides:
-        return False
-    places = [array.__array_interface__["data"][0] for array in (out, b)]
-    return out.dtype == b.dtype and places[0] == places[1]
 
 
 def _layout(
@@ -203,10 +185,3 @@ def _layout(
         return layout, layout.empty(b.dtype)
     out = np.empty(shape, b.dtype) if out is None else out
     return layout_of(given[0] if given else out, axis), out
-
-
-def _summed(array: Array, shape: tuple[int, ...]) -> Array:
-    """The sums over the axes along which an array of the shape was repeated."""
-    array = array.sum(axis=tuple(range(array.ndim - len(shape))))
-    repeated = [i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1]
-    return np.asarray(array.sum(axis=tuple(repeated), keepdims=True) if repeated else array)

@@ -41,9 +41,9 @@ def nstep_returns(
         truncated: like the rewards, bool.
         last_values: the rewards' shape without `axis`, or one number.
         n: number of steps, at least 1.
-        gamma: discount factor, or discounts of all steps.
-        lambda_: weight in [0, 1] of more steps against the value after one, or weights of all
-            steps; 1 for plain sums.
+        gamma: discount factor, or discounts that broadcast.
+        lambda_: weight in [0, 1] of more steps against the value after one, or weights that
+            broadcast; 1 for plain sums.
         final_values: like the rewards.
         axis: of time.
         out: like the rewards, overwritten with the result.

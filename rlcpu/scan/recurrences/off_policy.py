@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.vectors import where
-from rlcpu.scan.checks import check_real
+from rlcpu.scan.arguments import check_real
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
-from rlcpu.scan.recurrences.returns import itself
+from rlcpu.scan.recurrences.rules import Rule, Step, bootstrap, inlined, itself, unless_ended
 from rlcpu.scan.recurrences.run import Problem, run
-from rlcpu.scan.recurrences.steps import After, Rule, Step, bootstrap, inlined, unless_ended
 
 
 class Clips(NamedTuple):
@@ -56,7 +55,7 @@ def clipped(ratio: float, clip: float) -> Any:
 
 
 @inlined
-def vtrace_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """E_t = rho_t * delta_t + gamma * lambda * c_t * E_{t+1}, of which v_t + E_t is the target."""
     target = step.reward + step.gamma * bootstrap(step, after.value)
     weight = step.gamma * (step.lambda_ * clipped(step.ratio, options[1]))
@@ -64,7 +63,7 @@ def vtrace_coefficients(step: Step, after: After, options: Any) -> tuple[Any, An
 
 
 @inlined
-def vtrace_results(y: Any, carried: Any, step: Step, after: After, options: Any) -> Any:
+def vtrace_results(y: Any, carried: Any, step: Step, after: Step, options: Any) -> Any:
     """The target, and the advantage of the action against the next step's target."""
     following = bootstrap(step, after.value + step.lambda_ * carried)
     advantage = step.reward + step.gamma * following - step.value
@@ -72,7 +71,7 @@ def vtrace_results(y: Any, carried: Any, step: Step, after: After, options: Any)
 
 
 @inlined
-def retrace_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
     c = after.lambda_ * clipped(after.ratio, 1.0)
     following = bootstrap(step, after.value - c * after.action_value)
@@ -123,8 +122,8 @@ def vtrace(
         terminated: like the rewards, bool.
         truncated: like the rewards, bool.
         last_values: the rewards' shape without `axis`, or one number.
-        gamma: discount factor, or discounts of all steps.
-        lambda_: further factor of c in [0, 1], or factors of all steps.
+        gamma: discount factor, or discounts that broadcast.
+        lambda_: further factor of c in [0, 1], or factors that broadcast.
         clips: upper bounds of the ratios, not negative.
         final_values: like the rewards.
         axis: of time.
@@ -197,8 +196,8 @@ def retrace(
         terminated: like the rewards, bool.
         truncated: like the rewards, bool.
         last_values: the rewards' shape without `axis`, or one number.
-        gamma: discount factor, or discounts of all steps.
-        lambda_: factor of c in [0, 1], or factors of all steps.
+        gamma: discount factor, or discounts that broadcast.
+        lambda_: factor of c in [0, 1], or factors that broadcast.
         final_values: like the rewards.
         axis: of time.
         out: like the rewards, overwritten with the result.

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
+from rlcpu.scan.recurrences.rules import Rule, Step, bootstrap, inlined, itself, unless_ended
 from rlcpu.scan.recurrences.run import Problem, run
-from rlcpu.scan.recurrences.steps import After, Rule, Step, bootstrap, inlined, unless_ended
 
 
 class Advantages(NamedTuple):
@@ -29,33 +29,27 @@ class Advantages(NamedTuple):
 
 
 @inlined
-def return_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+def return_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """R_t = r_t + gamma * R_{t+1}, whose last term is a value where the episode ended."""
     return unless_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
 
 
 @inlined
-def advantage_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+def advantage_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """A_t = delta_t + gamma * lambda * A_{t+1}."""
     delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
     return unless_ended(step, step.gamma * step.lambda_), delta
 
 
 @inlined
-def lambda_coefficients(step: Step, after: After, options: Any) -> tuple[Any, Any]:
+def lambda_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
     following = bootstrap(step, (1.0 - step.lambda_) * after.value)
     return unless_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
 
 
 @inlined
-def itself(y: Any, carried: Any, step: Step, after: After, options: Any) -> tuple[Any, Any]:
-    """The recurrence is the result."""
-    return y, y
-
-
-@inlined
-def with_value(y: Any, carried: Any, step: Step, after: After, options: Any) -> tuple[Any, Any]:
+def with_value(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
     """The recurrence, and its sum with the value."""
     return y, y + step.value
 
@@ -95,8 +89,10 @@ def discounted_returns(
         truncated: like the rewards, bool, whether a limit cut the episode short after the step.
         last_values: (num_envs,), the rewards' shape without `axis`, or one number: values of the
             observations after the last steps; 0 to leave out what comes after.
-        gamma: discount factor in [0, 1], or discounts of all steps, an array that broadcasts to the
-            rewards' shape and may hold any number.
+        gamma: discount factor in [0, 1], or discounts, an array that may hold any number and
+            broadcasts to the rewards' shape as in NumPy: (num_steps, num_envs) for one of each
+            step, (num_steps, 1) for those that all environments share, (num_envs,) for those that
+            stay the same over time.
         final_values: like the rewards, values of the last observations of truncated episodes; used
             only there, and needed only if there are any.
         axis: of time.
@@ -155,9 +151,9 @@ def gae(
         terminated: like the rewards, bool.
         truncated: like the rewards, bool.
         last_values: the rewards' shape without `axis`, or one number.
-        gamma: discount factor, or discounts of all steps.
+        gamma: discount factor, or discounts that broadcast.
         lambda_: weight of later temporal differences in [0, 1]; 0 is one step, 1 is Monte Carlo. Or
-            weights of all steps, an array that broadcasts to the rewards' shape.
+            weights that broadcast, as gamma does.
         final_values: like the rewards.
         axis: of time.
         out: two arrays like the rewards, overwritten with the result.
@@ -214,9 +210,9 @@ def lambda_returns(
         terminated: like the rewards, bool.
         truncated: like the rewards, bool.
         last_values: the rewards' shape without `axis`, or one number.
-        gamma: discount factor, or discounts of all steps.
-        lambda_: weight in [0, 1] of the return against the value after one step. Or weights of all
-            steps, an array that broadcasts to the rewards' shape.
+        gamma: discount factor, or discounts that broadcast.
+        lambda_: weight in [0, 1] of the return against the value after one step. Or weights that
+            broadcast, as gamma does.
         final_values: like the rewards.
         axis: of time.
         out: like the rewards, overwritten with the result.

@@ -1,36 +1,36 @@
-"""From arrays that have been checked to the kernel that suits how they lie in memory."""
+"""From checked arrays to the plan of a kernel: sizes that suit how they lie in memory."""
 
 from __future__ import annotations
 
-import functools
+import itertools
+import math
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.simd import VECTOR_BYTES
 from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.scan.layout import Flat, Layout, constant
-from rlcpu.scan.recurrences.columns import column_kernels
-from rlcpu.scan.recurrences.places import Plan
-from rlcpu.scan.recurrences.rows import row_kernels
-from rlcpu.scan.recurrences.steps import Rule, Step, lanes
-from rlcpu.scan.recurrences.windows import window_kernels
+from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.scan.layout import Layout, Place, address_of
+from rlcpu.scan.recurrences.driver import FIRST, INITIAL, REGISTERS, kernels, lanes_of
+from rlcpu.scan.recurrences.rules import Rule, Step
 
 Array = npt.NDArray[Any]
 
-_config: Any = numba.config
-
-#: Lanes that a core takes at a time: a page of each array. Blocks of 1 KB take 1.3x as long.
-BLOCK = 4096  # bytes
-#: Steps of a row at a time.
-PIECE = 128
+#: Bytes of the lanes of a block: a page of each array. Blocks of 1 KB take 1.3x as long.
+BLOCK = 4096
+PIECE = 128  # steps of a piece of rows
+WINDOW_PIECE = 512  # steps of a row whose windows are computed at a time
+WINDOW_STEPS, WINDOW_VECTORS = 32, 4  # the same of a block of lanes, and its width
 #: Size of an output from which it is written past the caches: half of it takes longer that way.
 LARGE = 2**23  # bytes
+MANY = 16  # rows from which there are enough for vectors across them
+LONG = 2**15  # steps from which two passes take less time than one that waits for every step
 
 UNUSED = Step(*(None,) * len(Step._fields))
-NOTHING = np.zeros(())
+_ZEROS = np.zeros(VECTOR_BYTES, np.uint8)
+_ZERO = Place(_ZEROS, address_of(_ZEROS), 0, 0, 0)
 
 
 class Problem(NamedTuple):
@@ -46,8 +46,8 @@ class Problem(NamedTuple):
     """
 
     steps: Step
-    last: Array = NOTHING
-    initial: Array = NOTHING
+    last: Array = np.zeros(())
+    initial: Array = np.zeros(())
     options: tuple[float, ...] = ()
     direction: int = 1
     window: int = 0
@@ -64,76 +64,117 @@ def run(
     num_threads, dtype = check_num_threads(num_threads), outs[0].dtype
     if outs[0].size == 0:
         return
-    found = [layout.target(out) for out in outs]
-    places = [place for place in found if place is not None]
-    if len(places) == len(outs):
-        launch_on(rule, layout, problem, places, num_threads)
-        return
-    computed = [layout.empty(dtype) for _ in outs]
-    launch_on(rule, layout, problem, [layout.flat(array) for array in computed], num_threads)
-    for out, array in zip(outs, computed, strict=True):
-        np.copyto(out, array)
+    written = [out if layout.target(out) else layout.empty(dtype) for out in outs]
+    arrays = [_ZERO if array is None else layout.place(array) for array in problem.steps]
+    for array in (problem.last, problem.initial):
+        arrays.append(layout.place_ends(np.asarray(array, dtype)))
+    arrays += [layout.place(written[0]), layout.place(written[-1])]
+    is_long = layout.inner == 1 and layout.outer < MANY and layout.num_steps >= LONG
+    start = _run_long if is_long and not rule.cuts else _launch
+    start(rule, layout, problem, arrays, dtype, num_threads)
+    for out, array in zip(outs, written, strict=True):
+        if array is not out:
+            np.copyto(out, array)
 
 
-def launch_on(
-    rule: Rule, layout: Layout, problem: Problem, outs: list[Flat], num_threads: int | None
+def _launch(
+    rule: Rule,
+    layout: Layout,
+    problem: Problem,
+    arrays: list[Place],
+    dtype: Any,
+    num_threads: int | None,
+    totals: tuple[int, int] = (0, 0),
 ) -> None:
-    """The same with outputs that kernels can write."""
-    dtype: Any = outs[0].numbers.dtype
-    zeros = _zeros(dtype)
-    steps = [
-        zero if array is None else array if isinstance(array, Flat) else layout.flat(array)
-        for array, zero in zip(problem.steps, zeros, strict=True)
-    ]
-    ends = [layout.flat_ends(np.asarray(a, dtype)) for a in (problem.last, problem.initial)]
+    """Call the kernel; `totals` are the last integers of its plan."""
+    outer, steps, inner = layout.outer, layout.num_steps, layout.inner
+    head, streamed = _streams(layout, arrays[FIRST:], dtype.itemsize)
+    if problem.window:
+        width, length = 1, WINDOW_PIECE
+        if inner > 1:
+            width, length = WINDOW_VECTORS * lanes_of(dtype), WINDOW_STEPS
+        length, head, streamed = max(length, 2 * problem.window), 0, 0
+        units = outer * -(-inner // width) * -(-steps // length)
+    elif inner == 1:
+        width, length = 1, PIECE
+        units = -(-outer // (REGISTERS * lanes_of(dtype)))
+    else:
+        width, length = _width(layout, dtype), 1
+        units = outer * (-(-(inner - head) // width) + (head > 0))
+    sizes = outer, steps, inner, width, min(length, steps), head
+    plan = [*sizes, problem.direction, streamed, problem.window]
+    for places in zip(*(array[1:] for array in arrays), strict=True):  # addresses, then strides
+        plan += places
+    plan += [_ZERO.address, *totals]
     options = np.array([*problem.options, 0.0, 0.0, 0.0][:3], dtype)
-    arrays = [*steps, *ends, outs[0], outs[-1]]
-    plan = _plan(layout, arrays, problem)
-    make: Any = column_kernels if layout.inner > 1 else row_kernels
-    make = window_kernels if problem.window else make
-    numbers = [a.numbers for a in arrays]
-    work = layout.outer * layout.num_steps * layout.inner
-    launch(make(rule, dtype.type), work, num_threads, *numbers[:-2], options, plan, *numbers[-2:])
+    drivers = kernels(rule, dtype.type, problem.window > 0)
+    work = outer * steps * inner
+    launch(drivers, work, num_threads, np.array(plan, np.int64), options, units)
 
 
-@functools.cache
-def _zeros(dtype: Any) -> Step:
-    """What kernels get for arrays that they do not use."""
-    number, flag = constant(bytes(dtype.itemsize), dtype), constant(bytes(1), np.dtype(np.uint8))
-    flags = ("terminated", "truncated")
-    return Step(*(flag if name in flags else number for name in Step._fields))
-
-
-def _plan(layout: Layout, arrays: list[Flat], problem: Problem) -> Array:
-    """The integers that kernels take: `Plan` and all strides."""
-    head, streamed = _streams(layout, arrays[-2:])
-    full = lanes(arrays[-1].numbers.dtype)
-    width = _width(layout, arrays[-1].numbers.itemsize, full)
-    sizes = layout.outer, layout.num_steps, layout.inner
-    settings = width, head, problem.direction, streamed, problem.window
-    plan = Plan(*sizes, *settings)
-    strides = [a.outer for a in arrays], [a.time for a in arrays], [a.lane for a in arrays]
-    return np.array([*plan, *strides[0], *strides[1], *strides[2]], np.int64)
-
-
-def _width(layout: Layout, itemsize: int, full: int) -> int:
+def _width(layout: Layout, dtype: Any) -> int:
     """How many lanes make a block: as many as fit, but something to do for every core."""
-    if layout.inner == 1:
-        return PIECE
-    wanted = -(-_config.NUMBA_NUM_THREADS // layout.outer)
-    slices = max(-(-layout.inner * itemsize // BLOCK), min(wanted, layout.inner * itemsize // 512))
-    width = -(-layout.inner // max(1, slices))
-    return -(-width // full) * full
+    size, full = layout.inner * dtype.itemsize, lanes_of(dtype)
+    wanted = -(-numba.config.NUMBA_NUM_THREADS // layout.outer)
+    slices = max(-(-size // BLOCK), min(wanted, size // 512), 1)
+    return -(-layout.inner // (slices * full)) * full
 
 
-def _streams(layout: Layout, outs: list[Flat]) -> tuple[int, int]:
+def _streams(layout: Layout, outs: list[Place], size: int) -> tuple[int, int]:
     """Lanes (steps of rows) before the first vector that suits `stream`, and outputs that do."""
-    size = outs[0].numbers.itemsize
     if layout.outer * layout.num_steps * layout.inner * size < LARGE:
         return 0, 0
     strides = [s for o in outs for s in ((o.outer, o.time) if layout.inner > 1 else (o.outer,))]
-    begins = [-out.numbers.ctypes.data % VECTOR_BYTES for out in outs]
+    begins = [-out.address % VECTOR_BYTES for out in outs]
     if any(stride * size % VECTOR_BYTES for stride in strides) or begins[0] % size:
         return 0, 0
     head = min(begins[0] // size, layout.inner if layout.inner > 1 else layout.num_steps)
     return head, 1 + (begins[0] == begins[1])
+
+
+def _run_long(
+    rule: Rule,
+    layout: Layout,
+    problem: Problem,
+    arrays: list[Place],
+    dtype: Any,
+    num_threads: int | None,
+) -> None:
+    """`_launch` for a few long rows, each of which is cut into segments, computed side by side.
+
+    Every segment is passed twice: once for what it makes of any y before it, product * y + final;
+    and, once these have been put together, as a row of its own with the right y to begin with.
+    """
+    steps, forward, size = layout.num_steps, problem.direction < 0, dtype.itemsize
+    # An odd number of vectors: segments whose distance is a power of two would meet in the same
+    # few lines of the cache.
+    number = 64 if steps < 2**20 else 256
+    length = ((steps // (number * lanes_of(dtype)) + 1) // 2 * 2 - 1) * lanes_of(dtype)
+    rest = steps - number * length
+    begin, first = (rest, 0) if forward else (0, steps - rest)
+    products, finals = np.empty((2, number), dtype)
+    ends = address_of(products), address_of(finals)
+
+    def scan(row: int, begin: int, shape: tuple[int, int], initial: Any, totals: Any) -> None:
+        """Segments, a shape of them, that begin with a step of a row."""
+        segments, moved = Layout((0, 1), shape, 1, *shape, 1, True), list(arrays)
+        for i, (array, address, outer, time, lane) in enumerate(arrays):
+            if array is not _ZEROS:
+                by = (row * outer + begin * time) * size
+                moved[i] = Place(array, address + by, shape[1] * time, time, lane)
+        moved[INITIAL] = segments.place_ends(np.asarray(initial, dtype))
+        _launch(rule, segments, problem, moved, dtype, num_threads, totals)
+
+    for row, start in enumerate(layout.ends(problem.initial).tolist()):
+        if rest:
+            scan(row, first, (1, rest), start, (0, ends[1]))
+            start = float(finals[0])
+        scan(row, begin, (number, length), 0.0, ends)
+        pairs = list(zip(products.tolist(), finals.tolist(), strict=True))
+        pairs = pairs[:-1] if forward else pairs[:0:-1]
+        carried = list(itertools.accumulate(pairs, lambda y, p: p[1] + p[0] * y, initial=start))
+        if all(map(math.isfinite, [*products.tolist(), *carried])):
+            initial = carried if forward else carried[::-1]
+            scan(row, begin, (number, length), initial, (0, 0))
+        else:  # an infinity or NaN would spread to steps that it does not reach
+            scan(row, begin, (1, number * length), start, (0, 0))

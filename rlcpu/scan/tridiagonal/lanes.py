@@ -1,186 +1,301 @@
-"""One row of tridiagonal systems that lie next to each other, a vector of systems at a time."""
+"""Lane functions of tridiagonal systems: what `blocks` runs on vectors of systems, in scratch.
+
+Rows that a lane does not have say x = 0, so that they change nothing in whole systems. A chunk, or
+a ring, ends where its lane stops: what comes after it there is in another place.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from rlcpu.kernels.memory import (
-    load,
-    load_first,
-    prefetch,
-    shifted,
-    store,
-    store_first,
-    stream,
-    to_line,
+from rlcpu.kernels.vectors import fma, maximum, where
+from rlcpu.scan.blocks import (
+    Input,
+    ask,
+    get,
+    given,
+    halo,
+    inlined,
+    make_driver,
+    put,
+    report,
+    stops,
 )
-from rlcpu.kernels.vectors import fill, where, width
-from rlcpu.scan.tridiagonal.steps import Pending, Pivot, inlined, mirrored, scaled
-from rlcpu.scan.tridiagonal.tiles import ONE, Sources
+from rlcpu.scan.tridiagonal.equations import (
+    REST,
+    Left,
+    Pending,
+    Pivot,
+    Rest,
+    backward_error,
+    close_ring,
+    eliminate,
+    eliminate_pair,
+    eliminate_ring,
+    enter_chunk,
+    lacking,
+    meet,
+    mirrored,
+    nan_or_zero,
+    open_chunk,
+    scaled,
+    substitute,
+)
+
+LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes; pivots and solutions take their place
+FIRST = 4  # plane of what pivots of rings have of x[0]
 
 
-class Columns(NamedTuple):
-    """A block of systems.
+def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
+    """The inputs of a plan, from lower, diagonal, upper and rhs (batch..., n).
 
-    Attributes:
-        sources: pointers to the first system's first numbers.
-        out: the same of the result.
-        moves: for each of the sources, whether systems have numbers of their own, or share one.
-        steps: distance between unknowns in each of the five.
-        n: number of unknowns.
-        systems: number of them; 0 for no block.
-        stops: pointer to the length of each system, a real number.
-        whole: whether all systems are of the same length.
+    The lower coefficients of the transposed systems are the upper ones one row before, and the
+    other way round.
     """
-
-    sources: Any
-    out: Any
-    moves: Any
-    steps: Any
-    n: Any
-    systems: Any
-    stops: Any
-    whole: Any
-
-
-class Scratch(NamedTuple):
-    """Memory of two blocks, one on its way to the middle, the other on its way back.
-
-    Attributes:
-        pending: pointer to what is left of the equations above, and of those below.
-        unknowns: pointer to the last two unknowns found above, and to those below.
-        pivots: pointer to the pivots of both, of which there are as many as of one.
-        room: number of places for systems.
-        eagerness: see `steps.eliminate`.
-    """
-
-    pending: Any
-    unknowns: Any
-    pivots: Any
-    room: Any
-    eagerness: Any
-
-
-# ---------------------------------------------------------------- equations
+    lower, diagonal, upper, rhs = arrays[:4]
+    if transposed:
+        below, above = Input(upper, 0, -1, -1), Input(lower, 0, 1, 1)
+    else:
+        below, above = Input(lower, 0, -1), Input(upper, 0, 1)
+    return [below, Input(diagonal, 1), above, Input(rhs)]
 
 
 @inlined
-def row_at(block, k):  # type: ignore[no-untyped-def]
-    """Pointers to row k."""
-    sources, steps = block.sources, block.steps
-    return Sources(
-        shifted(sources.lower, k * steps[0]),
-        shifted(sources.diagonal, k * steps[1]),
-        shifted(sources.upper, k * steps[2]),
-        shifted(sources.rhs, k * steps[3]),
-    )
+def numbers(block, k):
+    """Coefficients and right-hand side of equation k of all lanes."""
+    lower, diagonal = get(block, LOWER, k), get(block, DIAGONAL, k)
+    return lower, diagonal, get(block, UPPER, k), get(block, RHS, k)
 
 
 @inlined
-def _read(pointer, moves, by):  # type: ignore[no-untyped-def]
-    return load(pointer, by, ONE) if moves else fill(pointer[0], ONE)
-
-
-@inlined
-def _read_first(pointer, moves, by, count, zero):  # type: ignore[no-untyped-def]
-    if count <= 0:  # there may be no memory
-        return fill(zero, ONE)
-    return load_first(pointer, by, count, zero, ONE) if moves else fill(pointer[0], ONE)
-
-
-@inlined
-def _whole(block, row, by, rising):  # type: ignore[no-untyped-def]
-    moves = block.moves
-    diagonal, rhs = _read(row.diagonal, moves[1], by), _read(row.rhs, moves[3], by)
-    if rising:
-        return scaled(_read(row.upper, moves[2], by), diagonal, _read(row.lower, moves[0], by), rhs)
-    return scaled(_read(row.lower, moves[0], by), diagonal, _read(row.upper, moves[2], by), rhs)
-
-
-@inlined
-def _part(block, row, k, by, zero):  # type: ignore[no-untyped-def]
-    """The equations where systems begin or end: x = 0 beyond them, and nothing leads there."""
-    n, moves = block.n, block.moves
-    count = block.systems - by if k < n else 0
-    stop = load(block.stops, by, ONE)
-    inside, before_last = stop > k, stop > k + 1
-    begun, going_on = count if k > 0 else 0, count if k + 1 < n else 0
-    lower = where(inside, _read_first(row.lower, moves[0], by, begun, zero), zero)
-    diagonal = where(inside, _read_first(row.diagonal, moves[1], by, count, zero), zero + 1)
-    upper = where(before_last, _read_first(row.upper, moves[2], by, going_on, zero), zero)
-    rhs = where(inside, _read_first(row.rhs, moves[3], by, count, zero), zero)
+def equation(block, k):
+    """Equation k of all lanes, scaled."""
+    lower, diagonal, upper, rhs = numbers(block, k)
     return scaled(lower, diagonal, upper, rhs)
 
 
 @inlined
-def fetch(block, row, k, by, rising, zero):  # type: ignore[no-untyped-def]
-    """Scaled equations of row k, a vector from system `by` on, mirrored if they are `rising`."""
-    inner = k > 0 and k + 1 < block.n
-    if block.whole and inner and block.systems - by >= width(block.stops, ONE):
-        return _whole(block, row, by, rising)
-    equation = _part(block, row, k, by, zero)
-    return mirrored(equation) if rising else equation
+def keep(pivot, block, k):
+    """Write a pivot in place of equation k."""
+    put(pivot.upper, block, LOWER, k)
+    put(pivot.second, block, DIAGONAL, k)
+    put(pivot.rhs, block, RHS, k)
 
 
 @inlined
-def ask(row, by):  # type: ignore[no-untyped-def]
-    """Ask for what is read later."""
-    prefetch(row.lower, by)
-    prefetch(row.diagonal, by)
-    prefetch(row.upper, by)
-    prefetch(row.rhs, by)
+def kept(block, k):
+    """What `keep` wrote."""
+    return Pivot(get(block, LOWER, k), get(block, DIAGONAL, k), get(block, RHS, k))
 
 
-# ---------------------------------------------------------------- scratch
+# ---------------------------------------------------------------- whole systems
 
 
 @inlined
-def carry(pending, memory, by, room):  # type: ignore[no-untyped-def]
-    """Keep what is left of the equations above."""
-    store(pending.diagonal, memory, by)
-    store(pending.upper, memory, room + by)
-    store(pending.rhs, memory, 2 * room + by)
+def solve(block, pivoting):
+    """Unknowns in place of rhs, by elimination from both ends, which hide each other's latency."""
+    half, last = block.rows // 2, block.rows - 1
+    top, bottom = equation(block, 0), mirrored(equation(block, last))
+    falling = Pending(top.diagonal, top.upper, top.rhs)
+    rising = Pending(bottom.diagonal, bottom.upper, bottom.rhs)
+    ask(block, 0)
+    ask(block, 1)
+    for i in range(1, half):
+        ask(block, 2 * i)
+        pivot, falling = eliminate(falling, equation(block, i), pivoting)
+        keep(pivot, block, i - 1)
+        ask(block, 2 * i + 1)
+        pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
+        keep(pivot, block, last - i + 1)
+    above, below = meet(falling, rising, pivoting)
+    put(above, block, RHS, half - 1)
+    put(below, block, RHS, half)
+    up, after_up, down, after_down = above, below, below, above
+    for i in range(1, half):
+        x = substitute(kept(block, half - 1 - i), up, after_up)
+        put(x, block, RHS, half - 1 - i)
+        after_up = up
+        up = x
+        x = substitute(kept(block, half + i), down, after_down)
+        put(x, block, RHS, half + i)
+        after_down = down
+        down = x
+    return nan_or_zero(up) + nan_or_zero(down)
+
+
+# ---------------------------------------------------------------- chunks and rings
 
 
 @inlined
-def carried(memory, by, room):  # type: ignore[no-untyped-def]
-    """What `carry` kept."""
-    diagonal, upper = load(memory, by, ONE), load(memory, room + by, ONE)
-    return Pending(diagonal, upper, load(memory, 2 * room + by, ONE))
+def open_block(block):
+    """The first two equations of chunks as rests; a ring of one unknown is its own neighbour."""
+    lower, diagonal, upper, rhs = numbers(block, 0)
+    alone, nothing = stops(block) < 2, nan_or_zero(diagonal)
+    diagonal = where(alone, lower + diagonal + upper, diagonal)
+    lower, upper = where(alone, nothing, lower), where(alone, nothing, upper)
+    return open_chunk(scaled(lower, diagonal, upper, rhs), equation(block, 1))
 
 
 @inlined
-def keep(pivot, memory, by, room):  # type: ignore[no-untyped-def]
-    """Keep a pivot."""
-    store(pivot.upper, memory, by)
-    store(pivot.second, memory, room + by)
-    store(pivot.rhs, memory, 2 * room + by)
+def select_rest(condition, x, y):
+    """One rest where the condition holds, else the other."""
+    return Rest(
+        where(condition, x.before, y.before),
+        where(condition, x.first, y.first),
+        where(condition, x.diagonal, y.diagonal),
+        where(condition, x.upper, y.upper),
+        where(condition, x.rhs, y.rhs),
+        where(condition, x.scale, y.scale),
+    )
 
 
 @inlined
-def kept(memory, by, room):  # type: ignore[no-untyped-def]
-    """What `keep` kept."""
-    upper, second = load(memory, by, ONE), load(memory, room + by, ONE)
-    return Pivot(upper, second, load(memory, 2 * room + by, ONE))
-
-
-# ---------------------------------------------------------------- results
+def select_left(condition, x, y):
+    """The same of what is left of equations."""
+    return Left(
+        where(condition, x.diagonal, y.diagonal),
+        where(condition, x.upper, y.upper),
+        where(condition, x.rhs, y.rhs),
+        where(condition, x.scale, y.scale),
+    )
 
 
 @inlined
-def write(x, block, k, streamed):  # type: ignore[no-untyped-def]
-    """Write unknown k of all systems, from contiguous memory; past the caches if `streamed`."""
-    lanes, systems = width(x, ONE), block.systems
-    row = shifted(block.out, k * block.steps[4])
-    begin = 0
-    if streamed:
-        begin = min(to_line(row, 0), systems)
-        store_first(load(x, 0, ONE), row, 0, begin)
-    whole = (systems - begin) // lanes * lanes
-    for by in range(begin, begin + whole, lanes):
-        if streamed:
-            stream(load(x, by, ONE), row, by)
-        else:
-            store(load(x, by, ONE), row, by)
-    begin += whole
-    store_first(load(x, begin, ONE), row, begin, systems - begin)
+def reduce_rows(block, pivoting, keeps):
+    """The two equations that a chunk leaves, and one over its smallest pivot.
+
+    With `keeps` the pivots take the place of the equations, for `substitute_rows`.
+    """
+    one, two = open_block(block)
+    largest = nan_or_zero(one.diagonal)
+    ask(block, 0)
+    ask(block, 1)
+    for k in range(2, block.rows):
+        ask(block, k)
+        new = equation(block, k)
+        pivot, inverse, new_one, new_two = eliminate_ring(one, two, new, pivoting)
+        if keeps:
+            keep(pivot, block, k - 1)
+            put(pivot.before, block, UPPER, k - 1)
+            put(pivot.first, block, FIRST, k - 1)
+        if k >= block.least:  # some lanes have stopped
+            goes_on = stops(block) > k
+            inverse = where(goes_on, inverse, nan_or_zero(largest))
+            new_one = select_rest(goes_on, new_one, one)
+            new_two = select_rest(goes_on, new_two, two)
+        one, two, largest = new_one, new_two, maximum(abs(inverse), largest)
+    return one, two, largest
+
+
+@inlined
+def eliminate_rows(block, before, first, pivoting):
+    """Pivots in place of the equations of a chunk of which x[-1] and x[0] are known."""
+    top, following = open_block(block)
+    one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
+    for k in range(2, block.rows):
+        ask(block, k)
+        pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
+        keep(pivot, block, k - 1)
+        if k >= block.least:
+            goes_on = stops(block) > k
+            new_one = select_left(goes_on, new_one, one)
+            new_two = select_left(goes_on, new_two, two)
+        one, two = new_one, new_two
+
+
+@inlined
+def substitute_rows(block, outer, rings):
+    """Unknowns in place of rhs, from pivots and from x[-1], x[0], x[m-1] and x[m] of m rows.
+
+    With `rings` pivots hold x[-1] and x[0]; without they are used up.
+    """
+    before, first, last, after = outer
+    nothing = nan_or_zero(first)
+    put(where(stops(block) > 0, first, nothing), block, RHS, 0)
+    put(where(stops(block) > block.rows - 1, last, nothing), block, RHS, block.rows - 1)
+    x, second, trace = last, after, nothing + nan_or_zero(last)
+    for i in range(1, block.rows - 1):
+        k = block.rows - 1 - i
+        pivot = kept(block, k)
+        if rings:
+            rhs = fma(-get(block, FIRST, k), first, pivot.rhs)
+            rhs = fma(-get(block, UPPER, k), before, rhs)
+            pivot = Pivot(pivot.upper, pivot.second, rhs)
+        current = substitute(pivot, x, second)
+        second, value = x, current
+        if k >= block.least - 1:  # some lanes have not begun
+            begun = stops(block) > k + 1
+            current, second = where(begun, current, last), where(begun, second, after)
+            value = where(stops(block) > k, current, nothing)
+        x = current
+        trace = trace + nan_or_zero(x)
+        put(value, block, RHS, k)
+    return trace
+
+
+@inlined
+def reduce(block, pivoting):
+    """Chunks, first pass: reports what they leave, and one over the smallest pivot."""
+    one, two, largest = reduce_rows(block, pivoting, False)
+    place = 0
+    for rest in (one, two):
+        for number in rest:
+            report(number, block, place)
+            place += 1
+    report(largest, block, 2 * REST)
+    return nan_or_zero(one.rhs)
+
+
+@inlined
+def expand(block, pivoting):
+    """Chunks, second pass: x[-1], x[0], x[m-1] and x[m] are given."""
+    before, first, last, after = (
+        given(block, 0),
+        given(block, 1),
+        given(block, 2),
+        given(block, 3),
+    )
+    eliminate_rows(block, before, first, pivoting)
+    return substitute_rows(block, (before, first, last, after), False)
+
+
+@inlined
+def solve_ring(block, pivoting):
+    """A periodic system is one chunk whose neighbour on both sides is itself."""
+    one, two, largest = reduce_rows(block, pivoting, True)
+    report(largest, block, 0)
+    last, first = close_ring(one, two)
+    return substitute_rows(block, (last, first, last, first), True)
+
+
+# ---------------------------------------------------------------- what is lacking
+
+
+@inlined
+def check(block, zero):
+    """What the equations lack in place of rhs; reports the backward error of every lane."""
+    before, after = halo(block)
+    x, worst, trace = get(block, X, 0), nan_or_zero(before), nan_or_zero(before)
+    for k in range(block.rows):
+        ask(block, k)
+        own = following = after
+        if k + 1 < block.rows:
+            own = following = get(block, X, k + 1)
+            if k + 1 >= block.least:
+                following = where(stops(block) > k + 1, own, after)
+        lower, diagonal, upper, rhs = numbers(block, k)
+        around = before, x, following
+        put(lacking(lower, diagonal, upper, rhs, around), block, RHS, k)
+        error = backward_error(scaled(lower, diagonal, upper, rhs), around)
+        worst, trace = maximum(error, worst), trace + nan_or_zero(error)
+        before = x
+        x = own  # 0 beyond the lane's stop, unlike what follows the last row
+    report(worst + trace, block, 0)
+    return nan_or_zero(worst)
+
+
+SOLVE = make_driver(solve, planes=4, outputs=(RHS,))
+REDUCE = make_driver(reduce, planes=4, writes=2 * REST + 1)
+EXPAND = make_driver(expand, planes=4, outputs=(RHS,), reads=4)
+RING = make_driver(solve_ring, planes=5, outputs=(RHS,), writes=1)
+CHECK = make_driver(check, planes=5, outputs=(RHS,), writes=1)

@@ -1,14 +1,24 @@
-"""What became of each of many systems, and the error that says so."""
+"""What became of each of many tridiagonal systems, and the errors that say so."""
 
 from __future__ import annotations
 
+import copyreg
 import enum
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from rlcpu.scan.arguments import Array, is_same
+
+#: Backward error, in multiples of the dtype's epsilon, from which solutions are refined: 3 of 1,000
+#: random systems of 100 unknowns are beyond. Without, the worst of 768,000 random equations in
+#: chunks of 32 is 1e-12 in float64.
+REFINED = 2**7
+
+#: The same, from which a solution counts as a failure: partial pivoting stays below 1,000 on random
+#: matrices, and elimination without it reaches 1e13.
+INACCURATE = 2**13
 
 _SHOWN = 5  # systems that a message names
 
@@ -39,19 +49,20 @@ class TridiagonalInfo(NamedTuple):
 class SingularSystemError(np.linalg.LinAlgError):
     """Some systems have no finite solution, or none that is accurate enough.
 
+    The content of `out` is undefined after it.
+
     Attributes:
         status: (batch...) int8, a `Status` for each system.
     """
 
-    def __init__(self, status: Array) -> None:
+    _advice = "; return_info=True returns a status for each instead"
+
+    def __init__(self, status: Array, what: str = "systems not solved") -> None:
         self.status = status
         failed = np.argwhere(np.atleast_1d(status))
         names = [self._name(status, place) for place in failed[:_SHOWN]]
-        more = ", ..." if len(failed) > _SHOWN else ""
-        super().__init__(
-            f"{len(failed)} of {status.size} systems not solved: {', '.join(names)}{more}; "
-            "return_info=True returns a status for each instead"
-        )
+        names += ["..."] if len(failed) > _SHOWN else []
+        super().__init__(f"{len(failed)} of {status.size} {what}: {', '.join(names)}{self._advice}")
 
     @staticmethod
     def _name(status: Array, place: Array) -> str:
@@ -59,4 +70,73 @@ class SingularSystemError(np.linalg.LinAlgError):
         return f"{tuple(place.tolist())} {word}" if status.ndim else word
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.status,)
+        # A copy is not made from the status: the text and what was added to the error stay.
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
+
+class SingularMatrixError(SingularSystemError):
+    """Some matrices cannot be factored, or what is solved with them is not finite.
+
+    The content of `out` is undefined after it.
+
+    Attributes:
+        status: (batch...) int8, a `Status` for each matrix or system.
+    """
+
+    _advice = ""
+
+
+def status_of(
+    arrays: Sequence[Array],
+    lengths: Array | None,
+    periodic: bool,
+    solve: Callable[..., Array] | None = None,
+) -> Array:
+    """A `Status` for each system that was solved, by what is finite.
+
+    Args:
+        arrays: lower, diagonal, upper, rhs and out, (batch..., n); out as a solve left it.
+        lengths: (batch...), or None.
+        periodic: whether the first coefficient of `lower` and the last one of `upper` count.
+        solve: x (systems, n) from lower, diagonal, upper, rhs and lengths of some systems; it may
+            overwrite rhs. Needed where out is rhs.
+
+    Returns:
+        (batch...) int8.
+    """
+    out = arrays[4]
+    failed = ~np.isfinite(out).all(-1)
+    status = np.zeros(failed.shape, np.int8)
+    if not failed.any():
+        return status
+    lower, diagonal, upper, rhs = (array[failed] for array in arrays[:4])
+    k, n = np.arange(out.shape[-1]), out.shape[-1]
+    ends = np.full((len(rhs), 1), n) if lengths is None else lengths[failed][:, None]
+    inside = k < ends
+    sound = np.isfinite(diagonal) | ~inside
+    sound &= np.isfinite(lower) | ~inside | (k < 1 - periodic)
+    sound &= np.isfinite(upper) | (k >= ends - 1 + periodic)
+    if solve is not None and is_same(out, arrays[3]):
+        # A matrix that solves for zero was not to blame.
+        x = solve(lower, diagonal, upper, np.zeros_like(rhs), ends[:, 0])
+        to_blame = ~np.isfinite(x).all(-1)
+    else:
+        to_blame = (np.isfinite(rhs) | ~inside).all(-1)
+    status[failed] = np.where(sound.all(-1) & to_blame, Status.SINGULAR, Status.NOT_FINITE)
+    return status
+
+
+def info_of(status: Array, errors: Array | None) -> TridiagonalInfo:
+    """What users get.
+
+    Args:
+        status: see `status_of`; overwritten where errors are too large.
+        errors: (batch...) backward errors, overwritten with NaN where there is no solution; None
+            without a check.
+    """
+    if errors is not None:
+        solved = status == Status.SOLVED
+        limit = INACCURATE * float(np.finfo(errors.dtype).eps)
+        status[solved & ~(errors <= limit)] = Status.INACCURATE  # NaN too: nobody knows
+        errors[~solved] = np.nan
+    return TridiagonalInfo(status, errors)

@@ -7,14 +7,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import prange
 
-from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.scan.checks import check_axis, check_broadcast, check_out, check_real, check_shape
+from rlcpu.kernels.compile import EXACT, inline_exact, kernel
+from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.scan.arguments import (
+    Array,
+    axis_last,
+    check_alike,
+    check_axis,
+    check_broadcast,
+    check_out,
+    check_shape,
+    repeated,
+    sum_to_shape,
+)
 from rlcpu.scan.device import is_on_device, on_device
-from rlcpu.scan.tridiagonal.drive import solve_transposed
-from rlcpu.scan.tridiagonal.plan import Array, Arrays
-from rlcpu.scan.tridiagonal.products import product_kernels
-from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
+from rlcpu.scan.tridiagonal.chunks import Arrays, solve_transposed
+from rlcpu.scan.tridiagonal.status import SingularSystemError, status_of
 
 
 class TridiagonalGradients(NamedTuple):
@@ -67,7 +77,8 @@ def tridiagonal_vjp(
     Raises:
         TypeError: an array is of another dtype than x, or out is no `TridiagonalGradients`.
         ValueError: a shape does not broadcast to x's, or an argument is out of range.
-        SingularSystemError: a transposed system has no finite solution.
+        SingularSystemError: a transposed system has no finite solution; the content of `out` is
+            undefined then.
 
     Example:
         >>> tridiagonal_vjp([0.0, 1.0], [2.0, 2.0], [1.0, 0.0], [1.0, 1.0], [3.0, 3.0]).rhs
@@ -75,15 +86,13 @@ def tridiagonal_vjp(
     """
     if is_on_device(x) or is_on_device(grad):
         return on_device("tridiagonal_vjp", locals())
-    x = check_real("x", x)
-    grad = check_shape("grad", check_real("grad", grad, x.dtype), x.shape)
+    named = {"x": x, "grad": grad, "lower": lower, "diagonal": diagonal, "upper": upper}
+    x, grad, *given = check_alike(named)
+    check_shape("grad", grad, x.shape)
     axis = check_axis(axis, x.shape, "x")
     num_threads = check_num_threads(num_threads)
-    names = ("lower", "diagonal", "upper")
-    given = [
-        check_broadcast(name, check_real(name, array, x.dtype), x.shape)
-        for name, array in zip(names, (lower, diagonal, upper), strict=True)
-    ]
+    for name, array in zip(("lower", "diagonal", "upper"), given, strict=True):
+        check_broadcast(name, array, x.shape)
     arrays = (*given, x, grad)
     results = _new(given, x) if out is None else _check_results(out, arrays)
     if x.size:
@@ -101,14 +110,49 @@ def _overwrite(
     *given, x, grad = arrays
     # Kernels write whole contiguous arrays; what was repeated is added up, what is not is copied.
     full = [r if r.flags.c_contiguous and r.shape == x.shape else _like(x) for r in results]
-    whole = [np.broadcast_to(a, x.shape) for a in given]
-    _solve_transposed(whole, np.ascontiguousarray(grad), full[3], axis, num_threads)
+    whole = [repeated(array, x.shape) for array in given]
+    systems = Arrays(*(axis_last(array, axis) for array in (*whole, grad, full[3])))
+    if not solve_transposed(systems, num_threads):
+        raise SingularSystemError(status_of(systems, None, periodic=False))
     flat = [a.reshape(-1) for a in (full[3], np.ascontiguousarray(x), *full[:3])]
     inner = math.prod(x.shape[axis + 1 :])
-    launch(product_kernels(), x.size, num_threads, *flat, x.shape[axis], inner)
+    launch(PRODUCTS, x.size, num_threads, *flat, inner)
+    np.moveaxis(full[0], axis, 0)[0] = np.moveaxis(full[2], axis, 0)[-1] = 0
     for result, computed in zip(results, full, strict=True):
         if result is not computed:
-            np.copyto(result, summed_to(computed, result.shape))
+            np.copyto(result, sum_to_shape(computed, result.shape))
+
+
+# ---------------------------------------------------------------- products
+
+_PART = 4096  # numbers that a core takes at a time: seven arrays of them fit the second cache
+
+
+@inline_exact
+def _multiply(multipliers, x, result):
+    for i in range(result.size):
+        result[i] = -multipliers[i] * x[i]
+
+
+def _products(multipliers, x, lower, diagonal, upper, inner):
+    """-lambda times x and its neighbours, flat arrays in which these are `inner` numbers apart.
+
+    Numbers of `lower` and `upper` whose neighbour is in another system are wrong, or not written.
+    """
+    size = x.size
+    for part in prange((size + _PART - 1) // _PART):
+        begin, end = part * _PART, min(size, part * _PART + _PART)
+        _multiply(multipliers[begin:end], x[begin:end], diagonal[begin:end])
+        first, last = max(begin, inner), min(end, size - inner)
+        if first < end:
+            _multiply(multipliers[first:end], x[first - inner : end - inner], lower[first:end])
+        if begin < last:
+            _multiply(multipliers[begin:last], x[begin + inner : last + inner], upper[begin:last])
+
+
+PRODUCTS = Kernels(
+    kernel(_products, fastmath=EXACT), kernel(_products, parallel=True, fastmath=EXACT), 2**15
+)
 
 
 # ---------------------------------------------------------------- results
@@ -132,34 +176,3 @@ def _check_results(out: Any, arrays: Any) -> TridiagonalGradients:
         check_out(f"out.{name}", result, like, taken)
         taken.append(result)
     return out
-
-
-# ---------------------------------------------------------------- the transposed systems
-
-
-def transposed(lower: Array, upper: Array, axis: int) -> tuple[Array, Array]:
-    """Lower and upper coefficients of the transposed systems, new arrays."""
-    below, above = np.empty_like(upper), np.empty_like(lower)
-    views = [np.moveaxis(a, axis, 0) for a in (lower, upper, below, above)]
-    views[2][1:], views[3][:-1] = views[1][:-1], views[0][1:]
-    views[2][:1], views[3][-1:] = 0, 0
-    return below, above
-
-
-def _solve_transposed(
-    whole: list[Array], grad: Array, out: Array, axis: int, num_threads: int | None
-) -> None:
-    lower, diagonal, upper = whole
-    arrays = Arrays(*(np.moveaxis(a, axis, -1) for a in (*whole, grad, out)))
-    if solve_transposed(arrays, num_threads):
-        return
-    below, above = transposed(lower, upper, axis)
-    options: dict[str, Any] = {"axis": axis, "num_threads": num_threads}
-    solve_tridiagonal(below, diagonal, above, grad, out=out, **options)
-
-
-def summed_to(array: Array, shape: tuple[int, ...]) -> Array:
-    """The sums over the axes along which an array of the shape was repeated."""
-    array = array.sum(axis=tuple(range(array.ndim - len(shape))))
-    repeated = [i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1]
-    return np.asarray(array.sum(axis=tuple(repeated), keepdims=True) if repeated else array)

@@ -58,8 +58,8 @@ def test_priorities() -> None:
         errors = np.random.default_rng(seed).random(8).astype(np.float32)
         host.update_priorities(expected.indices, errors)
         buffer.update_priorities(found.indices, arrays.from_host(errors))
-    assert np.allclose(buffer._priorities.tree.leaves, host._priorities.tree.leaves, rtol=1e-14)
-    assert np.asarray(buffer._priorities.tree.largest)[0] == pytest.approx(host._priorities.largest)
+    assert np.allclose(buffer._priorities.tree.leaves, host._sampler.tree.leaves, rtol=1e-14)
+    assert np.asarray(buffer._priorities.tree.largest)[0] == pytest.approx(host._sampler.largest)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

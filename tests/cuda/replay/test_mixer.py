@@ -67,7 +67,7 @@ def test_the_same_batches(make: Any) -> None:
         priorities = np.random.default_rng(size).random(size)
         host.update_priorities(expected, priorities)
         mixer.update_priorities(found, arrays.from_host(priorities))
-        trees = [each.buffers[1]._priorities.tree for each in (host, mixer)]
+        trees = [host.buffers[1]._sampler.tree, mixer.buffers[1]._priorities.tree]
         assert np.allclose(trees[1].leaves, trees[0].leaves, rtol=1e-14)
     host.update_priorities(host.sample(3), 2.0)
     mixer.update_priorities(mixer.sample(3), arrays.from_host(np.float64(2.0)))

@@ -38,7 +38,7 @@ def filled(capacity: int) -> tuple[Host, ReturnWeightedBuffer]:
 
 
 def assert_alike(host: Host, buffer: ReturnWeightedBuffer) -> None:
-    assert np.array_equal(buffer._tree.numbers, host._numbers)
+    assert np.array_equal(buffer._tree.numbers, host._sampler.tree.numbers)
     assert np.array_equal(buffer._stream, host._stream)
     assert not np.asarray(buffer._tree.stamps).any()
 

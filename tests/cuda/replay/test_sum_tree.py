@@ -39,7 +39,7 @@ def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FEW", few)  # level by level, or one block
     host, tree = filled(capacity)
     assert np.array_equal(tree.leaves, host.leaves)
-    assert np.array_equal(tree.numbers, host._numbers[: tree.numbers.size])
+    assert np.array_equal(tree.numbers, host._tree.numbers[: tree.numbers.size])
     assert (tree.total, tree.min, tree.max) == (host.total, host.min, host.max)
     assert not np.asarray(tree.stamps).any()
 
@@ -50,7 +50,7 @@ def test_leaves_followed_up_and_whole_levels_agree(monkeypatch: pytest.MonkeyPat
     for choice in (True, False):
         monkeypatch.setattr(module, "wants_all", lambda count, entries, choice=choice: choice)
         _, tree = filled(150)
-        assert np.array_equal(tree.numbers, host._numbers[: tree.numbers.size])
+        assert np.array_equal(tree.numbers, host._tree.numbers[: tree.numbers.size])
 
 
 @pytest.mark.parametrize("options", [{}, {"stratified": True, "seed": 5}])
@@ -92,7 +92,7 @@ def test_arrays_of_the_device() -> None:
 def test_runs_of_items() -> None:
     host, tree = HostTree(12), SumTree(12)
     for begin, end in ((0, 3), (3, 5), (5, 12)):
-        host.mark(3, begin, end, float(end))
+        host._tree.write_runs(3, begin, end, np.array([float(end)]))
         tree.mark(3, begin, end, float(end))
     assert np.array_equal(tree.leaves, host.leaves)
     assert tree.total == host.total

@@ -57,8 +57,8 @@ def test_priorities(sizes: tuple[int, int, int, int]) -> None:
         host.update_priorities(indices, errors)
         buffer.update_priorities(arrays.from_host(indices), arrays.from_host(errors, np.float32))
         leaves = buffer._priorities.tree.leaves
-        assert np.allclose(leaves, host._priorities.tree.leaves, rtol=1e-6, atol=0.0)
-        assert buffer._priorities.largest == pytest.approx(host._priorities.largest)
+        assert np.allclose(leaves, host._sampler.tree.leaves, rtol=1e-6, atol=0.0)
+        assert buffer._priorities.largest == pytest.approx(host._sampler.largest)
         assert buffer.can_sample() == host.can_sample()
         if not host.can_sample():
             continue
@@ -76,7 +76,7 @@ def test_one_priority_for_all() -> None:
         each.add(steps(0, 12, 2))
     host.update_priorities([0, 3, 0], 4.0)
     buffer.update_priorities([0, 3, 0], arrays.from_host(np.float64(4.0)))
-    assert np.allclose(buffer._priorities.tree.leaves, host._priorities.tree.leaves)
+    assert np.allclose(buffer._priorities.tree.leaves, host._sampler.tree.leaves)
 
 
 @pytest.mark.parametrize(

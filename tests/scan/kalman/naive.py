@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from rlcpu.scan.kalman.problem import MATRICES
+from rlcpu.scan.kalman.model import MATRICES
 
 WIDE = np.longdouble
 

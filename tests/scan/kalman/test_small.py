@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import kalman_loglik
-from rlcpu.scan.kalman.small import SAFE, Model, State, grow, pad, step
+from rlcpu.scan.kalman.passes import SAFE, grow
+from rlcpu.scan.kalman.small import Model, State, gain_of, glide, is_settled, pad, step
 from tests.scan.kalman.naive import NAMES, call, each_model, make_models, recursion
 
 
@@ -24,6 +25,23 @@ def filter_plain(arrays: dict[str, Any]) -> float:
         total += square + (0.0 if np.isnan(y) else math.log(2.0 * math.pi * spread))
         assert np.isnan(y) <= (square == 0.0 and spread == 1.0)
     return -0.5 * total
+
+
+def test_a_covariance_that_stands_still_needs_no_step():
+    """Uncompiled: after many steps the next one and `glide` agree."""
+    arrays = make_models(2, 1, 200)
+    numbers = pad([arrays[name] for name in NAMES[1:]], 2)
+    model = Model(*numbers[[0, 1, 2, 3, 4, 5, 7, 8, 9, 10]])
+    state = before = State(*numbers[[11, 12, 13, 14, 16]])
+    for y in arrays["observations"].ravel():
+        before = state
+        state, square, _ = step(state, model, y)
+    assert not is_settled(state, State(*numbers[[11, 12, 13, 14, 16]]), 1e-30)
+    assert is_settled(state, before, 1e-30)
+    gain = gain_of(before, model)
+    other, v = glide(before, model, gain, arrays["observations"][-1, 0])
+    np.testing.assert_allclose(other, state, rtol=1e-12)
+    assert v * v * gain.inverse == pytest.approx(square, rel=1e-12)
 
 
 @pytest.mark.parametrize("m", [1, 2])

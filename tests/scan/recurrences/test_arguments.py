@@ -182,7 +182,7 @@ def test_one_number_for_all_last_values():
         ({"a": np.ones(3, complex)}, TypeError, "a: expected float64, got complex128"),
         ({"b": np.ones(3, np.float16)}, TypeError, "b: expected float32 or float64, got float16"),
         ({"a": np.ones(3, np.float32)}, TypeError, "a: expected float64, got float32"),
-        ({"a": np.ones(2)}, ValueError, "a: shape (2,) does not broadcast with b's, (3,)"),
+        ({"a": np.ones(2)}, ValueError, "expected shapes that broadcast, got a (2,), b (3,)"),
         ({"initial": np.ones(3)}, ValueError, "initial: expected a shape that broadcasts to ()"),
         ({"initial": 1j}, TypeError, "initial: expected float64, got complex128"),
         ({"out": np.ones(4)}, ValueError, "out: expected shape (3,), got (4,)"),

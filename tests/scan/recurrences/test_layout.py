@@ -3,19 +3,35 @@
 import numpy as np
 import pytest
 
+from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.layout import layout_of
+
+VECTOR = VECTOR_BYTES // 8
 
 
 def described(array, like, axis):
-    """The array as (outer, num_steps, inner) numbers by the three strides, and if it is a copy."""
+    """Whether the array was copied; its numbers are where the address and the strides say."""
     layout = layout_of(like, axis)
-    flat = layout.flat(array)
+    place = layout.place(array)
     shape = layout.outer, layout.num_steps, layout.inner
-    o, t, i = np.indices(shape)
-    numbers = flat.numbers[o * flat.outer + t * flat.time + i * flat.lane]
+    strides = [8 * stride for stride in (place.outer, place.time, place.lane)]
+    memory = Memory(place.address, shape, strides)
     whole = np.broadcast_to(array, like.shape).transpose(layout.order).reshape(shape)
-    np.testing.assert_array_equal(numbers, whole)
-    return not np.may_share_memory(flat.numbers, array)
+    np.testing.assert_array_equal(np.asarray(memory), whole)
+    return not np.may_share_memory(place.array, array)
+
+
+class Memory:
+    """Numbers at an address, for NumPy."""
+
+    def __init__(self, address, shape, strides):
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, True),
+            "typestr": "<f8",
+            "shape": tuple(shape),
+            "strides": tuple(strides),
+        }
 
 
 WHOLE = np.arange(5 * 6 * 7.0).reshape(5, 6, 7)
@@ -41,7 +57,9 @@ def test_contiguous_arrays_in_any_order_are_not_copied(array, axis):
         (WHOLE[::2], 1, False),
         (WHOLE[..., ::2], 2, True),
         (WHOLE[..., ::2], 1, True),
-        (WHOLE[::-1], 0, True),
+        (WHOLE[::-1], 0, False),
+        (WHOLE[:, ::-1], 1, False),
+        (WHOLE[..., ::-1], 2, True),
         (WHOLE[:, 1:4], 2, True),  # outer axes that are not evenly spaced
     ],
 )
@@ -50,34 +68,44 @@ def test_parts_of_arrays(array, axis, copied):
 
 
 @pytest.mark.parametrize(
-    ("shape", "axis", "copied"),
+    ("shape", "axis", "size"),
     [
-        ((7,), 1, False),  # the same at every step
-        ((6, 7), 1, False),  # the same for every outer index
-        ((6, 7), 2, True),
-        ((5, 1, 7), 1, False),
-        ((5, 6, 1), 1, True),  # the same for all lanes
-        ((7,), 2, False),
+        ((7,), 1, 7),  # the same at every step
+        ((6, 7), 1, 42),  # the same for every outer index
+        ((6, 7), 2, 210),  # copied: rows that no stride leads to
+        ((5, 1, 7), 1, 35),
+        ((6, 1), 1, 6 * VECTOR),  # the same for all lanes
+        ((5, 6, 1), 1, 30 * VECTOR),
+        ((5, 1, 1), 2, 210),
+        ((1, 1, 1), 2, VECTOR),
+        ((7,), 2, 7),
+        ((1, 1, 1), 0, VECTOR),
+        ((), 1, VECTOR),
     ],
 )
-def test_repeated_numbers(shape, axis, copied):
-    assert described(np.random.default_rng(0).normal(size=shape), WHOLE, axis) == copied
+def test_repeated_numbers_are_spread_over_a_vector_at_most(shape, axis, size):
+    array = np.random.default_rng(0).normal(size=shape)
+    described(array, WHOLE, axis)
+    found = layout_of(WHOLE, axis).place(array).array
+    reach = sum((n - 1) * stride for n, stride in zip(found.shape, found.strides, strict=True))
+    assert reach // 8 + 1 == size
 
 
-def test_one_number_is_not_spread_out():
-    flat = layout_of(WHOLE, 1).flat(np.asarray(2.5))
-    assert flat[1:] == (0, 0, 0)
-    assert (flat.numbers == 2.5).all()
-    minus = layout_of(WHOLE, 1).flat(np.asarray(-0.0))
-    assert np.signbit(minus.numbers).all()
-
-
-@pytest.mark.parametrize("array", [FROZEN, FROZEN[:, 1:4], FROZEN.T])
-def test_kernels_are_not_compiled_anew_for_read_only_arrays(array):
-    assert layout_of(array, 1).flat(array).numbers.flags.writeable
+def test_zero_keeps_its_sign():
+    assert np.signbit(layout_of(WHOLE, 1).place(np.asarray(-0.0)).array).all()
 
 
 def test_new_arrays_lie_in_memory_as_the_inputs_do():
     for array in (WHOLE, WHOLE.T, WHOLE.transpose(1, 2, 0)):
         empty = layout_of(array, 1).empty(np.float64)
         assert (empty.shape, empty.strides) == (array.shape, array.strides)
+
+
+@pytest.mark.parametrize("ends", [WHOLE[0], WHOLE[0, ::-1], WHOLE[0, :, ::-1], WHOLE[0, 0]])
+@pytest.mark.parametrize("like", [WHOLE, WHOLE.transpose(1, 0, 2).copy().transpose(1, 0, 2)])
+def test_values_without_time_lie_side_by_side(ends, like):
+    layout = layout_of(like, 0)
+    found = layout.place_ends(ends)
+    assert (found.outer, found.time, found.lane) == (layout.inner, 0, 1)
+    whole = np.broadcast_to(ends, like.shape[1:])
+    np.testing.assert_array_equal(found.array.reshape(-1), whole.reshape(-1))

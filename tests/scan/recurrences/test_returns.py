@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from rlcpu.kernels.threads import show_config, threading_layer
 from rlcpu.scan import Advantages, discounted_returns, gae, lambda_returns
-from rlcpu.scan.recurrences import returns, run
-from rlcpu.scan.recurrences.columns import GRAIN, make_columns
-from rlcpu.scan.recurrences.rows import make_rows
-from rlcpu.scan.recurrences.steps import After, Step
+from rlcpu.scan.recurrences import driver, returns, run
+from rlcpu.scan.recurrences.rules import Step
 from tests.scan.recurrences import naive
 from tests.scan.recurrences.problems import DTYPES, Problem, assert_close, make_problem, problems
 
@@ -67,6 +65,23 @@ def test_factors_of_every_step(problem, kind, seed):
     assert_close(problem, found, expected)
 
 
+@pytest.mark.parametrize("function", [gae, lambda_returns])
+def test_factors_broadcast_as_in_numpy(function):
+    """(num_steps, 1) is shared by all environments, (num_envs,) by all steps, also in a square."""
+    problem = make_problem((4, 4), "float64")
+    rng = np.random.default_rng(0)
+    for shape in ((4, 1), (4,), (1, 4), (4, 4)):
+        gamma, lambda_ = rng.uniform(0.0, 1.0, size=(2, *shape))
+        found = problem.call(function, "values", gamma=gamma, lambda_=lambda_)
+        whole = {
+            name: np.ascontiguousarray(np.broadcast_to(array, (4, 4)))
+            for name, array in (("gamma", gamma), ("lambda_", lambda_))
+        }
+        np.testing.assert_array_equal(found, problem.call(function, "values", **whole))
+    with pytest.raises(ValueError, match=r"^gamma: expected a shape that broadcasts to \(3, 2\)"):
+        make_problem((3, 2), "float64").call(gae, "values", gamma=np.ones(3), lambda_=0.9)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 31, 127, 128, 129, 1024, 1025])
@@ -99,7 +114,7 @@ def test_writing_past_the_caches_changes_nothing(monkeypatch, axis, offsets):
 @pytest.mark.parametrize("axis", [0, 1])
 def test_threads_do_not_change_the_result(axis):
     problem = make_problem((520, 130), "float32", 0.05, axis=axis)
-    assert problem.rewards.size >= GRAIN
+    assert problem.rewards.size >= driver.GRAIN
     threading_layer()
     found = [
         problem.call(gae, "values", gamma=0.9, lambda_=0.8, num_threads=n)
@@ -153,8 +168,8 @@ def test_a_nan_of_one_episode_stays_in_it(axis):
 
 
 def test_scalar_functions_run_unjitted():
-    after = After(4.0, 0.0, 0.0, 0.0)
     step = Step(1.0, 2.0, False, True, 6.0, 0.5, 0.25, 1.0, 0.0)
+    after = step._replace(value=4.0)
     assert returns.return_coefficients(step, after, ()) == (0.0, 4.0)
     assert returns.advantage_coefficients(step, after, ()) == (0.0, 2.0)
     going = step._replace(truncated=False)
@@ -168,12 +183,10 @@ def test_scalar_functions_run_unjitted():
     or show_config()["vector width"].startswith("128"),
     reason="reads x86 code with AVX",
 )
-@pytest.mark.parametrize("make", [make_columns, make_rows])
-def test_float32_is_computed_in_vectors_of_float32(make):
-    scan = numba.njit(error_model="numpy")(make(returns.ADVANTAGES, np.float32, False).py_func)
-    numbers, flags = np.zeros(64, np.float32), np.zeros(64, np.uint8)
-    arrays = [flags if i in (2, 3) else numbers for i in range(11)]
-    scan.compile(tuple(map(numba.typeof, (*arrays, numbers, np.zeros(60, int), numbers, numbers))))
+def test_float32_is_computed_in_vectors_of_float32():
+    kernel = driver.kernels(returns.ADVANTAGES, np.float32, False).serial
+    scan = numba.njit(error_model="numpy")(kernel.py_func)
+    scan.compile((numba.int64[::1], numba.float32[::1], numba.int64))
     code = next(iter(scan.inspect_asm().values()))
     assert len(re.findall(r"\bv(?:add|mul|sub)ps\b.*%[yz]mm", code)) >= 5
     moves = r"\bv(?:mov|shuf|unpck|perm|blend|broadcast|extract|insert|xor|and)\w*"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlcpu.scan.tridiagonal.factor import SingularMatrixError, factor_tridiagonal
-from rlcpu.scan.tridiagonal.factor_steps import Rest, Row, advance, back, factor_row
+from rlcpu.scan import SingularMatrixError, factor_tridiagonal
+from rlcpu.scan.tridiagonal.factor import Rest, Row, advance, back, factor_row
 
 
 def product(lower: Any, diagonal: Any, upper: Any, x: Any, size: bool = False) -> Any:
@@ -112,7 +112,7 @@ def _strided(array: Any, order: Any, step: int) -> Any:
     return view
 
 
-@pytest.mark.parametrize("shape", [(3000, 40), (40, 3000), (7, 40, 300), (17_000, 1), (1, 17_000)])
+@pytest.mark.parametrize("shape", [(3000, 40), (40, 3000), (7, 40, 300), (17_000, 1), (3, 17_000)])
 @pytest.mark.parametrize("one", [True, False])
 def test_threads_change_nothing(shape: tuple[int, ...], one: bool) -> None:
     axis = max(0, len(shape) - 2)
@@ -166,6 +166,20 @@ def test_repeated_right_hand_side() -> None:
     assert error(system, one, columns.T) < 1e-12
 
 
+def test_memory_that_no_pointer_to_numbers_reaches() -> None:
+    """Fields of packed records: 9 bytes from number to number."""
+    system = matrices("random", (20, 5))
+    records = [np.zeros((20, 5), [("flag", "u1"), ("number", "f8")]) for _ in range(5)]
+    rhs, out, *coefficients = (record["number"] for record in records)
+    rhs[...] = np.random.default_rng(0).standard_normal((20, 5))
+    for array, values in zip(coefficients, system, strict=True):
+        array[...] = values
+    factors = factor_tridiagonal(*coefficients)
+    assert factors.solve(rhs, out=out) is out
+    assert error(system, rhs, out) < 1e-13
+    np.testing.assert_array_equal(factors.solve(rhs.copy()), out)
+
+
 def test_integers() -> None:
     assert factor_tridiagonal([0, 1], [2, 2], [1, 0]).solve([3, 3]).tolist() == [1.0, 1.0]
 
@@ -204,7 +218,7 @@ def test_right_hand_sides_that_are_not_finite(axis: int, bad: float) -> None:
     [
         ({"lower": np.ones(3, complex)}, TypeError, "lower: expected float64, got complex128"),
         ({"upper": np.ones(3, np.float32)}, TypeError, "upper: expected float64, got float32"),
-        ({"lower": np.ones(4)}, ValueError, r"broadcast: lower \(4,\), diagonal \(3,\)"),
+        ({"lower": np.ones(4)}, ValueError, r"broadcast, got lower \(4,\), diagonal \(3,\)"),
         ({"axis": 1}, ValueError, "axis=1: lower, diagonal and upper has 1 axes"),
         ({"axis": 0.0}, TypeError, "axis=0.0: expected an int"),
         ({"num_threads": 0}, ValueError, "num_threads=0"),

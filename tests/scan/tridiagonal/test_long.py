@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlcpu.kernels.threads import launch
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal
-from rlcpu.scan.tridiagonal.chunk_steps import (
+from rlcpu.scan.tridiagonal.chunks import LONG, cut_systems
+from rlcpu.scan.tridiagonal.equations import (
+    REST,
+    WIDTH,
     eliminate_pair,
     enter_chunk,
+    join,
     open_chunk,
     reduce_pair,
+    scaled,
+    substitute,
 )
-from rlcpu.scan.tridiagonal.join import REST, WIDTH, join
-from rlcpu.scan.tridiagonal.long import cut_systems, is_long
-from rlcpu.scan.tridiagonal.steps import scaled, substitute
 from tests.scan.tridiagonal import naive
 
 DTYPES = ["float32", "float64"]
@@ -52,7 +56,6 @@ def test_few_long_systems(family: str, shape: tuple[int, int], dtype: str) -> No
     if family == "zero diagonal":
         shape = (shape[0], min(shape[1], 400 if dtype == "float32" else 10_000))
     systems = naive.make(family, shape, np.dtype(dtype).type)
-    assert is_long(systems[3])
     x, info = solve_tridiagonal(*systems, check="residual", return_info=True)
     assert naive.backward_error(*systems, x).max() < 450 * epsilon(dtype)
     assert not info.status.any()
@@ -175,10 +178,40 @@ def test_threads_do_not_change_the_result() -> None:
     np.testing.assert_array_equal(solve_tridiagonal(*systems), one)
 
 
-@given(st.integers(1, 40), st.integers(2, 3000), st.booleans())
-def test_cuts_cover_a_system(systems: int, n: int, periodic: bool) -> None:
-    cut = cut_systems(np.broadcast_to(0.0, (systems, n)), periodic)
-    assert cut.count * cut.length + cut.rest == n
-    assert cut.count >= 1
-    assert cut.length >= 2
-    assert cut.rest != 1
+@given(st.integers(1, 40), st.integers(1, 3000))
+def test_cuts(systems: int, n: int) -> None:
+    for size in (n, LONG * n):
+        cut = cut_systems(np.broadcast_to(0.0, (systems, size)))
+        assert cut is not None or size < LONG
+        if cut is not None:
+            assert cut.chunks >= 2
+            assert cut.chunks * cut.rows >= size > (cut.chunks - 1) * cut.rows
+
+
+@pytest.mark.parametrize("axis", [-1, 0])
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("shape", [(3, 40_000), (11, 90)])
+def test_lengths_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int], periodic: bool, axis: int
+) -> None:
+    """As many passes as with one length, however many of these there are."""
+    calls = []
+    monkeypatch.setattr(
+        "rlcpu.scan.tridiagonal.chunks.launch", lambda *a: calls.append(1) or launch(*a)
+    )
+    systems = ring("dominant", shape, seed=4)
+    lengths = np.random.default_rng(0).integers(0, shape[1] + 1, shape[0])
+    lengths[:3] = shape[1] - 1, 1, shape[1] // 2
+    views = [np.ascontiguousarray(np.moveaxis(array, -1, axis)) for array in systems]
+    solve_tridiagonal(*views, axis=axis, periodic=periodic, lengths=shape[1])
+    before = len(calls)
+    x = solve_tridiagonal(*views, axis=axis, periodic=periodic, lengths=lengths)
+    assert len(calls) == 2 * before
+    x = np.moveaxis(x, axis, -1)
+    for i, length in enumerate(lengths):
+        assert (x[i, length:] == 0).all()
+        if length:
+            own = [array[i, :length] for array in systems]
+            if not periodic:
+                own[0][0] = own[2][-1] = 0.0
+            assert ring_error(own, x[i, :length]) < 1e-13

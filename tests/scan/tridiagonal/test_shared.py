@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rlcpu.scan import solve_tridiagonal
-from rlcpu.scan.tridiagonal.plan import Arrays
-from rlcpu.scan.tridiagonal.shared import NUMBERS, SYSTEMS, is_shared
+from rlcpu.scan.tridiagonal.chunks import Arrays
+from rlcpu.scan.tridiagonal.factor import NUMBERS, SYSTEMS, is_shared
 from rlcpu.scan.tridiagonal.status import SingularSystemError, Status
 from tests.scan.tridiagonal import naive
 

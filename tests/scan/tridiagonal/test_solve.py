@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.scan import SingularSystemError, solve_tridiagonal
-from rlcpu.scan.tridiagonal.steps import Pending, eliminate, meet, scaled, substitute
+from rlcpu.scan.tridiagonal.equations import Pending, eliminate, meet, scaled, substitute
 from tests.scan.tridiagonal import naive
 
 DTYPES = ["float32", "float64"]

@@ -1,0 +1,421 @@
+"""How everything is measured: contenders, duels between them, and a process of its own for a row.
+
+Two timings taken one after the other on a shared machine differ by more than most optimisations. So
+contenders alternate: every round gives one ratio, and the median of those is the figure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+Arguments = tuple[Any, ...]
+Inputs = Callable[[np.random.Generator, int], Iterable[Arguments]]
+Clock = Callable[[], float]
+How = Literal["rate", "time", "cost", "peak", "share"]
+
+# OpenMP's idle threads spin for 3 to 5 ms after a parallel region and would take a core from the
+# next contender; the pause outlasts them.
+PAUSE_S = 0.02
+POOL = 8  # different inputs per repetition where copying takes the same time whatever the numbers
+PREPARED_BYTES = 2**26  # of inputs in turn: more than the caches hold, as new data would be
+PREPARED = 16  # of them at most: enough to teach the branch predictor nothing
+PANEL_ROUNDS = 5  # at most: a curve needs no third digit
+
+
+class Effort(NamedTuple):
+    """How long to measure.
+
+    Attributes:
+        rounds: repetitions of every contender.
+        burst_s: least duration of one repetition, in seconds.
+        seeds: training runs of every agent.
+        starts: fresh processes for an import time.
+    """
+
+    rounds: int
+    burst_s: float
+    seeds: int
+    starts: int
+
+
+FULL = Effort(rounds=15, burst_s=0.05, seeds=10, starts=15)
+REPORT = Effort(rounds=9, burst_s=0.04, seeds=3, starts=7)  # every table in half an hour
+QUICK = Effort(rounds=3, burst_s=0.01, seeds=2, starts=3)
+
+
+# ---------------------------------------------------------------- contenders
+
+
+def nothing(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
+    """The inputs of calls without arguments: states and random numbers run on, never the same."""
+    return itertools.repeat((), count)
+
+
+class Job(NamedTuple):
+    """A contender that is ready to run.
+
+    Attributes:
+        call: timed, once for each tuple of arguments.
+        inputs: (rng, count) -> fresh random arguments of so many calls. Not timed.
+        work: units of work of one call: environment steps, operations, or the call itself.
+        finish: called at the end of a repetition, and timed: waits for what the calls began.
+        note: for the reader of the table.
+    """
+
+    call: Callable[..., Any]
+    inputs: Inputs = nothing
+    work: float = 1.0
+    finish: Callable[[], Any] | None = None
+    note: str = ""
+
+
+class Contender(NamedTuple):
+    """One way to do the work: cheap and picklable.
+
+    Attributes:
+        name: of the library, or of the variant.
+        make: imports, allocates and compiles, in the process that does the timing. Raises
+            ModuleNotFoundError where the library is not installed.
+    """
+
+    name: str
+    make: Callable[[], Job]
+
+
+def named(function: Callable[..., Job], *arguments: Any, **options: Any) -> Contender:
+    """A contender named after its function: "our_tree" is rlcpu's."""
+    library = function.__name__.partition("_")[0]
+    name = {"our": "rlcpu", "stable": "stable-baselines3"}.get(library, library)
+    return Contender(name, partial(function, *arguments, **options))
+
+
+def drawn(draw: Callable[[np.random.Generator], Arguments], most: int = POOL) -> Inputs:
+    """Inputs drawn anew for each repetition, `most` of them, then the first again."""
+
+    def inputs(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
+        pool = [draw(rng) for _ in range(min(most, count))]
+        return itertools.islice(itertools.cycle(pool), count)
+
+    return inputs
+
+
+def in_turn(pool: Sequence[Arguments]) -> Inputs:
+    """Inputs prepared once, taken in turn from a random one on."""
+
+    def inputs(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
+        begin = int(rng.integers(len(pool)))
+        return itertools.islice(itertools.cycle([*pool[begin:], *pool[:begin]]), count)
+
+    return inputs
+
+
+def keep(*arrays: Any) -> Arguments:
+    """The arrays as they are."""
+    return arrays
+
+
+class Problem(Protocol):
+    """Draws the arrays of one call."""
+
+    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]: ...
+
+
+def prepared(
+    problem: Problem, call: Callable[..., Any], convert: Callable[..., Arguments] = keep
+) -> Job:
+    """A call on inputs drawn before: all contenders have the same numbers, each its own copy.
+
+    Args:
+        problem: draws them.
+        call: returns the solution, for the tests.
+        convert: to the contender's own kind of array. Not timed.
+    """
+    rng = np.random.default_rng(0)
+    first = problem.draw(rng)
+    most = min(PREPARED, -(-PREPARED_BYTES // sum(array.nbytes for array in first)))
+    pool = [first, *(problem.draw(rng) for _ in range(1, most))]
+    return Job(call, in_turn([convert(*arrays) for arrays in pool]))
+
+
+def jax_counters(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
+    """Counters of a generator of our own."""
+    return zip(rng.integers(0, 2**32, count, dtype=np.uint32), strict=True)
+
+
+def jax_keys(rng: np.random.Generator, count: int) -> list[Arguments]:
+    """Fresh keys of JAX's generator."""
+    import jax
+
+    return [(jax.random.key(number),) for number in rng.integers(2**32, size=count).tolist()]
+
+
+def set_up(makers: Iterable[Callable[[], Job]]) -> list[Job | Exception]:
+    """The jobs, or what keeps a contender from taking part."""
+    made: list[Job | Exception] = []
+    for make in makers:
+        try:
+            made.append(make())
+        except Exception as error:  # a peer may fail in any way; the table says which
+            made.append(error)
+    return made
+
+
+def best_of(name: str, variants: Mapping[str, Callable[[], Job]]) -> Contender:
+    """The contender that is the fastest of several variants where it is timed."""
+    return Contender(name, partial(fastest, name, variants))
+
+
+def fastest(name: str, variants: Mapping[str, Callable[[], Job]]) -> Job:
+    """Sets up every variant, times them briefly and keeps the fastest.
+
+    Raises:
+        Exception: of the first variant, where none can be set up.
+    """
+    made = set_up(variants.values())
+    ready = {k: job for k, job in zip(variants, made, strict=True) if isinstance(job, Job)}
+    if not ready:
+        raise next(each for each in made if isinstance(each, Exception))
+    medians = np.median(interleave(list(ready.values()), QUICK._replace(rounds=5)), axis=0)
+    seconds = dict(zip(ready, medians.tolist(), strict=True))
+    chosen = min(seconds, key=seconds.__getitem__)
+    others = [f"{k} {seconds[chosen] / s:.2f}x" for k, s in seconds.items() if k != chosen]
+    note = f"{name}: {chosen} (slower: {', '.join(others) or 'none'})"
+    return ready[chosen]._replace(note=note)
+
+
+# ---------------------------------------------------------------- timing
+
+
+def seconds_per_unit(
+    job: Job, rng: np.random.Generator, count: int, clock: Clock = time.perf_counter
+) -> float:
+    """Times one repetition of `count` calls on fresh inputs, in seconds per unit of work."""
+    inputs, call = job.inputs(rng, count), job.call
+    begin = clock()
+    for arguments in inputs:
+        call(*arguments)
+    if job.finish:
+        job.finish()
+    return (clock() - begin) / (count * job.work)
+
+
+def calibrate(
+    job: Job, rng: np.random.Generator, burst_s: float, clock: Clock = time.perf_counter
+) -> int:
+    """The number of calls that lasts at least `burst_s`; its trial runs are the warm-up."""
+    seconds_per_unit(job, rng, 2, clock)
+    count = 1
+    while True:
+        seconds = seconds_per_unit(job, rng, count, clock) * count * job.work
+        if seconds >= burst_s:
+            return count
+        # At most eightfold: a first timing that was disturbed must not decide.
+        count *= min(8, max(2, int(np.ceil(burst_s / max(seconds, 1e-9)))))
+
+
+def interleave(
+    jobs: Sequence[Job],
+    effort: Effort,
+    *,
+    seed: int = 0,
+    clock: Clock = time.perf_counter,
+    pause_s: float = PAUSE_S,
+) -> np.ndarray:
+    """Times every job once per round, a different one first each round.
+
+    Returns:
+        (rounds, jobs) float64 seconds per unit of work.
+    """
+    rng = np.random.default_rng(seed)
+    counts = [calibrate(job, rng, effort.burst_s, clock) for job in jobs]
+    seconds = np.empty((effort.rounds, len(jobs)))
+    for round_ in range(effort.rounds):
+        for turn in range(len(jobs)):
+            index = (round_ + turn) % len(jobs)
+            time.sleep(pause_s)
+            seconds[round_, index] = seconds_per_unit(jobs[index], rng, counts[index], clock)
+    return seconds
+
+
+# ---------------------------------------------------------------- comparisons
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One comparison.
+
+    Attributes:
+        ours: our figure, or why there is none.
+        peer: the peer's figure, or why there is none.
+        ratio: median ratio, None where a figure is missing.
+        spread: lower and upper quartile of the ratio over the rounds.
+        note: settings that were chosen by measurement, and other facts for the reader.
+        details: further figures, for the JSON file.
+    """
+
+    ours: float | str
+    peer: float | str
+    ratio: float | None = None
+    spread: tuple[float, float] | None = None
+    note: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Duel:
+    """Ours and one peer, interleaved. Called in the process that times them.
+
+    Attributes:
+        ours: this side's figure comes first.
+        peer: the other side.
+        how: "rate" shows units of work per second, "time" seconds per unit; both ratios say how
+            many times faster ours is. "cost" is how many times as long ours takes. "peak" and
+            "share" set ours against the machine's limit, in rates and in times.
+    """
+
+    ours: Contender
+    peer: Contender
+    how: How = "rate"
+
+    def __call__(self, effort: Effort) -> Measurement:
+        """Measures; a contender that cannot take part leaves the other one's figure."""
+        made = set_up((self.ours.make, self.peer.make))
+        ready = [job for job in made if isinstance(job, Job)]
+        seconds = settle(interleave(ready, effort), self.how)
+        medians = np.median(seconds, axis=0)
+        figures = iter((1 / medians if self.how in ("rate", "peak") else medians).tolist())
+        ours, peer = (next(figures) if isinstance(x, Job) else explain(x)[0] for x in made)
+        notes = [x.note if isinstance(x, Job) else ": ".join(explain(x)) for x in made]
+        note = "; ".join(filter(None, notes))
+        if len(ready) < 2:
+            return Measurement(ours, peer, note=note)
+        ratios = seconds[:, 1] / seconds[:, 0]
+        low, ratio, high = np.percentile(
+            1 / ratios if self.how == "cost" else ratios, (25, 50, 75)
+        ).tolist()
+        return Measurement(ours, peer, ratio, (low, high), note)
+
+
+def settle(seconds: np.ndarray, how: How) -> np.ndarray:
+    """The timings (rounds, contenders) from which figures and ratios are made.
+
+    A disturbed round of the machine's limit is no limit: "peak" gives every round the limit's
+    fastest timing. "share" pairs the best rounds of both sides, a fifth of them, because a
+    disturbed round of ours says nothing of the kernel.
+    """
+    if how == "peak":
+        limit = seconds[:, 1:].min(axis=0, keepdims=True)
+        return np.hstack([seconds[:, :1], np.repeat(limit, len(seconds), axis=0)])
+    return np.sort(seconds, axis=0)[: max(1, len(seconds) // 5)] if how == "share" else seconds
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Several contenders at one size, interleaved: one point of every curve of a figure.
+
+    Attributes:
+        size: the abscissa.
+        contenders: by the label of their curve; labels of our own begin with "rlcpu", those of
+            the machine with "limit".
+        rates: whether the figures are units of work per second, or seconds per unit.
+        pair: the labels that the table compares; () takes the fastest of both sides.
+    """
+
+    size: float
+    contenders: Mapping[str, Callable[[], Job]]
+    rates: bool = True
+    pair: tuple[str, ...] = ()
+
+    def __call__(self, effort: Effort) -> Measurement:
+        """Our best figure beside the best peer's; all of them in the details."""
+        made = dict(zip(self.contenders, set_up(self.contenders.values()), strict=True))
+        ready = {k: job for k, job in made.items() if isinstance(job, Job)}
+        missing = {k: ": ".join(explain(x)) for k, x in made.items() if isinstance(x, Exception)}
+        short = effort._replace(rounds=min(effort.rounds, PANEL_ROUNDS))
+        seconds = np.median(interleave(list(ready.values()), short), axis=0)
+        times = dict(zip(ready, seconds.tolist(), strict=True))
+        chosen = {k: times[k] for k in self.pair or times if k in times}
+        (ours, mine), (theirs, peer) = (self.best(chosen, ours=side) for side in (True, False))
+        compared = " / ".join(label for label in (ours, theirs) if label != "-")
+        note = "; ".join([compared, *(f"{k}: {why}" for k, why in missing.items())])
+        figures = ("-" if s is None else 1 / s if self.rates else s for s in (mine, peer))
+        details = {"size": self.size, "seconds": times, "missing": missing}
+        ratio = peer / mine if mine and peer else None
+        return Measurement(*figures, ratio, None, note, details)
+
+    @staticmethod
+    def best(seconds: Mapping[str, float], *, ours: bool) -> tuple[str, float | None]:
+        """Label and time of the fastest of ours, or of the fastest peer."""
+        rivals = (label for label in seconds if not label.startswith("limit"))
+        side = [label for label in rivals if label.startswith("rlcpu") is ours]
+        label = min(side, key=seconds.__getitem__, default="-")
+        return label, seconds.get(label)
+
+
+# ---------------------------------------------------------------- a process of its own
+
+
+class Outcome(NamedTuple):
+    """What became of a call.
+
+    Attributes:
+        value: the function's return value, None where there is a problem.
+        status: "", or the problem in two words.
+        detail: the problem's own text.
+    """
+
+    value: Any
+    status: str = ""
+    detail: str = ""
+
+
+def explain(error: Exception) -> tuple[str, str]:
+    """Status and detail of an exception: a peer that is missing, or one that fails."""
+    if isinstance(error, ModuleNotFoundError):
+        return "not installed", str(error)
+    return "failed", f"{type(error).__name__}: {error}"
+
+
+def isolated(function: Callable[..., Any], *arguments: Any, limit_s: float) -> Outcome:
+    """Calls a function in a fresh process and waits `limit_s` seconds at most.
+
+    Peers hang (`jit(vjp(lax.linalg.tridiagonal_solve))` of jax 0.10.2 does, on two cores), crash,
+    and leave thread pools behind that spin. None of that may reach the next row.
+
+    Args:
+        function: picklable, as the arguments are.
+        arguments: of the function.
+        limit_s: seconds after which the process is killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender, function, arguments))
+    process.start()
+    sender.close()
+    try:
+        if not receiver.poll(limit_s):
+            return Outcome(None, "timed out", f"no answer within {limit_s:g} s")
+        return Outcome(*receiver.recv())
+    except EOFError:
+        process.join()
+        return Outcome(None, "crashed", f"exit code {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+        receiver.close()
+
+
+def _answer(sender: Connection, function: Callable[..., Any], arguments: Arguments) -> None:
+    try:
+        sender.send((function(*arguments),))
+    except Exception as error:  # a peer may fail in any way; the table says which
+        sender.send((None, *explain(error)))

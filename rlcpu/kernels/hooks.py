@@ -1,0 +1,267 @@
+"""What we use of numba and llvmlite that is not made for users: all of it, and nowhere else.
+
+The extension interface (`numba.extending`, numba's types, `cgutils`, llvmlite's builder) is
+documented, and used wherever code is generated. What stands here is not, and any release may change
+it. Each function says why it is needed and what was tried in its place;
+`tests/kernels/test_hooks.py` has a test for each, which names the one that an upgrade broke.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import numba
+from llvmlite import ir as llvm
+from numba.core import caching, codegen, compiler, imputils, ir, serialize
+from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.typed_passes import NopythonTypeInference
+
+# ---------------------------------------------------------------- settings and the machine
+
+
+def setting(name: str) -> Any:
+    """A setting of numba, as the environment variable NUMBA_... or a default has it.
+
+    The variables are documented and `numba.config` is not, but for NUMBA_NUM_THREADS. To read the
+    environment leaves out numba's files of settings, its defaults, and what each of them implies.
+    """
+    return getattr(numba.config, name)
+
+
+def host_features() -> str:
+    """Features of this machine's processor, as in "+avx2,-avx512f".
+
+    llvmlite has them publicly, but numba changes them, for NUMBA_ENABLE_AVX and on some systems.
+    """
+    return str(codegen.get_host_cpu_features())
+
+
+# ---------------------------------------------------------------- dispatchers
+
+
+def set_cache(dispatcher: Any, cache: Any) -> None:
+    """Let a compiled function keep its machine code in another cache.
+
+    `njit(cache=True)` is public. It cannot tell what a function closes over: see
+    `rlcpu.kernels.cache`.
+    """
+    dispatcher._cache = cache
+
+
+def cache_of(dispatcher: Any) -> Any:
+    """The cache that `set_cache` set."""
+    return dispatcher._cache
+
+
+def wrap_compiler(dispatcher: Any, wrap: Callable[[Any], Any]) -> None:
+    """Replace the function that compiles a dispatcher's code for new types.
+
+    Listeners to numba's events, which are public, hear of all functions and change no exception.
+    """
+    dispatcher._compiler.compile = wrap(dispatcher._compiler.compile)
+
+
+def forget_code(dispatcher: Any) -> None:
+    """Forget all machine code of a compiled function. `recompile`, public, compiles it at once."""
+    dispatcher._reset_overloads()
+
+
+def assigned_types(overload: Any) -> Iterator[tuple[int, str, Any]]:
+    """Line, variable ("" if it has no name) and type of all that compiled code assigns.
+
+    `inspect_types`, public, prints them for people to read.
+    """
+    annotation = overload.type_annotation
+    for block in annotation.blocks.values():
+        for statement in block.find_insts(ir.Assign):
+            name, _, _ = statement.target.name.partition(".")
+            kind = annotation.typemap.get(statement.target.name)
+            yield statement.loc.line, "" if name.startswith("$") else name, kind
+
+
+def assembly_of(dispatcher: Any) -> str:
+    """Assembly of a function compiled for one set of types.
+
+    `inspect_asm`, public, has none where the code comes out of a cache.
+    """
+    (overload,) = dispatcher.overloads.values()
+    library = overload.library
+    return str(library._codegen._tm.emit_assembly(library._get_module_for_linking()))
+
+
+def address_of(dispatcher: Any) -> int:
+    """Address at which C finds a function compiled for one set of types; it never moves.
+
+    `numba.cfunc` has one in public, but for a function that it compiles itself, without our cache.
+    """
+    (overload,) = dispatcher.overloads.values()
+    name = overload.fndesc.llvm_cfunc_wrapper_name
+    return int(overload.library.get_pointer_to_function(name))
+
+
+def definition(value: Any) -> FunctionType | None:
+    """The function that `numba.extending.intrinsic` decorated; None for another value.
+
+    Nothing public tells an intrinsic from another object, or how it is made.
+    """
+    is_intrinsic = isinstance(value, numba.extending._Intrinsic)
+    return value._defn if is_intrinsic else None
+
+
+# ---------------------------------------------------------------- machine code on disk
+
+
+class Cache(caching.NullCache):
+    """Base of what `set_cache` takes: numba calls `load_overload` and `save_overload`.
+
+    There is no public way to keep machine code elsewhere than `njit(cache=True)` does.
+    """
+
+
+class CodeFiles:
+    """Numba's part of keeping machine code: where it lies, and how it becomes bytes.
+
+    Args:
+        function: whose source decides where numba would keep machine code: NUMBA_CACHE_DIR, the
+            __pycache__ beside the source, or the user's cache, the first that can be written.
+
+    Raises:
+        RuntimeError: none can be written.
+    """
+
+    # `dispatcher.stats.cache_path`, public, needs a function with numba's own cache, and to pickle
+    # compiled code without numba's help fails.
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._cache = caching.CompileResultCacheImpl(function)
+
+    def folder(self) -> Path:
+        """The folder, which need not exist."""
+        return Path(self._cache.locator.get_cache_path())
+
+    def pack(self, compiled: Any) -> bytes | None:
+        """What `save_overload` was given, as bytes; None, after a warning, if it cannot be kept."""
+        is_fit = self._cache.check_cachable(compiled)
+        return serialize.dumps(self._cache.reduce(compiled)) if is_fit else None
+
+    def unpack(self, target: Any, content: bytes) -> Any:
+        """The compiled code that was packed; `target` is what `load_overload` was given."""
+        return self._cache.rebuild(target, pickle.loads(content))
+
+
+def refresh_target(target: Any) -> None:
+    """Make a target know what was registered since, before code is loaded for it."""
+    target.refresh()
+
+
+def target_of(dispatcher: Any) -> Any:
+    """The target that a function is compiled for, as numba gives it to `load_overload`."""
+    return dispatcher.targetctx
+
+
+def processor(target: Any) -> tuple[str, ...]:
+    """What of the processor, and of numba's settings for it, decides the code for a target."""
+    return tuple(target.codegen().magic_tuple())
+
+
+# ---------------------------------------------------------------- a pass of our own
+
+Rewrite = Callable[[Any, Any, Any], Iterable[Any]]
+
+
+def compiler_with(rewrite: Rewrite) -> type:
+    """Numba's compiler, with `rewrite(statement, scope, state)` in the place of each statement.
+
+    This happens once all types are known. `njit` takes the result as `pipeline_class`, which
+    numba's guide for developers describes, but not what statements consist of.
+    """
+
+    @register_pass(mutates_CFG=False, analysis_only=False)
+    class Rewriting(FunctionPass):
+        _name = "rlcpu_rewrite"
+
+        def __init__(self) -> None:
+            FunctionPass.__init__(self)
+
+        def run_pass(self, state: Any) -> bool:
+            for block in state.func_ir.blocks.values():
+                block.body = [new for old in block.body for new in rewrite(old, block.scope, state)]
+            return True
+
+    class Compiler(compiler.Compiler):
+        def define_pipelines(self) -> Any:
+            (passes,) = super().define_pipelines()
+            passes.add_pass_after(Rewriting, NopythonTypeInference)
+            passes.finalize()
+            return [passes]
+
+    return Compiler
+
+
+def assigned(statement: Any, state: Any) -> Any:
+    """Type of what a statement assigns; None if it assigns nothing but an argument."""
+    is_new = isinstance(statement, ir.Assign) and not isinstance(statement.value, ir.Arg)
+    return state.typemap[statement.target.name] if is_new else None
+
+
+def table_read(statement: Any, state: Any) -> tuple[Any, Any, bool] | None:
+    """Types of table and index of `x = table[index]`, and whether the index is a constant.
+
+    A constant index of a tuple has no type.
+    """
+    expression = getattr(statement, "value", None)
+    if not isinstance(expression, ir.Expr) or expression.op not in ("getitem", "static_getitem"):
+        return None
+    index = _index(expression)
+    kind = state.typemap[index.name] if index else None
+    return state.typemap[expression.value.name], kind, expression.op == "static_getitem"
+
+
+def _index(expression: Any) -> Any:
+    return expression.index_var if expression.op == "static_getitem" else expression.index
+
+
+def call_instead(function: Any, statement: Any, scope: Any, state: Any) -> Iterator[Any]:
+    """Statements that call an intrinsic with table and index in the place of a `table_read`."""
+    loc, expression = statement.loc, statement.value
+    variables = [expression.value, _index(expression)]
+    kind = state.typingctx.resolve_value_type(function)
+    target = scope.redefine("$read", loc)
+    state.typemap[target.name] = kind
+    call = ir.Expr.call(target, variables, (), loc)
+    kinds = tuple(state.typemap[variable.name] for variable in variables)
+    state.calltypes[call] = kind.get_call_type(state.typingctx, kinds, {})
+    yield ir.Assign(ir.Global("read", function, loc), target, loc)
+    yield ir.Assign(call, statement.target, loc)
+
+
+# ---------------------------------------------------------------- code generation
+
+
+def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
+    """What numba itself does for an operation on types: the type of the result, and a generator.
+
+    `generate(context, builder, values)` emits the code. An intrinsic that calls another function
+    has no public way to name an operator.
+    """
+    signature = typing_context.resolve_function_type(operation, kinds, {})
+
+    def generate(context: Any, builder: Any, values: Any) -> Any:
+        return context.get_function(operation, signature)(builder, values)
+
+    return signature.return_type, generate
+
+
+def borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """The value as a result that somebody else owns too: it is counted where it is an array."""
+    return imputils.impl_ret_borrowed(context, builder, kind, value)
+
+
+def freeze(builder: Any, value: Any) -> Any:
+    """The value, or any other where it is poison to LLVM: llvmlite has no such instruction."""
+    frozen = llvm.Instruction(builder.block, value.type, "freeze", (value,))
+    builder._insert(frozen)
+    return frozen

@@ -1,0 +1,11 @@
+"""Networks that are learnt, losses of a few lines, and the learner that runs both in kernels."""
+
+from rlcpu.nn.heads import Head, Loss, categorical, gaussian, of_action, outputs
+from rlcpu.nn.learner import Learner
+from rlcpu.nn.network import Network
+
+__all__ = ["Head", "Learner", "Loss", "Network", "categorical", "gaussian", "of_action", "outputs"]
+
+
+def __dir__() -> list[str]:
+    return __all__

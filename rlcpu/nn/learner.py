@@ -1,0 +1,542 @@
+"""The learner: networks, what is minimised, and the threads that run an update."""
+
+from __future__ import annotations
+
+import _thread
+import collections
+import contextlib
+import keyword
+import math
+import os
+import subprocess
+import weakref
+from collections.abc import Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels import announce
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.hooks import cache_of
+from rlcpu.kernels.random import keys
+from rlcpu.kernels.threads import default_num_threads
+from rlcpu.nn import network, phases
+from rlcpu.nn.heads import Loss, Term
+from rlcpu.nn.network import ACTIVATIONS, Network, flat_layers, packed_layers
+from rlcpu.nn.update import (
+    CHUNK,
+    PART,
+    Batch,
+    Layout,
+    Learnt,
+    Objective,
+    Settings,
+    Space,
+    make_update,
+)
+
+Array = npt.NDArray[Any]
+#: Updates that one thread makes alone after another process has kept it waiting for its helpers.
+ALONE = 8
+
+
+class Learner:
+    """Minimises a sum of losses over minibatches of named columns, with Adam, wholly in kernels.
+
+    Args:
+        networks: what is learnt; each update overwrites their arrays.
+        losses: what is minimised; those of one network read all its outputs, each of them once.
+        columns: names of the numbers of a sample that losses read.
+        actions: dtype of the actions, int64 or float32; None where no loss reads any.
+        weights: NamedTuple of coefficients that losses read, or (); `update` may be given other
+            numbers.
+        seed: of the stream that shuffles.
+        num_threads: threads at most; None for one on each CPU that the process may use. The result
+            does not depend on it.
+        dtype: in which gradients and moments are computed.
+
+    Attributes:
+        learnt: parameters and moments of Adam.
+        counters: (2,) int64, gradient steps and epochs so far.
+        space: scratch memory of the last update, or None.
+        awaited: a process that compiles the kernel, or None; see `rlcpu.train.precompile`.
+
+    Raises:
+        TypeError, ValueError: a bad argument.
+
+    Example:
+        >>> from rlcpu.nn import Loss, outputs
+        >>> def squared(numbers, sample, weights):
+        ...     error = numbers[0] - sample.target
+        ...     return error * error, (2.0 * error,), ()
+        >>> line = Network((1, 1))
+        >>> learner = Learner([line], [Loss(squared, outputs())], columns=["target"])
+        >>> x = np.linspace(-1, 1, 256, dtype=np.float32)
+        >>> means = learner.update(x[:, None], {"target": 3 * x}, learning_rate=0.1, epochs=100)
+        >>> round(float(line.outputs([[2.0]])[0, 0]), 1)
+        6.0
+    """
+
+    awaited: subprocess.Popen[bytes] | None = None
+
+    def __init__(
+        self,
+        networks: Sequence[Network],
+        losses: Sequence[Loss],
+        *,
+        columns: Sequence[str] = (),
+        actions: npt.DTypeLike | None = None,
+        weights: tuple[float, ...] = (),
+        seed: int = 0,
+        num_threads: int | None = None,
+        dtype: type = np.float32,
+    ) -> None:
+        self.networks, self.losses, self.dtype = list(networks), list(losses), dtype
+        self.columns, self.weights = _check_columns(columns), weights
+        self.actions = None if actions is None else np.dtype(actions)
+        wanted = {each.head.actions for each in self.losses} - {None}
+        expected = {"index": np.dtype(np.int64), "vector": np.dtype(np.float32)}
+        if {expected[str(kind)] for kind in wanted} != ({self.actions} - {None}):
+            raise ValueError(f"actions={actions!r}: the losses read {sorted(map(str, wanted))}")
+        self.num_workers = num_threads or default_num_threads()
+        self.layout = _make_layout(self.networks, self.losses)
+        size, copies = int(self.layout.begins[-1]), int(self.layout.copies_begins[-1])
+        self.learnt = Learnt(*(np.zeros(n, dtype) for n in (size, size, size, copies)))
+        self.counters = np.zeros(2, np.int64)
+        self.key = keys(np.array([seed], np.uint64))[:, 0]
+        self.space: Space | None = None
+        self._made_for = (0, 0, 0)
+        self._pool: tuple[int, SimpleQueue[Any]] | None = None
+        self._alone = 0
+        self.read_networks()
+
+    # ------------------------------------------------------------ parameters
+
+    def read_networks(self) -> None:
+        """Take the networks' present parameters over, be they in other arrays than before."""
+        self._views = self._pair_views()
+        for learnt, flat in self._views:
+            learnt[...] = flat
+        self.write_copies()
+
+    def write_networks(self) -> None:
+        """Write the learner's parameters to the networks."""
+        for learnt, flat in self._views:
+            flat[...] = learnt
+
+    def write_copies(self) -> None:
+        """Make the transposed weights anew, as `network.refresh_copies` does for one network."""
+        for k in range(len(self.networks)):
+            view: Any = network.network_of.py_func(self.learnt, self.layout, k)
+            for layer, row in enumerate(view.table.tolist()):
+                rows, columns, begin, end, copy, _, _, width = row
+                last = layer == len(view.table) - 1
+                if last or layer > 0:
+                    width = width if last else rows
+                    copies = view.copies[copy : copy + columns * width].reshape(columns, width)
+                    copies[:, :rows] = view.parameters[begin:end].reshape(rows, columns).T
+
+    def _pair_views(self) -> list[tuple[Array, Array]]:
+        """Each weight and bias array, as the learner has it and as the network has."""
+        pairs: list[tuple[Array, Array]] = []
+        for k, each in enumerate(self.networks):
+            begin, end = self.layout.begins[k : k + 2]
+            own = self.learnt.parameters[begin:end]
+            pairs.append((own[: each.free.size], each.free))
+            packed = packed_layers(each.sizes, own[self.layout.free[k] :])
+            flat = flat_layers(each.sizes, each.parameters)
+            for learnt, arrays in zip(packed, flat, strict=True):
+                pairs += zip(learnt, arrays, strict=True)
+        return pairs
+
+    def state(self) -> dict[str, Array]:
+        """Every array that an update changes, by name: what a checkpoint keeps."""
+        return {**self.learnt._asdict(), "counters": self.counters, "key": self.key}
+
+    # ------------------------------------------------------------ updates
+
+    def update(
+        self,
+        inputs: Array,
+        columns: Mapping[str, Array],
+        actions: Array | None = None,
+        *,
+        learning_rate: float,
+        weights: tuple[float, ...] | None = None,
+        scales: Sequence[float] | None = None,
+        epochs: int = 1,
+        minibatch_size: int = 256,
+        max_gradient_norm: float = math.inf,
+        epsilon: float = 1e-8,
+        normalize: str | None = None,
+        stop_above: tuple[str, float] | None = None,
+        mean: Array | None = None,
+        scale: Array | None = None,
+    ) -> dict[str, float]:
+        """Learn from S samples, and write the networks.
+
+        Args:
+            inputs: (S, input_size) float32, of all networks.
+            columns: (S,) float32 arrays, one for each name.
+            actions: (S,) or (S, action_size) of the learner's dtype of actions.
+            learning_rate: of Adam.
+            weights: coefficients that losses read; None for those of the learner.
+            scales: what each loss is multiplied by; None for 1.
+            epochs: how often all samples are seen.
+            minibatch_size: samples of a gradient step.
+            max_gradient_norm: gradients are scaled down to it, all networks' together.
+            epsilon: of Adam.
+            normalize: a column of which every minibatch is brought to mean 0 and deviation 1.
+            stop_above: the name of a loss or statistic, and the mean over a minibatch above which
+                the update ends before that step.
+            mean: (input_size,) float32: networks see (input - mean) * scale, clipped to +-10; None
+                for 0.
+            scale: (input_size,) float32; None for 1.
+
+        Returns:
+            Means over the gradient steps: of each loss, by the name of its function, and of its
+            statistics; `gradient_norm`, before it is scaled down; `num_gradients`, steps taken.
+
+        Raises:
+            KeyError: a column is missing.
+            TypeError, ValueError: an argument is out of its range, or an array of another shape.
+            FloatingPointError: a loss or a parameter has become NaN or infinite; `learnt` holds
+                what came of it, the networks are untouched.
+        """
+        epochs = check_count("epochs", epochs)
+        minibatch_size = check_count("minibatch_size", minibatch_size)
+        for name, given, known in (
+            ("normalize", normalize, self.columns),
+            ("stop_above", stop_above and stop_above[0], self._names()[:-1]),
+        ):
+            if given is not None and given not in known:
+                raise ValueError(f"{name}={given!r}: expected one of {', '.join(known)}")
+        if scales is not None and len(scales) != len(self.losses):
+            raise ValueError(f"scales={scales!r}: expected {len(self.losses)} numbers")
+        batch = self._make_batch(inputs, columns, actions, mean, scale)
+        if self.awaited is not None:
+            with announce.announced("rlcpu.nn", "update"):
+                self.awaited.wait()
+            self.awaited = None
+        names = self._names()
+        count = batch.inputs.size // batch.mean.size
+        size = 0 if self.actions is None else batch.actions.size // count
+        space = self._space_for(count, minibatch_size, size)
+        real, limit = self.dtype, stop_above or ("", math.inf)
+        settings = Settings(
+            epochs=epochs,
+            minibatch_size=minibatch_size,
+            normalized=-1 if normalize is None else self.columns.index(normalize),
+            action_size=size,
+            learning_rate=real(learning_rate),
+            epsilon=real(epsilon),
+            scales=tuple(map(real, scales or [1.0] * len(self.losses))),
+            weights=_as_reals(self.weights if weights is None else weights, real),
+            max_norm=real(max_gradient_norm),
+            watched=-1 if stop_above is None else names.index(limit[0]),
+            most=float(limit[1]),
+            steps=int(self.counters[0]),
+            shuffles=int(self.counters[1]),
+            key_low=self.key[0],
+            key_high=self.key[1],
+            # A look takes 1.3 ns: about four times as long as the longest item.
+            patience=10_000 + min(minibatch_size, PART) * self.learnt.parameters.size // 16,
+        )
+        self._run(batch, space, settings)
+        *means, steps = space.report.tolist()
+        self.counters += int(steps), epochs
+        report = {name: mean / max(steps, 1.0) for name, mean in zip(names, means, strict=True)}
+        # What an update may be ended by is no part of the loss: it may overflow before it is.
+        self._check_finite({k: value for k, value in report.items() if k != limit[0]})
+        self.write_networks()
+        return {**report, "num_gradients": int(steps)}
+
+    def _names(self) -> list[str]:
+        names = []
+        for loss in self.losses:
+            names += [loss.function.__name__, *loss.statistics]
+        return [*names, "gradient_norm"]
+
+    def _make_batch(
+        self,
+        inputs: Array,
+        columns: Mapping[str, Array],
+        actions: Array | None,
+        mean: Array | None,
+        scale: Array | None,
+    ) -> Batch:
+        """The arguments as the kernel takes them."""
+        size = int(self.networks[0].sizes[0])
+        seen = np.ascontiguousarray(inputs, np.float32)
+        if seen.ndim != 2 or seen.shape[1] != size or len(seen) == 0:
+            raise ValueError(f"inputs have shape {seen.shape}: expected (S, {size})")
+        count = len(seen)
+        packed = np.empty((len(self.columns), count), np.float32)
+        for k, name in enumerate(self.columns):
+            if np.shape(columns[name]) != (count,):
+                found = np.shape(columns[name])
+                raise ValueError(f"columns[{name!r}] has shape {found}: expected ({count},)")
+            packed[k] = columns[name]
+        taken = self._check_actions(actions, count)
+        center = np.ascontiguousarray(np.zeros(size) if mean is None else mean, np.float32)
+        factor = np.ascontiguousarray(np.ones(size) if scale is None else scale, np.float32)
+        if not center.shape == factor.shape == (size,):
+            both = f"mean has shape {center.shape}, scale {factor.shape}"
+            raise ValueError(f"{both}: expected ({size},)")
+        return Batch(seen.ravel(), center, factor, taken, packed)
+
+    def _check_actions(self, actions: Array | None, count: int) -> Array:
+        """Actions as the kernel takes them: heads use them as positions."""
+        if (actions is None) != (self.actions is None):
+            raise ValueError(f"actions={actions!r}: the learner has actions={self.actions}")
+        if actions is None:
+            return np.zeros(0, np.float32)
+        taken: Any = np.asarray(actions)
+        if taken.dtype != self.actions:
+            raise ValueError(f"actions are {taken.dtype}: expected {self.actions}")
+        sizes = self.layout.places[[loss.head.actions is not None for loss in self.losses], 2]
+        size = int(sizes.min())
+        vectors = self.actions == np.float32
+        shape = (count, size) if vectors else (count,)
+        if taken.shape != shape and not (vectors and size == 1 and taken.shape == (count,)):
+            raise ValueError(f"actions have shape {taken.shape}: expected {shape}")
+        if taken.dtype == np.int64 and not 0 <= taken.min() <= taken.max() < size:
+            wrong = taken[(taken < 0) | (taken >= size)][0]
+            raise ValueError(f"actions: expected 0 to {size - 1}, got {wrong}")
+        return np.ascontiguousarray(taken).ravel()
+
+    def _check_finite(self, report: dict[str, float]) -> None:
+        bad = [name for name, mean in report.items() if not math.isfinite(mean)]
+        for name in ("parameters", "first", "second"):
+            if not np.isfinite(getattr(self.learnt, name)).all():
+                bad.append(name)
+        if bad:
+            raise FloatingPointError(
+                f"update {int(self.counters[0])} made {', '.join(bad)} NaN or infinite: "
+                "smaller rewards (reward_scale), observations or learning_rate help"
+            )
+
+    def _space_for(self, count: int, minibatch_size: int, action_size: int) -> Space:
+        """Scratch memory, cleared where an update counts in it; kept from call to call."""
+        made = (count, minibatch_size, action_size)
+        if self.space is None or self._made_for != made:
+            self.space, self._made_for = self._make_space(*made), made
+        for counted in (self.space.claims, self.space.done, self.space.report):
+            counted[:] = 0
+        return self.space
+
+    def _make_space(self, count: int, minibatch_size: int, action_size: int) -> Space:
+        layout, objective, dtype = self.layout, self._objective(), self.dtype
+        minibatch = min(minibatch_size, count)
+        num_minibatches, parts = -(-count // minibatch), -(-minibatch // PART)
+        networks, workers = len(layout.tables), self.num_workers
+        tables = [table[:n] for table, n in zip(layout.tables, layout.layers, strict=True)]
+        cells = max(map(network.cells_per_sample, tables))
+        widest = layout.tables[:, :, network.WIDTH_IN :].max()
+        height = int(layout.places[:, 2].max()) + action_size
+        height += len(self.columns) + 2 * objective.most_numbers
+        size = layout.begins[-1]
+        return Space(
+            indices=np.zeros(count, np.int64),
+            moments=np.zeros((num_minibatches, 2), dtype),
+            gradients=np.zeros((parts, size), dtype),
+            sums=np.zeros((parts, networks, objective.num_sums)),
+            cells=np.zeros((workers, CHUNK * cells), dtype),
+            slopes=np.zeros((workers, (CHUNK + 1) * widest), dtype),
+            rows=np.zeros((workers, CHUNK * height), dtype),
+            totals=np.zeros((workers, size), dtype),
+            claims=np.zeros(phases.LINE * max(parts * networks, num_minibatches), np.int64),
+            done=np.zeros(phases.LINE, np.int64),
+            report=np.zeros(objective.num_sums + 2),
+        )
+
+    # ------------------------------------------------------------ machine code
+
+    def _objective(self) -> Objective:
+        terms = [Term(each.function, each.head, len(each.statistics)) for each in self.losses]
+        sample = _sample_type(self.columns)
+        return Objective(tuple(terms), self.columns, sample)
+
+    @property
+    def _kernel(self) -> Any:
+        return make_update(self.dtype, self._objective())
+
+    def compile(self) -> None:
+        """Make the kernel ready, without an update."""
+        self._kernel.compile(self._types())
+
+    def is_uncompiled(self) -> bool:
+        """Whether the kernel would be compiled by the first update, and kept in a cache."""
+        kernel = self._kernel  # it has one set of types: where there is code, it is the right one
+        return not kernel.overloads and cache_of(kernel).lacks(self._types())
+
+    def _types(self) -> tuple[Any, ...]:
+        """Numba's types of the kernel's arguments."""
+        real, numbers = self.dtype, np.zeros(1, np.float32)
+        actions = np.zeros(1, self.actions or np.float32)
+        batch = Batch(numbers, numbers, numbers, actions, np.zeros((1, 1), np.float32))
+        weights = _as_reals(self.weights, real)
+        scales = (real(0),) * len(self.losses)
+        settings = Settings(
+            *(0, 0, 0, 0, real(0), real(0), scales, weights, real(0), 0, 0.0, 0, 0),
+            *(self.key[0], self.key[1], 0),
+        )
+        args = (0, 1, self.learnt, self.layout, batch, self._make_space(1, 1, 1), settings)
+        typeof: Any = numba.typeof
+        return tuple(map(typeof, args))
+
+    # ------------------------------------------------------------ copies and threads
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without threads, scratch memory and views of arrays that a copy has of its own."""
+        made: dict[str, Any] = {"_pool": None, "space": None, "_views": [], "awaited": None}
+        return {**self.__dict__, **made}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._views = self._pair_views()
+
+    def discard(self) -> None:
+        """Give up what an interrupted update works on: its threads may go on in it for a moment."""
+        self.learnt = Learnt(*(array.copy() for array in self.learnt))
+        self.counters = self.counters.copy()
+        self._views = self._pair_views()
+        self.space = None
+
+    def _run(self, batch: Batch, space: Space, settings: Settings) -> None:
+        """Run the kernel on this thread and, if there are more workers, on others."""
+        kernel = self._kernel
+        workers = 1 if self._alone else self.num_workers
+        args = (workers, self.learnt, self.layout, batch, space, settings)
+        numbers: SimpleQueue[int] = SimpleQueue()
+        ended: SimpleQueue[None] = SimpleQueue()
+
+        def work() -> None:
+            with contextlib.suppress(Empty):
+                number = numbers.get_nowait()
+                try:
+                    kernel(number, *args)
+                finally:
+                    ended.put(None)
+
+        for number in range(1, workers):
+            numbers.put(number)
+            self._helpers().put(work)
+        kernel(0, *args)
+        # A number that nobody has taken is not needed any more: everything is done.
+        with contextlib.suppress(Empty):
+            while True:
+                numbers.get_nowait()
+                workers -= 1
+        for _ in range(1, workers):
+            ended.get()
+        self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
+
+    def _helpers(self) -> SimpleQueue[Any]:
+        """Where the threads of this process take work: those of a parent do not survive a fork.
+
+        A signal's exception may come at any instruction of Python code. Queues and threads of this
+        kind have none: those of `concurrent.futures` were left locked by an interrupt.
+        """
+        if self._pool is None or self._pool[0] != os.getpid():
+            jobs: SimpleQueue[Any] = SimpleQueue()
+            count = self.num_workers - 1
+            for _ in range(count):
+                _thread.start_new_thread(_serve, (jobs,))
+            weakref.finalize(self, _dismiss, jobs, count)
+            self._pool = os.getpid(), jobs
+        return self._pool[1]
+
+
+def _serve(jobs: SimpleQueue[Any]) -> None:
+    """Do what is in the queue until there is None."""
+    while job := jobs.get():
+        job()
+
+
+def _dismiss(jobs: SimpleQueue[Any], count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)
+
+
+_sample_types: dict[tuple[str, ...], Any] = {}
+
+
+def _sample_type(columns: tuple[str, ...]) -> Any:
+    """One NamedTuple for equal names: machine code is kept by it."""
+    if columns not in _sample_types:
+        _sample_types[columns] = collections.namedtuple("Sample", columns)
+    return _sample_types[columns]
+
+
+def _check_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    for name in columns:
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+            raise ValueError(f"columns={columns!r}: expected names")
+    if isinstance(columns, str) or len(set(columns)) < len(columns):
+        raise ValueError(f"columns={columns!r}: expected different names")
+    return tuple(columns)
+
+
+def _as_reals(weights: tuple[float, ...], real: type) -> Any:
+    """The same kind of tuple, of numbers of one dtype."""
+    numbers = map(real, weights)
+    make = getattr(weights, "_make", tuple)
+    return make(numbers)
+
+
+def _make_layout(networks: list[Network], losses: list[Loss]) -> Layout:
+    """The flat vector of all networks.
+
+    Raises:
+        ValueError: networks have different inputs, or losses do not read each output once.
+    """
+    inputs = {int(each.sizes[0]) for each in networks}
+    if len(inputs) != 1:
+        raise ValueError(f"networks have inputs of sizes {sorted(inputs)}: expected one size")
+    tables = [network.layer_table(each.sizes) for each in networks]
+    most = max(map(len, tables))
+    begins, copies, free = [0], [0], []
+    for each, table in zip(networks, tables, strict=True):
+        free.append(network.padded(each.free.size))
+        begins.append(begins[-1] + free[-1] + network.packed_size(table))
+        copies.append(copies[-1] + network.copies_size(table))
+    return Layout(
+        tables=np.array([np.pad(table, ((0, most - len(table)), (0, 0))) for table in tables]),
+        layers=np.array([len(table) for table in tables]),
+        activations=np.array([ACTIVATIONS[each.activation] for each in networks]),
+        begins=np.array(begins),
+        copies_begins=np.array(copies),
+        free=np.array(free),
+        places=_find_outputs(networks, losses),
+    )
+
+
+def _find_outputs(networks: list[Network], losses: list[Loss]) -> npt.NDArray[np.int64]:
+    """Network, first output and number of outputs of each loss."""
+    readers = [np.zeros(int(each.sizes[-1]), np.int64) for each in networks]
+    places = []
+    for loss in losses:
+        if not 0 <= loss.network < len(networks):
+            raise ValueError(f"network={loss.network} of a loss: there are {len(networks)}")
+        size = len(readers[loss.network])
+        first = loss.first % size
+        count = size - first if loss.size is None else loss.size
+        numbers, free = len(loss.head.names), networks[loss.network].free.size
+        if not 1 <= count <= size - first or (loss.head.actions is None and count != numbers):
+            read = f"{count} outputs from {first} on, {numbers} numbers of its head"
+            raise ValueError(f"a loss reads {read}: network {loss.network} has {size} outputs")
+        if loss.head.actions == "vector" and free != count:
+            raise ValueError(f"network {loss.network} has {free} free parameters: expected {count}")
+        readers[loss.network][first : first + count] += 1
+        places.append((loss.network, first, count))
+    for k, readings in enumerate(readers):
+        if (readings != 1).any():
+            wrong = int(np.flatnonzero(readings != 1)[0])
+            raise ValueError(
+                f"output {wrong} of network {k} is read by {readings[wrong]} losses: expected one"
+            )
+    return np.array(places)

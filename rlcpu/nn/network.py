@@ -1,0 +1,356 @@
+"""Networks that are learnt, and their passes over samples in the layout that trains fastest.
+
+Collection keeps one environment per lane. Training keeps one sample per row and units along the
+vectors, because all three products of a step (activations, weight gradients, input gradients) then
+read their operands as they lie: only the weights need a transposed copy, once per gradient step.
+
+Every layer is padded to a multiple of 16 units. Padded weights are zero; so are the units behind
+them and, as every product with them is zero, their gradients: padding changes no result.
+
+Packed parameters, layer after layer: a hidden layer holds its weights (inputs, padded outputs) and
+its biases (padded outputs,); inputs are padded except the network's own. The last layer, of few
+outputs, is stored transposed, (outputs, padded inputs), so that only its forward pass pays for
+padding a few units to 16. Copies hold the transposed weights of all layers but a hidden first one:
+hidden (padded outputs, padded inputs), last (padded inputs, padded outputs).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.compile import inline, specialise
+from rlcpu.kernels.matmul import Matrix, product, transpose
+from rlcpu.kernels.memory import address
+from rlcpu.kernels.mlp import RELU, TANH
+from rlcpu.kernels.vectors import width
+
+ACTIVATIONS = {"tanh": TANH, "relu": RELU}
+#: Layers are padded to whole vectors of the widest machine.
+UNIT = 16
+#: Columns of a network's table.
+ROWS, COLUMNS, WEIGHTS, BIASES, COPIES, CELLS, WIDTH_IN, WIDTH_OUT = range(8)
+
+
+class Network:
+    """A multilayer perceptron to be learnt.
+
+    Args:
+        sizes: of the input, the hidden layers and the output.
+        activation: "tanh" or "relu", of the hidden layers.
+        parameters: (P,) float32, layer after layer weights (inputs, outputs) row-major, then biases
+            (outputs,); None for orthogonal weights of gain sqrt(2), 1 in the last layer, and zeros.
+        free: (F,) float32, numbers that are learnt and do not depend on the input, such as
+            logarithms of standard deviations; None for none.
+        seed: of the weights.
+
+    Attributes:
+        sizes, activation, parameters, free: see above. A `Learner` overwrites the arrays in place.
+
+    Example:
+        >>> Network((4, 64, 2)).outputs(np.zeros((3, 4))).shape
+        (3, 2)
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int] | npt.NDArray[np.int64],
+        activation: str = "tanh",
+        *,
+        parameters: npt.NDArray[np.float32] | None = None,
+        free: npt.NDArray[np.float32] | None = None,
+        seed: int = 0,
+    ) -> None:
+        numbers = [check_count(f"sizes[{i}]", int(size)) for i, size in enumerate(sizes)]
+        if len(numbers) < 2:
+            raise ValueError(f"sizes={numbers}: expected an input and an output at least")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f'activation={activation!r}: expected "tanh" or "relu"')
+        self.sizes, self.activation = np.array(numbers, np.int64), activation
+        if parameters is None:
+            parameters = orthogonal(np.random.default_rng(seed), self.sizes, 1.0)
+        count = int(((self.sizes[:-1] + 1) * self.sizes[1:]).sum())
+        if parameters.shape != (count,):
+            raise ValueError(f"parameters have shape {parameters.shape}: expected ({count},)")
+        self.parameters = parameters
+        self.free = np.zeros(0, np.float32) if free is None else free
+
+    def outputs(self, inputs: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Outputs (n, sizes[-1]) float32 for inputs (n, sizes[0])."""
+        units = np.asarray(inputs, np.float32)
+        layers = flat_layers(self.sizes, self.parameters)
+        for number, (weights, biases) in enumerate(layers, 1):
+            units = units @ weights + biases
+            if number < len(layers):
+                units = np.tanh(units) if self.activation == "tanh" else np.maximum(units, 0)
+        return units
+
+
+def orthogonal(
+    rng: np.random.Generator, sizes: npt.NDArray[np.int64], last_gain: float
+) -> npt.NDArray[np.float32]:
+    """Flat parameters with orthogonal weights (Saxe et al. 2014) and zero biases.
+
+    Args:
+        rng: random numbers.
+        sizes: of the layers.
+        last_gain: of the last layer; the others have sqrt(2).
+    """
+    parts = [np.zeros(0)]
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(map(int, sizes))):
+        gain = last_gain if layer == len(sizes) - 2 else math.sqrt(2.0)
+        tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
+        q, r = np.linalg.qr(tall)
+        q = q * np.sign(np.diag(r))
+        parts += [gain * (q if inputs >= outputs else q.T).ravel(), np.zeros(outputs)]
+    return np.concatenate(parts).astype(np.float32)
+
+
+class Packed(NamedTuple):
+    """One network as the kernels see it.
+
+    Attributes:
+        table: (num_layers, 8) int64, see `layer_table`.
+        activation: TANH or RELU, of the hidden layers.
+        parameters: (packed_size,) packed weights and biases.
+        copies: (copies_size,) transposed weights, made by `refresh_copies`.
+    """
+
+    table: Any
+    activation: int
+    parameters: Any
+    copies: Any
+
+
+def padded(size: int) -> int:
+    """The size of a layer with its padding."""
+    return -(-int(size) // UNIT) * UNIT
+
+
+def layer_table(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Shape and place of each layer.
+
+    Returns:
+        (num_layers, 8) int64: rows and columns of the packed weights; where weights and biases
+        begin in the packed parameters, and the transposed weights in the copies; units of a sample
+        in front of the layer's input; padded inputs and outputs.
+    """
+    table = np.zeros((len(sizes) - 1, 8), np.int64)
+    weights = copies = cells = 0
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        width_in, width_out = padded(inputs), padded(outputs)
+        last = layer == len(sizes) - 2
+        rows = outputs if last else inputs if layer == 0 else width_in
+        columns = width_in if last else width_out
+        biases = weights + rows * columns
+        table[layer] = rows, columns, weights, biases, copies, cells, width_in, width_out
+        weights = biases + width_out
+        cells += width_in
+        copies += width_in * width_out if last or layer > 0 else 0
+    return table
+
+
+def packed_size(table: npt.NDArray[np.int64]) -> int:
+    """How many numbers the packed parameters are."""
+    return int(table[-1, BIASES] + table[-1, WIDTH_OUT])
+
+
+def copies_size(table: npt.NDArray[np.int64]) -> int:
+    """How many numbers the transposed copies are."""
+    return int(table[-1, COPIES] + table[-1, WIDTH_IN] * table[-1, WIDTH_OUT])
+
+
+def cells_per_sample(table: npt.NDArray[np.int64]) -> int:
+    """Units of all layers and of the input, padded."""
+    return int(table[-1, CELLS] + table[-1, WIDTH_IN] + table[-1, WIDTH_OUT])
+
+
+def packed_layers(sizes: npt.NDArray[np.int64], packed: npt.NDArray) -> list[tuple[Any, Any]]:
+    """Views (weights (inputs, outputs), biases (outputs,)) of each layer of packed parameters."""
+    views = []
+    table = layer_table(sizes)
+    for layer, (rows, columns, begin, bias, *_) in enumerate(table):
+        weights = packed[begin:bias].reshape(rows, columns)
+        weights = weights.T if layer == len(table) - 1 else weights
+        inputs, outputs = sizes[layer : layer + 2]
+        views.append((weights[:inputs, :outputs], packed[bias : bias + outputs]))
+    return views
+
+
+def flat_layers(sizes: npt.NDArray[np.int64], flat: npt.NDArray) -> list[tuple[Any, Any]]:
+    """The same views of flat parameters, see `rlcpu.kernels.mlp`."""
+    views, begin = [], 0
+    for inputs, outputs in itertools.pairwise(sizes):
+        bias, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
+        views.append((flat[begin:bias].reshape(inputs, outputs), flat[bias:end]))
+        begin = end
+    return views
+
+
+@inline
+def network_of(learnt, layout, k):
+    """Network number k in the flat vectors; see `rlcpu.nn.update.Learnt`."""
+    begin, end = layout.begins[k] + layout.free[k], layout.begins[k + 1]
+    first, last = layout.copies_begins[k], layout.copies_begins[k + 1]
+    table = layout.tables[k, : layout.layers[k]]
+    parameters, copies = learnt.parameters[begin:end], learnt.copies[first:last]
+    return Packed(table, layout.activations[k], parameters, copies)
+
+
+@inline
+def _copy_last(weights, copies, rows, columns, width):
+    for row in range(rows):
+        for column in range(columns):
+            copies[column * width + row] = weights[row * columns + column]
+
+
+@inline
+def _copy_square(weights, copies, rows, columns):
+    source, out = address(weights), address(copies)
+    step = width(source, 1)
+    for row in range(0, rows, step):
+        for column in range(0, columns, step):
+            transpose(
+                Matrix(source, row * columns + column, columns, 1),
+                Matrix(out, column * rows + row, rows, 1),
+            )
+
+
+@inline
+def refresh_copies(network):
+    """Transpose the weights into `network.copies`."""
+    layers = network.table.shape[0]
+    for layer in range(layers):
+        rows, columns, begin, end, copy, _, _, width_out = network.table[layer]
+        weights, copies = network.parameters[begin:end], network.copies[copy:]
+        if layer == layers - 1:
+            _copy_last(weights, copies, rows, columns, width_out)
+        elif layer > 0:
+            _copy_square(weights, copies, rows, columns)
+
+
+@functools.cache
+def make_forward(dtype: type) -> Callable[..., int]:
+    """Forward pass over samples in one dtype, for kernels to inline.
+
+    Returns:
+        `forward(network, activations, samples) -> index`. `activations` holds, layer after layer,
+        (samples, padded units): the input is read, the rest overwritten; the outputs begin at the
+        returned index.
+    """
+    tanh = specialise(_tanh, dtype)
+    zero, none = dtype(0), dtype(-np.inf)
+
+    @inline
+    def tanh_in_place(values):
+        for i in range(values.size):
+            values[i] = tanh(values[i])
+
+    @inline
+    def forward(network, activations, samples):
+        weights, copies = address(network.parameters), address(network.copies)
+        units = address(activations)
+        layers = network.table.shape[0]
+        outputs = 0
+        for layer in range(layers):
+            rows, _, begin, biases, copy, cells, width_in, width_out = network.table[layer]
+            hidden = layer < layers - 1
+            inputs = cells * samples
+            outputs = inputs + width_in * samples
+            product(
+                Matrix(units, inputs, width_in, 1),
+                Matrix(weights, begin, width_out, 1)
+                if hidden
+                else Matrix(copies, copy, width_out, 1),
+                Matrix(weights, biases, 0, 1),
+                Matrix(units, outputs, width_out, 1),
+                (samples, rows if hidden else width_in, width_out),
+                zero if hidden and network.activation == RELU else none,
+            )
+            if hidden and network.activation == TANH:
+                tanh_in_place(activations[outputs : outputs + samples * width_out])
+        return outputs
+
+    return forward
+
+
+@functools.cache
+def make_backward(dtype: type) -> Callable[..., None]:
+    """Backward pass over samples in one dtype, for kernels to inline.
+
+    Returns:
+        `backward(network, activations, slopes, gradients, samples)`: adds the gradients of the
+        packed parameters to `gradients`. `activations` comes from `forward`, with the derivatives
+        of the loss by the outputs in the place of the outputs (zero in the padding), and is
+        overwritten. `slopes` ((samples + 1) * widest layer,) is scratch.
+    """
+    zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
+
+    @inline
+    def add_rows(sums, rows):
+        width = sums.size
+        for begin in range(0, rows.size, width):
+            row = rows[begin : begin + width]
+            for i in range(width):
+                sums[i] += row[i]
+
+    @inline
+    def through_tanh(units, slopes):
+        for i in range(units.size):
+            units[i] = slopes[i] * (one - units[i] * units[i])
+
+    @inline
+    def through_relu(units, slopes):
+        for i in range(units.size):
+            units[i] = slopes[i] if units[i] > zero else zero
+
+    @inline
+    def backward(network, activations, slopes, gradients, samples):
+        weights, copies = address(network.parameters), address(network.copies)
+        units, scratch = address(activations), address(slopes)
+        sums = address(gradients)
+        layers = network.table.shape[0]
+        for layer in range(layers - 1, -1, -1):
+            rows, columns, begin, biases, copy, cells, width_in, width_out = network.table[layer]
+            last = layer == layers - 1
+            inputs = cells * samples
+            outputs = inputs + width_in * samples
+            here = activations[outputs : outputs + samples * width_out]
+            if not last and network.activation == TANH:
+                through_tanh(here, slopes[: here.size])
+            elif not last:
+                through_relu(here, slopes[: here.size])
+            add_rows(gradients[biases : biases + width_out], here)
+            before, after = Matrix(units, inputs, width_in, 1), Matrix(units, outputs, width_out, 1)
+            total = Matrix(sums, begin, columns, 1)
+            left = (
+                Matrix(units, outputs, 1, width_out) if last else Matrix(units, inputs, 1, width_in)
+            )
+            product(left, before if last else after, total, total, (rows, samples, columns), none)
+            if layer > 0:
+                zeros = samples * width_in
+                for i in range(zeros, zeros + width_in):
+                    slopes[i] = zero
+                product(
+                    after,
+                    Matrix(weights, begin, width_in, 1)
+                    if last
+                    else Matrix(copies, copy, width_in, 1),
+                    Matrix(scratch, zeros, 0, 1),
+                    Matrix(scratch, 0, width_in, 1),
+                    (samples, rows if last else width_out, width_in),
+                    none,
+                )
+
+    return backward
+
+
+def _tanh(x: float) -> float:
+    return math.tanh(x)

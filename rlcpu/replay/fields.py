@@ -1,0 +1,206 @@
+"""One array of a transition: which dtypes can be stored, and which arrays are taken for them."""
+
+from __future__ import annotations
+
+import math
+import re
+from reprlib import repr as shorten
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# NumPy allows 64 axes; a batch has at most two in front of an item's own.
+_MAX_ITEM_AXES = 62
+_MAX_BYTES = int(np.iinfo(np.intp).max)
+_NUMBERS = "biufc"
+# One plain dtype: no comma string (a list of fields), no alias that NumPy has deprecated.
+_PLAIN_DTYPE = re.compile(r"[<>|=][biufcmMSUV]\d{0,9}(\[\d{0,9}[a-zA-Z]{1,7}\])?", re.ASCII)
+_MAX_DTYPE_DEPTH = 8
+
+
+class Field(NamedTuple):
+    """One array of a transition.
+
+    Attributes:
+        name: dotted path such as "observation.camera", positions as numbers ("0.1"); "" where the
+            transition is one array.
+        dtype: in native byte order.
+        shape: of one item.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one item."""
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def label(path: str, whole: str = "batch") -> str:
+    """How messages call what stands at a path; `whole` is what is outermost."""
+    return f"field {path!r}" if path else whole
+
+
+def make_field(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
+    """The field of one item's dtype and shape.
+
+    Raises:
+        TypeError: a dtype that holds references, or another library's.
+        ValueError: an item of no bytes (nothing to store, and a file of nothing cannot be mapped),
+            of too many axes or of more bytes than there are addresses.
+    """
+    whole = label(path, "example")
+    try:
+        native = np.lib.format.drop_metadata(dtype.newbyteorder("="))
+        describe_dtype(native)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{whole} has dtype {dtype}, which no file can name: expected numbers, bool, dates, "
+            "strings of a fixed size or a structured dtype of these"
+        ) from error
+    field = Field(path, native, shape)
+    if len(shape) > _MAX_ITEM_AXES:
+        raise ValueError(f"{whole} has {len(shape)} axes: expected at most {_MAX_ITEM_AXES}")
+    if not 0 < field.row_bytes <= _MAX_BYTES:
+        raise ValueError(
+            f"{whole} has dtype {dtype} and shape {shape}, {field.row_bytes} bytes: expected 1 to "
+            f"{_MAX_BYTES} bytes; leave out what is empty"
+        )
+    return field
+
+
+def describe_dtype(dtype: np.dtype[Any]) -> Any:
+    """NumPy's description of a dtype, its tuples as lists.
+
+    Raises:
+        TypeError, ValueError: no description gives this dtype back, as of fields that overlap, and
+            of dtypes that other libraries register (NumPy calls bfloat16 "V2").
+    """
+    description = _as_lists(np.lib.format.dtype_to_descr(dtype))
+    if np.lib.format.descr_to_dtype(_as_tuples(description)) != dtype:
+        raise TypeError(f"dtype {dtype} has no description")
+    return description
+
+
+def parse_dtype(description: Any, whole: str) -> np.dtype[Any]:
+    """The dtype of a `describe_dtype` on this machine; ValueError if it is something else."""
+    found = f"{whole} was saved with {shorten(description)}"
+    try:
+        dtype = np.lib.format.descr_to_dtype(_as_tuples(description))
+        same = describe_dtype(dtype.newbyteorder("=")) == description
+    except Exception as error:  # whatever NumPy raises for what it does not understand
+        raise ValueError(f"{found}, which is no dtype") from error
+    if not same:
+        raise ValueError(f"{found}: expected how this machine describes {dtype}")
+    return dtype
+
+
+def _as_lists(item: Any) -> Any:
+    return [_as_lists(part) for part in item] if isinstance(item, list | tuple) else item
+
+
+def _as_tuples(item: Any, depth: int = _MAX_DTYPE_DEPTH) -> Any:
+    """A dtype's description from JSON, with the tuples that NumPy wants."""
+    if isinstance(item, str) and _PLAIN_DTYPE.fullmatch(item):
+        return item
+    if not isinstance(item, list) or not depth:
+        raise ValueError(f"{shorten(item)} is not a dtype")
+    return [(name, _as_tuples(part, depth - 1), *map(tuple, shape)) for name, part, *shape in item]
+
+
+# ---------------------------------------------------------------- what a field can take
+
+
+def to_array(leaf: Any, path: str, whole: str = "batch") -> Array:
+    """An array of what NumPy can read as one; `whole` is the name of a transition of one array.
+
+    Raises:
+        TypeError: masked, or Python objects.
+        ValueError: lists of different lengths.
+    """
+    name = label(path, whole)
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a masked array: expected an array without a mask, as that of .filled()"
+        )
+    try:
+        array: Array = np.asarray(leaf)
+    except Exception as error:  # of the caller's __array__ too, such as a tensor's on a GPU
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(
+            f"{name} is a {type(leaf).__name__} that NumPy cannot read: expected an array ({error})"
+        ) from error
+    if array.dtype.hasobject:
+        raise TypeError(f"{name} is a {type(leaf).__name__} of Python objects: expected an array")
+    return array
+
+
+def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array:
+    """The array of a leaf that needs a cast, or is wrong."""
+    array = leaf if type(leaf) is np.ndarray else to_array(leaf, field.name)
+    if not _may_cast(array.dtype, field.dtype):
+        raise TypeError(f"{label(field.name)} has dtype {array.dtype}: expected {field.dtype}")
+    if array.shape != lead + field.shape:
+        raise wrong_shape(array.shape, field, lead, max_axes)
+    return _convert(array, field)
+
+
+def wrong_shape(
+    found: tuple[int, ...], field: Field, lead: tuple[int, ...], max_axes: int
+) -> ValueError:
+    """The exception for an array of a shape `found`, where the leading axes are `lead`."""
+    axes = len(found) - len(field.shape)
+    if 0 <= axes <= max_axes and found[axes:] == field.shape:
+        expected = f"{lead + field.shape}, with the leading axes of the first field"
+    else:
+        most = f" after at most {max_axes} leading axes" if max_axes else ""
+        expected = f"{field.shape}{most}"
+    return ValueError(f"{label(field.name)} has shape {found}: expected {expected}")
+
+
+def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Whether arrays of one dtype are taken for another, if each value fits."""
+    if source.kind in _NUMBERS and target.kind in _NUMBERS:
+        # Integers of any size: _convert() looks at the values.
+        both_integers = source.kind in "iu" and target.kind in "iu"
+        return both_integers or np.can_cast(source, target, "same_kind")
+    if source.kind == target.kind and source.kind in "SU":
+        return np.can_cast(source, target, "safe")
+    return source.newbyteorder("=") == target
+
+
+def _convert(array: Array, field: Field) -> Array:
+    """The array itself if it has the field's dtype, else a copy that does.
+
+    Raises:
+        ValueError: an integer outside of the range of the field's dtype, or a finite number that
+            it would turn into infinity.
+    """
+    source, dtype = array.dtype, field.dtype
+    if source == dtype:
+        return array
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast: Array = array.astype(dtype)
+    if np.can_cast(source, dtype, "safe"):
+        return cast
+    if source.kind in "iu" and dtype.kind in "iu":
+        wrong = cast != array  # exact for every pair of integers, int64 with uint64 too
+        limits = np.iinfo(dtype)
+        expected = f"{limits.min} to {limits.max} ({dtype})"
+    else:
+        wrong = np.isfinite(array) & ~np.isfinite(cast)
+        expected = f"a number within the range of {dtype}"
+    count = np.count_nonzero(wrong)  # a third of what .any() costs
+    if count:
+        position = tuple(int(index[0]) for index in np.nonzero(np.atleast_1d(wrong)))
+        place = f" at {list(position)}" if array.ndim else ""
+        value = np.atleast_1d(array)[position]
+        raise ValueError(
+            f"{label(field.name)} holds {value}{place} ({count} such): expected {expected}"
+        )
+    return cast

@@ -1,0 +1,307 @@
+"""Which items of a buffer are drawn: uniformly, by priority, by value, or first in first out.
+
+A sampler knows the items by their numbers (see `Items`) and nothing of what they hold. Its buffer
+holds the lock in every call.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
+from rlcpu.replay.batch import Batch
+from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.checks import check_count, check_number, check_pairs, check_range
+from rlcpu.replay.ring import Items, Ring, draw_items, spans
+from rlcpu.replay.storage import allocate
+from rlcpu.replay.sum_tree import Tree
+
+Array = npt.NDArray[Any]
+
+MOST = 1e100  # priorities up to here: no exponent from 0 to 2 leaves the tree's range
+_LARGEST_RATIO = np.float32(3e38)
+
+
+class Uniform:
+    """Draws each item as likely as the others, with replacement; the base of the other samplers."""
+
+    def __init__(self, items: Items) -> None:
+        self.items = items
+
+    def add(self, before: Ring, after: Ring, *more: Array) -> None:
+        """Take note of steps that were stored; the same when it is called again."""
+
+    def can_draw(self, ring: Ring, count: int) -> bool:
+        """Whether so many can be drawn."""
+        begin, end = self.items.numbers(ring)
+        return end > begin
+
+    def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
+        """Fill `indices`, (n,) int64, and what the batch holds beside data, or raise ValueError."""
+        items = self.items
+        begin, end = items.to_draw(ring)
+        first = begin % items.per_env if items.steps else 0
+        draw_items(stream, items.num_envs, first, end - begin, items.per_env, indices)
+
+    def release(self) -> None:
+        """Take note that what was drawn has been copied."""
+
+    def sections(self, ring: Ring) -> list[Section]:
+        """Arrays, for a checkpoint."""
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """Numbers, for a checkpoint."""
+        return {}
+
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """Take over what a checkpoint holds; any error where that is nonsense."""
+
+
+# ---------------------------------------------------------------- by priority
+
+
+def importance_weight(ratio: float, beta: float) -> float:
+    """(N P) ** -beta over its maximum in the batch, `ratio` being P over its minimum.
+
+    A logarithm and an exponential, which vectorise. In float32, as weights are, the relative error
+    is below (2 + log(ratio)) * 1.2e-7.
+    """
+    return math.exp(-beta * math.log(ratio))
+
+
+@functools.cache
+def weights_kernel() -> Any:
+    """(tree, indices, total, beta, probabilities, weights): of items that were drawn from a tree.
+
+    The leaves come first in `tree`; indices are int64, valid and of positive leaves; `beta` is
+    float32, and the outputs are float64 and float32.
+    """
+    scalar = specialise(importance_weight, np.float32)
+
+    @inline
+    def weigh(weights, beta):
+        for k in range(weights.size):
+            weights[k] = scalar(weights[k], beta)
+
+    @kernel(fastmath=EXACT)
+    def make_weights(tree, indices, total, beta, probabilities, weights):
+        least = np.inf
+        for k in range(indices.size):
+            leaf = tree[indices[k]]
+            probabilities[k] = leaf / total
+            least = min(least, leaf)
+        for k in range(indices.size):
+            weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
+        weigh(weights, beta)
+
+    return make_weights
+
+
+class ByPriority(Uniform):
+    """Draws items with probability P proportional to (priority + epsilon) ** alpha.
+
+    Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3.
+
+    Args:
+        items: what is drawn; none of them has a priority at first.
+        make_tree: (capacity, extremes) -> `Tree`.
+        alpha: 0 draws uniformly, 1 in proportion; at most 2.
+        beta: 0 to 1, how much of the bias importance weights correct.
+        epsilon: added to each priority, so that items of priority 0 are drawn too.
+        num_threads: most threads to use.
+
+    Attributes:
+        tree: of (priority + epsilon) ** alpha.
+        largest: largest number that was ever in the tree, at least 1: of new items.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        make_tree: Callable[[int, bool], Tree],
+        alpha: float,
+        beta: float,
+        epsilon: float,
+        num_threads: int | None,
+    ) -> None:
+        super().__init__(items)
+        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
+        self.num_threads = num_threads
+        self.tree = make_tree(check_count("capacity", items.num_envs * items.per_env), False)
+        self.largest = 1.0
+
+    def add(self, before: Ring, after: Ring, *more: Array) -> None:
+        """Give new items the largest priority, and none to those whose steps were overwritten."""
+        items, largest = self.items, np.array([self.largest])
+        if items.steps is None:
+            self.tree.write_runs(items.num_envs, before.added, after.added, largest)
+            return
+        begin, end = items.numbers(after)
+        begin = max(begin, items.numbers(before)[1])
+        self.tree.write_runs(items.num_envs, begin, end, largest)
+        # From `end` on, items have begun that are not whole yet.
+        first, last = (-(-ring.added // items.period) for ring in (before, after))
+        self.tree.write_runs(items.num_envs, max(first, end), last, np.zeros(1))
+
+    def draw(
+        self, stream: Array, ring: Ring, indices: Array, batch: Batch | None, beta: Any = None
+    ) -> None:
+        """Fill indices, and the batch's probabilities and weights."""
+        self.items.to_draw(ring)
+        beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
+        probabilities, weights = np.empty(indices.size), np.empty(indices.size, np.float32)
+        total = self.tree.draw(stream, indices, False, self.num_threads)
+        arguments = (self.tree.numbers, indices, total, np.float32(beta))
+        weights_kernel()(*arguments, probabilities, weights)
+        if batch is not None:
+            batch.probabilities, batch.weights = probabilities, weights
+
+    def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
+        """Indices, and their leaves, or an exception: the only place where alpha is applied."""
+        limits = self.tree.capacity, 0.0, MOST
+        array, numbers = check_pairs("priorities", indices, priorities, *limits)
+        self.items.refuse_unwritten(ring, array)  # what is written once stays so
+        return array, (numbers + self.epsilon) ** self.alpha
+
+    def update(self, ring: Ring, indices: Array, leaves: Array) -> None:
+        """Write what `check` returned; items that are not there (any more) are passed over."""
+        if self.items.steps:
+            begin, end = self.items.numbers(ring)
+            there = (indices - begin) % self.items.per_env < end - begin
+            indices, leaves = indices[there], leaves[there]
+        self.largest = max(self.largest, self.tree.update(indices, leaves))
+
+    def sections(self, ring: Ring) -> list[Section]:
+        """The leaves; their sums are a function of them."""
+        items = self.items
+        begun = -(-ring.added // items.period)
+        written = 8 * spans(0, begun, items.per_env, items.num_envs)  # others have no priority
+        return [Section("priorities", self.tree.leaves.view(np.uint8), None, written)]
+
+    def state(self) -> dict[str, Any]:
+        """The largest priority."""
+        return {"largest": self.largest}
+
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """See `Uniform.restore`."""
+        capacity = self.tree.capacity
+        leaves = allocate(8 * capacity).view(np.float64)
+        source.read_into("priorities", leaves.view(np.uint8), zeroed=True)
+        items = np.flatnonzero(leaves)  # those without a priority take no memory
+        limits = capacity, 0.0, self.tree.most
+        self.tree.update(*check_pairs("priorities", items, leaves[items], *limits))
+        self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
+
+
+# ---------------------------------------------------------------- by value
+
+
+def largest_value(capacity: int) -> float:
+    """Largest size of a value: sums of them, raised by the smallest, have to be finite."""
+    return float(np.finfo(np.float64).max) / (4 * capacity + 64)
+
+
+class ByValue(Uniform):
+    """Draws different items, in proportion to value - min(0, smallest value that is there).
+
+    Sums are kept of the values themselves, so that another smallest value changes all weights in no
+    time, when it comes and when it goes.
+
+    Args:
+        items: transitions of one environment.
+        make_tree: (capacity, extremes) -> `Tree`.
+
+    Attributes:
+        tree: of the values.
+        limits: smallest and largest value.
+    """
+
+    def __init__(self, items: Items, make_tree: Callable[[int, bool], Tree]) -> None:
+        super().__init__(items)
+        self.tree, most = make_tree(items.per_env, True), largest_value(items.per_env)
+        self.limits = -most, most
+
+    def add(self, before: Ring, after: Ring, *more: Array) -> None:
+        """Write the values of new items, `more[0]`."""
+        self.tree.write_runs(1, before.added, after.added, more[0], after.filled)
+
+    def update(self, ring: Ring, indices: Array, values: Array) -> None:
+        """Write values that were checked; IndexError for an item that was never there."""
+        self.items.refuse_unwritten(ring, indices)
+        self.tree.update(indices, values, ring.filled)
+
+    def can_draw(self, ring: Ring, count: int) -> bool:
+        """Whether there are so many."""
+        return count <= ring.filled
+
+    def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
+        """Fill indices."""
+        filled = ring.filled
+        if not self.tree.draw_distinct(stream, indices, False, filled):
+            values = self.tree.leaves[:filled]
+            weighty = int((values > min(values.min(), 0.0)).sum()) if filled else 0
+            raise ValueError(
+                f"sample: {indices.size} different transitions wanted, of {filled} there are, "
+                f"{weighty} have a weight above zero"
+            )
+
+    def sections(self, ring: Ring) -> list[Section]:
+        """The values."""
+        written = [(0, 8 * ring.filled)]
+        return [Section("values", self.tree.leaves.view(np.uint8), None, written)]
+
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """See `Uniform.restore`."""
+        leaves = self.tree.leaves
+        source.read_into("values", leaves.view(np.uint8), zeroed=True)
+        check_range("values", leaves, leaves.size, *self.limits)
+        self.tree.rebuild(ring.filled)
+
+
+# ---------------------------------------------------------------- first in, first out
+
+
+class InOrder(Uniform):
+    """Draws the oldest steps of all environments, each once.
+
+    Attributes:
+        taken: steps ever drawn.
+    """
+
+    taken = 0
+
+    def waiting(self, ring: Ring) -> int:
+        """Steps that were not drawn yet."""
+        return ring.added - self.taken
+
+    def can_draw(self, ring: Ring, count: int) -> bool:
+        """Whether so many sequences wait, one after the other."""
+        return count * (self.items.steps or 1) <= self.waiting(ring)
+
+    def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
+        """Fill indices, one of each environment."""
+        items, waiting = self.items, self.waiting(ring)
+        if waiting < (items.steps or 1):
+            raise ValueError(f"sample: {waiting} steps wait, expected {items.steps}")
+        indices[:] = np.arange(items.num_envs) * items.per_env + self.taken % items.per_env
+
+    def release(self) -> None:
+        """Give the slots of what was drawn to new steps."""
+        self.taken += self.items.steps or 1
+
+    def state(self) -> dict[str, Any]:
+        """How far it has come."""
+        return {"taken": self.taken}
+
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """See `Uniform.restore`."""
+        self.taken = check_count("taken", state["taken"], 0)
+        if not 0 <= self.waiting(ring) <= ring.length:
+            raise ValueError(f"taken={self.taken}: expected at most {ring.added}")

@@ -1,0 +1,318 @@
+"""Arguments of all functions of scan: what is wrong is named before anything is written.
+
+Arrays that go together are of one dtype, float32 or float64. Whole numbers, single numbers and
+swapped bytes are converted to it; without another array they become float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+_REAL = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+# ---------------------------------------------------------------- dtypes
+
+
+def as_array(name: str, value: npt.ArrayLike) -> Array:
+    """The argument as an array.
+
+    Raises:
+        TypeError: it is masked, or nothing that NumPy makes an array of.
+    """
+    if type(value) is np.ndarray:
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name}: masked arrays are not taken; fill it in first (`filled`)")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name}: expected an array of numbers; NumPy says: {error}") from None
+
+
+def check_real(name: str, value: npt.ArrayLike, dtype: Any = None, like: str = "") -> Array:
+    """The argument as an array of float32 or float64.
+
+    Args:
+        name: of the argument.
+        value: the argument.
+        dtype: of the arrays that it goes together with; None if there are none.
+        like: name of the argument that has this dtype, for the message.
+
+    Raises:
+        TypeError: it is of another dtype, or cannot be converted.
+        ValueError: a single number is too large for the dtype.
+    """
+    found = as_array(name, value)
+    if found.dtype == dtype or (dtype is None and found.dtype in _REAL):
+        return found
+    if found.dtype.kind in "iu" or (dtype is not None and found.ndim == 0 and _is_float(found)):
+        return _converted(name, found, np.float64 if dtype is None else dtype)
+    native = found.dtype.newbyteorder("=")
+    if native in (_REAL if dtype is None else (dtype,)):
+        return found.astype(native)
+    expected = "float32 or float64" if dtype is None else str(np.dtype(dtype))
+    got = type(value).__name__ if found.dtype == object else found.dtype
+    rest = f" ({like} is {expected})" if like and like != name else ""
+    raise TypeError(f"{name}: expected {expected}, got {got}{rest}")
+
+
+def check_alike(arguments: Mapping[str, npt.ArrayLike]) -> list[Array]:
+    """Arguments as arrays of one dtype, that of the first one that is an array of floats.
+
+    Raises:
+        TypeError: one is of another dtype, or cannot be converted.
+        ValueError: a single number is too large for the dtype.
+    """
+    found = {name: as_array(name, value) for name, value in arguments.items()}
+    first = next((name for name, a in found.items() if a.ndim and _is_float(a)), "")
+    dtype = check_real(first, found[first]).dtype.newbyteorder("=") if first else np.float64
+    return [check_real(name, array, dtype, first) for name, array in found.items()]
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind == "f"
+
+
+def _converted(name: str, array: Array, dtype: Any) -> Array:
+    with np.errstate(over="ignore"):
+        found = array.astype(dtype)
+    if array.ndim == 0 and np.isinf(found) and not np.isinf(array):
+        raise ValueError(f"{name}={array}: too large for {np.dtype(dtype)}")
+    return found
+
+
+# ---------------------------------------------------------------- shapes
+
+
+def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array itself, if it has the shape.
+
+    Raises:
+        ValueError: it has another.
+    """
+    if array.shape != shape:
+        raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
+    return array
+
+
+def check_broadcast(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array itself, if it can be repeated to fill the shape.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if array.ndim == 0:
+        return array
+    pairs = zip(reversed(array.shape), reversed(shape), strict=False)
+    if array.ndim > len(shape) or any(size not in (1, length) for size, length in pairs):
+        raise ValueError(f"{name}: expected a shape that broadcasts to {shape}, got {array.shape}")
+    return array
+
+
+def common_shape(names: Iterable[str], arrays: list[Array]) -> tuple[int, ...]:
+    """The shape that arrays broadcast to.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        shapes = ", ".join(f"{n} {a.shape}" for n, a in zip(names, arrays, strict=True))
+        raise ValueError(f"expected shapes that broadcast, got {shapes}") from None
+
+
+def check_axis(axis: int, shape: tuple[int, ...], name: str) -> int:
+    """The axis, counted from the first, of the array of that name and shape.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: the array has no such axis.
+    """
+    if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
+        raise TypeError(f"axis={axis!r}: expected an int")
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"axis={axis}: {name} has {len(shape)} axes, shape {shape}")
+    return int(axis) % len(shape)
+
+
+def repeated(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array, or a view that broadcasts it to the shape."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
+
+
+def axis_last(array: Array, axis: int) -> Array:
+    """A view with an axis, counted from the first, moved to the end."""
+    return array if axis == array.ndim - 1 else np.moveaxis(array, axis, -1)
+
+
+def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
+    """The sums over the axes along which an array of the shape was repeated."""
+    if array.shape == shape:
+        return array
+    array = array.sum(axis=tuple(range(array.ndim - len(shape))))
+    repeated = tuple(i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1)
+    return np.asarray(array.sum(axis=repeated, keepdims=True) if repeated else array)
+
+
+# ---------------------------------------------------------------- kinds of arguments
+
+
+def check_flags(name: str, array: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
+    """The argument as an array of bool.
+
+    Raises:
+        TypeError: it is of another dtype.
+        ValueError: it has another shape.
+    """
+    found = as_array(name, array)
+    if found.dtype != np.bool_:
+        raise TypeError(f"{name}: expected bool, got {found.dtype}")
+    return check_shape(name, found, shape)
+
+
+def check_factor(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A number in [0, 1], or an array of one number for every step, which may be any.
+
+    Raises:
+        TypeError: it is of another dtype.
+        ValueError: a single number is out of range, or an array does not broadcast to the shape.
+    """
+    found = check_real(name, value, dtype)
+    if found.ndim == 0 and not 0.0 <= found <= 1.0:
+        raise ValueError(f"{name}={found}: expected a number in [0, 1]")
+    return check_broadcast(name, found, shape)
+
+
+def check_lengths(lengths: npt.ArrayLike, batch: tuple[int, ...], n: int) -> Array:
+    """Lengths as int64 of the shape of the batch.
+
+    Raises:
+        TypeError: they are no whole numbers.
+        ValueError: they do not broadcast to the batch, or one is below 0 or above n.
+    """
+    found = as_array("lengths", lengths)
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"lengths: expected whole numbers, got {found.dtype}")
+    try:
+        found = np.broadcast_to(found, batch)
+    except ValueError:
+        raise ValueError(f"lengths: expected shape {batch}, got {found.shape}") from None
+    wrong = (found < 0) | (found > n)
+    if wrong.any():
+        raise ValueError(f"lengths: expected 0 to {n}, got {found[wrong][0]}")
+    return found.astype(np.int64)
+
+
+class Systems(NamedTuple):
+    """Checked arguments of a solve.
+
+    Attributes:
+        arrays: lower, diagonal, upper, rhs and `result` as views (batch..., n).
+        result: what the caller gets, of the shape that the arguments broadcast to.
+        axis: of the unknowns in `result`, from the first.
+    """
+
+    arrays: tuple[Array, ...]
+    result: Array
+    axis: int
+
+
+def check_systems(arguments: tuple[npt.ArrayLike, ...], axis: int, out: Array | None) -> Systems:
+    """Check coefficients and right-hand sides of tridiagonal systems.
+
+    Args:
+        arguments: lower, diagonal, upper and rhs.
+        axis: of the unknowns, in the shape that they broadcast to.
+        out: of that shape and their dtype, may be rhs; None for a new array.
+
+    Raises:
+        TypeError: see `check_alike` and `check_out`.
+        ValueError: shapes do not broadcast, the axis is out of range, or see `check_out`.
+    """
+    named = dict(zip(("lower", "diagonal", "upper", "rhs"), arguments, strict=True))
+    inputs = check_alike(named)
+    shape, rhs = common_shape(named, inputs), inputs[3]
+    if not shape:
+        raise ValueError("rhs: expected at least one axis, got a number")
+    axis = check_axis(axis, shape, "rhs, broadcast with the coefficients,")
+    if out is None:
+        result = np.empty(shape, rhs.dtype)
+    else:
+        result = check_out("out", out, np.broadcast_to(rhs, shape), inputs, may_be=rhs)
+    arrays = (axis_last(repeated(array, shape), axis) for array in inputs)
+    return Systems((*arrays, axis_last(result, axis)), result, axis)
+
+
+# ---------------------------------------------------------------- memory
+
+
+def check_out(
+    name: str, out: Any, like: Array, inputs: Iterable[Array], may_be: Array | None = None
+) -> Array:
+    """An array that can be overwritten with the result, if it is one.
+
+    Args:
+        name: of the argument.
+        out: the argument.
+        like: an array of the result's shape and dtype.
+        inputs: arrays that it may not overlap.
+        may_be: one of them that it may be, all of it.
+
+    Raises:
+        TypeError: it is no array, a masked one or a matrix, or of another dtype.
+        ValueError: it has another shape, is read-only, or overlaps an input or itself.
+    """
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray | np.matrix):
+        raise TypeError(f"{name}: expected an array of {like.dtype}, got {type(out).__name__}")
+    if out.dtype != like.dtype:
+        raise TypeError(f"{name}: expected an array of {like.dtype}, got {out.dtype}")
+    check_shape(name, out, like.shape)
+    if not out.flags.writeable:
+        raise ValueError(f"{name}: read-only, expected an array that can be written")
+    if _overlaps_itself(out):
+        raise ValueError(f"{name}: expected an array whose elements do not share memory")
+    for array in inputs:
+        if not (array is may_be and is_same(out, array)) and _overlap(out, array):
+            raise ValueError(f"{name}: overlaps another array")
+    return out
+
+
+def is_same(first: Array, second: Array) -> bool:
+    """Whether two arrays are the same numbers in memory, in the same order."""
+    places = [array.__array_interface__["data"][0] for array in (first, second)]
+    layouts = [(array.dtype, array.shape, array.strides) for array in (first, second)]
+    return bool(places[0] == places[1] and layouts[0] == layouts[1])
+
+
+def _overlap(first: Array, second: Array) -> bool:
+    """Whether two arrays share a byte, or so it seems after a short search."""
+    if not np.may_share_memory(first, second):
+        return False
+    try:
+        work: Any = 10**4  # typed as one of two constants
+        return bool(np.shares_memory(first, second, max_work=work))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _overlaps_itself(array: Array) -> bool:
+    """Whether elements may share memory: a stride is shorter than what the finer axes reach."""
+    if array.flags.forc or array.size <= 1:
+        return False
+    reach = array.itemsize
+    for stride, length in sorted(
+        (abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
+    ):
+        if length > 1:
+            if stride < reach:
+                return True
+            reach += stride * (length - 1)
+    return False

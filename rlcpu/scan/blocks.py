@@ -1,0 +1,718 @@
+"""One driver for functions along an axis of many arrays, whatever their layout: blocks of lanes.
+
+A lane is one system along the axis, or one chunk of a long one. A block has as many lanes as a
+register has numbers. Each input is gathered into a plane of scratch that fits a cache: a row for
+each step, a number for each lane. A lane function works there, in place, in plain Python on
+vectors. Some planes are scattered to the outputs.
+
+A plan, a list of whole numbers, says where each array lies: the address of its first number and
+its strides. Any axis, order of axes, broadcasting (stride 0), direction (negative strides) and
+`lengths` are strides and stops of lanes, so that a lane function is compiled once for each dtype.
+
+Unknowns side by side in memory are transposed in registers; lanes side by side are vectors as they
+are; a number that all lanes share is repeated; anything else is moved number by number.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import prange
+from numba.extending import register_jitable
+
+from rlcpu.kernels.compile import EXACT, kernel, njit
+from rlcpu.kernels.memory import (
+    address,
+    fence,
+    load,
+    load_first,
+    load_tile,
+    load_tile_part,
+    pointer_to,
+    prefetch,
+    shifted,
+    store,
+    store_first,
+    store_tile,
+    store_tile_first,
+    stream,
+    to_line,
+)
+from rlcpu.kernels.threads import Kernels
+from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
+
+Array = npt.NDArray[Any]
+
+#: Decorators of what kernels call, in IEEE arithmetic: inlined, or compiled once for all of them.
+inlined: Any = register_jitable(forceinline=True, error_model="numpy", fastmath=EXACT)
+called: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)
+
+ONE = 1  # register of a vector
+GRAIN = 2**14  # numbers from which a second core is worth waking
+PARTS = 64  # that cores take in turn
+PANEL = 2**19  # bytes of the blocks that are gathered together where lanes lie side by side
+#: Bytes of one array from which the next panel is prefetched, and from which results are written
+#: past the caches. A prefetch from the caches themselves takes 10 % of the time of a solve.
+LARGE, STREAMED = 2**19, 2**22
+
+# ---------------------------------------------------------------- plans
+
+#: Positions in a plan: numbers of inputs and outputs; sizes of the batch axes together and of the
+#: last of them; number of the others; length of the axis; chunks of a system, and rows of scratch
+#: for one; whether systems are periodic; input whose neighbours beyond a chunk are looked up, or
+#: -1; whether to prefetch; whether to write past the caches; array that decides the layout.
+INPUTS, OUTPUTS, OUTER, INNER, AXES, LENGTH = range(6)
+CHUNKS, ROWS, PERIODIC, HALO, AHEAD, STREAM, LEADER, HEADER = range(6, 14)
+#: What a plan says of each input, each output and the lengths: the address of the first number (0
+#: if there are no lengths), the strides along the axis and along the last batch axis, -1 or 1 if
+#: the first or last number of a system is never read, and what takes the place of such numbers.
+PLACE, STEP, NEXT, REACH, OTHER, FIELDS = range(6)
+#: Lists of a whole number for each lane, after those of where it begins in each array: rows, rows
+#: to be written, first and last row (exclusive) of inputs with a reach, its number, and positions
+#: of the numbers before and after it.
+STOP, WRITE, FIRST, LAST, NUMBER, BEFORE, AFTER, LISTS = range(8)
+NOWHERE = -(2**62)
+
+
+class Input(NamedTuple):
+    """An input of a lane function.
+
+    Attributes:
+        array: (batch..., n); its strides are multiples of its itemsize.
+        other: 0 or 1, in the place of numbers that are not there.
+        reach: -1 if row k is about row k - 1, so that the first one means nothing and is never
+            read; 1 if it is about row k + 1, and the last one is never read; else 0.
+        shift: row k is number k + shift of the array; -1 and 1 want a reach of the same sign.
+    """
+
+    array: Array
+    other: int = 0
+    reach: int = 0
+    shift: int = 0
+
+
+class Cut(NamedTuple):
+    """How systems are cut into `chunks` of at most `rows` rows, see `parts_of`."""
+
+    chunks: int
+    rows: int
+
+
+@inlined
+def parts_of(length: Any, rows: Any) -> Any:
+    """How many chunks of at most so many rows a system has; all are about as long."""
+    return (length + rows - 1) // rows
+
+
+def batch_order(array: Array) -> tuple[int, ...]:
+    """Batch axes of an array (batch..., n) from the widest stride to the narrowest."""
+    strides = array.strides
+    return tuple(sorted(range(array.ndim - 1), key=lambda i: -abs(strides[i])))
+
+
+def make_plan(
+    inputs: Sequence[Input],
+    outputs: Sequence[Array | None],
+    *,
+    cut: Cut | None = None,
+    periodic: bool = False,
+    lengths: Array | None = None,
+    halo: int = -1,
+    leader: int | None = None,
+) -> Array:
+    """The plan of a driver; the caller keeps all arrays alive.
+
+    Lanes are numbered in C order of the batch axes as `batch_order` sorts those of the leader, with
+    the chunks of a system last.
+
+    Args:
+        inputs: arrays of one shape (batch..., n) and dtype.
+        outputs: the same, or None for what is not to be written; the first one may be an input.
+        cut: how to cut systems; None for whole ones.
+        periodic: whether the last row is next to the first.
+        lengths: (batch...,) int64, rows of each system; None for n.
+        halo: input of which lanes get the numbers before and after them; -1 for none.
+        leader: number of the array whose layout decides, inputs first; None for the first output.
+    """
+    arrays: list[Any] = [*(item.array for item in inputs), *outputs, lengths]
+    leader = len(inputs) if leader is None else leader
+    shape = arrays[leader].shape
+    strides = tuple(None if array is None else array.strides for array in arrays)
+    cut = cut or Cut(1, max(shape[-1] + shape[-1] % 2, 2))
+    kinds, options = tuple(item[1:] for item in inputs), (*cut, int(periodic), halo)
+    plan = _template(shape, arrays[0].itemsize, strides, kinds, options, leader).copy()
+    for i, array in enumerate(arrays):
+        if array is not None:
+            plan[HEADER + i * FIELDS + PLACE] += array.__array_interface__["data"][0]
+    return plan
+
+
+def fitted(array: Array) -> Array:
+    """The array, or a copy if its numbers are not where a pointer to numbers could point."""
+    even = array.flags.aligned and not any(stride % array.itemsize for stride in array.strides)
+    return array if even else array.copy()
+
+
+def share(plan: Array, array: Array) -> Array:
+    """The plan with a contiguous array that all lanes read, see `shared`; the caller keeps it."""
+    return np.append(plan, array.__array_interface__["data"][0])
+
+
+@functools.lru_cache(maxsize=256)
+def _template(
+    shape: tuple[int, ...],
+    itemsize: int,
+    strides: tuple[tuple[int, ...] | None, ...],
+    kinds: tuple[tuple[int, ...], ...],
+    options: tuple[int, ...],
+    leader: int,
+) -> Array:
+    """A plan without addresses."""
+    *own, marks = [own or (0,) * len(shape) for own in strides]
+    steps = [[stride // itemsize for stride in array] for array in own]
+    steps.append([stride // 8 for stride in (*marks[: len(shape) - 1], 0)])
+    order = sorted(range(len(shape) - 1), key=lambda i: -abs(steps[leader][i]))
+    axes: list[tuple[int, list[int]]] = [(1, [0] * len(steps))]
+    for i in order:
+        size, along = shape[i], [array[i] for array in steps]
+        if axes[-1][1] == [size * step for step in along] or axes[-1][0] == 1:
+            axes[-1] = (axes[-1][0] * size, along)
+        elif size != 1:
+            axes.append((size, along))
+    inner, along = axes.pop()
+    outer, size = math.prod(size for size, _ in axes), itemsize * math.prod(shape)
+    plan = [len(kinds), len(own) - len(kinds), outer, inner, len(axes), shape[-1]]
+    plan += [*options, size >= LARGE, size >= STREAMED, leader]
+    kinds += ((0, 0, 0),) * (len(steps) - len(kinds))
+    for array, step, (other, reach, shift) in zip(steps, along, kinds, strict=True):
+        plan += [shift * array[-1] * itemsize, array[-1], step, reach, other]
+    for size, along in axes:
+        plan += [size, *along]
+    return np.array(plan, np.int64)
+
+
+# ---------------------------------------------------------------- what lane functions see
+
+
+class Ahead(NamedTuple):
+    """The next panel, of which a line of each input is prefetched with each row of this one.
+
+    Line q is number q % per of lane (or row, see `turn`) q // per: lines are asked for in the order
+    of memory, which is what makes this pay.
+    """
+
+    plan: Any  # pointer
+    lists: Any  # pointer to the lists of its lanes, of `room` numbers each
+    room: Any
+    first: Any  # line that goes with row 0
+    per: Any
+    turn: Any  # 1 if lines lie along lanes, each of which has a start; 0 if along rows
+
+
+class Block(NamedTuple):
+    """Scratch of as many lanes as a vector has numbers."""
+
+    memory: Any  # pointer to the planes, the inputs' first; rows of lanes
+    plane: Any  # numbers of a plane
+    rows: Any
+    least: Any  # rows that all lanes have
+    beside: Any  # pointer to the lanes' stops, their halo, and what goes in and out besides
+    ahead: Any
+
+
+@inlined
+def get(block, plane, k):
+    """Row k of a plane."""
+    return load(block.memory, plane * block.plane + k * width(block.memory, ONE), ONE)
+
+
+@inlined
+def put(value, block, plane, k):
+    """Overwrite row k of a plane."""
+    store(value, block.memory, plane * block.plane + k * width(block.memory, ONE))
+
+
+@inlined
+def _beside(block, i):
+    return load(block.beside, i * width(block.beside, ONE), ONE)
+
+
+@inlined
+def stops(block):
+    """Number of rows of each lane, as a vector."""
+    return _beside(block, 0)
+
+
+@inlined
+def halo(block):
+    """Numbers before the first and after the last row, see `make_plan`."""
+    return _beside(block, 1), _beside(block, 2)
+
+
+@inlined
+def given(block, i):
+    """Number i of those that go into each lane besides."""
+    return _beside(block, 3 + i)
+
+
+@inlined
+def shared(block):
+    """Pointer to the array that all lanes read, see `share`."""
+    plan = block.ahead.plan
+    arrays = plan[INPUTS] + plan[OUTPUTS] + 1
+    last = HEADER + arrays * FIELDS + plan[AXES] * (1 + arrays)
+    return pointer_to(plan[last], block.beside[0])
+
+
+@inlined
+def report(value, block, i):
+    """Set number i of those that come out of each lane besides."""
+    store(value, block.beside, (3 + i) * width(block.beside, ONE))
+
+
+@inlined
+def ask(block, k):
+    """Prefetch what goes with row k of the next panel; call it once for each row."""
+    plan, lists, room, first, per, turn = block.ahead
+    if plan[AHEAD] == 0:
+        return
+    major = np.int64(np.uint32(first + k) // np.uint32(per))
+    lane, minor = major * turn, (first + k - major * per) * width(block.memory, ONE)
+    for i in range(plan[INPUTS]):
+        array = shifted(plan, HEADER + i * FIELDS)
+        source = pointer_to(array[PLACE], block.beside[0])
+        prefetch(source, lists[i * room + lane] + (major - lane) * array[STEP] + minor)
+
+
+# ---------------------------------------------------------------- panels: blocks gathered together
+
+
+class Shape(NamedTuple):
+    """How lanes are divided into panels.
+
+    Attributes:
+        wide: whether a panel is several blocks of lanes side by side.
+        room: lanes of a panel.
+        head: lanes before the first whole line of the output, a panel of their own.
+        per: panels of a group: all lanes, or those of one outer index and chunk.
+        panels: number of panels.
+        plane: numbers of a plane.
+        size: numbers of a block's planes.
+    """
+
+    wide: Any
+    room: Any
+    head: Any
+    per: Any
+    panels: Any
+    plane: Any
+    size: Any
+
+
+@called
+def shape_of(plan, planes, like):
+    """Shape of panels of so many planes; `like` is a number of the dtype."""
+    lanes, inner = width(pointer_to(plan[HEADER + PLACE], like), ONE), plan[INNER]
+    count = plan[INPUTS] + plan[OUTPUTS]
+    leader = shifted(plan, HEADER + plan[LEADER] * FIELDS)
+    # An odd number of lines, so that the planes' first rows are in different sets of a cache.
+    plane = ((plan[ROWS] + lanes - 1) // lanes * lanes + 1) * lanes
+    size, has_lengths = planes * plane, plan[HEADER + count * FIELDS + PLACE] != 0
+    if leader[NEXT] != 1 or inner < lanes or (has_lengths and plan[CHUNKS] > 1):
+        panels = (plan[OUTER] * inner * plan[CHUNKS] + lanes - 1) // lanes
+        return Shape(False, lanes, 0, panels, panels, plane, size)
+    bytes_of_block = size * (VECTOR_BYTES // lanes)
+    blocks = (inner + lanes - 1) // lanes
+    if plan[OUTER] * plan[CHUNKS] < 4:  # something for every core
+        blocks = inner // lanes // 4
+    room = lanes * max(min(PANEL // bytes_of_block, blocks), 1)
+    head = to_line(pointer_to(leader[PLACE], like), 0)
+    per = (inner - head + room - 1) // room + (1 if head > 0 else 0)
+    return Shape(True, room, head, per, per * plan[OUTER] * plan[CHUNKS], plane, size)
+
+
+@called
+def find(plan, shape, panel, lists):
+    """Write the lists of a panel's lanes; how many lanes there are."""
+    chunks, arrays, room = plan[CHUNKS], plan[INPUTS] + plan[OUTPUTS] + 1, shape.room
+    group, number = panel // shape.per, panel % shape.per
+    first = number * room
+    if shape.head > 0 and number > 0:
+        first += shape.head - room
+    count = min((plan[INNER] if shape.wide else plan[OUTER] * plan[INNER] * chunks) - first, room)
+    if shape.head > 0 and number == 0:
+        count = shape.head
+    plain = (shape.wide or chunks == 1) and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
+    lane: Any = 0
+    while lane < room:
+        at, outer, chunk = first + min(lane, count - 1), 0, 0
+        if chunks > 1:
+            outer, chunk = group // chunks, group % chunks
+            if not shape.wide:
+                at, chunk = at // chunks, at % chunks
+        elif shape.wide:
+            outer = group
+        if not shape.wide:
+            outer = 0
+            if plan[OUTER] > 1:
+                outer, at = at // plan[INNER], at % plan[INNER]
+        _find_lane(plan, (outer, at, chunk), lists, (arrays, room, lane))
+        like = min(count - lane, plan[INNER] - at) if plain else 1
+        if like > 1:
+            _repeat_lane(plan, lists, (arrays, room, lane), like)
+        lane += max(like, 1)
+    return count
+
+
+@inlined
+def _repeat_lane(plan, lists, where, count):
+    """Write the lists of lanes whose inner index alone is larger than that of the first one.
+
+    Lane by lane takes 8 % of the time of 1,000 systems of 100 that a cache holds.
+    """
+    arrays, room, lane = where
+    for i in range(arrays + LISTS):
+        row, step = shifted(lists, i * room + lane), 0
+        if i < arrays:
+            step = plan[HEADER + i * FIELDS + NEXT]
+        elif i == arrays + NUMBER:
+            step = plan[CHUNKS]
+        elif i >= arrays + BEFORE and plan[HALO] >= 0 and row[0] != NOWHERE:
+            step = plan[HEADER + plan[HALO] * FIELDS + NEXT]
+        for k in range(1, count):
+            row[k] = row[0] + k * step
+
+
+@inlined
+def _find_lane(plan, index, lists, where):
+    outer, inner, chunk = index
+    arrays, room, lane = where
+    for i in range(arrays):
+        lists[i * room + lane] = inner * plan[HEADER + i * FIELDS + NEXT]
+    rest, axis = outer, HEADER + arrays * FIELDS + plan[AXES] * (1 + arrays)
+    for _ in range(plan[AXES]):
+        axis -= 1 + arrays
+        place = rest % plan[axis]
+        rest //= plan[axis]
+        for i in range(arrays):
+            lists[i * room + lane] += place * plan[axis + 1 + i]
+    length, marks = plan[LENGTH], plan[HEADER + (arrays - 1) * FIELDS + PLACE]
+    if marks != 0:
+        length = pointer_to(marks, np.int64(0))[lists[(arrays - 1) * room + lane]]
+    begin, stop, parts = 0, length, 1
+    if plan[CHUNKS] > 1:
+        parts = max(parts_of(length, plan[ROWS]), 1)
+        begin = length * chunk // parts if chunk < parts else 0
+        stop = length * (chunk + 1) // parts - begin if chunk < parts else 0
+    own = shifted(lists, arrays * room + lane)
+    own[STOP * room], own[WRITE * room] = stop, stop if plan[CHUNKS] > 1 else plan[LENGTH]
+    begins = plan[PERIODIC] == 0 and chunk == 0
+    ends = plan[PERIODIC] == 0 and chunk == parts - 1
+    own[FIRST * room] = 1 if begins or stop == 0 else 0
+    own[LAST * room] = max(stop - 1, 0) if ends else stop
+    own[NUMBER * room] = (outer * plan[INNER] + inner) * plan[CHUNKS] + chunk
+    if plan[HALO] >= 0:
+        start, step = lists[plan[HALO] * room + lane], plan[HEADER + plan[HALO] * FIELDS + STEP]
+        last = start + (length - 1) * step
+        own[BEFORE * room] = last if chunk == 0 else start + (begin - 1) * step
+        own[AFTER * room] = start if chunk == parts - 1 else start + (begin + stop) * step
+        if begins or stop == 0:
+            own[BEFORE * room] = NOWHERE
+        if ends or stop == 0:
+            own[AFTER * room] = NOWHERE
+    for i in range(arrays - 1):
+        lists[i * room + lane] += begin * plan[HEADER + i * FIELDS + STEP]
+
+
+# ---------------------------------------------------------------- gather
+
+
+@called
+def gather(plan, shape, count, lists, memory, beside):
+    """Fill the planes of a panel's blocks."""
+    arrays, room, lanes = plan[INPUTS] + plan[OUTPUTS] + 1, shape.room, width(memory, ONE)
+    own, full = shifted(lists, arrays * room), (count + lanes - 1) // lanes * lanes
+    for i in range(plan[INPUTS]):
+        array = shifted(plan, HEADER + i * FIELDS)
+        source, step, reach = pointer_to(array[PLACE], memory[0]), array[STEP], array[REACH]
+        beside[0] = array[OTHER]
+        other, starts, firsts = beside[0], shifted(lists, i * room), shifted(own, FIRST * room)
+        ends = shifted(own, (LAST if reach > 0 else STOP) * room)
+        first, last = 0, 0
+        for lane in range(count):
+            first = max(first, firsts[lane]) if reach < 0 else 0
+            last = max(last, ends[lane])
+        target, begin = shifted(memory, i * shape.plane), 0
+        if _differ_by(starts, count, 1):
+            _gather_vectors(source, starts[0], step, (first, last), count, target, shape.size)
+            begin = full
+        tiles = step == 1 and begin == 0 and not _differ_by(starts, count, 0)
+        for by in range(begin, full, lanes):
+            block = shifted(target, by // lanes * shape.size)
+            begins, stop = shifted(starts, by), shifted(ends, by)
+            if tiles:
+                _gather_tiles(source, begins, (first, plan[ROWS]), stop, other, block)
+            elif _differ_by(begins, lanes, 0):
+                for k in range(first, last):
+                    store(fill(source[begins[0] + k * step], ONE), block, k * lanes)
+            else:
+                for lane in range(lanes):
+                    for k in range(first, stop[lane]):
+                        block[k * lanes + lane] = source[begins[lane] + k * step]
+        for lane in range(full):
+            block = shifted(target, lane // lanes * shape.size + lane % lanes)
+            if first > 0:
+                block[0] = source[starts[lane]] if firsts[lane] == 0 else other
+            for k in range(ends[lane], 0 if tiles else plan[ROWS]):
+                block[k * lanes] = other
+
+
+@inlined
+def _differ_by(starts, count, distance):
+    """Whether lanes begin at one distance from each other."""
+    found = True
+    for lane in range(count):
+        found &= starts[lane] == starts[0] + lane * distance
+    return found
+
+
+@inlined
+def _gather_vectors(source, start, step, rows, count, plane, size):
+    """Lanes side by side: rows of several blocks, whose scratch is `size` numbers apart."""
+    lanes, rest = width(plane, ONE), count % width(plane, ONE)
+    for k in range(rows[0], rows[1]):
+        row, target = shifted(source, start + k * step), shifted(plane, k * lanes)
+        for by in range(count // lanes):
+            store(load(row, by * lanes, ONE), target, by * size)
+        if rest > 0:
+            by = count // lanes
+            numbers = load_first(row, by * lanes, rest, row[count - 1], ONE)  # the last one again
+            store(numbers, target, by * size)
+
+
+@inlined
+def _gather_tiles(source, starts, rows, ends, other, plane):
+    """Rows of a lane side by side: squares of numbers, transposed; `other` beyond a lane's end."""
+    lanes, (first, n) = width(plane, ONE), rows
+    least = n
+    for lane in range(lanes):
+        least = min(least, ends[lane])
+    for k in range(0, n, lanes):
+        if k + lanes <= least and k >= first:
+            load_tile(source, starts, k, shifted(plane, k * lanes), ONE)
+        else:
+            load_tile_part(source, starts, (k, first, ends), other, shifted(plane, k * lanes), ONE)
+
+
+# ---------------------------------------------------------------- scatter
+
+
+@called
+def scatter(plan, shape, output, count, lists, source, linear, inside):
+    """Write a plane of a panel's blocks to an output."""
+    number, room, lanes = plan[INPUTS] + output, shape.room, width(source, ONE)
+    array, own = shifted(plan, HEADER + number * FIELDS), shifted(lists, number * room)
+    writes = shifted(lists, (plan[INPUTS] + plan[OUTPUTS] + 1 + WRITE) * room)
+    if array[PLACE] == 0:
+        return
+    target, step, streamed = pointer_to(array[PLACE], source[0]), array[STEP], plan[STREAM] != 0
+    if shape.wide and _differ_by(own, count, 1):
+        row = shifted(target, own[0])
+        _scatter_vectors(source, row, step, writes[0], count, shape.size, streamed)
+        return
+    for by in range(0, count, lanes):
+        block, starts = shifted(source, by // lanes * shape.size), shifted(own, by)
+        ends = shifted(writes, by)
+        if step == 1 and streamed:
+            _stream_tiles(block, target, starts, ends, plan[ROWS], linear, inside)
+        elif step == 1:
+            _scatter_tiles(block, target, starts, ends)
+        else:
+            for lane in range(lanes):
+                for k in range(ends[lane]):
+                    target[starts[lane] + k * step] = block[k * lanes + lane]
+
+
+@inlined
+def _scatter_vectors(plane, target, step, rows, count, size, streamed):
+    lanes, rest = width(plane, ONE), count % width(plane, ONE)
+    for k in range(rows):
+        row, source = shifted(target, k * step), shifted(plane, k * lanes)
+        past = streamed and to_line(row, 0) == 0
+        for by in range(count // lanes):
+            if past:
+                stream(load(source, by * size, ONE), row, by * lanes)
+            else:
+                store(load(source, by * size, ONE), row, by * lanes)
+        if rest > 0:
+            by = count // lanes
+            store_first(load(source, by * size, ONE), row, by * lanes, rest)
+
+
+@inlined
+def _scatter_tiles(plane, target, starts, ends):
+    """Rows of a lane side by side: transposed to where they belong."""
+    lanes, least = width(plane, ONE), ends[0]
+    for lane in range(lanes):
+        least = min(least, ends[lane])
+    whole = least // lanes * lanes
+    for k in range(0, whole, lanes):
+        store_tile(shifted(plane, k * lanes), target, starts, k, ONE)
+    store_tile_first(shifted(plane, whole * lanes), target, starts, whole, least - whole, ONE)
+    for lane in range(lanes):
+        for k in range(least, ends[lane]):
+            target[starts[lane] + k] = plane[k * lanes + lane]
+
+
+@inlined
+def _stream_tiles(plane, target, starts, ends, n, linear, inside):
+    """The same past the caches: transposed to `linear`, then written in runs."""
+    lanes, head, dense = width(plane, ONE), to_line(target, starts[0]), True
+    for lane in range(lanes):
+        inside[lane] = lane * ends[0]
+        dense &= starts[lane] == starts[0] + lane * ends[0] and ends[lane] == ends[0]
+    for lane in range(lanes):
+        inside[lane] = inside[lane] if dense else lane * n
+    linear = shifted(linear, (lanes - head if dense else 0))  # lines of one are lines of the other
+    rows = ends[0] if dense else n
+    for k in range(0, rows // lanes * lanes, lanes):
+        store_tile(shifted(plane, k * lanes), linear, inside, k, ONE)
+    k = rows // lanes * lanes
+    if k < rows:
+        store_tile_first(shifted(plane, k * lanes), linear, inside, k, rows - k, ONE)
+    if dense:
+        _stream_run(linear, target, starts[0], rows * lanes)
+    else:
+        for lane in range(lanes):
+            _stream_run(shifted(linear, lane * n), target, starts[lane], ends[lane])
+
+
+@called
+def _stream_run(linear, target, position, count):
+    """Write numbers from any position on past the caches."""
+    lanes, head = width(linear, ONE), min(to_line(target, position), count)
+    for i in range(head):
+        target[position + i] = linear[i]
+    end = head + (count - head) // lanes * lanes
+    for i in range(head, end, lanes):
+        stream(load(linear, i, ONE), target, position + i)
+    for i in range(end, count):
+        target[position + i] = linear[i]
+
+
+# ---------------------------------------------------------------- the driver
+
+
+@called
+def _enter(plan, shape, lists, by, beside):
+    """Write the stops and the halo of a block's lanes; how many rows all of them have."""
+    lanes, room, least = width(beside, ONE), shape.room, plan[ROWS]
+    own = shifted(lists, (plan[INPUTS] + plan[OUTPUTS] + 1) * room + by)
+    for lane in range(lanes):
+        beside[lane] = own[STOP * room + lane]
+        least = min(least, own[STOP * room + lane])
+    if plan[HALO] >= 0:
+        source = pointer_to(plan[HEADER + plan[HALO] * FIELDS + PLACE], beside[0])
+        for side in range(2):
+            for lane in range(lanes):
+                at = own[(BEFORE + side) * room + lane]
+                beside[(1 + side) * lanes + lane] = source[at] if at != NOWHERE else 0
+    return least
+
+
+def make_driver(
+    function: Callable[..., Any],
+    *,
+    planes: int,
+    outputs: tuple[int, ...] = (),
+    reads: int = 0,
+    writes: int = 0,
+) -> Kernels:
+    """Kernels that run a lane function over a plan, for both dtypes.
+
+    They take (plan, parameter, numbers, found) and return whether no lane failed: a plan of
+    `make_plan`; a number of the working dtype that the function gets; float64 arrays (lanes, reads)
+    and (lanes, writes) of what goes in and out besides, the second one overwritten, of which those
+    with no columns may be of any length.
+
+    Args:
+        function: (block, parameter) on vectors; overwrites rows of planes and returns zeros, NaN in
+            the lanes that fail. Rows beyond a lane's stop are `Input.other`; what it leaves there
+            is written too, unless systems are cut.
+        planes: that it uses; the inputs are the first ones.
+        outputs: plane of each output of the plan.
+        reads: numbers that go into each lane besides, see `given`.
+        writes: numbers that come out besides, see `report`.
+    """
+    sides, count = 3 + max(reads, writes), len(outputs)
+    sources = outputs or (0,)  # numba wants no empty tuple
+
+    @inlined
+    def run(plan, parameter, panels, numbers, found, memory, lists):
+        zero, shape = parameter - parameter, shape_of(plan, planes, parameter)
+        lanes, room, rows = width(memory, ONE), shape.room, plan[ROWS]
+        size = LISTS + plan[INPUTS] + plan[OUTPUTS] + 1
+        beside = shifted(memory, room // lanes * shape.size)
+        linear = shifted(beside, sides * lanes)
+        inside, trace = shifted(lists, 2 * size * room), fill(zero, ONE)
+        here, there = lists, shifted(lists, size * room)
+        turn, per = (0, room // lanes) if shape.wide else (1, (rows + lanes - 1) // lanes)
+        present = find(plan, shape, panels[0], here)
+        for panel in range(panels[0], panels[1]):
+            following = find(plan, shape, min(panel + 1, shape.panels - 1), there)
+            gather(plan, shape, present, here, memory, beside)
+            for by in range(0, present, lanes):
+                least = _enter(plan, shape, here, by, beside)
+                names = shifted(here, (size - LISTS + NUMBER) * room + by)
+                for lane in range(lanes):
+                    for i in range(reads):
+                        beside[(3 + i) * lanes + lane] = numbers[names[lane], i]
+                ahead = Ahead(plan, there, room, by // lanes * rows, per, turn)
+                scratch = shifted(memory, by // lanes * shape.size)
+                block = Block(scratch, shape.plane, rows, least, beside, ahead)
+                trace = trace + function(block, parameter)
+                for lane in range(min(lanes, present - by)):
+                    for i in range(writes):
+                        found[names[lane], i] = beside[(3 + i) * lanes + lane]
+            for i in range(count):
+                plane = shifted(memory, sources[i] * shape.plane)
+                scatter(plan, shape, i, present, here, plane, linear, inside)
+            here, there, present = there, here, following
+        fence()
+        return trace
+
+    @called
+    def part(plan, parameter, first, last, numbers, found, failed):
+        """Some panels; `failed` is overwritten with NaN for lanes that fail."""
+        start = address(plan)
+        shape = shape_of(start, planes, parameter)
+        lanes = failed.size
+        size = shape.room // lanes * shape.size + sides * lanes + shape.plane + 3 * lanes
+        memory = np.empty(size, failed.dtype)
+        rows = 2 * (LISTS + plan[INPUTS] + plan[OUTPUTS] + 1)
+        lists, begin = np.empty(rows * shape.room + lanes, np.int64), address(memory)
+        scratch = shifted(begin, to_line(begin, 0))
+        panels = first, last
+        trace = run(start, parameter, panels, numbers, found, scratch, address(lists))
+        store(trace, address(failed), 0)
+        return memory.size + lists.size  # alive up to here
+
+    def driver(plan, parameter, numbers, found):
+        shape = shape_of(address(plan), planes, parameter)
+        total = shape.panels
+        parts = min(total, PARTS)
+        failed = np.full(
+            (parts, width(pointer_to(plan[HEADER + PLACE], parameter), ONE)), parameter
+        )
+        for i in prange(parts):
+            first, last = total * i // parts, total * (i + 1) // parts
+            part(plan, parameter, first, last, numbers, found, failed[i])
+        return not np.isnan(failed.sum())
+
+    parallel = kernel(driver, parallel=True, fastmath=EXACT)
+    return Kernels(kernel(driver, fastmath=EXACT), parallel, GRAIN)

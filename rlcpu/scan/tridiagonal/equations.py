@@ -1,0 +1,432 @@
+"""Tridiagonal systems, one equation at a time: Gaussian elimination without branches.
+
+Equation k of n is lower * x[k-1] + diagonal * x[k] + upper * x[k+1] = rhs. From the top down, two
+equations at a time hold x[k]: the pending one, which is what is left of those above, and equation
+k + 1. The one with the larger coefficient of x[k] becomes the pivot, the other one is freed of x[k]
+and becomes pending. A pivot holds x[k], x[k+1] and x[k+2], so that from the bottom up x[k] follows
+from the two unknowns below.
+
+Coefficients of different equations are compared in proportion to the sum of each (scaled partial
+pivoting: Golub and Van Loan, Matrix Computations, 4th edition, section 3.5.2). In proportion to the
+largest, the worst backward error of 20,000 random systems of 100 unknowns is 6e-15 to 2e-14, and
+so it is 5e-15; where every seventh diagonal is tiny, 1e-13 to 5e-13 and 2e-14 to 5e-14. What is
+left of equations counts as it is: in proportion to their first size it is 4e-13 to 1.2e-12.
+
+Equations are brought to about one size first, by a power of two, so that nothing is rounded and
+nothing overflows.
+
+A long system is cut into chunks, each of which leaves two equations to be solved with those of the
+others; a periodic one is a chunk whose neighbour on both sides is itself.
+
+The functions compute on numbers or on vectors of them. `pivoting`, one of these numbers, is 1 for
+partial pivoting and 0 to take the pending equation always (Thomas).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
+from rlcpu.scan.blocks import inlined
+
+
+class Equation(NamedTuple):
+    """lower * x[k-1] + diagonal * x[k] + upper * x[k+1] = rhs, the largest of them being scale."""
+
+    lower: Any
+    diagonal: Any
+    upper: Any
+    rhs: Any
+    scale: Any
+
+
+class Pending(NamedTuple):
+    """diagonal * x[k] + upper * x[k+1] = rhs."""
+
+    diagonal: Any
+    upper: Any
+    rhs: Any
+
+
+class Pivot(NamedTuple):
+    """x[k] = rhs - upper * x[k+1] - second * x[k+2]."""
+
+    upper: Any
+    second: Any
+    rhs: Any
+
+
+@inlined
+def nan_or_zero(x: Any) -> Any:
+    """NaN where a number is not finite, else zero."""
+    return x * 0.0
+
+
+@inlined
+def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
+    """The equation times the power of two that brings its largest coefficient into [2, 4).
+
+    Coefficients that are not finite become NaN.
+    """
+    largest = maximum(maximum(abs(lower), abs(upper)), abs(diagonal))
+    factor = inverse_power(largest)
+    return Equation(
+        lower * factor, diagonal * factor, upper * factor, rhs * factor, largest * factor
+    )
+
+
+@inlined
+def mirrored(equation: Equation) -> Equation:
+    """The equation of the system that is numbered from the other end."""
+    return Equation(equation.upper, equation.diagonal, equation.lower, equation.rhs, equation.scale)
+
+
+@inlined
+def is_better(pending: Any, equation: Any, pivoting: float) -> Any:
+    """Whether the equation's coefficient of x[k] is the larger part of its sum.
+
+    Of both sums, the coefficients of x[k] cancel out of the comparison.
+    """
+    others = abs(equation.diagonal) + abs(equation.upper)
+    return abs(equation.lower) * pivoting * abs(pending.upper) > abs(pending.diagonal) * others
+
+
+@inlined
+def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pivot, Pending]:
+    """Free one of two equations of x[k]; the other one is the pivot.
+
+    A pivot of zero makes everything pending NaN, from here to the end.
+
+    Args:
+        pending: holds x[k] and x[k+1].
+        equation: holds x[k], x[k+1] and x[k+2].
+        pivoting: 1 for partial pivoting; 0 takes the pending equation always (Thomas).
+    """
+    swap = is_better(pending, equation, pivoting)
+    inverse = 1.0 / where(swap, equation.lower, pending.diagonal)
+    factor = -where(swap, pending.diagonal, equation.lower)
+    # The next division waits for this one and the product with it: what it is multiplied by is not.
+    coefficient = where(swap, equation.diagonal, pending.upper)
+    product = factor * coefficient
+    diagonal = fma(product, inverse, where(swap, pending.upper, equation.diagonal))
+    upper = coefficient * inverse
+    second = where(swap, equation.upper, 0.0) * inverse
+    rhs = where(swap, equation.rhs, pending.rhs) * inverse
+    left = Pending(
+        diagonal,
+        fma(factor, second, where(swap, 0.0, equation.upper)),
+        fma(factor, rhs, where(swap, pending.rhs, equation.rhs)),
+    )
+    return Pivot(upper, second, rhs), left
+
+
+@inlined
+def substitute(pivot: Pivot, following: Any, second: Any) -> Any:
+    """x[k] from x[k+1] and x[k+2]."""
+    return fma(-pivot.upper, following, fma(-pivot.second, second, pivot.rhs))
+
+
+@inlined
+def meet(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
+    """x[k] and x[k+1] from all that is left of the equations above, and of those below.
+
+    Args:
+        falling: holds x[k] and x[k+1].
+        rising: holds x[k+1] and x[k].
+        pivoting: see `eliminate`.
+    """
+    nothing = nan_or_zero(falling.diagonal)
+    last = Equation(rising.upper, rising.diagonal, nothing, rising.rhs, nothing)
+    pivot, pending = eliminate(falling, last, pivoting)
+    below = pending.rhs / pending.diagonal
+    return substitute(pivot, below, nothing), below
+
+
+@inlined
+def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
+    """Smallest relative change of coefficients and right-hand side that makes x solve the equation.
+
+    Oettli and Prager 1964, Compatibility of approximate solution of linear equations with given
+    error bounds for coefficients and right-hand sides. Numbers below the smallest normal one are
+    rounded to a multiple of a fixed one, or to zero: one of that size is added to the terms.
+
+    Args:
+        equation: one of a system, scaled.
+        around: x[k-1], x[k] and x[k+1].
+    """
+    lower, diagonal, upper, rhs, _ = equation
+    before, middle, after = around
+    size = abs(lower * before) + abs(diagonal * middle) + abs(upper * after) + abs(rhs)
+    lack = lacking(lower, diagonal, upper, rhs, around)
+    return abs(lack) / (size + smallest_normal(size))
+
+
+@inlined
+def lacking(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, Any, Any]) -> Any:
+    """The residual rhs - lower * x[k-1] - diagonal * x[k] - upper * x[k+1]."""
+    before, middle, after = around
+    return fma(-lower, before, fma(-upper, after, fma(-diagonal, middle, rhs)))
+
+
+# ---------------------------------------------------------------- chunks
+
+# A chunk of equations 0 to m-1 holds x[-1] to x[m]. All unknowns but the outer four, x[-1], x[0],
+# x[m-1] and x[m], are in no other chunk. They are eliminated from the top down with two equations
+# pending, since x[k] is in three equations that are not yet used up: any of them may be the pivot,
+# so that no chunk is singular unless the system is. Two equations of the outer four are left.
+#
+# Pivots are chosen in proportion to the size of the equation that a pending one is the rest of: in
+# proportion to its size now, as above, the coefficients of the outer unknowns grow until nothing
+# else is left. The order of elimination is that of Wang 1981, A parallel method for tridiagonal
+# equations; a pending pair is what it takes to pivot in it.
+
+
+class Rest(NamedTuple):
+    """before * x[-1] + first * x[0] + diagonal * x[k] + upper * x[k+1] = rhs.
+
+    scale is the largest coefficient of the equation that it is the rest of.
+    """
+
+    before: Any
+    first: Any
+    diagonal: Any
+    upper: Any
+    rhs: Any
+    scale: Any
+
+
+class Left(NamedTuple):
+    """The same where x[-1] and x[0] are known: diagonal * x[k] + upper * x[k+1] = rhs."""
+
+    diagonal: Any
+    upper: Any
+    rhs: Any
+    scale: Any
+
+
+class Choice(NamedTuple):
+    """Which of three equations of x[k] is the pivot, and what the others have of x[k].
+
+    Attributes:
+        second: whether the second pending equation has the larger coefficient of the two.
+        new: whether the new equation has the largest of all.
+        inverse: one over the pivot's coefficient.
+        larger: coefficient of the new equation, or of the pending one that it replaces as pivot.
+        smaller: coefficient of the other pending equation.
+    """
+
+    second: Any
+    new: Any
+    inverse: Any
+    larger: Any
+    smaller: Any
+
+
+@inlined
+def choose(one: Any, two: Any, equation: Equation, pivoting: float) -> tuple[Choice, Any, Any]:
+    """The pivot among two pending equations and a new one, and the scales of those left."""
+    lower, size_new = equation.lower, abs(equation.lower) * pivoting
+    size_one, size_two = abs(one.diagonal), abs(two.diagonal)
+    second = size_two * (pivoting * one.scale) > size_one * two.scale
+    scale = where(second, two.scale, one.scale)
+    size = where(second, size_two * equation.scale, size_one * equation.scale)
+    new = where(second, size_new * two.scale, size_new * one.scale) > size
+    big = where(second, two.diagonal, one.diagonal)
+    small = where(second, one.diagonal, two.diagonal)
+    inverse = 1.0 / where(new, lower, big)
+    choice = Choice(second, new, inverse, where(new, big, lower), small)
+    return choice, where(new, scale, equation.scale), where(second, one.scale, two.scale)
+
+
+@inlined
+def sort(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """One column of the three equations: of the pivot, of the larger, of the smaller."""
+    big, small = where(choice.second, two, one), where(choice.second, one, two)
+    return where(choice.new, new, big), where(choice.new, big, new), small
+
+
+@inlined
+def lead(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """The column of x[k+1]: of the pivot, and what is left, as soon as the inverse is there."""
+    pivot, other, small = sort(choice, one, two, new)
+    larger, smaller = -choice.larger * pivot, -choice.smaller * pivot
+    return pivot, fma(larger, choice.inverse, other), fma(smaller, choice.inverse, small)
+
+
+@inlined
+def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """Any other column, after the elimination: of the pivot, of what is left."""
+    pivot, other, small = sort(choice, one, two, new)
+    pivot = pivot * choice.inverse
+    return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
+
+
+@inlined
+def eliminate_pair(
+    one: Left, two: Left, equation: Equation, pivoting: float
+) -> tuple[Pivot, Left, Left]:
+    """Free two of three equations of x[k]."""
+    choice, scale, last_scale = choose(one, two, equation, pivoting)
+    nothing = nan_or_zero(equation.lower)
+    upper, diagonal, last_diagonal = lead(choice, one.upper, two.upper, equation.diagonal)
+    second, following, last_following = combine(choice, nothing, nothing, equation.upper)
+    rhs, value, last_value = combine(choice, one.rhs, two.rhs, equation.rhs)
+    last = Left(last_diagonal, last_following, last_value, last_scale)
+    return Pivot(upper * choice.inverse, second, rhs), Left(diagonal, following, value, scale), last
+
+
+class RingPivot(NamedTuple):
+    """x[k] = rhs - upper * x[k+1] - second * x[k+2] - before * x[-1] - first * x[0]."""
+
+    upper: Any
+    second: Any
+    rhs: Any
+    before: Any
+    first: Any
+
+
+@inlined
+def eliminate_ring(
+    one: Rest, two: Rest, equation: Equation, pivoting: float
+) -> tuple[RingPivot, Any, Rest, Rest]:
+    """The same with x[-1] and x[0]; the pivot, one over its coefficient, what is left."""
+    choice, scale, last_scale = choose(one, two, equation, pivoting)
+    nothing = nan_or_zero(equation.lower)
+    upper, diagonal, last_diagonal = lead(choice, one.upper, two.upper, equation.diagonal)
+    second, following, last_following = combine(choice, nothing, nothing, equation.upper)
+    rhs, value, last_value = combine(choice, one.rhs, two.rhs, equation.rhs)
+    before, left_before, last_before = combine(choice, one.before, two.before, nothing)
+    first, left_first, last_first = combine(choice, one.first, two.first, nothing)
+    pivot = RingPivot(upper * choice.inverse, second, rhs, before, first)
+    left = Rest(left_before, left_first, diagonal, following, value, scale)
+    last = Rest(last_before, last_first, last_diagonal, last_following, last_value, last_scale)
+    return pivot, choice.inverse, left, last
+
+
+@inlined
+def reduce_pair(
+    one: Rest, two: Rest, equation: Equation, pivoting: float
+) -> tuple[Any, Rest, Rest]:
+    """The same without the pivot."""
+    _, inverse, left, last = eliminate_ring(one, two, equation, pivoting)
+    return inverse, left, last
+
+
+@inlined
+def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
+    """The first two equations of a chunk as rests of x[1] and x[2], the natural pivot first."""
+    nothing = nan_or_zero(top.lower)
+    lower, diagonal, upper, rhs, scale = following
+    one = Rest(nothing, lower, diagonal, upper, rhs, scale)
+    return one, Rest(top.lower, top.diagonal, top.upper, nothing, top.rhs, top.scale)
+
+
+@inlined
+def enter_chunk(rest: Rest, before: Any, first: Any) -> Left:
+    """The rest, x[-1] and x[0] being known."""
+    rhs = fma(-rest.before, before, fma(-rest.first, first, rest.rhs))
+    return Left(rest.diagonal, rest.upper, rhs, rest.scale)
+
+
+@inlined
+def close_ring(one: Rest, two: Rest) -> tuple[Any, Any]:
+    """Last and first unknown from what is left, which holds both twice; always by pivoting."""
+    p, q = one.before + one.diagonal, one.first + one.upper
+    r, s = two.before + two.diagonal, two.first + two.upper
+    swap = abs(r) * abs(q) > abs(p) * abs(s)
+    last, rest, rhs = where(swap, r, p), where(swap, s, q), where(swap, two.rhs, one.rhs)
+    inverse = 1.0 / last
+    factor = -where(swap, p, r) * inverse
+    coefficient = fma(factor, rest, where(swap, q, s))
+    first = fma(factor, rhs, where(swap, one.rhs, two.rhs)) / coefficient
+    return fma(-rest, first, rhs) * inverse, first
+
+
+# ---------------------------------------------------------------- the equations of all chunks
+
+# Chunk j of J leaves two equations of before, first, last and after: the last unknown of the chunk
+# before, its own two, and the first unknown of the chunk after. Chunks are in a ring: what comes
+# before the first is the last. Where the system is none, the coefficients there are zero.
+
+#: Numbers of an equation that a chunk leaves: before, first, last, after, rhs, scale.
+REST = 6
+#: Columns of four equations at work: the ring's last and first unknown, the unknowns before, first,
+#: last and after of a chunk, the right-hand side, the scale.
+WIDTH = 8
+_RHS, _SCALE = 6, 7
+
+
+@inlined
+def eliminate_column(work, row, column):
+    """Bring the best pivot of a column to a row, and free the rows below of the column."""
+    best = row
+    for i in range(row + 1, 4):
+        if abs(work[i, column]) * work[best, _SCALE] > abs(work[best, column]) * work[i, _SCALE]:
+            best = i
+    for j in range(WIDTH):
+        work[row, j], work[best, j] = work[best, j], work[row, j]
+    inverse = 1.0 / work[row, column]
+    for j in range(_SCALE):
+        work[row, j] *= inverse
+    for i in range(row + 1, 4):
+        factor = work[i, column]
+        for j in range(_SCALE):
+            work[i, j] -= factor * work[row, j]
+
+
+@inlined
+def enter_row(work, row, rest, columns):
+    """Write an equation of a chunk to a row, its four coefficients to some columns."""
+    for j in range(WIDTH):
+        work[row, j] = 0.0
+    for i in range(4):
+        work[row, columns[i]] = rest[i]
+    work[row, _RHS], work[row, _SCALE] = rest[4], rest[5]
+
+
+@inlined
+def _close(work):
+    """Last and first unknown of the ring from the two equations that are left."""
+    for i in (2, 3):
+        work[i, 0] += work[i, 4]
+        work[i, 1] += work[i, 5]
+    eliminate_column(work, 2, 0)
+    first = work[3, _RHS] / work[3, 1]
+    return work[2, _RHS] - work[2, 1] * first, first
+
+
+@inlined
+def join(rests, pivots, ends):
+    """Solve for the first and last unknown of every chunk of a system.
+
+    Args:
+        rests: (J, 2, REST) equations that the chunks leave.
+        pivots: (J, 2, WIDTH) scratch of float64.
+        ends: (J, 2) overwritten with the first and last unknowns.
+    """
+    count = len(rests)
+    work = np.zeros((4, WIDTH))
+    for i in range(2):
+        enter_row(work, 2 + i, rests[0, i], (0, 1, 4, 5))
+    for j in range(1, count):
+        for i in range(2):
+            for column in range(WIDTH):
+                work[i, column] = work[2 + i, column]
+            work[i, 2], work[i, 3] = work[i, 4], work[i, 5]
+            work[i, 4] = work[i, 5] = 0.0
+            enter_row(work, 2 + i, rests[j, i], (2, 3, 4, 5))
+        eliminate_column(work, 0, 2)
+        eliminate_column(work, 1, 3)
+        pivots[j] = work[:2]
+    last, first = _close(work)
+    ends[0, 0], ends[count - 1, 1] = first, last
+    own, after = last, first
+    for i in range(1, count):
+        j = count - i
+        one, two = pivots[j, 0], pivots[j, 1]
+        start = two[_RHS] - two[0] * last - two[1] * first - two[4] * own - two[5] * after
+        end = one[_RHS] - one[0] * last - one[1] * first - one[4] * own - one[5] * after
+        ends[j, 0], ends[j - 1, 1] = start, end - one[3] * start
+        own, after = ends[j - 1, 1], start

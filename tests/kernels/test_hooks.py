@@ -1,0 +1,275 @@
+"""Each hook into numba and llvmlite alone: a test that fails names what an upgrade broke."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import inspect
+import operator
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from numba import types
+from numba.extending import intrinsic
+
+from rlcpu.kernels import hooks
+
+
+def make() -> Any:
+    return numba.njit(lambda x: x + 1.0)
+
+
+class Recorder(hooks.Cache):
+    """A cache that keeps what numba gives it, and gives back what it is told."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+        self.found: Any = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        self.target = target_context
+        return self.found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        self.kept.append(data)
+
+
+def compiled_and_loaded() -> list[Any]:
+    """A function that was compiled, and one whose code comes from its cache."""
+    pair, cache, files = [make(), make()], Recorder(), hooks.CodeFiles(make)
+    for each in pair:
+        hooks.set_cache(each, cache)
+        assert each(1.0) == 2.0
+        cache.found = files.unpack(cache.target, files.pack(cache.kept[0]))
+    assert len(cache.kept) == 1
+    return pair
+
+
+def check_setting() -> None:
+    assert hooks.setting("NUMBA_DEFAULT_NUM_THREADS") >= 1
+    assert isinstance(hooks.setting("CACHE_DIR"), str)
+    assert "3" in str(hooks.setting("OPT"))
+    for name in ("CPU_NAME", "CPU_FEATURES", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"):
+        hooks.setting(name)
+    for name in ("LOOP_VECTORIZE", "SLP_VECTORIZE"):
+        assert hooks.setting(name) in (0, 1)
+
+
+def check_host_features() -> None:
+    assert re.fullmatch(r"([+-][\w.-]+(,[+-][\w.-]+)*)?", hooks.host_features())
+
+
+def check_set_cache() -> None:
+    cache, compiled = Recorder(), make()
+    hooks.set_cache(compiled, cache)
+    assert hooks.cache_of(compiled) is cache
+    assert compiled(1.0) == compiled(2.0) - 1.0 == 2.0
+    assert len(cache.kept) == 1
+
+
+def check_wrap_compiler() -> None:
+    compiled, seen = make(), []
+
+    def wrap(compile: Any) -> Any:
+        def told(*args: Any) -> Any:
+            seen.append(args)
+            return compile(*args)
+
+        return told
+
+    hooks.wrap_compiler(compiled, wrap)
+    assert compiled(1.0) == compiled(2.0) - 1.0 == 2.0
+    assert len(seen) == 1
+
+
+def check_forget_code() -> None:
+    compiled = make()
+    compiled(1.0)
+    hooks.forget_code(compiled)
+    assert not compiled.overloads
+    assert compiled(1.0) == 2.0
+
+
+def check_assigned_types() -> None:
+    def function(x):
+        single = np.float32(x)
+        return single * 2.0
+
+    compiled = numba.njit(function)
+    compiled(1.0)
+    found = set(hooks.assigned_types(compiled.overloads[types.float64,]))
+    first = function.__code__.co_firstlineno
+    assert (first + 1, "single", types.float32) in found
+    assert (first + 2, "", types.float64) in found
+
+
+def check_assembly_of() -> None:
+    for each in compiled_and_loaded():
+        assert re.search(r"^\s+ret", hooks.assembly_of(each), re.MULTILINE)
+
+
+def check_address_of() -> None:
+    for each in compiled_and_loaded():
+        address = hooks.address_of(each)
+        assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(address)(1.0) == 2.0
+
+
+def check_definition() -> None:
+    def one(typing):
+        return types.intp(), lambda *_: types.intp
+
+    assert hooks.definition(intrinsic(one)) is one
+    assert hooks.definition(one) is None
+    assert hooks.definition(make()) is None
+
+
+def check_code_files() -> None:
+    assert isinstance(hooks.CodeFiles(make).folder(), Path)
+    _, loaded = compiled_and_loaded()
+    assert loaded(2.5) == 3.5
+    assert loaded.stats.cache_hits[types.float64,] == 1
+
+
+def check_targets() -> None:
+    compiled, cache = make(), Recorder()
+    hooks.set_cache(compiled, cache)
+    compiled(1.0)
+    target = hooks.target_of(compiled)
+    hooks.refresh_target(target)
+    assert hooks.processor(target) == hooks.processor(cache.target)
+    assert all(isinstance(part, str) for part in hooks.processor(target))
+
+
+@intrinsic
+def last(typing, table, index):
+    """The last item of a table, whatever the index."""
+
+    def generate(context, builder, signature, args):
+        return get(context, builder, (args[0], context.get_constant(types.intp, 2)))
+
+    kind, get = hooks.generator_of(typing, operator.getitem, (table, types.intp))
+    return kind(table, index), generate
+
+
+def check_rewriting() -> None:
+    """Statements of `table[0]` and `table[i]` become calls of `last`."""
+    seen = []
+
+    def rewrite(statement: Any, scope: Any, state: Any) -> Any:
+        seen.append(hooks.assigned(statement, state))
+        found = hooks.table_read(statement, state)
+        if found is None:
+            return [statement]
+        seen.append(found)
+        return hooks.call_instead(last, statement, scope, state)
+
+    def read(table, i):
+        return table[i] + 10.0 * table[0]
+
+    compiled = numba.njit(pipeline_class=hooks.compiler_with(rewrite))(read)
+    table = np.array([1.0, 2.0, 3.0])
+    assert compiled(table, 1) == 33.0
+    array = numba.typeof(table)
+    assert {found for found in seen if isinstance(found, tuple)} == {
+        (array, types.intp, False),
+        (array, types.IntegerLiteral(0), True),
+    }
+    assert {None, types.float64} < set(seen)
+
+
+def check_generator_of() -> None:
+    @numba.njit
+    def read(table):
+        return last(table, 0)
+
+    assert read(np.arange(3.0)) == 2.0
+    assert read(np.arange(3)) == 2
+
+
+def check_borrowed() -> None:
+    @intrinsic
+    def same(typing, array):
+        return array(array), lambda context, builder, signature, args: hooks.borrowed(
+            context, builder, array, args[0]
+        )
+
+    array = np.arange(3.0)
+    results = [numba.njit(lambda array: same(array))(array) for _ in range(3)]
+    del array
+    np.testing.assert_array_equal(results, [np.arange(3.0)] * 3)
+
+
+def check_freeze() -> None:
+    @intrinsic
+    def frozen(typing, number):
+        return number(number), lambda context, builder, signature, args: hooks.freeze(
+            builder, args[0]
+        )
+
+    compiled = numba.njit(lambda number: frozen(number))
+    assert compiled(7) == 7
+    assert "freeze" in next(iter(compiled.inspect_llvm().values())) or compiled(8) == 8
+
+
+#: Each test, and the hooks that it is a test of.
+CHECKS: dict[Callable[[], None], str] = {
+    check_setting: "setting",
+    check_host_features: "host_features",
+    check_set_cache: "set_cache cache_of Cache",
+    check_wrap_compiler: "wrap_compiler",
+    check_forget_code: "forget_code",
+    check_assigned_types: "assigned_types",
+    check_assembly_of: "assembly_of",
+    check_address_of: "address_of",
+    check_definition: "definition",
+    check_code_files: "CodeFiles",
+    check_targets: "target_of refresh_target processor",
+    check_rewriting: "compiler_with assigned table_read call_instead",
+    check_generator_of: "generator_of",
+    check_borrowed: "borrowed",
+    check_freeze: "freeze",
+}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=CHECKS.values())
+def test_hook(check: Callable[[], None]) -> None:
+    check()
+
+
+def test_every_hook_has_a_test() -> None:
+    public = [
+        name
+        for name, value in vars(hooks).items()
+        if getattr(value, "__module__", "") == hooks.__name__ and not name.startswith("_")
+    ]
+    assert sorted(public) == sorted(" ".join(CHECKS.values()).split())
+    assert all(inspect.getdoc(getattr(hooks, name)) for name in public)
+
+
+#: What is documented, or described in numba's guide for those who extend it.
+DOCUMENTED = {"types", "cgutils", "errors"}
+#: Attributes of numba's objects, which are no names of ours.
+PRIVATE = {"_compiler", "_reset_overloads", "_codegen", "_tm", "_insert", "_defn", "_Intrinsic"}
+
+
+def test_private_parts_are_used_in_one_file() -> None:
+    package = Path(hooks.__file__).parents[1]
+    for path in package.rglob("*.py"):
+        if path == Path(hooks.__file__) or "cuda" in path.relative_to(package).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numba.core"):
+                assert node.module == "numba.core", path
+                assert {each.name for each in node.names} <= DOCUMENTED, path
+            if isinstance(node, ast.ImportFrom) and node.module == "numba":
+                # The cache looks for files that say `numba.core` or `numba.extending`.
+                assert not {"core", "extending"} & {each.name for each in node.names}, path
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in PRIVATE, (path, node.lineno)
+                config = ast.unparse(node).startswith("numba.config.")
+                assert not config or node.attr == "NUMBA_NUM_THREADS", (path, node.lineno)

@@ -1,0 +1,46 @@
+"""Heads: their scalar functions against finite differences."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rlcpu.nn.heads import categorical_slope, gaussian_coordinate
+
+
+def test_categorical_slope_is_the_derivative_by_each_logit() -> None:
+    logits, taken, slope, bonus = np.array([0.3, -0.7, 1.1]), 1, 0.8, 0.05
+
+    def objective(values: np.ndarray) -> float:
+        log_probs = values - math.log(np.exp(values).sum())
+        entropy = -(np.exp(log_probs) * log_probs).sum()
+        return float(slope * log_probs[taken] - bonus * entropy)
+
+    log_probs = logits - math.log(np.exp(logits).sum())
+    entropy = -(np.exp(log_probs) * log_probs).sum()
+    for k in range(3):
+        step = 1e-6 * np.eye(3)[k]
+        expected = (objective(logits + step) - objective(logits - step)) / 2e-6
+        actual = categorical_slope(float(k == taken), log_probs[k], entropy, slope, -bonus)
+        assert actual == pytest.approx(expected, abs=1e-9)
+
+
+def test_gaussian_is_the_log_density_and_its_derivatives() -> None:
+    action, mean, log_std = 0.4, -0.2, -0.5
+    density, by_mean, by_log_std = gaussian_coordinate(action, mean, log_std)
+    std = math.exp(log_std)
+    expected = math.exp(-0.5 * ((action - mean) / std) ** 2) / (std * math.sqrt(2.0 * math.pi))
+    assert density == pytest.approx(math.log(expected), abs=1e-14)
+    step = 1e-6
+    right, left = (
+        gaussian_coordinate(action, mean + step, log_std),
+        gaussian_coordinate(action, mean - step, log_std),
+    )
+    assert by_mean == pytest.approx((right[0] - left[0]) / (2.0 * step), abs=1e-8)
+    right, left = (
+        gaussian_coordinate(action, mean, log_std + step),
+        gaussian_coordinate(action, mean, log_std - step),
+    )
+    assert by_log_std == pytest.approx((right[0] - left[0]) / (2.0 * step), abs=1e-8)

@@ -1,0 +1,268 @@
+"""Losses of a user's own: what the learner makes of them, through public names."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from rlcpu import nn
+
+
+class Huber(NamedTuple):
+    """Weights of a loss."""
+
+    width: float
+
+
+def huber(numbers: Any, sample: Any, weights: Any) -> Any:
+    """Squared near the target, linear beyond `width`."""
+    error = numbers[0] - sample.target
+    inside = abs(error) < weights.width
+    bounded = error if inside else math.copysign(weights.width, error)
+    loss = bounded * (error - 0.5 * bounded)
+    return sample.weight * loss, (sample.weight * bounded,), (abs(error),)
+
+
+def action_value(numbers: Any, sample: Any, weights: Any) -> Any:
+    error = numbers[0] - sample.target
+    return 0.5 * error * error, (error,), ()
+
+
+def two_outputs(numbers: Any, sample: Any, weights: Any) -> Any:
+    a, b = numbers[0] - sample.a, numbers[1] - sample.b
+    return a * a + b * b * b * b, (2.0 * a, 4.0 * b * b * b), ()
+
+
+def make_problem(samples: int = 512, seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    inputs = rng.uniform(-1.0, 1.0, (samples, 3)).astype(np.float32)
+    target = np.sin(3.0 * inputs[:, 0]) * inputs[:, 1] + inputs[:, 2]
+    weight = rng.uniform(0.5, 1.5, samples).astype(np.float32)
+    return inputs, {"target": target, "weight": weight}
+
+
+def make_learner(threads: int = 1, dtype: Any = np.float32, **options: Any) -> nn.Learner:
+    loss = nn.Loss(huber, nn.outputs(), ("distance",))
+    return nn.Learner(
+        [nn.Network((3, 32, 32, 1), seed=1)],
+        [loss],
+        columns=["target", "weight"],
+        weights=Huber(0.5),
+        num_threads=threads,
+        dtype=dtype,
+        **options,
+    )
+
+
+def mean_loss(network: nn.Network, inputs: np.ndarray, columns: dict[str, np.ndarray]) -> float:
+    outputs = network.outputs(inputs)[:, 0].astype(np.float64)
+    error = abs(outputs - columns["target"])
+    loss = np.where(error < 0.5, 0.5 * error**2, 0.5 * (error - 0.25))
+    return float((columns["weight"] * loss).mean())
+
+
+def test_a_loss_of_ten_lines_trains() -> None:
+    inputs, columns = make_problem()
+    learner = make_learner()
+    first = learner.update(inputs, columns, learning_rate=0.0)
+    for _ in range(5):
+        last = learner.update(inputs, columns, learning_rate=3e-3, epochs=20, minibatch_size=64)
+    assert first["huber"] > 0.1
+    assert last["huber"] < 1e-3
+    assert last["distance"] < 0.05
+    fresh = make_problem(seed=1)
+    assert mean_loss(learner.networks[0], *fresh) < 0.01
+
+
+def test_means_are_those_of_the_losses() -> None:
+    inputs, columns = make_problem()
+    learner = make_learner()
+    report = learner.update(inputs, columns, learning_rate=0.0, minibatch_size=512)
+    expected = mean_loss(learner.networks[0], inputs, columns)
+    assert report["huber"] == pytest.approx(expected, rel=1e-5)
+    distance = abs(learner.networks[0].outputs(inputs)[:, 0] - columns["target"]).mean()
+    assert report["distance"] == pytest.approx(distance, rel=1e-5)
+    assert report["num_gradients"] == 1
+
+
+def test_result_does_not_depend_on_the_number_of_threads() -> None:
+    inputs, columns = make_problem(1000)
+    found = []
+    for threads in (1, 2, 3):
+        learner = make_learner(threads)
+        learner.update(inputs, columns, learning_rate=1e-3, epochs=3, minibatch_size=300)
+        found.append(learner.networks[0].parameters)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def gradient_of(learner: nn.Learner, *arguments: Any, **options: Any) -> np.ndarray:
+    """Adam's first moments after one step are a tenth of the gradient."""
+    learner.update(*arguments, learning_rate=0.0, minibatch_size=10**6, **options)
+    return 10.0 * learner.learnt.first
+
+
+def test_action_values_learn_from_the_action_taken_alone() -> None:
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(200, 2)).astype(np.float32)
+    actions, target = rng.integers(0, 4, 200), rng.normal(size=200).astype(np.float32)
+    network = nn.Network((2, 4), seed=3)
+    learner = nn.Learner(
+        [network],
+        [nn.Loss(action_value, nn.of_action)],
+        columns=["target"],
+        actions=np.int64,
+        dtype=np.float64,
+    )
+    gradient = gradient_of(learner, inputs, {"target": target}, actions)
+    error = network.outputs(inputs)[np.arange(200), actions] - target
+    slopes = np.zeros((200, 4))
+    slopes[np.arange(200), actions] = error / 200
+    weights, biases = inputs.T @ slopes, slopes.sum(axis=0)
+    found = gradient[np.abs(gradient) > 0.0]
+    expected = np.concatenate([weights.T.ravel(), biases])
+    np.testing.assert_allclose(np.sort(found), np.sort(expected), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("actions", "match"),
+    [
+        ([0, 1, 4], "actions: expected 0 to 3, got 4"),
+        ([0, -1, 2], "actions: expected 0 to 3, got -1"),
+        ([0, 1], r"actions have shape \(2,\): expected \(3,\)"),
+        ([0.0, 1.0, 2.0], "actions are float64: expected int64"),
+    ],
+)
+def test_actions_that_are_no_outputs(actions: list[Any], match: str) -> None:
+    loss, network = nn.Loss(action_value, nn.of_action), nn.Network((2, 4))
+    learner = nn.Learner([network], [loss], columns=["target"], actions=np.int64)
+    with pytest.raises(ValueError, match=match):
+        learner.update(
+            np.zeros((3, 2)), {"target": np.zeros(3)}, np.array(actions), learning_rate=1
+        )
+    with pytest.raises(ValueError, match=r"actions=None: the losses read \['index'\]"):
+        nn.Learner([network], [loss], columns=["target"])
+
+
+def test_losses_of_several_outputs_and_networks() -> None:
+    """Two networks: one loss of two outputs, one of one; each gradient is its own."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(300, 3)).astype(np.float32)
+    columns = {name: rng.normal(size=300).astype(np.float32) for name in ("a", "b", "target")}
+
+    def make(networks: list[nn.Network], losses: list[nn.Loss]) -> nn.Learner:
+        names = ["a", "b", "target"]
+        return nn.Learner(networks, losses, columns=names, dtype=np.float64)
+
+    first, second = nn.Network((3, 8, 2), seed=1), nn.Network((3, 20, 9, 1), "relu", seed=2)
+    pair = nn.Loss(two_outputs, nn.outputs(2))
+    single = nn.Loss(action_value, nn.outputs())
+    both = make(copy.deepcopy([first, second]), [pair, single._replace(network=1)])
+    alone = [make([copy.deepcopy(first)], [pair]), make([copy.deepcopy(second)], [single])]
+    expected = np.concatenate([gradient_of(each, inputs, columns) for each in alone])
+    np.testing.assert_allclose(gradient_of(both, inputs, columns), expected, rtol=1e-12)
+    doubled = make([copy.deepcopy(second)], [single])
+    twice = gradient_of(doubled, inputs, columns, scales=[2.0])
+    np.testing.assert_allclose(twice, 2.0 * expected[-twice.size :], rtol=1e-12)
+
+
+def test_update_ends_above_a_limit() -> None:
+    inputs, columns = make_problem()
+    limited = make_learner().update(
+        inputs, columns, learning_rate=1e-3, minibatch_size=64, stop_above=("distance", 1e-6)
+    )
+    assert limited["num_gradients"] == 0
+
+
+def test_state_holds_all_that_an_update_changes() -> None:
+    inputs, columns = make_problem()
+    options: dict[str, Any] = {"learning_rate": 1e-3, "minibatch_size": 64}
+    learner, other = make_learner(seed=5), make_learner(seed=6)
+    learner.update(inputs, columns, **options)
+    for name, array in other.state().items():
+        array[...] = learner.state()[name]
+    other.write_networks()
+    assert learner.update(inputs, columns, **options) == other.update(inputs, columns, **options)
+    np.testing.assert_array_equal(learner.networks[0].parameters, other.networks[0].parameters)
+
+
+def test_what_becomes_nan_is_named() -> None:
+    inputs, columns = make_problem()
+    learner = make_learner()
+    before = learner.networks[0].parameters.copy()
+    columns["target"][3] = np.nan
+    with pytest.raises(FloatingPointError, match="update 2 made huber, distance NaN"):
+        learner.update(inputs, columns, learning_rate=1e-3)
+    np.testing.assert_array_equal(learner.networks[0].parameters, before)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"inputs": np.zeros((5, 2))}, r"inputs have shape \(5, 2\): expected \(S, 3\)"),
+        ({"inputs": np.zeros((0, 3))}, r"inputs have shape \(0, 3\)"),
+        ({"columns": {"target": np.zeros(4), "weight": np.ones(5)}}, r"columns\['target'\] has"),
+        ({"actions": np.zeros(5, np.int64)}, "the learner has actions=None"),
+    ],
+)
+def test_bad_batches(change: dict[str, Any], match: str) -> None:
+    arguments = {
+        "inputs": np.zeros((5, 3)),
+        "columns": {"target": np.zeros(5), "weight": np.ones(5)},
+        **change,
+    }
+    with pytest.raises(ValueError, match=match):
+        make_learner().update(**arguments, learning_rate=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"epochs": 0}, "epochs=0"),
+        ({"minibatch_size": 0}, "minibatch_size=0"),
+        ({"normalize": "wieght"}, "normalize='wieght': expected one of target, weight"),
+        ({"stop_above": ("kl", 1.0)}, "stop_above='kl': expected one of huber, distance"),
+        ({"scales": [1.0, 2.0]}, "scales=.*: expected 1 numbers"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make_learner().update(*make_problem(), learning_rate=1e-3, **options)
+
+
+@pytest.mark.parametrize(
+    ("losses", "match"),
+    [
+        ([nn.Loss(two_outputs, nn.outputs(2), size=5)], "reads 5 outputs from 0 on, 2 numbers"),
+        ([nn.Loss(huber, nn.outputs())], "reads 2 outputs from 0 on, 1 numbers"),
+        ([nn.Loss(huber, nn.gaussian)], "network 0 has 0 free parameters: expected 2"),
+        ([nn.Loss(huber, nn.outputs(), size=1)], "output 1 of network 0 is read by 0 losses"),
+        ([nn.Loss(two_outputs, nn.outputs(2))] * 2, "output 0 of network 0 is read by 2 losses"),
+        ([nn.Loss(two_outputs, nn.outputs(2), network=1)], "network=1 of a loss: there are 1"),
+    ],
+)
+def test_bad_losses(losses: list[nn.Loss], match: str) -> None:
+    actions = np.float32 if losses[0].head is nn.gaussian else None
+    columns = ["target", "a", "b"]
+    with pytest.raises(ValueError, match=match):
+        nn.Learner([nn.Network((3, 2))], losses, columns=columns, actions=actions)
+
+
+def test_bad_networks_and_columns() -> None:
+    with pytest.raises(ValueError, match="activation='gelu'"):
+        nn.Network((3, 2), "gelu")
+    with pytest.raises(ValueError, match=r"sizes=\[3\]: expected an input and an output"):
+        nn.Network((3,))
+    with pytest.raises(ValueError, match=r"parameters have shape \(3,\): expected \(8,\)"):
+        nn.Network((3, 2), parameters=np.zeros(3, np.float32))
+    loss = nn.Loss(huber, nn.outputs())
+    for columns in (["target", "target"], ["not a name"], "target", ["class"]):
+        with pytest.raises(ValueError, match="columns="):
+            nn.Learner([nn.Network((3, 1))], [loss], columns=columns)
+    networks = [nn.Network((3, 1)), nn.Network((4, 1))]
+    with pytest.raises(ValueError, match=r"inputs of sizes \[3, 4\]"):
+        nn.Learner(networks, [loss, loss._replace(network=1)], columns=["target", "weight"])

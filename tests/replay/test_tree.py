@@ -1,0 +1,79 @@
+"""What leaves mean, node by node, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.memory import ONE_LINE, load, store
+from rlcpu.replay.sum_tree import Tree
+from rlcpu.replay.tree import WIDTH, items_or, weigh
+
+numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
+eight = st.lists(numbers, min_size=WIDTH, max_size=WIDTH).map(np.array)
+
+
+@kernel(fastmath=EXACT)
+def store_items(leaves, filled, node, other, out):
+    store(items_or(load(leaves, 0, ONE_LINE), filled, node, other), out, 0)
+
+
+@kernel(fastmath=EXACT)
+def store_weights(sums, shift, filled, span, node, out):
+    store(weigh(load(sums, 0, ONE_LINE), shift, filled, span, node), out, 0)
+
+
+@given(leaves=eight, other=numbers)
+def test_items_with_priorities_are_those_above_zero(leaves: np.ndarray, other: float) -> None:
+    out = np.zeros(WIDTH)
+    store_items(leaves, None, 0, other, out)
+    np.testing.assert_array_equal(out, np.where(leaves > 0, leaves, other))
+    store_weights(leaves, None, None, 1.0, 0, out)
+    np.testing.assert_array_equal(out, leaves)
+
+
+@given(leaves=eight, node=st.integers(0, 3), filled=st.integers(0, 32), other=numbers)
+def test_items_with_values_are_the_first(
+    leaves: np.ndarray, node: int, filled: int, other: float
+) -> None:
+    out = np.zeros(WIDTH)
+    store_items(leaves, filled, node, other, out)
+    np.testing.assert_array_equal(
+        out, np.where(np.arange(WIDTH) + node * WIDTH < filled, leaves, other)
+    )
+
+
+@given(
+    sums=eight,
+    shift=numbers,
+    node=st.integers(0, 2),
+    filled=st.integers(0, 1200),
+    span=st.sampled_from([1, 8, 64]),
+)
+def test_weights_of_values_are_their_sums_and_a_shift_for_each(
+    sums: np.ndarray, shift: float, node: int, filled: int, span: int
+) -> None:
+    out = np.zeros(WIDTH)
+    store_weights(sums, shift, filled, float(span), node, out)
+    counts = np.clip(filled - (node * WIDTH + np.arange(WIDTH)) * span, 0, span)
+    np.testing.assert_array_equal(out, np.maximum(sums + counts * shift, 0.0))
+
+
+@given(st.data())
+def test_runs_of_items_go_round_in_every_environment(data: st.DataObject) -> None:
+    num_envs, items = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 20))
+    tree, expected = Tree(num_envs * items, extremes=False), np.zeros((num_envs, items))
+    for _ in range(3):
+        begin, count = data.draw(st.integers(0, 50)), data.draw(st.integers(0, 40))
+        leaves = np.arange(1.0, 1.0 + count) if data.draw(st.booleans()) else np.array([7.0])
+        tree.write_runs(num_envs, begin, begin + count, leaves)
+        for number in range(count):
+            leaf = leaves[number % leaves.size]
+            expected[:, (begin + number) % items] = leaf
+        np.testing.assert_array_equal(tree.leaves.reshape(num_envs, items), expected)
+        fresh = Tree(num_envs * items, extremes=False)
+        fresh.leaves[:] = expected.reshape(-1)
+        fresh.rebuild()
+        np.testing.assert_array_equal(tree.numbers, fresh.numbers)
