@@ -2,11 +2,12 @@
 
 Numba has three threading layers. GNU OpenMP, its default on Linux, stalls 4-12 ms when another
 process is busy, and aborts a forked child. Workqueue aborts the process when two Python threads
-call kernels at once. TBB does neither, so it is loaded before the first parallel call. Without it,
-the serial kernel takes the place of the parallel one where that could abort: in a forked child
-under OpenMP, and while another one runs under workqueue. A user's own `numba.njit(parallel=True)`
-functions are not guarded: under workqueue they may run neither at the same time as each other nor
-as a kernel of this package.
+call kernels at once. TBB does neither, so it is loaded before the first parallel call; but a child
+that is forked after several threads have used it may wait for ever for a thread that it lacks.
+The serial kernel takes the place of the parallel one where that could abort or wait: in a forked
+child under OpenMP, in such a child under TBB, and while another one runs under workqueue. A user's
+own `numba.njit(parallel=True)` functions are not guarded: under workqueue they may run neither at
+the same time as each other nor as a kernel of this package.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _LIBRARIES = {
     "win32": "Library/bin/tbb12.dll",
 }
 _one_at_a_time = threading.Lock()
-_forked = False
+#: Identifiers of the Python threads that have started the threading layer or a parallel kernel.
+_callers: set[int] = set()
+#: Threading layers that no longer work in this process, because it was forked.
+_lost_in_fork: frozenset[str] = frozenset()
 
 
 class Kernels(NamedTuple):
@@ -55,6 +59,9 @@ def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> 
     if work < kernels.grain or num_threads == 1:
         return kernels.serial(*args)
     layer = threading_layer()
+    if layer in _lost_in_fork:
+        return kernels.serial(*args)
+    _callers.add(threading.get_ident())
     if num_threads is None and layer == "tbb" and _usable_cpus()[0] >= _limit():
         return kernels.parallel(*args)
     return _launch_guarded(kernels, layer, num_threads, args)
@@ -65,7 +72,7 @@ def _launch_guarded(
 ) -> Any:
     """Call the parallel kernel with a thread count, or the serial one where parallel may abort."""
     count, before = num_threads or default_num_threads(), numba.get_num_threads()
-    if count == 1 or (layer == "omp" and _forked):
+    if count == 1:
         return kernels.serial(*args)
     lock = _one_at_a_time if layer == "workqueue" else None
     if lock and not lock.acquire(blocking=False):
@@ -185,6 +192,7 @@ def _quota_of(group: Path, is_v2: bool) -> float | None:
 def threading_layer() -> str:
     """Name of numba's threading layer ("tbb", "omp" or "workqueue"), started if need be."""
     _load_tbb()
+    _callers.add(threading.get_ident())
     numba.get_num_threads()
     return str(numba.threading_layer())
 
@@ -227,9 +235,16 @@ def _describe_threads() -> str:
     return f"{default} of {max(cpus, default)}" + (f" ({reason})" if reason else "")
 
 
+def is_forked() -> bool:
+    """Whether this process is the child of a fork that happened after rlcpu was imported."""
+    return bool(_lost_in_fork)
+
+
 def _mark_forked() -> None:
-    global _forked, _one_at_a_time
-    _forked = True
+    global _lost_in_fork, _one_at_a_time
+    _lost_in_fork |= {"omp"}
+    if _callers - {threading.get_ident()}:
+        _lost_in_fork |= {"tbb"}
     _one_at_a_time = threading.Lock()  # another thread of the parent may have held it
 
 

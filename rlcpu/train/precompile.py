@@ -51,7 +51,7 @@ def precompiled(updater: Updater) -> Iterator[None]:
 
 def _is_worth_it(updater: Updater) -> bool:
     """Whether there is a core, a cache and a Python of its own for a second process."""
-    main_process = multiprocessing.parent_process() is None and not threads._forked
+    main_process = multiprocessing.parent_process() is None and not threads.is_forked()
     python = sys.executable and not getattr(sys, "frozen", False) and "ipykernel" not in sys.modules
     return main_process and bool(python) and updater.num_workers > 1 and updater.is_uncompiled()
 

@@ -254,9 +254,18 @@ def test_thread_counts_hold_for_the_call_alone(kernels, layer, monkeypatch):
     assert launch(kernels, 100, None)[0] == "parallel"
 
 
-def test_forked_children_are_serial_under_omp_alone(kernels, monkeypatch):
-    monkeypatch.setattr(threads, "_forked", True)
-    for layer, expected in [("omp", "serial"), ("tbb", "parallel"), ("workqueue", "parallel")]:
+@pytest.mark.parametrize(
+    ("callers", "lost"), [("this thread", {"omp"}), ("two threads", {"omp", "tbb"})]
+)
+def test_forked_children_are_serial_where_the_layer_is_lost(kernels, callers, lost, monkeypatch):
+    idents = {threading.get_ident()} | ({-1} if callers == "two threads" else set())
+    monkeypatch.setattr(threads, "_callers", idents)
+    for name in ("_lost_in_fork", "_one_at_a_time"):
+        monkeypatch.setattr(threads, name, getattr(threads, name))
+    threads._mark_forked()
+    assert threads.is_forked()
+    for layer in ("omp", "tbb", "workqueue"):
+        expected = "serial" if layer in lost else "parallel"
         use_layer(monkeypatch, layer)
         assert launch(kernels, 100, None)[0] == expected
 
@@ -283,7 +292,7 @@ def test_workqueue_runs_one_parallel_kernel_at_a_time(kernels, monkeypatch):
 
 def test_a_fork_during_a_parallel_kernel_leaves_the_child_its_own_lock(kernels, monkeypatch):
     use_layer(monkeypatch, "workqueue")
-    for name, value in (("_forked", False), ("_one_at_a_time", threading.Lock())):
+    for name, value in (("_lost_in_fork", frozenset()), ("_one_at_a_time", threading.Lock())):
         monkeypatch.setattr(threads, name, value)
     with threads._one_at_a_time:
         assert launch(kernels, 100, None)[0] == "serial"
