@@ -1,4 +1,4 @@
 """Benchmarks: `benchmarks/` is our own kernels' history (asv), `peers/` sets us beside others.
 
-`history` measures old commits, `publish` makes the history's web pages.
+`history` measures what has no results yet.
 """

@@ -1,10 +1,7 @@
 """`python -m asv_benches.history`: measures the commits of the history that have no results yet.
 
-With `--head`, all benchmarks of the newest commit in place of that: `make bench`.
-
-Runs asv on every commit of `COMMITS` and every tag, oldest first, the benchmarks of
-`benchmarks/milestones.py` only. Results are saved commit by commit, so that the same
-command goes on where it stopped.
+With `--head`, all benchmarks of the newest commit in place of that: `make bench`. asv saves the
+milestones commit by commit, so that the same command goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -15,11 +12,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from asv_benches.peers import machine
 
 FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "results" / "asv"
 SUBSET = "milestones"
 # Where something began, or became faster.
 COMMITS = (
@@ -45,11 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no commit after (60)")
     parser.add_argument("--head", action="store_true", help="the newest commit, all benchmarks")
     options = parser.parse_args(arguments)
-    end, name = time.monotonic() + 60 * options.minutes, options.machine
+    end, name, failures = time.monotonic() + 60 * options.minutes, options.machine, 0
     asv("machine", "--machine", name, "--yes")  # asv keeps that in the user's home
     if options.head:
         return asv("run", "--machine", name, "HEAD^!")
-    done, failures = measured(name), 0
+    done = measured(name)
     missing = [commit for commit in commits() if commit not in done]
     for number, commit in enumerate(missing):
         if number and time.monotonic() > end:
@@ -57,56 +54,31 @@ def main(arguments: list[str] | None = None) -> int:
             break
         print(f"{commit[:8]} ({number + 1} of {len(missing)})", flush=True)
         failures += asv("run", "--machine", name, "--bench", SUBSET, f"{commit}^!") != 0
-    prune()
     return failures
-
-
-def git(*command: str) -> list[str]:
-    """The words that git prints."""
-    done = subprocess.run(["git", *command], cwd=FOLDER, capture_output=True, text=True, check=True)
-    return done.stdout.split()
 
 
 def commits() -> list[str]:
     """Full hashes of `COMMITS` and of the tags, oldest first; what this clone lacks is left out."""
-    known = [name for name in (*COMMITS, *git("tag", "--list", "v*")) if exists(name)]
+    names = *COMMITS, *git("tag", "--list", "v*")
+    known = [name for name in names if git("rev-parse", "-q", "--verify", f"{name}^{{commit}}")]
     return git("rev-list", "--no-walk", "--reverse", *known) if known else []
 
 
-def exists(name: str) -> bool:
-    """Whether this clone has the commit."""
-    command = ["git", "rev-parse", "--quiet", "--verify", f"{name}^{{commit}}"]
-    return subprocess.run(command, cwd=FOLDER, capture_output=True).returncode == 0
-
-
-def results(name: str) -> Path:
-    """The folder of one machine's results."""
-    configuration = json.loads((FOLDER / "asv.conf.json").read_text())
-    return FOLDER / configuration["results_dir"] / name
-
-
-def saved(name: str) -> list[Any]:
-    """The contents of the result files of a machine, whose name may be a pattern."""
-    return [json.loads(path.read_text()) for path in results("").glob(f"{name}/*-*.json")]
+def git(*command: str) -> list[str]:
+    """The words that git prints; none where it fails."""
+    return subprocess.run(
+        ["git", *command], cwd=FOLDER, capture_output=True, text=True
+    ).stdout.split()
 
 
 def measured(name: str) -> set[str]:
-    """Full hashes of the commits with saved milestones."""
+    """Full hashes of the commits with saved milestones of one machine."""
+    saved = (json.loads(path.read_text()) for path in RESULTS.glob(f"{name}/*-*.json"))
     return {
         content["commit_hash"]
-        for content in saved(name)
+        for content in saved
         if any(benchmark.startswith(SUBSET) for benchmark in content["results"])
     }
-
-
-def prune() -> None:
-    """Drops from asv's list of benchmarks, 60 KB of their texts, those without a saved result."""
-    path = results("") / "benchmarks.json"
-    kept = {"version", *(name for content in saved("*") for name in content["results"])}
-    if path.exists():
-        listed = json.loads(path.read_text())
-        chosen = {name: value for name, value in listed.items() if name in kept}
-        path.write_text(json.dumps(chosen, indent=1) + "\n")
 
 
 def asv(*command: str) -> int:

@@ -14,12 +14,7 @@ MILESTONE_S = 1.5  # of repetitions of one call
 
 
 class Quick:
-    """Settings of asv: one process for each set of parameters, about half a second in it.
-
-    A `time_` method is for what needs a `setup` of its own: asv runs it again before each call, so
-    that the caches are cold, and a buffer of ten million filled ten times. All others are made by
-    `benchmark`.
-    """
+    """Settings of asv: one process for each set of parameters, about half a second in it."""
 
     version = "3"
     rounds = 1
@@ -62,8 +57,9 @@ def benchmark(
     def decorate(prepare: Callable[..., Any]) -> type[Quick]:
         def setup(self: Any, *values: Any) -> None:
             calls = prepare(*values)
-            calls = calls if isinstance(calls, tuple) else (calls,)
-            self.calls = dict(zip(names, calls, strict=True))
+            self.calls = dict(
+                zip(names, calls if isinstance(calls, tuple) else (calls,), strict=True)
+            )
 
         body = {"__doc__": prepare.__doc__, "__module__": prepare.__module__, "setup": setup}
         body |= {"timeout": timeout, "params": [*params.values()], "param_names": [*params]}

@@ -1,14 +1,17 @@
-"""Storing and sampling."""
+"""Storing, sampling and saving."""
 
 from __future__ import annotations
 
 import itertools
+import shutil
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ._common import benchmark, require
+from ._common import Quick, benchmark, require
 
 CAPACITIES = [10**4, 10**5, 10**6, 10**7]
 SIZES = [32, 1024, 65_536]
@@ -27,21 +30,12 @@ def transitions(count: int) -> dict[str, Any]:
     }
 
 
-def example() -> dict[str, Any]:
-    """One of them."""
-    return {name: array[0] for name, array in transitions(1).items()}
-
-
-def time_steps() -> dict[str, Any]:
-    """25 of each of 16 environments."""
-    return {name: x.reshape(25, 16, *x.shape[1:]) for name, x in transitions(400).items()}
-
-
-def fill(buffer: Any, capacity: int) -> Any:
-    """The buffer, full."""
-    batch = transitions(CHUNK)
+def full(kind: str, capacity: int, **options: Any) -> Any:
+    """A buffer of `rlcpu.replay`, full."""
+    example = {name: array[0] for name, array in transitions(1).items()}
+    buffer = require(f"rlcpu.replay.{kind}")(capacity, example, seed=0, **options)
     for _ in range(capacity // CHUNK):
-        buffer.add(batch)
+        buffer.add(transitions(CHUNK))
     return buffer
 
 
@@ -61,18 +55,14 @@ def Uniform(capacity, size, threads):
     """`ReplayBuffer`; samples into the same batch again."""
     if size > capacity:
         raise NotImplementedError("a batch larger than the buffer")
-    make = require("rlcpu.replay.ReplayBuffer")
-    buffer = fill(make(capacity, example(), seed=0, num_threads=threads), capacity)
-    batch = transitions(size)
-    buffer.add(batch)
+    buffer, batch = full("ReplayBuffer", capacity, num_threads=threads), transitions(size)
     return partial(buffer.add, batch), partial(buffer.sample, size, out=buffer.sample(size))
 
 
 @benchmark("sample_and_update", capacity=CAPACITIES, size=[32, 1024])
 def Prioritized(capacity, size):
     """`PrioritizedReplayBuffer`: what a learner does with a batch."""
-    make = require("rlcpu.replay.PrioritizedReplayBuffer")
-    buffer = fill(make(capacity, example(), seed=0), capacity)
+    buffer = full("PrioritizedReplayBuffer", capacity)
     errors, out = np.random.default_rng(0).random(size), buffer.sample(size)
     return lambda: buffer.update_priorities(buffer.sample(size, out=out).indices, errors)
 
@@ -85,8 +75,10 @@ def Prioritized(capacity, size):
 )
 def Trajectories(kind, capacity, size):
     """Sequences of 11 steps of 16 environments; samples into the same batch again."""
-    length, batch = capacity // 16, time_steps()
-    buffer = require(f"rlcpu.replay.{kind}")(16, length, example(), 11, seed=0)
+    length = capacity // 16
+    batch = {name: x.reshape(25, 16, *x.shape[1:]) for name, x in transitions(400).items()}
+    example = {name: x[0, 0] for name, x in batch.items()}
+    buffer = require(f"rlcpu.replay.{kind}")(16, length, example, 11, seed=0)
     for _ in range(length // 25 + 1):
         buffer.add(batch)
     return partial(buffer.add, batch), partial(buffer.sample, size, out=buffer.sample(size))
@@ -102,16 +94,30 @@ def ReturnWeighted(capacity, size):
     return lambda: (buffer.add(transition, next(values)), buffer.sample_indices(size))
 
 
-@benchmark("add_and_sample")
-def Queue():
-    """`TrajectoryQueue` of 16 environments: 25 time steps in, the same out."""
-    queue, batch = require("rlcpu.replay.TrajectoryQueue")(16, 1000, example(), 25), time_steps()
-    return lambda: (queue.add(batch), queue.sample())
+class Checkpoint(Quick):
+    """A full `PrioritizedReplayBuffer`. asv runs `setup` again before each timing."""
 
+    params, param_names = ([10**4, 10**5, 10**6],), ("capacity",)
+    number = 1
 
-@benchmark("sample")
-def Mixed():
-    """`Mixer` of two buffers, 256 transitions in equal parts."""
-    make = require("rlcpu.replay.ReplayBuffer")
-    buffers = [fill(make(10**5, example(), seed=seed), 10**5) for seed in (0, 1)]
-    return partial(require("rlcpu.replay.Mixer")(buffers, [0.5, 0.5]).sample, 256)
+    def setup(self, capacity):
+        self.buffer = full("PrioritizedReplayBuffer", capacity)
+        self.folder = Path(tempfile.mkdtemp())
+        self.saved = self.folder / "saved"
+        self.buffer.save(self.saved)
+        self.batch = transitions(1000)
+
+    def teardown(self, *_):
+        shutil.rmtree(self.folder)
+
+    def time_save(self, *_):
+        """Into an empty folder."""
+        self.buffer.save(self.folder / "new")
+
+    def time_save_changes(self, *_):
+        """After 1,000 new transitions, into the folder of the last time."""
+        self.buffer.add(self.batch)
+        self.buffer.save(self.saved)
+
+    def time_load(self, *_):
+        type(self.buffer).load(self.saved)

@@ -12,8 +12,9 @@ from ._common import benchmark, require
 DTYPES = ["float64", "float32"]
 SHAPES = [(4, 16), (1000, 1000), (100_000, 100), (1, 10**7)]
 STEPS = [(128, 16), (128, 16_384), (2048, 1024)]
-THREADS = [1, 2]
 POOL = 8  # inputs in turn: the branch predictor learns a single one by heart
+FUNCTIONS = ["discounted_returns", "gae", "lambda_returns", "nstep_returns", "vtrace", "retrace"]
+KALMAN = ["kalman_loglik", "kalman_loglik_vjp", "kalman_filter", "kalman_smooth"]
 
 
 def systems(shape: tuple[int, int], dtype: str) -> list[np.ndarray]:
@@ -23,7 +24,7 @@ def systems(shape: tuple[int, int], dtype: str) -> list[np.ndarray]:
     return [lower, np.full(shape, 2.0, dtype), upper, rhs]
 
 
-@benchmark("solve", shape=SHAPES, axis=[-1, 0], dtype=DTYPES, threads=THREADS)
+@benchmark("solve", shape=SHAPES, axis=[-1, 0], dtype=DTYPES, threads=[1, 2])
 def Tridiagonal(shape, axis, dtype, threads):
     """`solve_tridiagonal`: systems and unknowns of each."""
     arrays = systems(shape if axis == -1 else shape[::-1], dtype)
@@ -37,9 +38,7 @@ def TridiagonalVariants():
 
     Without pivoting; corners added; one matrix, factored before; of a loss, through the solution.
     """
-    solve, vjp = (
-        require(f"rlcpu.scan.{name}") for name in ("solve_tridiagonal", "tridiagonal_vjp")
-    )
+    solve, vjp = map(require, ("rlcpu.scan.solve_tridiagonal", "rlcpu.scan.tridiagonal_vjp"))
     arrays = systems((100_000, 100), "float64")
     out = np.zeros_like(arrays[0])
     factors = require("rlcpu.scan.factor_tridiagonal")(*(a[0] for a in arrays[:3]))
@@ -49,9 +48,6 @@ def TridiagonalVariants():
         partial(factors.solve, arrays[3], out=out),
         partial(vjp, *arrays[:3], solve(*arrays), arrays[3]),
     )
-
-
-FUNCTIONS = ["discounted_returns", "gae", "lambda_returns", "nstep_returns", "vtrace", "retrace"]
 
 
 @benchmark("returns", function=FUNCTIONS, shape=STEPS)
@@ -71,18 +67,6 @@ def Returns(function, shape):
     return partial(require(f"rlcpu.scan.{function}"), *arrays, *ends, **options)
 
 
-@benchmark("gae", shape=STEPS, axis=[0, 1], threads=THREADS)
-def Advantages(shape, axis, threads):
-    """`gae` over either axis, float32, with 1 and 2 threads."""
-    rng = np.random.default_rng(0)
-    sizes = shape if axis == 0 else shape[::-1]
-    rewards, values = rng.standard_normal((2, *sizes), np.float32)
-    ends = rng.random(sizes) < 0.01, np.zeros(sizes, np.bool_), np.zeros(shape[1], np.float32)
-    out = require("rlcpu.scan.Advantages")(*np.zeros((2, *sizes), np.float32))
-    options = {"gamma": 0.99, "lambda_": 0.95, "axis": axis, "out": out, "num_threads": threads}
-    return partial(require("rlcpu.scan.gae"), rewards, values, *ends, **options)
-
-
 @benchmark("linear_scan", shape=STEPS, dtype=DTYPES)
 def LinearScan(shape, dtype):
     """`linear_scan` over the first axis."""
@@ -99,11 +83,7 @@ def LogCumSumExp(size, dtype):
     return lambda: function(next(turns), out=out)
 
 
-@benchmark(
-    "kalman",
-    function=["kalman_loglik", "kalman_loglik_vjp", "kalman_filter", "kalman_smooth"],
-    models=[(1, 2), (64, 4)],
-)
+@benchmark("kalman", function=KALMAN, models=[(1, 2), (64, 4)])
 def Kalman(function, models):
     """10,000 scalar observations under (models, size of the state), float64, new arrays."""
     (batch, m), rng = models, np.random.default_rng(0)

@@ -34,12 +34,6 @@ def Step(num_envs, dtype, threads):
     return partial(make(num_envs, dtype=dtype, num_threads=threads).step, actions)
 
 
-@benchmark("reset", num_envs=[1, 4096])
-def Reset(num_envs):
-    """`env.reset` of CartPole-v1, all environments."""
-    return make(num_envs).reset
-
-
 @benchmark("simulate", num_envs=ENVS, threads=THREADS)
 def Simulate(num_envs, threads):
     """Fused steps of CartPole-v1."""

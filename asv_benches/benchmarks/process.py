@@ -1,8 +1,8 @@
-"""The start of a process: fresh interpreters, which asv's `timeraw` starts for each measurement."""
+"""Whole processes and runs: importing, first calls, training."""
 
 from __future__ import annotations
 
-from ._common import Quick
+from ._common import Quick, require
 
 JOBS = {
     "step": """
@@ -32,7 +32,7 @@ os.environ["NUMBA_CACHE_DIR"] = folder.name
 
 
 class Import(Quick):
-    """Importing, nothing compiled."""
+    """Importing, nothing compiled. asv starts a fresh interpreter for each `timeraw` method."""
 
     number = 1
     repeat = 5
@@ -63,3 +63,24 @@ class FirstCall(Quick):
 
 FirstCall.timeraw_warm.repeat = 3  # type: ignore[attr-defined]
 FirstCall.timeraw_cold.repeat = 1  # type: ignore[attr-defined]
+
+
+class Ppo(Quick):
+    """PPO with the defaults of each environment, 100,000 steps: seconds of both halves."""
+
+    params, param_names = (["CartPole-v1", "Pendulum-v1"],), ("env_id",)
+    timeout = 300
+    unit = "seconds"
+
+    def setup(self, env_id):
+        make = require("rlcpu.train.PPO")
+        make(env_id, seed=0).learn(1)  # compiles
+        self.history = make(env_id, seed=0).learn(100_000)
+
+    def track_update(self, *_):
+        """In the network's update."""
+        return float(self.history.time_update)
+
+    def track_collect(self, *_):
+        """In simulation and inference."""
+        return float(self.history.time_collect)
