@@ -272,6 +272,26 @@ def kernel(
     return dispatcher
 
 
+def c_function(function: Callable[..., Any], kinds: tuple[Any, ...], **options: Any) -> int:
+    """Address of a function compiled for numba's types of numbers and pointers, for `call_at`.
+
+    Kernels that call one another as C does are each compiled once, and only if they are needed. What
+    a kernel calls as numba does is optimised, and written to its file, with it again.
+
+    Args:
+        function: returns None; compiled as a `kernel`, and kept on disk as one.
+        kinds: types of its arguments.
+        **options: of `kernel`.
+    """
+    compiled = kernel(function, **options)
+    compiled.compile(kinds)
+    _c_functions.append(compiled)
+    return hooks.address_of(compiled)
+
+
+_c_functions: list[Any] = []  # kept alive: addresses do not
+
+
 @contextlib.contextmanager
 def _explained(kernel: Any) -> Iterator[None]:
     """Raise TypeError with one sentence in the place of numba's error in a user's function."""

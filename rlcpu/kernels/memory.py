@@ -60,6 +60,19 @@ def pointer_to(typing, place, like):
 
 
 @intrinsic
+def call_at(typing, function, values):
+    """Call the C function at an address, see `compile.c_function`, with numbers and pointers."""
+
+    def generate(context, builder, signature, args):
+        words = [builder.extract_value(args[1], i) for i in range(len(values))]
+        kind = ir.FunctionType(ir.VoidType(), [word.type for word in words])
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, values), generate
+
+
+@intrinsic
 def shifted(typing, pointer, by):
     """The pointer moved by so many numbers."""
     return pointer(pointer, types.intp), lambda _, builder, __, args: builder.gep(args[0], args[1:])

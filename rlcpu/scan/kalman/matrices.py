@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic, overload, register_jitable, type_callable
 from numba.extending import lower_builtin as lower
+from numba.extending import overload, register_jitable, type_callable
 
 from rlcpu.kernels.compile import FAST, INLINE
-from rlcpu.kernels.memory import load, store
+from rlcpu.kernels.memory import call_at, load, store
 from rlcpu.kernels.vectors import VECTOR_BYTES, Vector, where
 
 AT, ROWS, COLUMNS, DOWN = range(4)
@@ -49,19 +48,6 @@ type_callable(compact)(lambda context: lambda: types.void)
 
 
 # ---------------------------------------------------------------- two kinds of cell
-
-
-@intrinsic
-def call_at(typing, function, values):
-    """Call the C function at an address, with numbers and pointers."""
-
-    def generate(context, builder, signature, args):
-        words = [builder.extract_value(args[1], i) for i in range(len(values))]
-        kind = ir.FunctionType(ir.VoidType(), [word.type for word in words])
-        builder.call(builder.inttoptr(args[0], kind.as_pointer()), words)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, values), generate
 
 
 def read_columns(c: Any, i: int) -> Any:

@@ -45,9 +45,8 @@ from typing import Any
 import numpy as np
 from numba import prange, types
 
-from rlcpu.kernels import hooks
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.memory import pointer_to
+from rlcpu.kernels.compile import c_function, kernel
+from rlcpu.kernels.memory import call_at, pointer_to
 from rlcpu.kernels.threads import Kernels
 from rlcpu.kernels.vectors import VECTOR_BYTES, Vector
 from rlcpu.scan.kalman.matrices import (
@@ -58,7 +57,6 @@ from rlcpu.scan.kalman.matrices import (
     add_row,
     add_symmetric,
     add_to_diagonal,
-    call_at,
     called,
     combine,
     compact,
@@ -518,9 +516,7 @@ def address_of(function: Any, dtype: str, lanes: int) -> int:
     else:
         files = numbers, numbers, table, numbers, numbers
         kinds = (cells, numbers, table, types.int64, types.float64, *files)
-    compiled = kernel(function)
-    compiled.compile(kinds)
-    return hooks.address_of(compiled)
+    return c_function(function, kinds)
 
 
 @functools.cache
