@@ -275,8 +275,8 @@ def kernel(
 def c_function(function: Callable[..., Any], kinds: tuple[Any, ...], **options: Any) -> int:
     """Address of a function compiled for numba's types of numbers and pointers, for `call_at`.
 
-    Kernels that call one another as C does are each compiled once, and only if they are needed. What
-    a kernel calls as numba does is optimised, and written to its file, with it again.
+    Kernels that call one another as C does are each compiled once, and only if they are needed.
+    What a kernel calls as numba does is optimised, and written to its file, with it again.
 
     Args:
         function: returns None; compiled as a `kernel`, and kept on disk as one.
