@@ -1,12 +1,18 @@
 """The same scalar functions on NVIDIA GPUs: `device="cuda"` wherever it is taken.
 
-Nothing in the rest of the package imports this one at import time; `pip install 'numba-cuda[cu13]'`
+Nothing in the rest of the package imports this one at import time; `pip install 'rlcpu[cuda]'`
 brings what it needs.
 """
 
 from rlcpu.cuda.arrays import DeviceArray
-from rlcpu.cuda.launch import synchronize
-from rlcpu.cuda.provider import CudaMemoryError, CudaUnavailableError, describe, is_available
+from rlcpu.cuda.device import (
+    CudaMemoryError,
+    CudaUnavailableError,
+    describe,
+    is_available,
+    require_device,
+    synchronize,
+)
 
 __all__ = [
     "CudaMemoryError",
@@ -14,5 +20,6 @@ __all__ = [
     "DeviceArray",
     "describe",
     "is_available",
+    "require_device",
     "synchronize",
 ]

@@ -1,73 +1,52 @@
-"""From the CPU's scalar functions to device functions and kernels.
+"""From scalar functions to device functions and kernels.
 
-A kernel here closes over the same functions as a kernel of the CPU: `specialise`d ones, inlined
-ones, tables of constants. `device` rebuilds each of them, and what it calls in turn, as a device
-function of the provider; in the simulator everything becomes plain Python again.
+A kernel here closes over the same functions as a kernel of the CPU: rules, `specialise`d functions,
+tables of constants. numba-cuda compiles the CPU's compiled functions for the device by itself, but
+neither plain functions, nor what the simulator needs: plain Python all the way down. So a kernel is
+rebuilt with each function that it calls, and what that calls in turn, as a device function.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba.extending import is_jitted
 
-from rlcpu.cuda import maths, provider
-from rlcpu.kernels import maths as cpu_maths
+from rlcpu.cuda import maths
+from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.kernels.functions import COPY, package_of, rebuild
 
-#: Functions of these packages are known to the provider by their names.
+#: Functions of these packages are known to the compiler by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
 
 
-def device(function: Any, dtype: Any = np.float32) -> Any:
-    """Device function that computes what a scalar function of the CPU does.
+class _SimulatedModule:
+    """`cuda` inside simulated kernels.
 
-    Args:
-        function: plain Python function, or a function compiled by `rlcpu.kernels.compile`
-            (`specialise`, `inline`, `inline_exact`).
-        dtype: np.float32 or np.float64, its working dtype: decides how the few operations of
-            `rlcpu.kernels.maths` that depend on it are computed.
-
-    Returns:
-        A function that kernels made by `kernel` inline; in the simulator, plain Python.
+    The simulator puts its module into a function's globals while a thread runs it, and takes it
+    away although other threads of the block are still there; this one looks it up at every use.
     """
-    return _device(getattr(function, "py_func", function), np.dtype(dtype).type)
+
+    def __getattr__(self, name: str) -> Any:
+        from numba.cuda.simulator import kernel
+
+        return getattr(kernel._get_kernel_context(), name)
 
 
-@functools.cache
-def _device(function: types.FunctionType, dtype: type) -> Any:
-    if function.__module__ == cpu_maths.__name__ and not provider.SIMULATED:
-        own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
-        function = own.get(function.__name__, function)  # type: ignore[assignment]
-    return provider.jit_device(_rebuild(function, dtype))
-
-
-def _rebuild(function: types.FunctionType, dtype: type) -> Any:
-    """The function with all that it calls replaced by device functions."""
-
-    def convert(_: str, value: Any) -> Any:
-        plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
-        if plain or is_jitted(value):
-            return device(value, dtype)
-        return provider.kernel_module if value is provider.cuda else value
-
-    def stays(module: types.ModuleType) -> bool:
-        is_copy = module.__name__.endswith(COPY)
-        return module is provider.cuda or (package_of(module) in _FOREIGN and not is_copy)
-
-    return rebuild(function, convert, stays)
+_module: Any = _SimulatedModule() if SIMULATED else cuda
 
 
 class Kernel(NamedTuple):
-    """A driver for the device; `rlcpu.cuda.launch.launch` runs it.
+    """A driver for the device; `rlcpu.cuda.device.launch` runs it.
 
     Attributes:
-        dispatcher: the provider's kernel, of which tests read the machine code.
-        exact: whether its arithmetic is exact, see `rlcpu.cuda.provider.arithmetic`.
+        dispatcher: the compiler's kernel, of which tests read the machine code.
+        exact: whether its arithmetic is exact, see `arithmetic`.
     """
 
     dispatcher: Any
@@ -77,21 +56,105 @@ class Kernel(NamedTuple):
 def kernel(
     function: Callable[..., Any] | None = None,
     *,
-    dtype: Any = np.float32,
     exact: bool = False,
     max_registers: int | None = None,
+    dtype: Any = None,
 ) -> Any:
     """Decorator: a driver as a `Kernel`; the functions that it closes over are rebuilt by `device`.
+
+    It is compiled at its first launch with arguments of new types.
 
     Args:
         function: the driver: `cuda.grid(1)`, one environment or system per thread, outputs last,
             returns None.
-        dtype: working dtype of the functions that it calls.
-        exact: IEEE arithmetic in the order in which it is written, without contraction.
+        exact: IEEE arithmetic in the order in which it is written, without contraction. Otherwise
+            multiplications are fused with additions, divisions and roots are within 2 ulp, and
+            subnormals are 0; NaN and infinity keep their meaning.
         max_registers: limit per thread, where occupancy is worth more than registers.
+        dtype: not used.
     """
     if function is None:
-        return functools.partial(kernel, dtype=dtype, exact=exact, max_registers=max_registers)
+        return functools.partial(kernel, exact=exact, max_registers=max_registers)
+    rebuilt = _rebuild(function)  # type: ignore[arg-type]
+    if SIMULATED:
+        return Kernel(cuda.jit(rebuilt), exact)
     options = {} if max_registers is None else {"max_registers": max_registers}
-    rebuilt = _rebuild(function, np.dtype(dtype).type)  # type: ignore[arg-type]
-    return Kernel(provider.jit_kernel(rebuilt, exact, **options), exact)
+    # Link-time optimisation would leave the machine code to the linker, without NVVM's switches.
+    dispatcher = cuda.jit(lto=False, fastmath=not exact, **options)(rebuilt)
+    compile_signature: Any = dispatcher.compile
+
+    def compile_as_asked(signature: Any) -> Any:
+        with arithmetic(exact):
+            return compile_signature(signature)
+
+    dispatcher.compile = compile_as_asked
+    return Kernel(dispatcher, exact)
+
+
+def device(function: Any, dtype: Any = None) -> Any:
+    """Device function that computes what a scalar function of the CPU does.
+
+    Args:
+        function: plain Python function, or a function compiled by `rlcpu.kernels.compile`
+            (`specialise`, `inline`, `inline_exact`).
+        dtype: not used.
+
+    Returns:
+        A function that kernels made by `kernel` inline; in the simulator, plain Python.
+    """
+    return _device(getattr(function, "py_func", function))
+
+
+@functools.cache
+def _device(function: types.FunctionType) -> Any:
+    if SIMULATED:
+        return _rebuild(function)
+    known = maths.of(function)
+    return cuda.jit(device=True, forceinline=True)(_rebuild(function)) if known is None else known
+
+
+def _rebuild(function: types.FunctionType) -> Any:
+    """The function with all that it calls replaced by device functions."""
+
+    def convert(_: str, value: Any) -> Any:
+        plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
+        if plain or is_jitted(value):
+            return device(value)
+        return _module if value is cuda else value
+
+    def stays(module: types.ModuleType) -> bool:
+        is_copy = module.__name__.endswith(COPY)
+        return module is cuda or (package_of(module) in _FOREIGN and not is_copy)
+
+    return rebuild(function, convert, stays)
+
+
+_lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def arithmetic(exact: bool) -> Iterator[None]:
+    """What is compiled inside is exact, if that is asked for.
+
+    `cuda.jit(fastmath=True)` is what is wanted of a fast kernel: it sets NVVM's switches, and does
+    not assume that no NaN exists. Nothing public keeps NVVM from contracting multiplications with
+    additions, which it does by default: its switch is set here.
+    """
+    if not exact or SIMULATED:
+        yield
+        return
+    from numba.cuda.cudadrv import nvvm
+
+    with _lock:
+        plain, own = nvvm.compile_ir, threading.get_ident()
+
+        def compile_ir(ir: Any, **options: Any) -> Any:
+            # Other threads may compile kernels of their own meanwhile.
+            switches = {"fma": False} if threading.get_ident() == own else {}
+            return plain(ir, **(options | switches))
+
+        nvvm.compile_ir = compile_ir
+        try:
+            yield
+        finally:
+            nvvm.compile_ir = plain

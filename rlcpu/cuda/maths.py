@@ -8,94 +8,18 @@ of them are the same, so that float32 sines and exponentials agree to the last b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import types
 from typing import Any
 
 import numpy as np
 
-from rlcpu.cuda.provider import libdevice
+from rlcpu.cuda.device import cuda
+from rlcpu.kernels import maths
 
+#: numba-cuda's; the simulator has none.
+libdevice: Any = getattr(cuda, "libdevice", None)
 _f32, _f64, _i32 = np.float32, np.float64, np.int32
-
-
-def fma(a: Any, b: Any, c: Any) -> Any:
-    """`a * b + c` in float32, rounded once."""
-    return libdevice.fmaf_rn(_f32(a), _f32(b), _f32(c))
-
-
-def bits(x: Any) -> Any:
-    """The 32 bits of a float32, as a signed integer."""
-    return libdevice.float_as_int(_f32(x))
-
-
-def from_bits(word: Any) -> Any:
-    """The float32 made of the low 32 bits of `word`."""
-    return libdevice.int_as_float(_i32(word))
-
-
-def from_int(word: Any) -> Any:
-    """The signed integer in the low 32 bits of `word`, rounded to float32."""
-    return libdevice.int2float_rn(_i32(word))
-
-
-def floor(x: Any) -> Any:
-    """Greatest whole number up to `x`, as a float32."""
-    return libdevice.floorf(x)
-
-
-def ceil(x: Any) -> Any:
-    """Smallest whole number from `x` on, as a float32."""
-    return libdevice.ceilf(x)
-
-
-def trunc(x: Any) -> Any:
-    """`x` without its fraction, as a float32."""
-    return libdevice.truncf(x)
-
-
-def fmod(x: Any, y: Any) -> Any:
-    """Remainder of `x / y` with the sign of `x`; see `rlcpu.kernels.maths.fmod`."""
-    rest = libdevice.fmaf_rn(-libdevice.truncf(x / y), y, x)
-    period = abs(y)
-    return rest + (period if rest < _ZERO < x else -period if x < _ZERO < rest else _ZERO)
-
-
-_ZERO = np.float32(0)
-
-
-def exact_fmod(x: Any, y: Any) -> Any:
-    """`math.fmod` in float64."""
-    return math.fmod(x, y)
-
-
-def power(x: Any, y: Any) -> Any:
-    """`math.pow`: libdevice's, within 2 ulp of libm's."""
-    return math.pow(x, y)
-
-
-def square(x: Any, y: Any) -> Any:
-    """The only power that float32 environments take."""
-    return math.pow(x, y)
-
-
-def same(x: Any) -> Any:
-    """`x`, which is a float32 already."""
-    return x
-
-
-def single_square(x: Any) -> Any:
-    """`x * x` in float32."""
-    return x * x
-
-
-def round_double(x: Any) -> Any:
-    """A float64 rounded to float32, in float64."""
-    return _f64(_f32(x))
-
-
-def single_square_double(x: Any) -> Any:
-    """A float64 rounded to float32, squared there, in float64."""
-    return _f64(_f32(x) * _f32(x))
+_ONE, _TWO = np.float32(1), np.float32(2)
 
 
 def tanh(x: Any) -> Any:
@@ -103,23 +27,49 @@ def tanh(x: Any) -> Any:
     return _ONE - libdevice.fast_fdividef(_TWO, _ONE + libdevice.fast_expf(_TWO * x))
 
 
-_ONE, _TWO = np.float32(1), np.float32(2)
+def of(function: types.FunctionType) -> Any:
+    """What a function of `rlcpu.kernels.maths` becomes here; None if it is compiled as it is."""
+    if function.__module__ != maths.__name__:
+        return None
+    return function if function in maths.OVERLOADED else _named.get(function.__name__)
 
-_SHARED: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (fma, bits, from_bits, from_int)
-}
-#: Name in `rlcpu.kernels.maths` -> what computes it on a GPU in a float32 kernel.
-FLOAT32: dict[str, Callable[..., Any]] = {
-    **_SHARED,
-    **{function.__name__: function for function in (floor, ceil, trunc, fmod, single_square)},
-    "round_to_single": same,
-    "libm_pow": power,
-}
-#: The same for a float64 kernel.
-FLOAT64: dict[str, Callable[..., Any]] = {
-    **_SHARED,
-    "exact_fmod": exact_fmod,
-    "libm_pow": power,
-    "round_to_single": round_double,
-    "single_square": single_square_double,
-}
+
+#: Functions that the CPU takes from NumPy; numba-cuda has no `np.floor` of a number.
+_named: dict[str, Any] = {"exact_fmod": math.fmod}
+if libdevice is not None:
+    _named |= {"floor": libdevice.floorf, "ceil": libdevice.ceilf, "trunc": libdevice.truncf}
+
+
+def _fma(a, b, c):
+    return lambda a, b, c: libdevice.fmaf_rn(_f32(a), _f32(b), _f32(c))
+
+
+def _bits(x):
+    return lambda x: libdevice.float_as_int(_f32(x))
+
+
+def _from_bits(word):
+    return lambda word: libdevice.int_as_float(_i32(word))
+
+
+def _from_int(word):
+    return lambda word: libdevice.int2float_rn(_i32(word))
+
+
+def _libm_pow(x, y):
+    return lambda x, y: math.pow(x, y)  # libdevice's, within 2 ulp of libm's
+
+
+def _round_to_single(x):
+    return (lambda x: _f64(_f32(x))) if x.bitwidth == 64 else lambda x: x
+
+
+def _single_square(x):
+    return (lambda x: _f64(_f32(x) * _f32(x))) if x.bitwidth == 64 else lambda x: x * x
+
+
+if libdevice is not None:
+    from numba.cuda.extending import overload
+
+    for define in (_fma, _bits, _from_bits, _from_int, _libm_pow, _round_to_single, _single_square):
+        overload(getattr(maths, define.__name__[1:]), target="cuda")(define)

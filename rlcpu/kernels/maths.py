@@ -263,7 +263,7 @@ def fmod(x: float, y: float) -> float:
 
     The quotient may round up to the next whole number, which the last line corrects.
     """
-    rest = fma(-np.trunc(x / y), y, x)
+    rest = fma(-trunc(x / y), y, x)
     period = abs(y)
     return rest + (period if rest < 0.0 < x else -period if x < 0.0 < rest else 0.0)
 

@@ -57,11 +57,14 @@ def compile_to_ptx(job: Job) -> str:
     """PTX of a kernel for sm_90."""
     from numba.cuda.core import sigutils
 
-    from rlcpu.cuda.provider import arithmetic, cuda
+    from rlcpu.cuda.compile import arithmetic
+    from rlcpu.cuda.device import cuda
 
     args, _ = sigutils.normalize_signature(f"({job.signature},)")
     with arithmetic(job.kernel.exact):
-        ptx, _ = cuda.compile_ptx(job.kernel.dispatcher.py_func, args, cc=ARCHITECTURE)
+        fast = not job.kernel.exact
+        function = job.kernel.dispatcher.py_func
+        ptx, _ = cuda.compile_ptx(function, args, cc=ARCHITECTURE, fastmath=fast)
     limit = job.kernel.dispatcher.targetoptions.get("max_registers")
     return re.sub(r"(?m)^\{", f".maxnreg {limit}\n{{", str(ptx), count=1) if limit else str(ptx)
 

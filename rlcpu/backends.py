@@ -1,0 +1,57 @@
+"""Where arrays are, and what computes there: nothing above this module knows a device."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+#: DLPack's devices: memory of a CUDA device, and managed memory, which is used there.
+_CUDA = (2, 13)
+
+
+def find(device: str, chapter: str = "") -> Any:
+    """What computes on a device other than the CPU.
+
+    This is the only import by name in the package: a backend and what it needs are imported when
+    a device is used, and nothing else leads there.
+
+    Args:
+        device: "cuda".
+        chapter: name of a module of the backend, such as "envs"; "" for the backend itself.
+
+    Returns:
+        The module `rlcpu.cuda`, or its chapter.
+
+    Raises:
+        ValueError: there is no such device.
+        rlcpu.cuda.CudaUnavailableError: nothing can run there, with what to install.
+    """
+    if device != "cuda":
+        raise ValueError(f'device={device!r}: expected "cpu" or "cuda"')
+    backend: Any = importlib.import_module("rlcpu.cuda")
+    backend.require_device()
+    return importlib.import_module(f"rlcpu.cuda.{chapter}") if chapter else backend
+
+
+def device_of(*arrays: Any) -> str:
+    """Where a function of these arguments is computed: "cuda" if one of them is there, or "cpu".
+
+    Args:
+        *arrays: arrays of NumPy, CuPy, torch, jax or Numba, numbers, or None. Managed memory
+            counts as the device's.
+    """
+    for array in arrays:
+        if type(array) is not np.ndarray and _is_on_device(array):
+            return "cuda"
+    return "cpu"
+
+
+def _is_on_device(array: Any) -> bool:
+    if isinstance(array, type):
+        return False
+    device = getattr(array, "__dlpack_device__", None)
+    if device is not None:
+        return int(device()[0]) in _CUDA
+    return getattr(array, "__cuda_array_interface__", None) is not None

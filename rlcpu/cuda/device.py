@@ -1,0 +1,285 @@
+"""The device: whether it is there, arrays on it, and launches.
+
+Arrays are CuPy's. In the simulator (`NUMBA_ENABLE_CUDASIM=1`), which runs kernels as Python, they
+are NumPy's, of a class of their own: so that `rlcpu.backends.device_of` tells them from the host's.
+CuPy is imported when the first array is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu import backends
+
+#: Whether kernels run in the simulator, in Python (`NUMBA_ENABLE_CUDASIM=1`).
+SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
+#: Threads of a block: four warps per scheduler hide the latency of arithmetic, and 128 registers
+#: per thread are left where two such blocks share a multiprocessor.
+BLOCK = 256
+#: The simulator runs a thread of the operating system for each: no more of them than items.
+_WARP = 4 if SIMULATED else 32
+_HINT = "needed are an NVIDIA GPU, its driver (580 or newer) and `pip install 'rlcpu[cuda]'`"
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of Numba's own target
+    from numba import cuda as _cuda
+
+#: The module that kernels use: `cuda.grid`, `cuda.shared.array`, `cuda.syncthreads`, ...
+cuda: Any = _cuda
+
+
+class CudaUnavailableError(RuntimeError):
+    """There is no CUDA device, or nothing to compile for it."""
+
+
+class CudaMemoryError(MemoryError):
+    """An allocation on the device failed; what was there before is untouched."""
+
+
+# ---------------------------------------------------------------- whether it is there
+
+
+def is_available() -> bool:
+    """Whether kernels can run: on a device, or in the simulator."""
+    return not _problem()
+
+
+def require_device() -> None:
+    """Raise unless kernels can run.
+
+    Raises:
+        CudaUnavailableError: with what was looked for, and what to install.
+    """
+    if _problem():
+        raise CudaUnavailableError(f'device="cuda": {_problem()}; {_HINT}')
+
+
+def describe() -> str:
+    """Device, compiler and arrays, in one line."""
+    tools = f"numba-cuda {_version('numba-cuda')}, CuPy {_version('cupy-cuda13x')}"
+    if SIMULATED:
+        return f"simulator (numba {_version('numba')})"
+    if _problem():
+        return f"none usable: {_problem()} ({tools})"
+    name = cuda.get_current_device().name
+    return f"{name.decode() if isinstance(name, bytes) else name} ({tools})"
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _problem() -> str:
+    """Why kernels cannot run, or an empty string."""
+    return "" if SIMULATED else _problem_of(os.getpid())
+
+
+@functools.cache
+def _problem_of(process: int) -> str:
+    """The same of one process: a forked one cannot use what its parent has begun."""
+    try:
+        if not cuda.is_available():
+            return f"no CUDA device was found ({_driver_error()})"
+        cuda.current_context()
+        import cupy  # noqa: F401
+        import numba_cuda  # noqa: F401
+    except ImportError as error:
+        return f"the package {error.name} is not installed"
+    except Exception as error:
+        return f"the CUDA device cannot be used ({type(error).__name__}: {error})"
+    return ""
+
+
+def _driver_error() -> str:
+    error = cuda.cuda_error() if hasattr(cuda, "cuda_error") else None
+    text = " ".join(str(error or "libcuda reports none").split())
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+# ---------------------------------------------------------------- arrays
+
+
+class SimulatedArray(np.ndarray):
+    """NumPy's array as one of a device that is simulated."""
+
+    def __dlpack_device__(self) -> Any:
+        return (2, 0)
+
+
+class _CuPy:
+    """The module `cupy`, imported when it is first used."""
+
+    def __getattr__(self, name: str) -> Any:
+        require_device()
+        import cupy
+
+        return getattr(cupy, name)
+
+
+#: CuPy, or NumPy in the simulator: `xp.where`, `xp.cumsum`, ... of arrays on the device. New arrays
+#: are made by the functions below.
+xp: Any = np if SIMULATED else _CuPy()
+
+
+@contextlib.contextmanager
+def _named(shape: Any, dtype: Any) -> Iterator[None]:
+    """Raise CudaMemoryError, with what was asked for, if there is not enough memory."""
+    try:
+        yield
+    except MemoryError as error:
+        raise CudaMemoryError(
+            f"the CUDA device has no memory for an array of shape {shape} and dtype "
+            f"{np.dtype(dtype)} ({error})"
+        ) from error
+
+
+def empty(shape: int | Sequence[int], dtype: Any) -> Any:
+    """New array on the device, C-contiguous, of any content.
+
+    Raises:
+        CudaMemoryError: there is not enough memory; the message names the shape.
+    """
+    with _named(shape, dtype):
+        made = xp.empty(shape, dtype)
+    return made.view(SimulatedArray) if SIMULATED else made
+
+
+def zeros(shape: int | Sequence[int], dtype: Any) -> Any:
+    """New array on the device, C-contiguous, of zeros.
+
+    Raises:
+        CudaMemoryError: there is not enough memory; the message names the shape.
+    """
+    made = empty(shape, dtype)
+    made.fill(0)
+    return made
+
+
+def asarray(x: Any, dtype: Any = None) -> Any:
+    """An array on the device: the same memory if it is there and of the dtype, or a copy.
+
+    Args:
+        x: array on the device, of any library that has DLPack or `__cuda_array_interface__`: the
+            current stream waits for what writes it; or a host array or numbers, which are copied.
+        dtype: of the result; None keeps that of `x`.
+
+    Raises:
+        ValueError: it is on another device than the current one.
+        CudaMemoryError: there is not enough memory for the copy.
+    """
+    if backends.device_of(x) == "cpu":
+        host = np.asarray(x, dtype)
+        with _named(host.shape, host.dtype):
+            return np.array(host).view(SimulatedArray) if SIMULATED else xp.asarray(host)
+    if SIMULATED:
+        array = x if isinstance(x, SimulatedArray) else _of_interface(x)
+    else:
+        array = x if isinstance(x, xp.ndarray) else _of_interface(x)
+        current = xp.cuda.Device().id
+        if array.device.id != current:
+            raise ValueError(
+                f"an array {array.shape} is on CUDA device {array.device.id}: expected "
+                f"{current}, the current one"
+            )
+    if dtype is None or array.dtype == dtype:
+        return array
+    with _named(array.shape, dtype):
+        return array.astype(dtype)
+
+
+def _of_interface(x: Any) -> Any:
+    """Another library's array over the same memory.
+
+    DLPack makes the current stream wait for what the other library is writing;
+    `__cuda_array_interface__` only names a stream, and torch's does not.
+    """
+    if SIMULATED:  # Numba's own arrays, around a NumPy array
+        return x._ary.view(SimulatedArray)
+    if hasattr(x, "__dlpack__") and int(x.__dlpack_device__()[0]) == 2:
+        return xp.from_dlpack(x)
+    return xp.asarray(x)  # managed memory too, which CuPy does not take by DLPack
+
+
+def to_host(x: Any) -> npt.NDArray[Any]:
+    """A NumPy copy of an array on the device; waits for what writes it."""
+    return np.array(x) if SIMULATED else np.asarray(xp.asnumpy(x))
+
+
+def synchronize() -> None:
+    """Wait until the device has finished all that was launched.
+
+    Raises:
+        CudaUnavailableError: there is none.
+    """
+    if not SIMULATED:
+        xp.cuda.Device().synchronize()
+
+
+# ---------------------------------------------------------------- launches
+
+
+def launch(
+    kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | None = None, shared: int = 0
+) -> None:
+    """Run a kernel on CuPy's current stream; returns before it has finished.
+
+    Args:
+        kernel: see `rlcpu.cuda.compile.kernel`; it does nothing in threads of
+            `cuda.grid(1) >= size`.
+        size: threads wanted, one per item; nothing is launched for 0.
+        *args: arrays on the device, numbers, and tuples of them. Python's numbers become int64 and
+            float64.
+        block: threads of a block; fewer where fewer do.
+        grid: number of blocks, of exactly `block` threads each; None for as many as `size` needs.
+        shared: dynamic shared memory of a block, in bytes.
+    """
+    if size <= 0:
+        return
+    if grid is None:
+        block = min(block, -(-size // _WARP) * _WARP)
+        grid = -(-size // block)
+    stream = 0 if SIMULATED else xp.cuda.get_current_stream().ptr
+    run = _configured(kernel.dispatcher, grid, block, stream, shared)
+    run(*map(_argument, args))
+
+
+@functools.lru_cache(maxsize=1024)
+def _configured(dispatcher: Any, grid: int, block: int, stream: int, shared: int) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a small grid is small
+        queue = cuda.external_stream(stream) if stream else 0
+        return dispatcher[grid, block, queue, shared]
+
+
+def _argument(value: Any) -> Any:
+    """An argument as Numba's kernels take it."""
+    if isinstance(value, tuple):
+        items = tuple(map(_argument, value))
+        return type(value)(*items) if hasattr(value, "_fields") else items
+    if SIMULATED:
+        return _simulated(value) if isinstance(value, np.ndarray) else value
+    if hasattr(value, "__cuda_array_interface__"):
+        return cuda.as_cuda_array(value, sync=False)  # the stream is CuPy's already
+    return value
+
+
+def _simulated(array: np.ndarray) -> Any:
+    """An array as the simulator's kernels take it, over the same memory.
+
+    It would copy a NumPy array to a new one and back, so that two arguments could not overlap.
+    """
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, FakeWithinKernelCUDAArray
+
+    return FakeWithinKernelCUDAArray(FakeCUDAArray(array))

@@ -1,0 +1,102 @@
+"""Arrays, launches and backends: what every chapter of `rlcpu.cuda` stands on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from rlcpu import backends
+from rlcpu.cuda import CudaMemoryError, CudaUnavailableError, device
+from rlcpu.cuda.compile import kernel
+from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp, zeros
+
+
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+def _twice(x: Any) -> Any:
+    return x + x
+
+
+@kernel
+def _scale(arrays, factor, out):
+    i = cuda.grid(1)
+    if i < out.shape[0]:
+        out[i] = factor * _twice(arrays.one[i]) + arrays.other[i]
+
+
+@pytest.mark.device
+def test_launch() -> None:
+    x = asarray(np.arange(700, dtype=np.float32))
+    out = empty(700, np.float32)
+    launch(_scale, 700, Pair(x, x), np.float32(3), out)
+    assert (to_host(out) == 7 * np.arange(700)).all()
+    launch(_scale, 0, Pair(x, x), np.float32(4), out)
+    assert to_host(out)[1] == 7
+
+
+@pytest.mark.device
+def test_kernel_may_overwrite_its_input() -> None:
+    x = asarray(np.ones(5, np.float32))
+    launch(_scale, 5, Pair(x, x), np.float32(1), x[:3])
+    assert to_host(x).tolist() == [3, 3, 3, 1, 1]
+
+
+@pytest.mark.device
+def test_asarray() -> None:
+    x = asarray([1.0, 2.0], np.float32)
+    assert backends.device_of(x) == "cuda"
+    assert backends.device_of(np.ones(2), None, x[1:]) == "cuda"
+    assert asarray(x) is x
+    assert asarray(x, np.float64).dtype == np.float64
+    other = asarray(cuda.to_device(np.arange(3)))
+    assert to_host(other).tolist() == [0, 1, 2]
+    host = np.zeros(2)
+    copy = asarray(host)
+    host[:] = 1
+    assert to_host(copy).tolist() == [0, 0]
+    assert isinstance(zeros((2, 3), np.bool_), xp.ndarray)
+    assert not to_host(zeros((2, 3), np.bool_)).any()
+    device.synchronize()
+
+
+@pytest.mark.device
+def test_memory_is_named() -> None:
+    with pytest.raises(CudaMemoryError, match=r"\(1125899906842624,\) and dtype float32"):
+        empty((2**50,), np.float32)
+
+
+def test_host_arrays() -> None:
+    assert backends.device_of(np.ones(1), None, 1.0, [1, 2]) == "cpu"
+
+
+def test_unknown_device() -> None:
+    with pytest.raises(ValueError, match='device=\'tpu\': expected "cpu" or "cuda"'):
+        backends.find("tpu")
+
+
+@pytest.mark.skipif(device.is_available(), reason="there is a device")
+def test_no_device() -> None:
+    with pytest.raises(CudaUnavailableError, match=r"rlcpu\[cuda\]"):
+        backends.find("cuda", "envs")
+    assert "none usable" in device.describe()
+    with pytest.raises(CudaUnavailableError):
+        empty(1, np.float32)
+
+
+def test_simulator_in_a_process_of_its_own() -> None:
+    code = (
+        "import numpy as np; from rlcpu import backends; from rlcpu.cuda import device\n"
+        "assert backends.find('cuda').is_available() and device.xp is np\n"
+        "assert backends.device_of(np.ones(1)) == 'cpu'\n"
+        "assert backends.device_of(device.zeros(1, np.int32)) == 'cuda'"
+    )
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
