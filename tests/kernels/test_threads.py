@@ -28,11 +28,11 @@ from rlcpu.kernels.threads import threading_layer
 
 def run(seed, num_threads=None, dtype="float32", rollouts=True):
     # The last block is not full, and no block is a multiple of a vector long for 3 threads.
-    env = rlcpu.make_vec("MountainCar-v0", 20_001, dtype=dtype, num_threads=num_threads)
+    env = rlcpu.make_vec("CartPole-v1", 20_001, dtype=dtype, num_threads=num_threads)
     env.reset(seed=seed)
     results = []
     for step in range(2):
-        actions = np.arange(env.num_envs) % 3
+        actions = np.arange(env.num_envs) % 2
         results += env.step(actions)[:4]
     if rollouts:
         spaces = env.single_observation_space, env.single_action_space
@@ -48,7 +48,7 @@ def run(seed, num_threads=None, dtype="float32", rollouts=True):
 
 COUNTS = """
 def ran_in_parallel(real):
-    env = rlcpu.make_vec("MountainCar-v0", 1, dtype=real)
+    env = rlcpu.make_vec("CartPole-v1", 1, dtype=real)
     spaces = env.single_observation_space, env.single_action_space
     code = rlcpu.policies.MLP(*spaces).code(env.dynamics)
     kernels = [make(env.code, real, code) for make in (simulate_kernels, collect_kernels)]
@@ -63,77 +63,61 @@ for dtype, rollouts in (("float32", True), ("float64", False)):
     numba.set_num_threads(4)
     found[dtype] = digests
 ran = ran_in_parallel(np.float32), ran_in_parallel(np.float64)
-print(json.dumps([numba.config.NUMBA_NUM_THREADS, found, ran]))
+print(json.dumps([threading_layer(), numba.config.NUMBA_NUM_THREADS, found, ran]))
 """
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
-    limit, found, ran = run_python("-c", WORK + COUNTS, NUMBA_NUM_THREADS=4)
+    environment = {"NUMBA_NUM_THREADS": 4, "NUMBA_THREADING_LAYER": None}
+    layer, limit, found, ran = run_python("-c", WORK + COUNTS, **environment)
     assert limit == 4
+    assert layer == "tbb" or not HAS_TBB  # found and chosen where it is installed
     assert ran == [[True, True, True], [False, False, True]]
     for digests in found.values():
         assert len(digests) == 6
         assert len(set(digests.values())) == 1
 
 
-FORK = """
-def child_agrees(expected):
+#: One process of a layer, from least to most at once: forks after a parallel call of one thread, four
+#: threads in one kernel, forks while threads are in the middle of different ones.
+LAYER = """
+import time, warnings
+from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rlcpu.scan import linear_scan, logcumsumexp, solve_tridiagonal
+
+warnings.simplefilter("ignore")  # Python warns of forks in a process with threads
+
+def exit_of_child(agrees):
     child = os.fork()
     if child == 0:
         try:
-            os._exit(0 if run(1, rollouts=False) == expected else 3)
+            os._exit(0 if agrees() else 3)
         finally:
             os._exit(4)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-import warnings
-warnings.simplefilter("ignore")  # Python warns of forks in a process with threads
-expected = run(1, rollouts=False)
-codes = [child_agrees(expected) for _ in range(2)]
-print(json.dumps([threading_layer(), codes, run(1, rollouts=False) == expected]))
-"""
+def run_all(workers, meanwhile=lambda: None):
+    for worker in workers:
+        worker.start()
+    meanwhile()
+    for worker in workers:
+        worker.join()
 
+report = {"expected": run(1, rollouts=False)}
+if hasattr(os, "fork"):
+    agrees = lambda: run(1, rollouts=False) == report["expected"]
+    report["forks"] = [exit_of_child(agrees) for _ in range(2)]
+report["layer"] = threading_layer()
+report["again"] = run(1, rollouts=False)
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.parametrize("layer", LAYERS)
-def test_a_fork_after_a_parallel_call_works(layer):
-    used, codes, parent = run_python(
-        "-c", WORK + FORK, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=2
-    )
-    assert used == layer
-    assert codes == [0, 0]
-    assert parent
-
-
-AT_ONCE = """
 seeds, found, start = range(4), {}, threading.Barrier(4)
 
 def work(seed):
     start.wait()
     found[seed] = [run(seed, rollouts=False) for _ in range(5)]
 
-workers = [threading.Thread(target=work, args=(seed,)) for seed in seeds]
-for worker in workers:
-    worker.start()
-for worker in workers:
-    worker.join()
-agree = [set(found[seed]) == {run(seed, 1, rollouts=False)} for seed in seeds]
-print(json.dumps([threading_layer(), agree]))
-"""
-
-
-@pytest.mark.parametrize("layer", LAYERS)
-def test_four_python_threads_at_once_work(layer):
-    used, agree = run_python("-c", WORK + AT_ONCE, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=2)
-    assert used == layer
-    assert agree == [True] * 4
-
-
-MIXED = """
-import time
-from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
-from rlcpu.scan import linear_scan, logcumsumexp, solve_tridiagonal
+run_all([threading.Thread(target=work, args=(seed,)) for seed in seeds])
+report["at once"] = [set(found[seed]) == {run(seed, 1, rollouts=False)} for seed in seeds]
 
 rng = np.random.default_rng(0)
 a, b = rng.random((2, 300, 400))
@@ -154,54 +138,41 @@ tasks = [
     lambda: solve_tridiagonal(-a, 2.5, -b, a, check="residual").tobytes(),
 ]
 expected = [task() for task in tasks]
-found, stop = [[] for _ in tasks], time.monotonic() + 4
+found, stop = [[] for _ in tasks], time.monotonic() + 3
 
 def repeat(task, results):
-    while time.monotonic() < stop:
+    while not results or time.monotonic() < stop:
         results.append(task())
 
-workers = [threading.Thread(target=repeat, args=pair) for pair in zip(tasks, found)]
-for worker in workers:
-    worker.start()
-codes = []
-while time.monotonic() < stop:  # children of a process whose threads are in the middle of kernels
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if [tasks[4](), tasks[6]()] == [expected[4], expected[6]] else 3)
-        finally:
-            os._exit(4)
-    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    time.sleep(0.1)
-for worker in workers:
-    worker.join()
-same = [set(results) == {value} for results, value in zip(found, expected)]
-print(json.dumps([threading_layer(), same, codes]))
+def fork():
+    agrees = lambda: [tasks[4](), tasks[6]()] == [expected[4], expected[6]]
+    report["mixed forks"] = []
+    while hasattr(os, "fork") and time.monotonic() < stop:
+        report["mixed forks"].append(exit_of_child(agrees))
+        time.sleep(0.1)
+
+run_all([threading.Thread(target=repeat, args=pair) for pair in zip(tasks, found)], fork)
+report["mixed"] = [set(results) == {value} for results, value in zip(found, expected)]
+print(json.dumps(report))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.parametrize("layer", LAYERS)
-def test_different_kernels_in_many_threads_and_forked_children(layer):
-    program = WORK + "import warnings\nwarnings.simplefilter('ignore')" + MIXED
-    used, same, codes = run_python("-c", program, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=2)
-    assert used == layer
-    assert same == [True] * 7
-    assert codes
-    assert set(codes) == {0}
+def test_threads_and_forks_do_no_harm(layer):
+    report = run_python("-c", WORK + LAYER, NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=2)
+    assert report["layer"] == layer
+    assert report["again"] == report["expected"]
+    assert report["at once"] == [True] * 4
+    assert report["mixed"] == [True] * 7
+    if hasattr(os, "fork"):
+        assert report["forks"] == [0, 0]
+        assert set(report["mixed forks"]) == {0}
 
 
 def test_parallel_kernels_are_started_in_one_place():
     package = Path(rlcpu.__file__).parent
     users = [p for p in package.rglob("*.py") if re.search(r"\.parallel\b", p.read_text("utf-8"))]
     assert [path.name for path in users if path.parent.name != "cuda"] == ["threads.py"]
-
-
-def test_tbb_is_found_and_chosen_where_it_is_installed():
-    if not HAS_TBB:
-        pytest.skip("TBB is not installed")
-    program = WORK + "run(0, rollouts=False); print(json.dumps(numba.threading_layer()))"
-    assert run_python("-c", program, NUMBA_THREADING_LAYER=None) == "tbb"
 
 
 def test_importing_starts_no_threads():
