@@ -1,13 +1,21 @@
-"""The machine code of float32 kernels: vectors of single precision, and no double arithmetic."""
+"""All kernels of an environment of ours, compiled in a process that found an empty cache.
+
+Those of float32 compute in vectors of single precision, without double arithmetic; and a second
+process compiles nothing.
+"""
 
 import platform
 import re
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from rlcpu.kernels.threads import show_config
+from tests.kernels.processes import files_in, run_python
+from tests.kernels.programs import USE
 
-pytestmark = pytest.mark.skipif(
+reads_avx = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "AMD64")
     or show_config()["vector width"].startswith("128"),
     reason="reads x86 code with AVX",
@@ -25,8 +33,35 @@ ARITHMETIC = re.compile(r"v(add|sub|mul|div|sqrt|min|max|fn?m(add|sub)\d+)ps [yz
 
 
 NAMES = ["reset", "observe", "step", "simulate", "collect"]
+BUILT_IN = "use(rlcpu.make_vec('MountainCar-v0', 70), assembly={assembly})"
 
 
+class Compiled(NamedTuple):
+    """What the process said, and the folder of the machine code that it left."""
+
+    report: Any
+    cache: Path
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    """MountainCar-v0 in a process that found an empty cache."""
+    cache = tmp_path_factory.mktemp("cache")
+    program = USE + BUILT_IN.format(assembly=True)
+    return Compiled(run_python("-c", program, NUMBA_CACHE_DIR=cache, PYTHONHASHSEED=1), cache)
+
+
+def test_a_second_process_compiles_nothing(compiled):
+    files = files_in(compiled.cache)
+    assert compiled.report["compiled"] > 0
+    assert len(files) >= 5  # reset, observe, step, collect, simulate
+    program = USE + BUILT_IN.format(assembly=False)
+    second = run_python("-c", program, NUMBA_CACHE_DIR=compiled.cache, PYTHONHASHSEED=2)
+    assert second == {"compiled": 0, "digest": compiled.report["digest"]}
+    assert files_in(compiled.cache) == files
+
+
+@reads_avx
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_kernels_do_no_double_arithmetic(compiled, name):
     mnemonics = {mnemonic.split()[0] for mnemonic in compiled.report["assembly"][name][0]}
@@ -35,6 +70,7 @@ def test_float32_kernels_do_no_double_arithmetic(compiled, name):
     assert double - (SUMS if name == "simulate" else set()) == set()
 
 
+@reads_avx
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "observe"])
 def test_float32_kernels_compute_in_vectors(compiled, name):
     found = sum(
@@ -43,6 +79,7 @@ def test_float32_kernels_compute_in_vectors(compiled, name):
     assert found >= 1  # how often the loop is unrolled is the processor's matter
 
 
+@reads_avx
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_kernels_call_no_mathematics_of_libm(compiled, name):
     # A call saves and restores all vector registers: one in the loop over lanes undoes its vectors.

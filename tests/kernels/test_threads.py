@@ -78,8 +78,8 @@ def test_results_do_not_depend_on_the_number_of_threads():
         assert len(set(digests.values())) == 1
 
 
-#: One process of a layer, from least to most at once: forks after a parallel call of one thread, four
-#: threads in one kernel, forks while threads are in the middle of different ones.
+#: One process of a layer, from least to most at once: forks after a parallel call of one thread,
+#: four threads in one kernel, forks while threads are in the middle of different ones.
 LAYER = """
 import time, warnings
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer

@@ -1,13 +1,4 @@
-"""One process that compiles the kernels of an environment of ours from nothing."""
-
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import pytest
-
-from tests.kernels.processes import run_python
+"""A program that says what it compiled of an environment's kernels, and what they computed."""
 
 #: `use(env)` steps, collects and simulates, and prints the number of functions compiled, a digest
 #: of all results and the instructions of each kernel: the cache keeps no assembly.
@@ -59,19 +50,3 @@ def count(kernel):
     )
     return counts, sorted({first or second for first, second in symbols})
 """
-BUILT_IN = "use(rlcpu.make_vec('MountainCar-v0', 70), assembly={assembly})"
-
-
-class Compiled(NamedTuple):
-    """What the process said, and the folder of the machine code that it left."""
-
-    report: Any
-    cache: Path
-
-
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    """MountainCar-v0 in a process that found an empty cache."""
-    cache = tmp_path_factory.mktemp("cache")
-    program = USE + BUILT_IN.format(assembly=True)
-    return Compiled(run_python("-c", program, NUMBA_CACHE_DIR=cache, PYTHONHASHSEED=1), cache)
