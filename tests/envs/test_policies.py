@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from scipy.stats import chisquare, kstest, norm
 
 import rlcpu
-from rlcpu.envs import Dynamics, cartpole, mountain_car, pendulum
+from rlcpu.envs import Dynamics, acrobot, cartpole, pendulum
 from rlcpu.envs.policies import MLP, Linear, Scalar, Uniform
 
 #: Tests of distributions with fixed seeds: a sound generator fails one in a million of them.
@@ -76,7 +76,7 @@ def assert_independent(numbers: np.ndarray) -> None:
 # ---------------------------------------------------------------- distributions
 
 
-@pytest.mark.parametrize("dynamics", [cartpole.DYNAMICS, mountain_car.DYNAMICS])
+@pytest.mark.parametrize("dynamics", [cartpole.DYNAMICS, acrobot.DYNAMICS])
 def test_uniform_actions(dynamics: Dynamics) -> None:
     rollout = rollout_of(dynamics, Uniform())
     counts = np.bincount(rollout.actions.ravel(), minlength=dynamics.num_actions)
@@ -102,7 +102,7 @@ def test_uniform_numbers() -> None:
 
 @pytest.mark.parametrize("logits", [[0.0, 1.0, -1.0], [-30.0, 0.0, -1.0], [500.0, 499.0, -500.0]])
 def test_categorical_actions_follow_softmax(logits: list[float]) -> None:
-    rollout = rollout_of(mountain_car.DYNAMICS, constant(mountain_car.DYNAMICS, logits))
+    rollout = rollout_of(acrobot.DYNAMICS, constant(acrobot.DYNAMICS, logits))
     probabilities = np.exp(np.array(logits) - max(logits))
     probabilities /= probabilities.sum()
     counts = np.bincount(rollout.actions.ravel(), minlength=3)
@@ -144,8 +144,8 @@ def test_environment_gets_actions_within_its_bounds() -> None:
 @pytest.mark.parametrize(
     ("dynamics", "outputs", "action"),
     [
-        (mountain_car.DYNAMICS, [0.0, 2.0, 1.0], 1),
-        (mountain_car.DYNAMICS, [1.0, 0.0, 1.0], 0),  # the first of equals
+        (acrobot.DYNAMICS, [0.0, 2.0, 1.0], 1),
+        (acrobot.DYNAMICS, [1.0, 0.0, 1.0], 0),  # the first of equals
         (PLANE, [0.25, 3.0], [0.25, 3.0]),
     ],
 )
@@ -182,7 +182,7 @@ def test_many_draws() -> None:
             total += number
         return 0, total / 20.0, uniforms[19]
 
-    rollout = rollout_of(mountain_car.DYNAMICS, Scalar(mean, draws=20))
+    rollout = rollout_of(cartpole.DYNAMICS, Scalar(mean, draws=20))
     assert kstest(rollout.values.ravel(), "uniform").pvalue > SIGNIFICANCE
     spread = math.sqrt(20.0) * (rollout.log_probs.ravel() - 0.5) * math.sqrt(12.0)
     assert abs(spread.mean()) < 5.0 / math.sqrt(spread.size)

@@ -195,6 +195,8 @@ def test_describes_itself_as_gymnasium_does(name: str, mode: AutoresetMode) -> N
     assert ours.num_envs == theirs.num_envs == NUM_ENVS
     assert ours.render_mode is theirs.render_mode is None
     assert ours.unwrapped is ours
+    assert ours.spec is not None
+    assert ours.spec.id == f"rlcpu/{name}"
     text = f"VectorEnv({name}, num_envs=70, dtype=float32, autoreset_mode={mode.value}"
     assert repr(ours).startswith(text)
     observations, _ = ours.reset(seed=0)
@@ -228,3 +230,36 @@ def test_returned_arrays_are_new() -> None:
     state = env.state
     state[:] = 7
     assert (env.state != 7).all()
+
+
+# ---------------------------------------------------------------- sizes of the batch
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("num_envs", [1, 63, 64, 70, 200])
+def test_an_environment_does_not_depend_on_its_batch(num_envs: int, dtype: str) -> None:
+    options: dict[str, Any] = {"dtype": dtype, "max_episode_steps": 9}
+    env, alone = (rlcpu.make_vec("MountainCar-v0", n, **options) for n in (num_envs, 1))
+    last = num_envs - 1
+    first, _ = env.reset(seed=100)
+    np.testing.assert_array_equal(first[last], alone.reset(seed=100 + last)[0][0])
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        actions = rng.integers(0, 3, num_envs)
+        many, one = env.step(actions), alone.step(actions[last:])
+        for a, b in zip(many[:4], one[:4], strict=True):
+            np.testing.assert_array_equal(a[last], b[0])
+
+
+@pytest.mark.parametrize("num_envs", [70, 4096])
+def test_kernels_of_all_sizes_are_exact(num_envs: int) -> None:
+    """Serial and parallel float64 kernels give the bits of the plain Python function."""
+    env = rlcpu.make_vec("CartPole-v1", num_envs, dtype="float64")
+    dynamics, rng = env.dynamics, np.random.default_rng(5)
+    states = rng.uniform(-0.2, 0.2, (num_envs, 4))
+    actions = rng.integers(0, 2, num_envs)
+    env.state = states
+    env.step(actions)
+    moves = zip(states.tolist(), actions.tolist(), strict=True)
+    expected = [dynamics.step(tuple(s), a, dynamics.params)[0] for s, a in moves]
+    np.testing.assert_array_equal(env.state, expected)
