@@ -6,8 +6,8 @@ a process each, the agents in turn. `all` measures whatever is not measured yet,
 writes one HTML report; the same command goes on where it stopped.
 
 `harness` measures, `rows` judges, prints and saves, `suite` lists the tables. A table is a chapter:
-its rows, then everybody's way to do the work: `simulate`, `collect`, `replay`, `scan` (with
-`recurrences`), `train` (with `solve`, one training run), `sources` (reports that the library
-answers), `paper` and, on a GPU, `cuda`. `report` makes the page and `pictures` what it shows, and
-`readme` the figures in README.md.
+its rows, then everybody's way to do the work: `simulate`, `collect`, `replay` (with `reports` on
+replay buffers), `scan` (with `recurrences`), `train` (with `solve`, one training run), `paper` and,
+on a GPU, `cuda`. `report` makes the page and `pictures` what it shows, and `readme` the figures in
+README.md.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from asv_benches.peers import cuda, machine, readme, report, rows, suite
 from asv_benches.peers.harness import FULL, QUICK, REPORT
-from asv_benches.peers.suite import TABLES
+from asv_benches.peers.suite import TABLES, Plan
 
 SAVED = ("report", "readme")  # made from the saved figures; nothing is measured
 
@@ -16,13 +16,16 @@ SAVED = ("report", "readme")  # made from the saved figures; nothing is measured
 def main(arguments: list[str] | None = None) -> None:
     """Measures one table or all of them, and writes what is asked for."""
     options = parse(arguments)
+    folder, name = options.results, options.machine
     if options.what == "all":
-        measure_all(options)
+        effort = QUICK if options.quick else REPORT
+        plan = Plan(effort, options.minutes, options.hours, options.only)
+        print(suite.measure_all(folder, name, plan, tuple(options.tables)))
     elif options.what not in SAVED:
         measure(options)
     if options.what in ("all", "report"):
-        path = options.html or options.results / f"{options.machine}.html"
-        report.write(path, options.results, options.machine)
+        path = options.html or folder / f"{name}.html"
+        report.write(path, folder, name)
         print(f"wrote {os.path.relpath(path)}")
     if options.what == "readme" or options.readme:
         readme.rewrite()
@@ -49,37 +52,24 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Measures, prints and saves one table.
-
-    A quick or partial table is saved only where `--json` names a file.
-    """
-    name, effort = options.machine, QUICK if options.quick else FULL
-    if options.what == "cuda":
+    """One table, saved where `--json` says; without, only if it is whole and not quick."""
+    what, name = options.what, options.machine
+    if what == "cuda":
         if missing := cuda.missing():
             print(f"no GPU figures: {missing}")
             return
         listed, name = cuda.rows(options.quick), cuda.device_name()
         print(name)
     else:
-        listed = TABLES[options.what]()
+        listed = TABLES[what]()
         print(f"{machine.cpu_name()}, {machine.cores()} cores; each row in a process of its own")
-    chosen = [row for row in listed if options.only in row.name]
-    results = list(rows.print_rows(rows.measure(row, effort) for row in chosen))
     path = options.json
     if path is None and not (options.quick or options.only):
-        path = options.results / f"{name}-{options.what}.json"
+        path = options.results / f"{name}-{what}.json"
+    plan = Plan(QUICK if options.quick else FULL, only=options.only)
+    suite.measure_table(what, listed, path, plan)
     if path is not None:
-        rows.save(path, options.what, results, effort)
         print(f"saved {os.path.relpath(path)}")
-
-
-def measure_all(options: argparse.Namespace) -> None:
-    """Measures what is not measured yet."""
-    place = options.results, options.machine, QUICK if options.quick else REPORT
-    bounds = options.minutes, options.hours, options.only, tuple(options.tables)
-    plan = suite.Plan(*place, *bounds)
-    left = suite.measure_all(plan)
-    print(suite.summary(plan, left))
 
 
 if __name__ == "__main__":

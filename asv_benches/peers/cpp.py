@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -45,12 +46,11 @@ def load(source: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
 
 
 def run_compiler(arguments: Sequence[str]) -> None:
-    try:
-        subprocess.run(["g++", *arguments], check=True, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise ModuleNotFoundError("no g++") from None
-    except subprocess.CalledProcessError as error:
-        raise RuntimeError(error.stderr) from error
+    if not shutil.which("g++"):
+        raise ModuleNotFoundError("no g++")
+    done = subprocess.run(["g++", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
 
 
 def pointer(array: np.ndarray) -> ctypes.c_void_p:

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asv_benches.peers import paper
 from asv_benches.peers.collect import OPERATIONS
 from asv_benches.peers.harness import Contender, Job, Panel, named
 from asv_benches.peers.rows import Row, duel
@@ -31,16 +30,6 @@ class Sizes(NamedTuple):
     steps: tuple[int, int] = (1000, 128)  # of simulations, of rollouts
     exponents: tuple[int, ...] = tuple(range(8, 25, 2))  # of Figure 8's numbers of environments
     lengths: tuple[int, ...] = (1, 10, 100, 1000)  # Figure 8's steps a call
-    factors: tuple[tuple[int, int], ...] = (
-        (1, 1),
-        (4, 1),
-        (16, 1),
-        (1, 4),
-        (1, 16),
-        (4, 4),
-        (16, 16),
-    )
-    fused: int = 100  # Figure 9's steps a call
     system: tuple[int, int] = (100_000, 100)  # tridiagonal systems and their unknowns
     tree: tuple[int, int] = (2**21, 65_536)  # leaves, and those of an update or a sample
     copied: int = 2**28  # float32 numbers of the copy that measures the bandwidth
@@ -48,35 +37,35 @@ class Sizes(NamedTuple):
 
 
 #: Small enough for the simulator.
-QUICK = Sizes((8, 4, 4), (2, 2), (2,), (1, 2), ((2, 2),), 2, (3, 4), (8, 4), 1024, (4, 8))
+QUICK = Sizes((8, 4, 4), (2, 2), (2,), (1, 2), (3, 4), (8, 4), 1024, (4, 8))
 #: Of CartPole's step: state, return and clock read and written, keys and action read, outputs.
 STEP_BYTES = 2 * 5 * 4 + 2 * 4 + 8 + 4 + 4 * 4 + 4 + 2
 
 
 def missing() -> str:
     """What keeps the table from being measured; "" with a GPU."""
-    from rlcpu.cuda import provider
+    from rlcpu import cuda
 
-    return "" if provider.is_available() else f"{provider.describe()}; {provider.HINT}"
+    return "" if cuda.is_available() else cuda.describe()
 
 
 def device_name() -> str:
     """A name for files, such as "nvidia-h100-80gb-hbm3"."""
-    from rlcpu.cuda import provider
+    from rlcpu import cuda
 
-    name = "simulator" if provider.SIMULATED else provider.device_name()
-    return "-".join(re.findall(r"[a-z0-9.]+", name.lower()))
+    return "-".join(re.findall(r"[a-z0-9.]+", cuda.describe().partition(" (")[0].lower()))
 
 
 def rows(quick: bool = False) -> list[Row]:
     """All rows, the promised ones first."""
     sizes = QUICK if quick else Sizes()
-    return [*env_rows(sizes), *solve_rows(sizes), *tree_rows(sizes), *grid_rows(sizes)]
+    return [*env_rows(sizes), *solve_rows(sizes), *tree_rows(sizes), *fusion_rows(sizes)]
 
 
 def env_rows(sizes: Sizes) -> list[Row]:
     """Environments and rollouts. Promised besides: 100 G steps/s of `simulate` on an H100."""
     (large, long, rollout), (steps, horizon) = sizes.envs, sizes.steps
+    step = f"env.step, {large:,} CartPoles, float32"
     simulate = f"simulate, {long:,} CartPoles x {steps:,} steps, float32"
     collect = f"collect, MLP 4-64-64, {rollout:,} x {horizon}"
     fused, size = named(our_simulate, long, steps), (rollout, horizon)
@@ -86,9 +75,7 @@ def env_rows(sizes: Sizes) -> list[Row]:
     counted, peak = named(our_collect, *size, OPERATIONS), named(multiply_add, *sizes.chains)
     gae = Panel(rollout, {"rlcpu": partial(our_gae, horizon, rollout)})
     return [
-        share(
-            "step", f"env.step, {large:,} CartPoles, float32", named(our_step, large), sizes, 0.8
-        ),
+        share("step", step, named(our_step, large), sizes, 0.8),
         duel("simulate-torch", simulate, "torch eager", fused, eager, 10),
         duel("simulate-jax", simulate, "jax scan", fused, jax, 3),
         duel("collect-torch", collect, "torch", mine, torch, 5),
@@ -105,11 +92,10 @@ def solve_rows(sizes: Sizes) -> list[Row]:
             name, problem = f"thomas-{layout}-{dtype}", (count, size, dtype, layout)
             what = f"solve_tridiagonal, {count:,} systems of {size}, {dtype}, {layout}"
             mine, counted = named(our_solve, *problem), named(our_solve, *problem, in_bytes=True)
-            cupy, jax = named(cupy_solve, *problem), named(on_jax, jax_solve, *problem)
+            cupy = named(cupy_solve, *problem)
             table += [
                 share(f"{name}-copy", what, counted, sizes, target),
                 duel(f"{name}-cupy", what, "CuPy gtsv2StridedBatch", mine, cupy, 1, "time"),
-                duel(f"{name}-jax", what, "jax tridiagonal_solve", mine, jax, 1, "time"),
             ]
     return table
 
@@ -131,19 +117,13 @@ def tree_rows(sizes: Sizes) -> list[Row]:
     ]
 
 
-def grid_rows(sizes: Sizes) -> list[Row]:
-    """The paper's Figure 8, and its Figure 9: what fusing steps gains."""
+def fusion_rows(sizes: Sizes) -> list[Row]:
+    """The paper's Figure 8: what fusing steps gains."""
     table = []
     for exponent in sizes.exponents:
-        envs = 2**exponent
-        curves = {f"rlcpu, K={k}": partial(our_simulate, envs, k) for k in sizes.lengths}
+        curves = {f"rlcpu, K={k}": partial(our_simulate, 2**exponent, k) for k in sizes.lengths}
         name, what = f"figure8-n2^{exponent}", f"simulate, 2^{exponent} CartPoles"
-        table.append(Row(name, what, "-", Panel(envs, curves)))
-    envs, fused = sizes.envs[1], sizes.fused
-    for state, compute in sizes.factors:
-        name, what = f"figure9-s{state}-c{compute}", f"S={state}, C={compute}, {fused} steps a call"
-        sides = (named(our_simulate, envs, k, (state, compute)) for k in (fused, 1))
-        table.append(duel(name, what, "one step a call", *sides))
+        table.append(Row(name, what, "-", Panel(2**exponent, curves)))
     return table
 
 
@@ -156,21 +136,38 @@ def share(name: str, what: str, ours: Contender, sizes: Sizes, target: float) ->
 # ---------------------------------------------------------------- the card
 
 
+def arrays_on_device() -> Any:
+    """The module whose arrays are on the device: CuPy, or NumPy in the simulator."""
+    from rlcpu import cuda
+
+    if cuda.describe().startswith("simulator"):
+        return np
+    import cupy
+
+    return cupy
+
+
+def our_job(call: Callable[..., Any], work: float = 1.0, note: str = "") -> Job:
+    """A job that waits for the device at the end of a repetition."""
+    from rlcpu import cuda
+
+    return Job(call, work=work, finish=cuda.synchronize, note=note)
+
+
 def copied(size: int) -> Job:
     """A copy of float32 numbers, in bytes read and written."""
-    from rlcpu.cuda.provider import cuda
-
-    source, target = (cuda.device_array(size, np.float32) for _ in range(2))
-    return Job(lambda: target.copy_to_device(source), work=8.0 * size, finish=cuda.synchronize)
+    xp = arrays_on_device()
+    source, target = (xp.zeros(size, xp.float32) for _ in range(2))
+    return our_job(lambda: xp.copyto(target, source), 8.0 * size)
 
 
 def multiply_add(threads: int, steps: int) -> Job:
     """Eight chains of multiply-adds a thread, enough to hide their latency, in operations."""
-    from rlcpu.cuda.provider import cuda, kernel_module
+    from numba import cuda
 
     @cuda.jit
     def chains(values, scale, shift, steps):
-        i = kernel_module.grid(1)
+        i = cuda.grid(1)
         a = values[i]
         b = a + shift
         c = b + shift
@@ -191,52 +188,36 @@ def multiply_add(threads: int, steps: int) -> Job:
         values[i] = a + b + c + d + e + f + g + h
 
     block = min(threads, 256)
-    arguments = cuda.to_device(np.zeros(threads, np.float32)), np.float32(0.5), np.float32(1)
+    values = cuda.to_device(np.zeros(threads, np.float32))
     kernel = chains[threads // block, block]
-    work = 2.0 * 8 * steps * threads
-    return Job(lambda: kernel(*arguments, steps), work=work, finish=cuda.synchronize)
+    call = partial(kernel, values, np.float32(0.5), np.float32(1), steps)
+    return our_job(call, 2.0 * 8 * steps * threads)
 
 
 # ---------------------------------------------------------------- ours
 
 
-def our_job(call: Callable[..., Any], work: float = 1.0, **fields: Any) -> Job:
-    """A job that waits for the device at the end of a repetition."""
-    from rlcpu import cuda
-
-    return Job(call, work=work, finish=cuda.synchronize, **fields)
-
-
-def on_device(array: np.ndarray) -> Any:
-    """A copy of an array on the device."""
-    from rlcpu.cuda.arrays import from_host
-
-    return from_host(array)
-
-
-def make_env(num_envs: int, environment: Any = "CartPole-v1") -> Any:
-    """Environments on the device, after their reset."""
+def make_env(num_envs: int) -> Any:
+    """CartPoles on the device, after their reset."""
     import rlcpu
 
-    env = rlcpu.make_vec(environment, num_envs, device="cuda")
+    env = rlcpu.make_vec("CartPole-v1", num_envs, device="cuda")
     env.reset(seed=0)
     return env
 
 
 def our_step(num_envs: int) -> Job:
     """One step of very many environments: memory traffic and nothing else, in bytes."""
-    env = make_env(num_envs)
-    actions = on_device(np.random.default_rng(0).integers(0, 2, num_envs).astype(np.int32))
-    note = f"{STEP_BYTES} bytes a step"
-    return our_job(partial(env.step, actions), num_envs * STEP_BYTES, note=note)
+    actions = np.random.default_rng(0).integers(0, 2, num_envs).astype(np.int32)
+    call = partial(make_env(num_envs).step, arrays_on_device().asarray(actions))
+    return our_job(call, num_envs * STEP_BYTES, f"{STEP_BYTES} bytes a step")
 
 
-def our_simulate(num_envs: int, num_steps: int, factors: tuple[int, int] | None = None) -> Job:
-    """Fused steps under random actions, of CartPole or of the heavier one of Figure 9."""
+def our_simulate(num_envs: int, num_steps: int) -> Job:
+    """Fused steps under random actions."""
     import rlcpu
 
-    env = make_env(num_envs, paper.heavier(*factors) if factors else "CartPole-v1")
-    call = partial(rlcpu.simulate, env, rlcpu.policies.Uniform(), num_steps)
+    call = partial(rlcpu.simulate, make_env(num_envs), rlcpu.policies.Uniform(), num_steps)
     return our_job(call, num_envs * num_steps)
 
 
@@ -256,18 +237,17 @@ def our_gae(num_steps: int, num_envs: int) -> Job:
     from rlcpu.scan import gae
 
     rng, shape = np.random.default_rng(0), (num_steps, num_envs)
-    floats = [on_device(rng.random(shape, np.float32)) for _ in range(2)]
-    ends = [on_device(rng.random(shape) < 0.01) for _ in range(2)]
-    arrays = *floats, *ends, on_device(rng.random(num_envs, np.float32))
+    floats = [rng.random(shape, np.float32) for _ in range(2)]
+    ends = [rng.random(shape) < 0.01 for _ in range(2)]
+    host = *floats, *ends, rng.random(num_envs, np.float32)
+    arrays = map(arrays_on_device().asarray, host)
     return our_job(partial(gae, *arrays, gamma=0.99, lambda_=0.95), num_steps * num_envs)
 
 
 def systems(count: int, size: int, dtype: str, layout: str) -> list[np.ndarray]:
     """Diagonals and right-hand sides on the host."""
-    rng, shape = (
-        np.random.default_rng(0),
-        (size, count) if layout == "interleaved" else (count, size),
-    )
+    rng = np.random.default_rng(0)
+    shape = (size, count) if layout == "interleaved" else (count, size)
     arrays = [rng.uniform(-1, 1, shape).astype(dtype) for _ in range(4)]
     arrays[1] += 4.0
     return arrays
@@ -277,24 +257,22 @@ def our_solve(count: int, size: int, dtype: str, layout: str, in_bytes: bool = F
     """Many systems, in calls or in bytes read and written."""
     from rlcpu.scan import solve_tridiagonal
 
-    host = systems(count, size, dtype, layout)
-    arrays, out = [on_device(each) for each in host], on_device(np.zeros_like(host[0]))
-    axis = 0 if layout == "interleaved" else -1
-    call = partial(solve_tridiagonal, *arrays, axis=axis, method="thomas", out=out)
-    return our_job(call, 5 * host[0].nbytes if in_bytes else 1)
+    arrays = list(map(arrays_on_device().asarray, systems(count, size, dtype, layout)))
+    options = {"axis": 0 if layout == "interleaved" else -1, "out": 0 * arrays[0]}
+    call = partial(solve_tridiagonal, *arrays, method="thomas", **options)
+    return our_job(call, 5 * arrays[0].nbytes if in_bytes else 1)
 
 
 def our_tree(operation: str, leaves: int, batch: int) -> Job:
     """Priorities written, or indices drawn."""
     from rlcpu.replay import SumTree
 
-    rng = np.random.default_rng(0)
+    rng, xp = np.random.default_rng(0), arrays_on_device()
     tree = SumTree(leaves, seed=0, device="cuda")
     tree.update(np.arange(leaves), rng.random(leaves))
-    update = on_device(rng.integers(0, leaves, batch)), on_device(rng.random(batch))
-    if operation == "update":
-        return our_job(partial(tree.update, *update))
-    return our_job(partial(tree.sample, batch))
+    update = xp.asarray(rng.integers(0, leaves, batch)), xp.asarray(rng.random(batch))
+    calls = {"update": partial(tree.update, *update), "sample": partial(tree.sample, batch)}
+    return our_job(calls[operation])
 
 
 # ---------------------------------------------------------------- torch, jax, CuPy, torchrl
@@ -364,21 +342,15 @@ def torchrl_tree(operation: str, leaves: int, batch: int) -> Job:
     return Job(lambda: tree.scan_lower_bound(torch.rand(batch) * tree.query(0, leaves)))
 
 
-def in_rows(count: int, size: int, dtype: str, layout: str) -> list[np.ndarray]:
-    """The same systems in rows, which is what the peers solve."""
-    arrays = systems(count, size, dtype, layout)
-    arrays = [np.ascontiguousarray(x.T if layout == "interleaved" else x) for x in arrays]
-    arrays[0][:, 0], arrays[2][:, -1] = 0, 0
-    return arrays
-
-
-def cupy_solve(*problem: Any) -> Job:
-    """cuSPARSE's batched solver, which overwrites the right-hand sides."""
+def cupy_solve(count: int, size: int, dtype: str, layout: str) -> Job:
+    """cuSPARSE's batched solver, which overwrites the right-hand sides; JAX's is the same one."""
     import cupy
     from cupy_backends.cuda.libs import cusparse
 
-    lower, diagonal, upper, rhs = map(cupy.asarray, in_rows(*problem))
-    count, size = rhs.shape
+    host = systems(count, size, dtype, layout)
+    in_rows = (x.T if layout == "interleaved" else x for x in host)
+    lower, diagonal, upper, rhs = (cupy.asarray(np.ascontiguousarray(x)) for x in in_rows)
+    lower[:, 0], upper[:, -1] = 0, 0
     name = f"{'d' if rhs.dtype == np.float64 else 's'}gtsv2StridedBatch"
     handle = cupy.cuda.device.get_cusparse_handle()
     solution = rhs.copy()
@@ -391,14 +363,3 @@ def cupy_solve(*problem: Any) -> Job:
         solve(handle, size, *pointers, count, size, buffer.data.ptr)
 
     return Job(call, finish=cupy.cuda.runtime.deviceSynchronize)
-
-
-def jax_solve(*problem: Any) -> Job:
-    """`jax.lax.linalg.tridiagonal_solve`."""
-    import jax
-
-    host = in_rows(*problem)
-    jax.config.update("jax_enable_x64", host[0].dtype == np.float64)
-    *matrix, rhs = map(jax.numpy.asarray, host)
-    solve, rhs = jax.jit(jax.lax.linalg.tridiagonal_solve), rhs[..., None]
-    return Job(lambda: jax.block_until_ready(solve(*matrix, rhs)))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -108,34 +108,13 @@ def drawn(draw: Callable[[np.random.Generator], Arguments], most: int = POOL) ->
     return inputs
 
 
-def in_turn(pool: Sequence[Arguments]) -> Inputs:
-    """Inputs prepared once, taken in turn from a random one on."""
-
-    def inputs(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
-        begin = int(rng.integers(len(pool)))
-        return itertools.islice(itertools.cycle([*pool[begin:], *pool[:begin]]), count)
-
-    return inputs
-
-
-def keep(*arrays: Any) -> Arguments:
-    """The arrays as they are."""
-    return arrays
-
-
-class Problem(Protocol):
-    """Draws the arrays of one call."""
-
-    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]: ...
-
-
 def prepared(
-    problem: Problem, call: Callable[..., Any], convert: Callable[..., Arguments] = keep
+    problem: Any, call: Callable[..., Any], convert: Callable[..., Arguments] | None = None
 ) -> Job:
     """A call on inputs drawn before: all contenders have the same numbers, each its own copy.
 
     Args:
-        problem: draws them.
+        problem: whose `draw(rng)` gives the arrays of one call.
         call: returns the solution, for the tests.
         convert: to the contender's own kind of array. Not timed.
     """
@@ -143,7 +122,15 @@ def prepared(
     first = problem.draw(rng)
     most = min(PREPARED, -(-PREPARED_BYTES // sum(array.nbytes for array in first)))
     pool = [first, *(problem.draw(rng) for _ in range(1, most))]
-    return Job(call, in_turn([convert(*arrays) for arrays in pool]))
+    if convert:
+        pool = [convert(*arrays) for arrays in pool]
+
+    def inputs(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
+        """In turn, from a random one on."""
+        begin = int(rng.integers(len(pool)))
+        return itertools.islice(itertools.cycle([*pool[begin:], *pool[:begin]]), count)
+
+    return Job(call, inputs)
 
 
 def jax_counters(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
@@ -158,15 +145,15 @@ def jax_keys(rng: np.random.Generator, count: int) -> list[Arguments]:
     return [(jax.random.key(number),) for number in rng.integers(2**32, size=count).tolist()]
 
 
-def set_up(makers: Iterable[Callable[[], Job]]) -> list[Job | Exception]:
-    """The jobs, or what keeps a contender from taking part."""
-    made: list[Job | Exception] = []
-    for make in makers:
+def set_up(makers: Mapping[str, Callable[[], Job]]) -> tuple[dict[str, Job], dict[str, Exception]]:
+    """The jobs that are ready, and what keeps the others from taking part."""
+    ready, failed = {}, {}
+    for name, make in makers.items():
         try:
-            made.append(make())
+            ready[name] = make()
         except Exception as error:  # a peer may fail in any way; the table says which
-            made.append(error)
-    return made
+            failed[name] = error
+    return ready, failed
 
 
 def best_of(name: str, variants: Mapping[str, Callable[[], Job]]) -> Contender:
@@ -180,10 +167,9 @@ def fastest(name: str, variants: Mapping[str, Callable[[], Job]]) -> Job:
     Raises:
         Exception: of the first variant, where none can be set up.
     """
-    made = set_up(variants.values())
-    ready = {k: job for k, job in zip(variants, made, strict=True) if isinstance(job, Job)}
+    ready, failed = set_up(variants)
     if not ready:
-        raise next(each for each in made if isinstance(each, Exception))
+        raise next(iter(failed.values()))
     medians = np.median(interleave(list(ready.values()), QUICK._replace(rounds=5)), axis=0)
     seconds = dict(zip(ready, medians.tolist(), strict=True))
     chosen = min(seconds, key=seconds.__getitem__)
@@ -288,24 +274,24 @@ class Duel:
 
     def __call__(self, effort: Effort) -> Measurement:
         """Measures; a contender that cannot take part leaves the other one's figure."""
-        made = set_up((self.ours.make, self.peer.make))
-        ready = [job for job in made if isinstance(job, Job)]
-        seconds = settle(interleave(ready, effort), self.how)
+        ready, failed = set_up({"ours": self.ours.make, "peer": self.peer.make})
+        seconds = representative(interleave(list(ready.values()), effort), self.how)
         medians = np.median(seconds, axis=0)
-        figures = iter((1 / medians if self.how in ("rate", "peak") else medians).tolist())
-        ours, peer = (next(figures) if isinstance(x, Job) else explain(x)[0] for x in made)
-        notes = [x.note if isinstance(x, Job) else ": ".join(explain(x)) for x in made]
+        figures = 1 / medians if self.how in ("rate", "peak") else medians
+        shown: dict[str, Any] = dict(zip(ready, figures.tolist(), strict=True))
+        shown |= {side: explain(error)[0] for side, error in failed.items()}
+        notes = [job.note for job in ready.values()]
+        notes += [": ".join(explain(error)) for error in failed.values()]
         note = "; ".join(filter(None, notes))
-        if len(ready) < 2:
-            return Measurement(ours, peer, note=note)
+        if failed:
+            return Measurement(**shown, note=note)
         ratios = seconds[:, 1] / seconds[:, 0]
-        low, ratio, high = np.percentile(
-            1 / ratios if self.how == "cost" else ratios, (25, 50, 75)
-        ).tolist()
-        return Measurement(ours, peer, ratio, (low, high), note)
+        ratios = 1 / ratios if self.how == "cost" else ratios
+        low, ratio, high = np.percentile(ratios, (25, 50, 75)).tolist()
+        return Measurement(**shown, ratio=ratio, spread=(low, high), note=note)
 
 
-def settle(seconds: np.ndarray, how: How) -> np.ndarray:
+def representative(seconds: np.ndarray, how: How) -> np.ndarray:
     """The timings (rounds, contenders) from which figures and ratios are made.
 
     A disturbed round of the machine's limit is no limit: "peak" gives every round the limit's
@@ -337,28 +323,22 @@ class Panel:
 
     def __call__(self, effort: Effort) -> Measurement:
         """Our best figure beside the best peer's; all of them in the details."""
-        made = dict(zip(self.contenders, set_up(self.contenders.values()), strict=True))
-        ready = {k: job for k, job in made.items() if isinstance(job, Job)}
-        missing = {k: ": ".join(explain(x)) for k, x in made.items() if isinstance(x, Exception)}
+        ready, failed = set_up(self.contenders)
+        missing = {label: ": ".join(explain(error)) for label, error in failed.items()}
         short = effort._replace(rounds=min(effort.rounds, PANEL_ROUNDS))
         seconds = np.median(interleave(list(ready.values()), short), axis=0)
         times = dict(zip(ready, seconds.tolist(), strict=True))
-        chosen = {k: times[k] for k in self.pair or times if k in times}
-        (ours, mine), (theirs, peer) = (self.best(chosen, ours=side) for side in (True, False))
-        compared = " / ".join(label for label in (ours, theirs) if label != "-")
-        note = "; ".join([compared, *(f"{k}: {why}" for k, why in missing.items())])
-        figures = ("-" if s is None else 1 / s if self.rates else s for s in (mine, peer))
+        sides: dict[bool, dict[str, float]] = {True: {}, False: {}}
+        for label in self.pair or times:
+            if label in times and not label.startswith("limit"):
+                sides[label.startswith("rlcpu")][label] = times[label]
+        best = [min(side, key=side.__getitem__, default="-") for side in sides.values()]
+        figures = [times[k] ** (-1 if self.rates else 1) if k in times else "-" for k in best]
+        compared = " / ".join(label for label in best if label != "-")
+        note = "; ".join([compared, *(f"{label}: {why}" for label, why in missing.items())])
+        ratio = None if "-" in best else times[best[1]] / times[best[0]]
         details = {"size": self.size, "seconds": times, "missing": missing}
-        ratio = peer / mine if mine and peer else None
         return Measurement(*figures, ratio, None, note, details)
-
-    @staticmethod
-    def best(seconds: Mapping[str, float], *, ours: bool) -> tuple[str, float | None]:
-        """Label and time of the fastest of ours, or of the fastest peer."""
-        rivals = (label for label in seconds if not label.startswith("limit"))
-        side = [label for label in rivals if label.startswith("rlcpu") is ours]
-        label = min(side, key=seconds.__getitem__, default="-")
-        return label, seconds.get(label)
 
 
 # ---------------------------------------------------------------- a process of its own
@@ -386,15 +366,10 @@ def explain(error: Exception) -> tuple[str, str]:
 
 
 def isolated(function: Callable[..., Any], *arguments: Any, limit_s: float) -> Outcome:
-    """Calls a function in a fresh process and waits `limit_s` seconds at most.
+    """Calls a picklable function in a fresh process and waits `limit_s` seconds at most.
 
     Peers hang (`jit(vjp(lax.linalg.tridiagonal_solve))` of jax 0.10.2 does, on two cores), crash,
     and leave thread pools behind that spin. None of that may reach the next row.
-
-    Args:
-        function: picklable, as the arguments are.
-        arguments: of the function.
-        limit_s: seconds after which the process is killed.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,7 @@ def versions() -> dict[str, str]:
             found[distribution] = importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:
             continue
-    try:
-        answer = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True)
-        found["gcc"] = answer.stdout.strip()
-    except OSError:
-        pass
+    if shutil.which("gcc"):
+        gcc = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True)
+        found["gcc"] = gcc.stdout.strip()
     return found

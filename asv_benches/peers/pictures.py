@@ -138,37 +138,18 @@ def ratios(groups: Groups, label: str, limit: str) -> str:
     return picture(draw, (6.0, height))
 
 
-def panels(plots: Mapping[str, Curves], axes: Axes) -> str:
-    """Small plots side by side that share their axes, one legend."""
-
-    def draw(row: Any) -> None:
-        for plot, (title, lines) in zip(row, plots.items(), strict=True):
-            for colour, marker, (label, points) in zip(OURS, MARKERS, lines.items(), strict=False):
-                ends = zip(*sorted(points.items()), strict=True)
-                plot.plot(*ends, label=label, color=colour, marker=marker, markersize=4.5)
-            plot.set_title(title, fontsize=10)
-            axes.label(plot)
-        for plot in row[1:]:
-            plot.set_ylabel("")
-        row[-1].legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-
-    return picture(draw, (2.9 * len(plots) + 1.2, 3.4), columns=len(plots))
+def picture(draw: Callable[[Any], None], size: tuple[float, float]) -> str:
+    """A plot as a data URL."""
+    return url(render(draw, size))
 
 
-def picture(draw: Callable[[Any], None], size: tuple[float, float], columns: int = 0) -> str:
-    """A plot, or a row of `columns` plots, as a data URL."""
-    return url(render(draw, size, columns))
-
-
-def render(
-    draw: Callable[[Any], None], size: tuple[float, float], columns: int = 0, title: str = ""
-) -> str:
+def render(draw: Callable[[Any], None], size: tuple[float, float], title: str = "") -> str:
     """The SVG of a plot; without a date, so that equal plots are equal files."""
     from matplotlib import figure, rc_context
 
     with rc_context(STYLE):
         whole, buffer = figure.Figure(figsize=size), io.StringIO()
-        draw(whole.subplots(1, columns, sharey=True) if columns else whole.subplots())
+        draw(whole.subplots())
         metadata = {"Date": None, **({"Title": title} if title else {})}
         whole.savefig(buffer, format="svg", bbox_inches="tight", metadata=metadata)
         return buffer.getvalue()

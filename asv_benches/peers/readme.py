@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from asv_benches.peers import pictures
 from asv_benches.peers.harness import REPORT
-from asv_benches.peers.rows import RESULTS, closest, format_figure, format_ratio
+from asv_benches.peers.rows import RESULTS, cells, closest
 
 ROOT = Path(__file__).parents[2]
 README, PICTURE = ROOT / "README.md", ROOT / "docs" / "speed.svg"
@@ -109,24 +109,22 @@ def chosen(tables: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def block(tables: Mapping[str, Any]) -> str:
     """The Markdown between the markers: the chosen rows, and what they were measured on."""
-    return "\n".join([*HEAD, *map(line, chosen(tables)), "", measured_on(tables), ""])
+    return "\n".join([*lines(chosen(tables)), "", measured_on(tables), ""])
 
 
 def every(tables: Mapping[str, Any]) -> str:
     """The Markdown of the documentation: all rows that have a target, of ranked peers the best."""
-    lines = []
+    parts = []
     for title, names in GROUPS.items():
         rows = [row for name in names if name in tables for row in closest(tables[name]["rows"])]
-        lines += [f"### {title}", "", *HEAD]
-        lines += [*(line(row) for row in rows if row["target"] is not None), ""]
-    return "\n".join([*lines, measured_on(tables), ""])
+        judged = [row for row in rows if row["target"] is not None]
+        parts += [f"### {title}", "", *lines(judged), ""]
+    return "\n".join([*parts, measured_on(tables), ""])
 
 
-def line(row: Mapping[str, Any]) -> str:
-    """One row of a Markdown table."""
-    figures = (format_figure(row[key], row["unit"]) for key in ("ours", "peer"))
-    ratio = format_ratio(row["ratio"], row["kind"])
-    return f"| {row['what']} | {row['against']} | {ratio} | {' | '.join(figures)} |"
+def lines(rows: list[dict[str, Any]]) -> list[str]:
+    """A table in Markdown."""
+    return [*HEAD, *(f"| {' | '.join(cells(row))} |" for row in rows)]
 
 
 def measured_on(tables: Mapping[str, Any]) -> str:

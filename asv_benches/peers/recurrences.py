@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asv_benches.peers.harness import Arguments, Contender, Job, Problem, named, prepared
+from asv_benches.peers.harness import Arguments, Contender, Job, named, prepared
 from asv_benches.peers.rows import Row
 
 ROLLOUTS = ((2048, 1024), (128, 16_384))  # steps and environments
@@ -25,7 +25,7 @@ def rows(row: Callable[..., Row]) -> list[Row]:
 
 
 def jax_job(
-    problem: Problem, function: Callable[..., Any], dtype: type[np.floating] | None = None
+    problem: Any, function: Callable[..., Any], dtype: type[np.floating] | None = None
 ) -> Job:
     """A function of JAX's arrays, jitted and waited for; `dtype` is what inputs are cast to."""
     import jax
@@ -87,10 +87,7 @@ def gae_rows(row: Callable[..., Row]) -> list[Row]:
     for shape, layout in itertools.product(ROLLOUTS, ("time-major", "batch-major")):
         problem = Rollouts(*shape, layout)
         targets = GAE_TARGETS if problem == Rollouts(*ROLLOUTS[0]) else {}
-        scan, rlax, associative = (
-            partial(jax_gae, problem, function)
-            for function in (gae_by_scan, gae_by_rlax, gae_by_associative_scan)
-        )
+        scan, rlax = (partial(jax_gae, problem, f) for f in (gae_by_scan, gae_by_rlax))
         peers = {
             "jax lax.scan": Contender("jax", scan),
             "torch loop": named(torch_gae, problem),
@@ -98,7 +95,6 @@ def gae_rows(row: Callable[..., Row]) -> list[Row]:
         }
         if targets:
             peers["rlax"] = Contender("rlax", rlax)
-            peers["jax associative_scan"] = Contender("associative", associative)
         name = f"gae-{problem.num_steps}x{problem.num_envs}-{layout}"
         what = f"gae {problem.num_steps:,} x {problem.num_envs:,} float32, {layout}"
         ours = named(our_gae, problem)
@@ -193,21 +189,6 @@ def gae_by_scan(rewards: Any, values: Any, ends: Any, last_values: Any) -> Any:
     return advantages, advantages + values
 
 
-def gae_by_associative_scan(rewards: Any, values: Any, ends: Any, last_values: Any) -> Any:
-    """`lax.associative_scan` of the pairs (decay, temporal difference)."""
-    import jax
-    import jax.numpy as jnp
-
-    def combine(later: Any, earlier: Any) -> Any:
-        return later[0] * earlier[0], earlier[1] + earlier[0] * later[1]
-
-    going = 1.0 - ends
-    next_values = jnp.concatenate([values[1:], last_values[None]])
-    pairs = GAMMA * LAMBDA * going, rewards + GAMMA * next_values * going - values
-    _, advantages = jax.lax.associative_scan(combine, pairs, reverse=True)
-    return advantages, advantages + values
-
-
 def gae_by_rlax(rewards: Any, values: Any, ends: Any, last_values: Any) -> Any:
     """rlax's function of one environment, mapped over the environments."""
     import jax
@@ -244,14 +225,13 @@ def logcumsumexp_rows(row: Callable[..., Row]) -> list[Row]:
     """One long row; the target is against the best of JAX and torch."""
     line, what = Line(LINE), f"logcumsumexp {LINE:,} float64"
     ours, numpy = named(our_logcumsumexp, line), named(numpy_logcumsumexp, line)
-    by_jax = {
-        "jax lax.scan": Contender("scan", partial(jax_job, line, logcumsumexp_by_scan)),
-        "jax associative_scan": Contender(
-            "associative", partial(jax_job, line, by_associative_scan)
-        ),
-        "jax cumlogsumexp": Contender("library", partial(jax_job, line, by_library)),
+    in_jax = {
+        "jax lax.scan": ("scan", logcumsumexp_by_scan),
+        "jax associative_scan": ("associative", by_associative_scan),
+        "jax cumlogsumexp": ("library", by_library),
     }
-    ranked = {**by_jax, "torch": named(torch_logcumsumexp, line)}
+    ranked = {k: Contender(name, partial(jax_job, line, f)) for k, (name, f) in in_jax.items()}
+    ranked["torch"] = named(torch_logcumsumexp, line)
     name, against = "logcumsumexp-numpy", "NumPy logaddexp.accumulate"
     return [
         *(
@@ -270,12 +250,10 @@ def our_logcumsumexp(line: Line) -> Job:
 
 
 def numpy_logcumsumexp(line: Line) -> Job:
-    """NumPy's accumulated `logaddexp`."""
     return prepared(line, partial(np.logaddexp.accumulate, out=np.zeros(line.size)))
 
 
 def torch_logcumsumexp(line: Line) -> Job:
-    """torch's own function."""
     import torch
 
     out = torch.zeros(line.size, dtype=torch.float64)
@@ -297,14 +275,12 @@ def logcumsumexp_by_scan(x: Any) -> Any:
 
 
 def by_associative_scan(x: Any) -> Any:
-    """`lax.associative_scan` of `logaddexp`."""
     import jax
 
     return jax.lax.associative_scan(jax.numpy.logaddexp, x)
 
 
 def by_library(x: Any) -> Any:
-    """`lax.cumlogsumexp`."""
     import jax
 
     return jax.lax.cumlogsumexp(x)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,19 +11,14 @@ import numpy as np
 from asv_benches.peers.harness import (
     Arguments,
     Contender,
-    Effort,
     Job,
-    Measurement,
     best_of,
     drawn,
-    explain,
     jax_keys,
-    keep,
     named,
-    set_up,
 )
+from asv_benches.peers.reports import post_rows, trajectory_rows
 from asv_benches.peers.rows import Row, duel
-from asv_benches.peers.sources import post_rows, trajectory_rows
 
 LEAVES = 2**20
 OBSERVATION = 100  # float32 numbers of an observation
@@ -38,15 +30,19 @@ TREE_TARGETS = {
     "update": {32: None, 256: 1.5, 1600: 3, 65536: 12},
     "sample": {32: None, 256: 3, 1024: 3, 65536: 1.3},
 }
-HELD = "growth of the process's resident memory from before the buffer is made until it is full"
 
 Transitions = dict[str, np.ndarray]
 Convert = Callable[..., Arguments]
 
 
+def keep(*arrays: Any) -> Arguments:
+    """The arrays as they are."""
+    return arrays
+
+
 def rows() -> list[Row]:
     """All rows, in the order of the table."""
-    return [*trajectory_rows(), *post_rows(), *tree_rows(), *buffer_rows(), *held_rows()]
+    return [*trajectory_rows(), *post_rows(), *tree_rows(), *buffer_rows()]
 
 
 # ---------------------------------------------------------------- trees alone, of 2^20 leaves
@@ -106,7 +102,6 @@ def tree_job(
 
 
 def our_tree(operation: str, size: int) -> Job:
-    """`SumTree`."""
     from rlcpu.replay import SumTree
 
     tree = SumTree(LEAVES, seed=0)
@@ -424,60 +419,3 @@ def tianshou_buffer(operation: str, size: int, capacity: int = MILLION, num_envs
         buffer.update_weight(indices, priorities)
 
     return buffer_job(operation, size, sample=buffer.sample, prioritized=prioritized)
-
-
-# ---------------------------------------------------------------- memory
-
-
-def held_rows() -> list[Row]:
-    """Bytes of a million transitions, next observations included."""
-    what = "bytes held, 1 million transitions"
-    uniform = partial(our_buffer, "sample", 256)
-    row = partial(Row, kind="time", unit="B")
-    alone, by_priority = "the data alone", partial(our_buffer, "prioritized", 256)
-    peers = {
-        "cpprb": partial(cpprb_buffer, "sample", 256),
-        "torchrl": partial(torchrl_buffer, "sample", 256),
-        "tianshou": partial(tianshou_buffer, "add", 1600, num_envs=1600),
-        "stable-baselines3": partial(stable_baselines_buffer, "sample", 256),
-    }
-    ours = {"held": (what, uniform), "held-prioritized": (f"{what}, prioritized", by_priority)}
-    return [
-        *(row(k, job, alone, partial(held, make, None), 1.05) for k, (job, make) in ours.items()),
-        *(row(f"held-{k}", what, k, partial(held, uniform, peer)) for k, peer in peers.items()),
-    ]
-
-
-def held(ours: Callable[..., Job], peer: Callable[..., Job] | None, effort: Effort) -> Measurement:
-    """Ours, made first and kept, against a peer's or the data alone; pages are not timed."""
-    mine, kept = growth(ours)
-    sides = mine, growth(peer)[0] if peer else data_alone(MILLION)
-    del kept
-    figures = [explain(x)[0] if isinstance(x, Exception) else float(x) for x in sides]
-    errors = [": ".join(explain(x)) for x in sides if isinstance(x, Exception)]
-    note = "; ".join([HELD, *errors])
-    return Measurement(*figures, None if errors else figures[0] / figures[1], note=note)
-
-
-def growth(make: Callable[..., Job], capacity: int = MILLION) -> tuple[int | Exception, Job | None]:
-    """Bytes by which the process grows, after a small buffer has imported and compiled all."""
-    for size in (8 * FILL, capacity):
-        job = None  # frees the small one before the large one is measured
-        gc.collect()
-        before = resident()
-        (job,) = set_up([partial(make, capacity=size)])
-        if isinstance(job, Exception):
-            return job, None
-        gc.collect()
-        grown = resident() - before
-    return grown, job
-
-
-def resident() -> int:
-    """Bytes of the process's resident memory; Linux only."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def data_alone(capacity: int) -> int:
-    """Bytes of the transitions themselves."""
-    return capacity * sum(x.nbytes for x in transitions(np.random.default_rng(0), 1).values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,8 +33,8 @@ class Row:
         measure: picklable; called with the effort.
         target: bound on the ratio, None for a row that is shown for information.
         kind: "speed-up" and "share" (of the machine's peak) are to be at least the target; "time"
-            is our time, or memory, over the peer's and is to be at most the target.
-        unit: of both figures: "env-steps/s", "FLOP/s", "B/s", "s", "B" or "calls".
+            is our time over the peer's and is to be at most the target.
+        unit: of both figures: "env-steps/s", "FLOP/s", "B/s" or "s".
         limit_s: time-out of the process in which it is measured, in seconds; None where `measure`
             itself starts processes under a limit.
         ranked: whether only the best of the peers of the same job counts.
@@ -104,12 +104,13 @@ def closest(rows: Iterable[Result]) -> list[Result]:
     kept: dict[str | int, Result] = {}
     for number, row in enumerate(rows):
         key = row["what"] if row.get("ranked", False) else number
-        if key not in kept or _rank(row) < _rank(kept[key]):
+        if key not in kept or rank(row) < rank(kept[key]):
             kept[key] = row
     return list(kept.values())
 
 
-def _rank(row: Result) -> float:
+def rank(row: Result) -> float:
+    """The ratio; what was not measured comes last."""
     return float("inf") if row["ratio"] is None else float(row["ratio"])
 
 
@@ -132,18 +133,13 @@ def print_rows(results: Iterable[Result]) -> Iterator[Result]:
 
 
 def _print_row(row: Result) -> None:
-    low, high = (format_ratio(bound, row["kind"]) for bound in row["spread"] or (None, None))
-    _print_cells(
-        [
-            row["what"],
-            row["against"],
-            format_figure(row["ours"], row["unit"]),
-            format_figure(row["peer"], row["unit"]),
-            format_ratio(row["ratio"], row["kind"]) + (f" ({low}-{high})" if row["spread"] else ""),
-            format_target(row["target"], row["kind"]),
-            {True: "yes", False: "NO", None: "-"}[row["met"]],
-        ]
-    )
+    what, against, ratio, ours, peer = cells(row)
+    if row["spread"]:
+        low, high = (format_ratio(bound, row["kind"]) for bound in row["spread"])
+        ratio = f"{ratio} ({low}-{high})"
+    verdict = {True: "yes", False: "NO", None: "-"}[row["met"]]
+    target = format_target(row["target"], row["kind"])
+    _print_cells([what, against, ours, peer, ratio, target, verdict])
     if row["note"]:
         print(f"    {row['note']}")
 
@@ -153,14 +149,16 @@ def _print_cells(cells: Iterable[str]) -> None:
     print(line.rstrip(), flush=True)
 
 
+def cells(row: Mapping[str, Any]) -> tuple[str, str, str, str, str]:
+    """What, against whom, ratio, our figure, the peer's."""
+    ours, peer = (format_figure(row[side], row["unit"]) for side in ("ours", "peer"))
+    return row["what"], row["against"], format_ratio(row["ratio"], row["kind"]), ours, peer
+
+
 def format_figure(value: float | str, unit: str) -> str:
-    """A rate with SI prefix, a time in s, ms or us, bytes in MB, a count, or why there is none."""
+    """A rate with SI prefix, a time in s, ms or us, or why there is none."""
     if isinstance(value, str):
         return value
-    if unit == "calls":
-        return f"{value:,.0f}"
-    if unit == "B":
-        return f"{_digits(value / 1e6)} MB"
     if unit == "s":
         least, name = next(each for each in TIMES if value >= each[0])
         return f"{value / (least or 1e-6):.3g} {name}"

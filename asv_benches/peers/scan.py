@@ -11,12 +11,22 @@ import numpy as np
 
 from asv_benches.peers import machine, recurrences
 from asv_benches.peers.cpp import WIDE, load, pointer
-from asv_benches.peers.harness import Arguments, Contender, Job, best_of, named, prepared
+from asv_benches.peers.harness import (
+    Arguments,
+    Contender,
+    Job,
+    Panel,
+    best_of,
+    named,
+    prepared,
+)
 from asv_benches.peers.recurrences import jax_job
 from asv_benches.peers.rows import Row, duel
 
 REPORT = (100_000, 100)  # systems and unknowns of the report "Jax scans are slower than expected"
 OTHERS = ((10**6, 10), (1000, 10_000), (10, 10**6), (1, 10**7))
+TOTALS = tuple(10**exponent for exponent in range(3, 8))  # unknowns of all systems together
+LIMIT = "limit: 4 reads, 1 write"
 # Of the machine's limit, for the report's shape.
 SHARES = {
     ("float64", "rows"): 0.75,
@@ -77,7 +87,7 @@ class Systems(NamedTuple):
         return f"solve ({self.batch:,} x {self.n:,}) {self.dtype}, {order}"
 
     def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Lower, main and upper diagonal, right-hand sides, and slopes if there are."""
+        """Lower, main and upper diagonal, right-hand sides, and slopes if there are any."""
         kind = np.dtype(self.dtype)
         shape = (self.n,) if self.shared else self.shape
         lower, upper = (rng.random(shape, kind) - kind.type(0.5) for _ in range(2))
@@ -92,30 +102,47 @@ class Systems(NamedTuple):
 
 def rows() -> list[Row]:
     """All rows, in the order of the table."""
-    solves = [*share_rows(), *peer_rows(), *small_rows(), *variant_rows(), *gradient_rows()]
-    return [*solves, *recurrences.rows(row)]
+    solves = [*share_rows(), *peer_rows(), *growing_rows(), *small_rows()]
+    return [*solves, *variant_rows(), *gradient_rows(), *recurrences.rows(row)]
 
 
 def ours(systems: Systems, **options: Any) -> Contender:
-    """Our contender that solves."""
     return named(our_solve, systems, **options)
 
 
 def share_rows() -> list[Row]:
     """Shares of the machine's limit, four arrays read and one written by all cores.
 
-    Targets are for plain stores, as a loop in C makes them; streaming stores have their own rows.
+    Targets are for plain stores, as a loop in C makes them.
     """
     share, table = partial(row, how="share"), []
     for kind, target in SHARES.items():
         each = Systems(*REPORT, *kind)
-        for stores, aim in (("plain", target), ("streaming", None)):
-            limit = Contender(f"{stores} stores", partial(roofline, each, stores))
-            against = f"4 reads, 1 {stores} write"
-            table += [share(f"{each.name}-{stores}", each.what, against, ours(each), limit, aim)]
+        limit, against = named(roofline, each, "plain"), "4 reads, 1 plain write"
+        table += [share(f"{each.name}-plain", each.what, against, ours(each), limit, target)]
     for each in (Systems(*shape, *kind) for shape in OTHERS for kind in SHARES):
         name, against = f"{each.name}-roofline", "4 reads, 1 write"
         table += [share(name, each.what, against, ours(each), best_roofline(each))]
+    return table
+
+
+def growing_rows() -> list[Row]:
+    """Systems of 100 unknowns, more and more of them: the report's JAX, NumPy and numba."""
+    table = []
+    for total in TOTALS:
+        systems = Systems(total // REPORT[1], REPORT[1])
+        contenders: dict[str, Callable[[], Job]] = {
+            "rlcpu": partial(our_solve, systems),
+            "jax lax.scan": partial(jax_job, systems, solve_rows),
+            "numba": partial(numba_solve, systems),
+            "NumPy": partial(numpy_solve, systems),
+        }
+        if total >= TOTALS[-2]:  # fewer fit into the caches, and memory is no limit
+            contenders[LIMIT] = best_roofline(systems).make
+        what = f"solve ({systems.batch:,} x {systems.n}) float64"
+        panel = Panel(total, contenders, rates=False)
+        against = "the best of the peers"
+        table.append(Row(f"gist-{total}", what, against, panel, unit="s", limit_s=120.0))
     return table
 
 

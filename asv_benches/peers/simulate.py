@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,7 +27,6 @@ from asv_benches.peers.rows import Row, duel
 # Number of environments: target against CartPoleVectorEnv.
 STEP_TARGETS = {1: 6, 16: 8, 256: None, 4096: 40, 2**16: None, 2**18: 60}
 NUM_ENVS, NUM_STEPS = 4096, 1000
-USER_ID = "UserCartPole-v0"  # of user_cartpole.py
 ACTIONS_PER_RUN = 2**16  # int64: half the second-level cache; a policy hands its actions over warm
 
 
@@ -45,7 +43,7 @@ def step_rows() -> list[Row]:
     return [
         duel("make", "gymnasium.make, float32", "its CartPole", *made, target=1),
         *(step_row(n, by_gymnasium(n), target) for n, target in STEP_TARGETS.items()),
-        *(step_row(n, one_by_one(n)) for n in (1, 16, 256, 4096)),
+        *(step_row(n, by_gymnasium(n, "sync")) for n in (1, 16, 256, 4096)),
         step_row(256, best_of("envpool", threads), 80),
         Row("exact-4096", bit_for_bit, "CartPoleVectorEnv", exact, target=4),
     ]
@@ -62,15 +60,13 @@ def fused_rows() -> list[Row]:
     """`rlcpu.simulate`: the steps fused, actions drawn inside, episode statistics out."""
     what = f"simulate, {NUM_ENVS:,} envs x {NUM_STEPS:,} steps, float32"
     size = NUM_ENVS, NUM_STEPS
-    mine, users = named(our_simulate, *size), named(our_simulate, *size, USER_ID)
-    tuned, sync = named(jax_simulate, *size, polynomials), one_by_one(NUM_ENVS)
-    user = "simulate, user-defined CartPole"
+    mine, sync = named(our_simulate, *size), named(gymnasium_step, NUM_ENVS, "sync")
+    tuned = named(jax_simulate, *size, polynomials)
     return [
         duel("simulate-c++", what, "the same physics in C++", mine, cpp_best(*size), 1.1),
         duel("simulate-jax", what, "jax scan", mine, named(jax_simulate, *size), 40),
         duel("simulate-jax-tuned", what, "the same, polynomials", mine, tuned),
         duel("simulate-sync", what, "SyncVectorEnv", mine, sync, 10_000),
-        duel("simulate-user", user, "ours", users, mine, 0.95),
     ]
 
 
@@ -84,7 +80,6 @@ def step_job(env: Any, num_envs: int) -> Job:
 
 
 def make_ours(num_envs: int, dtype: str = "float32", env_id: str = "CartPole-v1") -> Any:
-    """Our environments, reset."""
     import rlcpu
 
     env = rlcpu.make_vec(env_id, num_envs, dtype=dtype)
@@ -102,23 +97,17 @@ def make_gymnasium(num_envs: int, mode: str = "vector_entry_point") -> Any:
 
 
 def our_step(num_envs: int, dtype: str = "float32") -> Job:
-    """Ours."""
     return step_job(make_ours(num_envs, dtype), num_envs)
 
 
 def gymnasium_step(num_envs: int, mode: str = "vector_entry_point") -> Job:
-    """Gymnasium's."""
     return step_job(make_gymnasium(num_envs, mode), num_envs)
 
 
-def by_gymnasium(num_envs: int) -> Contender:
-    """Gymnasium's NumPy CartPole."""
-    return Contender("CartPoleVectorEnv", partial(gymnasium_step, num_envs))
-
-
-def one_by_one(num_envs: int) -> Contender:
-    """Gymnasium's loop over scalar environments."""
-    return Contender("SyncVectorEnv", partial(gymnasium_step, num_envs, "sync"))
+def by_gymnasium(num_envs: int, mode: str = "vector_entry_point") -> Contender:
+    """Gymnasium's NumPy CartPole, or its loop over scalar environments ("sync")."""
+    name = "SyncVectorEnv" if mode == "sync" else "CartPoleVectorEnv"
+    return Contender(name, partial(gymnasium_step, num_envs, mode))
 
 
 def envpool_step(num_envs: int, num_threads: int) -> Job:
@@ -191,11 +180,9 @@ def compare(num_envs: int, seed: int) -> int:
 
 
 def our_simulate(num_envs: int, num_steps: int, env_id: str = "CartPole-v1") -> Job:
-    """`rlcpu.simulate` with uniform actions; `USER_ID` is the environment that a user defined."""
+    """`rlcpu.simulate` with uniform actions."""
     import rlcpu
 
-    if env_id == USER_ID:
-        importlib.import_module("asv_benches.peers.user_cartpole")  # registers it
     env, policy = make_ours(num_envs, env_id=env_id), rlcpu.policies.Uniform()
     call = partial(rlcpu.simulate, env, policy, num_steps)
     return Job(call, work=num_envs * num_steps)

@@ -1,14 +1,14 @@
-"""The tables by name, and `all`: row by row, within a time; the same command goes on later."""
+"""The tables by name, and how they are measured: row by row, saved as they come."""
 
 from __future__ import annotations
 
 import datetime as dt
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from asv_benches.peers import collect, machine, paper, replay, scan, simulate, sources, train
+from asv_benches.peers import collect, machine, paper, replay, scan, simulate, train
 from asv_benches.peers.harness import Effort
 from asv_benches.peers.rows import Result, Row, load, measure, print_rows, save
 
@@ -19,75 +19,64 @@ TABLES = {
     "replay": replay.rows,
     "scan": scan.rows,
     "train": train.rows,
-    "sources": sources.rows,
     "paper": paper.rows,
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What `all` is to do.
+class Plan(NamedTuple):
+    """How much to measure.
 
     Attributes:
-        folder: of the JSON files.
-        machine: its name, for theirs.
-        effort: how long to measure.
+        effort: how long to measure each row.
         minutes: after which no further row is begun.
         hours: age up to which a row is not measured again, if it was measured as thoroughly.
         only: rows whose name contains it.
-        tables: names of the tables; () for all.
     """
 
-    folder: Path
-    machine: str
     effort: Effort
-    minutes: float
-    hours: float
+    minutes: float = float("inf")
+    hours: float = 0.0
     only: str = ""
-    tables: tuple[str, ...] = ()
-
-    def path(self, what: str) -> Path:
-        """The file of one table."""
-        return self.folder / f"{self.machine}-{what}.json"
 
 
-def measure_all(plan: Plan) -> int:
-    """Measures, prints and saves whatever is not measured yet.
+def measure_table(what: str, rows: list[Row], path: Path | None, plan: Plan) -> int:
+    """Measures, prints and saves the rows that are not measured yet.
+
+    Args:
+        what: the table's name.
+        rows: all of them.
+        path: of its JSON file; None saves nothing.
+        plan: how much.
 
     Returns:
         Rows that are left for the next time.
     """
-    end = time.monotonic() + 60 * plan.minutes
-    left = 0
-    for what, make_rows in TABLES.items():
-        if plan.tables and what not in plan.tables:
-            continue
-        rows, path = make_rows(), plan.path(what)
-        chosen = [row for row in rows if plan.only in row.name]
-        missing = [row for row in chosen if not is_fresh(load(path).get(row.name), plan)]
-        left += len(missing)
-        if not missing:
-            continue
-        print(f"\n{what}: {len(missing)} of {len(chosen)} rows", flush=True)
-        for result in print_rows(measured(missing, plan.effort, end)):
-            saved = {**load(path), result["name"]: result}
-            # The rows that the table still has, in its order.
-            ordered = [saved[row.name] for row in rows if row.name in saved]
-            save(path, what, ordered, plan.effort)
-            left -= 1
+    old = load(path) if path else {}
+    chosen = [row for row in rows if plan.only in row.name]
+    missing = [row for row in chosen if not is_fresh(old.get(row.name), plan)]
+    if not missing:
+        return 0
+    print(f"\n{what}: {len(missing)} of {len(chosen)} rows", flush=True)
+    left = len(missing)
+    for result in print_rows(measured(missing, plan)):
+        old[result["name"]] = result
+        left -= 1
+        if path:  # the rows that the table still has, in its order
+            save(path, what, [old[row.name] for row in rows if row.name in old], plan.effort)
     return left
 
 
-def measured(rows: list[Row], effort: Effort, end: float) -> Iterator[Result]:
+def measured(rows: list[Row], plan: Plan) -> Iterator[Result]:
     """Measures rows as long as there is time, and notes when, and how long it took."""
+    end = time.monotonic() + 60 * plan.minutes
     for row in rows:
         begin = time.monotonic()
         if begin >= end:
             return
-        result = measure(row, effort)
+        result = measure(row, plan.effort)
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         took = round(time.monotonic() - begin, 1)
-        yield {**result, "measured": now, "took_s": took, "effort": effort._asdict()}
+        yield {**result, "measured": now, "took_s": took, "effort": plan.effort._asdict()}
 
 
 def is_fresh(result: Result | None, plan: Plan) -> bool:
@@ -102,13 +91,29 @@ def is_fresh(result: Result | None, plan: Plan) -> bool:
     return age < dt.timedelta(hours=plan.hours)
 
 
-def summary(plan: Plan, left: int) -> str:
-    """What was done, in one line."""
-    rows = [row for what in TABLES for row in load(plan.path(what)).values()]
-    took = sum(row.get("took_s", 0.0) for row in rows) / 60
-    judged = [row["met"] for row in rows if row["met"] is not None]
+def measure_all(folder: Path, name: str, plan: Plan, tables: tuple[str, ...] = ()) -> str:
+    """Measures whatever is not measured yet.
+
+    Args:
+        folder: of the JSON files.
+        name: of the machine, for theirs.
+        plan: how much.
+        tables: names of the tables; () for all.
+
+    Returns:
+        What was done, in one line.
+    """
+    end, left, found = time.monotonic() + 60 * plan.minutes, 0, []
+    for what, rows in TABLES.items():
+        path = folder / f"{name}-{what}.json"
+        if not tables or what in tables:
+            minutes = (end - time.monotonic()) / 60
+            left += measure_table(what, rows(), path, plan._replace(minutes=minutes))
+        found += load(path).values()
+    took = sum(row.get("took_s", 0.0) for row in found) / 60
+    judged = [row["met"] for row in found if row["met"] is not None]
     todo = f"; {left} rows are left: run the same command again" if left else ""
     return (
-        f"\n{machine.cpu_name()}: {len(rows)} rows in {took:.0f} minutes, "
+        f"\n{machine.cpu_name()}: {len(found)} rows in {took:.0f} minutes, "
         f"{sum(judged)} of {len(judged)} targets met{todo}"
     )

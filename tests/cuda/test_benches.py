@@ -1,4 +1,4 @@
-"""The GPU table: in the simulator at sizes that mean nothing; without a GPU, a hint."""
+"""The GPU table: in the simulator at sizes that mean nothing; without a GPU, what is missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcpu.cuda import provider
+import rlcpu.cuda
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed package
@@ -18,12 +18,10 @@ from asv_benches.peers import __main__ as command  # noqa: E402
 from asv_benches.peers import cuda, harness, rows  # noqa: E402
 
 
-@pytest.mark.skipif(provider.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(rlcpu.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["cuda"])
-    out = capsys.readouterr().out
-    assert out.startswith("no GPU figures: none usable: no CUDA device")
-    assert "pip install 'numba-cuda[cu13]'" in out
+    assert capsys.readouterr().out.startswith("no GPU figures: none usable: ")
 
 
 def test_rows_are_named_and_travel_to_their_process() -> None:
