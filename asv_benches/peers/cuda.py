@@ -163,6 +163,8 @@ def copied(size: int) -> Job:
 
 def multiply_add(threads: int, steps: int) -> Job:
     """Eight chains of multiply-adds a thread, enough to hide their latency, in operations."""
+    global cuda  # where the simulator looks for it
+    xp = arrays_on_device()
     from numba import cuda
 
     @cuda.jit
@@ -188,9 +190,8 @@ def multiply_add(threads: int, steps: int) -> Job:
         values[i] = a + b + c + d + e + f + g + h
 
     block = min(threads, 256)
-    values = cuda.to_device(np.zeros(threads, np.float32))
     kernel = chains[threads // block, block]
-    call = partial(kernel, values, np.float32(0.5), np.float32(1), steps)
+    call = partial(kernel, xp.zeros(threads, xp.float32), np.float32(0.5), np.float32(1), steps)
     return our_job(call, 2.0 * 8 * steps * threads)
 
 
