@@ -11,6 +11,7 @@ import collections
 import ctypes
 import os
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -31,27 +32,52 @@ hypothesis.settings.register_profile("rlcpu", deadline=None, derandomize="CI" in
 hypothesis.settings.load_profile("rlcpu")
 
 
-#: Files of few tests that take a minute or more.
-LONG = ("test_notebooks.py", "test_readme.py", "test_simulator.py", "test_ptx.py")
+#: Groups of files that compile the same kernels, by what their paths begin with. Those that take
+#: longest come first: no process is then left alone with minutes of work.
+ROOMS = {
+    "tests/test_notebooks.py": "pages",
+    "tests/test_readme.py": "pages",
+    "tests/cuda/test_simulator.py": "simulator",
+    "tests/envs/": "envs",
+    "tests/scan/": "scan",
+    "tests/train/": "train",
+    "tests/nn/": "train",
+    "tests/cuda/": "cuda",
+    "tests/kernels/": "kernels",
+    "tests/replay/": "replay",
+}
+
+
+def _room(nodeid: str) -> tuple[int, str]:
+    """Place in the order and name of a test's room; files of no room come last, each alone."""
+    for place, (start, name) in enumerate(ROOMS.items()):
+        if nodeid.startswith(start):
+            return place, name
+    return len(ROOMS), nodeid.partition("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile` with rooms in the place of files.
+
+    A room has one process: two of them would compile each kernel twice.
+    """
+    from xdist.scheduler import LoadFileScheduling
+
+    class Rooms(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _room(nodeid)[1]
+
+    return Rooms(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; skip the tests marked `gpu` where there is no CUDA driver."""
-    _sort(items)
+    """Sort the rooms; skip the tests marked `gpu` where there is no CUDA driver."""
+    sizes = collections.Counter(item.path for item in items)
+    items.sort(key=lambda item: (_room(item.nodeid)[0], -sizes[item.path], item.path))
     for item in items:
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
-
-def _sort(items: list[pytest.Item]) -> None:
-    """Long files first, then those of most tests, as xdist does.
-
-    No process is then left alone with minutes of work; and two processes are rarely at the same
-    package at once, whose kernels both would compile.
-    """
-    sizes = collections.Counter(item.path for item in items)
-    ranks = {name: rank for rank, name in enumerate(LONG)}
-    items.sort(key=lambda item: (ranks.get(item.path.name, 99), -sizes[item.path], item.path))
 
 
 def _has_gpu() -> bool:
