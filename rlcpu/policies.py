@@ -1,6 +1,7 @@
 """Policies for `rlcpu.collect` and `rlcpu.simulate`."""
 
-from rlcpu.envs.policies import MLP, Linear, Policy, Scalar, Uniform
+from rlcpu.envs.networks import MLP, Linear
+from rlcpu.envs.policies import Policy, Scalar, Uniform
 
 __all__ = ["MLP", "Linear", "Policy", "Scalar", "Uniform"]
 

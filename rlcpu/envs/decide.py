@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.heads import categorical, gaussian
 from rlcpu.envs.lane import LANES, Structure, compile_lane, load_rows, store_rows
-from rlcpu.envs.policy import PolicyCode
-from rlcpu.kernels.compile import define, inline, specialise
+from rlcpu.envs.policies import PolicyCode
+from rlcpu.kernels.compile import define, inline, merge, specialise
 from rlcpu.kernels.mlp import forward
 from rlcpu.kernels.random import uniforms
 from rlcpu.kernels.rows import row_access
+from rlcpu.nn.heads import categorical, gaussian
+from rlcpu.nn.network import CLIP
 
 
 class Decide(NamedTuple):
@@ -75,8 +76,8 @@ def _decide_by_network(
     log_stds = "".join(f"log_std[{k}], " for k in range(env.action_size))
     unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
     load_outputs, peek = load_rows(outputs, "outputs"), row_access("outputs")[0]
-    distribution = categorical(outputs) if env.num_actions else gaussian(outputs)
-    discrete, has_value = env.num_actions > 0, policy.value != "none"
+    act: Any = (categorical if env.num_actions else gaussian).act
+    act, has_value = specialise(act(outputs), np.float32), policy.value != "none"
     none = np.float32(0)
 
     @inline
@@ -88,11 +89,7 @@ def _decide_by_network(
         lanes, first, value_row = layout
         heads = load_outputs(scratch, lanes, first + i)
         value = peek(scratch, value_row + i) if has_value else none
-        uniform = draws(bits[0], bits[1])
-        if discrete:
-            action, log_prob = distribution(heads, uniform[0], greedy)
-        else:
-            action, log_prob = distribution(heads, constants, uniform, greedy)
+        action, log_prob = act(heads, draws(bits[0], bits[1]), constants, greedy)
         return action, log_prob, value
 
     return Decide(inline(unpack), scratch, _make_prepare(env, dtype, policy.value), choose)
@@ -115,13 +112,13 @@ def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]
         define(
             f"def normalise(seen, mean, scale): return ({items})",
             single=np.float32,
-            low=np.float32(-10),
-            high=np.float32(10),
+            low=np.float32(-CLIP),
+            high=np.float32(CLIP),
         )
     )
     put = store_rows(inputs, "observations", np.float32)
 
-    @inline
+    @merge
     def prepare(state, params, policy, count, scratch):
         lanes = (count + 15) // 16 * 16
         mean, scale = take(policy.mean), take(policy.scale)

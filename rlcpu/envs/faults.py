@@ -7,17 +7,16 @@ It is looked for here, once, to be named.
 
 from __future__ import annotations
 
-import itertools
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.lane import LANES
+from rlcpu.envs.networks import describe_fault, refuse_policy
+from rlcpu.envs.rollout import FAULTS
 
 Array = npt.NDArray[Any]
-#: The arrays of a network that its user may change.
-ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
 _EXPECTED = "expected finite numbers"
 
 
@@ -69,7 +68,7 @@ def check_simulation(env: Any, policy: Any, sums: Array) -> None:
     Args:
         env: the environments; those that hold such a number will start a new episode.
         policy: the policy that acted.
-        sums: (blocks + 1, 4) float64, what `simulate`'s kernel wrote.
+        sums: (blocks + 1, 5) float64, what `simulate`'s kernel wrote.
     """
     state, returns = env.memory.get_state(), env.memory.get_returns()
     broken = ~(np.isfinite(state).all(axis=1) & np.isfinite(returns))
@@ -80,7 +79,7 @@ def check_simulation(env: Any, policy: Any, sums: Array) -> None:
         i = int(np.argmax(broken))
         what = f"environment {i} has the state {state[i]} and the return {returns[i]}"
     else:
-        first = int(np.flatnonzero(np.isnan(sums[:-1, 3]))[0]) * LANES
+        first = int(np.flatnonzero(np.isnan(sums[:-1, FAULTS]))[0]) * LANES
         last = min(first + LANES, env.num_envs) - 1
         fields = "an observation, an action or a return"
         what = f"one of environments {first} to {last} had {fields} that was not finite"
@@ -88,40 +87,3 @@ def check_simulation(env: Any, policy: Any, sums: Array) -> None:
         f"{env.dynamics.id}: {what}: {_EXPECTED}; rlcpu.collect names the step, rlcpu.envs.check "
         "finds inputs that lead to them"
     )
-
-
-def refuse_policy(policy: Any, what: str) -> NoReturn:
-    """Raise FloatingPointError for a policy that returned `what`, and say why."""
-    cause = describe_fault(policy)
-    if not cause and hasattr(policy, "sizes"):
-        cause = "the network overflows, its parameters are finite"
-    raise FloatingPointError(f"{type(policy).__name__} returned {what}: {cause or _EXPECTED}")
-
-
-def describe_fault(policy: Any) -> str:
-    """The first number of a network's arrays that is not finite, or nothing."""
-    for name in ARRAYS:
-        array = np.asarray(getattr(policy, name, 0.0))
-        places = np.flatnonzero(~np.isfinite(array))
-        if places.size:
-            first, sizes = int(places[0]), getattr(policy, _SIZES.get(name, ""), ())
-            return (
-                f"policy.{name}[{first}] is {array.flat[first]}{_describe_layer(sizes, first)}, "
-                f"{places.size} of {array.size} numbers are not finite"
-            )
-    return ""
-
-
-_SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
-
-
-def _describe_layer(sizes: Any, index: int) -> str:
-    """Where in a network, layer after layer of weights and biases, a parameter is."""
-    begin = 0
-    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        if index < begin + inputs * outputs:
-            return f" (a weight of layer {layer})"
-        begin += (inputs + 1) * outputs
-        if index < begin:
-            return f" (a bias of layer {layer})"
-    return ""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, Space
 
-from rlcpu.envs.checks import as_numbers
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.faults import ARRAYS, refuse_policy
-from rlcpu.envs.policy import Array, PolicyArrays, PolicyCode
-from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.mlp import forward
-from rlcpu.nn.network import ACTIVATIONS, orthogonal
+from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
+from rlcpu.kernels.checks import as_numbers, check_count
+from rlcpu.nn.network import ACTIVATIONS, CLIP, num_parameters, orthogonal, run_rows
 
 #: What these attributes may be.
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -26,17 +23,11 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "value": ("separate", "shared", None),
     "deterministic": (False, True),
 }
-_EXPECTED = {
-    "activation": '"tanh" or "relu"',
-    "value": '"separate", "shared" or None',
-    "deterministic": "True or False",
-}
+#: The arrays that a user may change; the first two hold the parameters of a network.
+ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
 #: Weights of one layer at most: 1 GiB.
 _MOST_WEIGHTS = 2**28
 _MODULES = {"Tanh": "tanh", "ReLU": "relu"}
-#: Observations that pass a network at a time outside of rollouts: 133 units, as 4-64-64-1 has,
-#: take 545 KB, which stay in the second-level cache.
-_BATCH = 1024
 
 
 class MLP:
@@ -92,13 +83,15 @@ class MLP:
                 f"hidden={hidden!r}: a layer of {most} weights, expected at most 2**28"
             )
         self.hidden = tuple(layers)
-        self.sizes = _sizes([inputs, *layers, outputs + (value == "shared")])
-        self.value_sizes = _sizes([inputs, *layers, 1] if value == "separate" else [0])
-        self._size_bytes = self.sizes.tobytes(), self.value_sizes.tobytes()
+        self.sizes = np.array([inputs, *layers, outputs + (value == "shared")], np.int64)
+        self.value_sizes = np.array([inputs, *layers, 1] if value == "separate" else [0], np.int64)
+        self._size_bytes = self._sizes()
         rng = np.random.default_rng(check_count("seed", seed, 0, 2**64))
         self.parameters = orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
-            _gain_of_last_output(self.parameters, self.sizes, 100.0)
+            columns = int(self.sizes[-1])
+            weights = self.parameters[-columns * (int(self.sizes[-2]) + 1) : -columns]
+            weights[columns - 1 :: columns] *= 100.0  # gain 1 of the value, 0.01 of the others
         self.value_parameters = orthogonal(rng, self.value_sizes, 1.0)
         self.log_std = np.zeros(stds, np.float32)
         self.observation_mean = np.zeros(inputs, np.float32)
@@ -108,7 +101,10 @@ class MLP:
         if name in _CHOICES:
             value = bool(value) if isinstance(value, np.bool_) else value
             if not isinstance(value, str | bool | None) or value not in _CHOICES[name]:
-                raise ValueError(f"{name}={value!r}: expected {_EXPECTED[name]}")
+                *others, last = (f'"{v}"' if isinstance(v, str) else v for v in _CHOICES[name])
+                raise ValueError(
+                    f"{name}={value!r}: expected {', '.join(map(str, others))} or {last}"
+                )
         elif name in ARRAYS:
             value = as_numbers(f"policy.{name}", value)
         elif name in ("hidden", "sizes", "value_sizes") and name in vars(self):
@@ -190,9 +186,9 @@ class MLP:
         """
         inputs = int(self.sizes[0])
         return PolicyArrays(
-            self._checked("parameters", _num_parameters(self.sizes)),
+            self._checked("parameters", num_parameters(self.sizes)),
             self.sizes,
-            self._checked("value_parameters", _num_parameters(self.value_sizes)),
+            self._checked("value_parameters", num_parameters(self.value_sizes)),
             self.value_sizes,
             self._checked("log_std", dynamics.action_size),
             self._checked("observation_mean", inputs),
@@ -206,7 +202,7 @@ class MLP:
         mean, scale = self.observation_mean, self.observation_scale
         return (weights, values, log_std, mean, scale, self.sizes, self.value_sizes), (
             *(weights.shape, values.shape, log_std.shape, mean.shape, scale.shape),
-            *(self.sizes.tobytes(), self.value_sizes.tobytes()),
+            *self._sizes(),
             *(self.activation, self.value, self.deterministic),
         )
 
@@ -217,9 +213,12 @@ class MLP:
             raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
         return np.ascontiguousarray(array, np.float32)
 
+    def _sizes(self) -> tuple[bytes, bytes]:
+        return self.sizes.tobytes(), self.value_sizes.tobytes()
+
     def _check_sizes(self) -> None:
         """Raise ValueError if the sizes were changed in place: kernels go by them."""
-        if (self.sizes.tobytes(), self.value_sizes.tobytes()) != self._size_bytes:
+        if self._sizes() != self._size_bytes:
             changed = f"policy.sizes={self.sizes} or policy.value_sizes={self.value_sizes}"
             raise ValueError(f"{changed} was changed: the sizes are fixed, make another policy")
 
@@ -266,34 +265,21 @@ class MLP:
             raise ValueError(
                 f"observations have shape {np.shape(observations)}: expected (n, {sizes[0]})"
             )
-        parameters, activation = self._checked(name, _num_parameters(sizes)), self.activation
+        parameters = self._checked(name, num_parameters(sizes))
         mean, scale = self.observation_mean, self.observation_scale
         if not mean.size == scale.size == sizes[0]:
             raise ValueError(
                 f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
                 f"{scale.shape}: expected ({sizes[0]},)"
             )
-        seen = np.clip((inputs - mean) * scale, -10.0, 10.0)
-        outputs = np.empty((len(seen), sizes[-1]), np.float32)
-        for begin in range(0, len(seen), _BATCH):
-            part = seen[begin : begin + _BATCH]
-            lanes = (len(part) + 15) // 16 * 16
-            space = np.zeros((sizes.sum(), lanes), np.float32)
-            space[: sizes[0], : len(part)] = part.T
-            run_network(parameters, sizes, ACTIVATIONS[activation], space.ravel(), lanes)
-            outputs[begin : begin + _BATCH] = space[-sizes[-1] :, : len(part)].T
+        seen = np.clip((inputs - mean) * scale, -CLIP, CLIP)
+        outputs = run_rows(parameters, sizes, ACTIVATIONS[self.activation], seen)
         if not np.isfinite(outputs).all():
             if np.isnan(inputs).any():
                 place = np.argwhere(np.isnan(inputs))[0].tolist()
                 raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
             refuse_policy(self, "outputs that are not finite")
         return outputs
-
-
-@kernel
-def run_network(parameters, sizes, activation, activations, lanes):
-    """See `rlcpu.kernels.mlp.make_forward`."""
-    forward(parameters, sizes, activation, activations, lanes)
 
 
 class Linear(MLP):
@@ -333,17 +319,68 @@ def _check_hidden(hidden: Sequence[int]) -> list[int]:
     return [check_count(f"hidden[{i}]", n) for i, n in enumerate(hidden)]
 
 
-def _sizes(layers: Sequence[int]) -> npt.NDArray[np.int64]:
-    return np.array(layers, dtype=np.int64)
+class Critic:
+    """A policy's value head, kept as it was when the policy acted, which may be trained meanwhile.
+
+    Args:
+        policy: one with a value head. It may change its arrays later on, but neither their sizes
+            nor anything else: that asks for a new `Critic`.
+    """
+
+    def __init__(self, policy: MLP) -> None:
+        self._policy = copy.copy(policy)
+        parameters = "parameters" if policy.value == "shared" else "value_parameters"
+        self._names = (parameters, "observation_mean", "observation_scale")
+        for name in self._names:
+            setattr(self._policy, name, np.array(getattr(policy, name), np.float32))
+
+    def take(self, policy: MLP) -> None:
+        """Copy the present numbers."""
+        for name in self._names:
+            np.copyto(getattr(self._policy, name), getattr(policy, name), casting="same_kind")
+
+    def evaluate(self, observations: Array) -> Array:
+        """(n,) float32 values of (n, observation_size) observations."""
+        return self._policy.evaluate(observations)
 
 
-def _num_parameters(sizes: Array) -> int:
-    """Weights and biases of all layers."""
-    return int(((sizes[:-1] + 1) * sizes[1:]).sum())
+# ---------------------------------------------------------------- numbers that are not finite
 
 
-def _gain_of_last_output(parameters: Array, sizes: Array, gain: float) -> None:
-    """Scale the weights of the last output in place."""
-    outputs = int(sizes[-1])
-    last = parameters[-outputs * (int(sizes[-2]) + 1) : -outputs].reshape(-1, outputs)
-    last[:, -1] *= gain
+def refuse_policy(policy: Any, what: str) -> NoReturn:
+    """Raise FloatingPointError for a policy that returned `what`, and say why."""
+    cause = describe_fault(policy)
+    if not cause and hasattr(policy, "sizes"):
+        cause = "the network overflows, its parameters are finite"
+    raise FloatingPointError(
+        f"{type(policy).__name__} returned {what}: {cause or 'expected finite numbers'}"
+    )
+
+
+def describe_fault(policy: Any) -> str:
+    """The first number of a network's arrays that is not finite, or nothing."""
+    for name in ARRAYS:
+        array = np.asarray(getattr(policy, name, 0.0))
+        places = np.flatnonzero(~np.isfinite(array))
+        if places.size:
+            first, sizes = int(places[0]), getattr(policy, _SIZES.get(name, ""), ())
+            return (
+                f"policy.{name}[{first}] is {array.flat[first]}{_describe_layer(sizes, first)}, "
+                f"{places.size} of {array.size} numbers are not finite"
+            )
+    return ""
+
+
+_SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
+
+
+def _describe_layer(sizes: Any, index: int) -> str:
+    """Where in a network, layer after layer of weights and biases, a parameter is."""
+    begin = 0
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        if index < begin + inputs * outputs:
+            return f" (a weight of layer {layer})"
+        begin += (inputs + 1) * outputs
+        if index < begin:
+            return f" (a bias of layer {layer})"
+    return ""

@@ -9,14 +9,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from rlcpu.envs.critic import Critic
-from rlcpu.envs.networks import MLP
-from rlcpu.envs.policy import Policy
-from rlcpu.envs.records import Records
-
-Array = npt.NDArray[Any]
+from rlcpu.envs.networks import MLP, Critic
+from rlcpu.envs.policies import Array, Policy
+from rlcpu.envs.rollout import Records
 
 
 @dataclasses.dataclass
@@ -39,9 +35,9 @@ class Statistics:
     mean_length: float
 
     @classmethod
-    def of_sums(cls, num_steps: int, sums: list[float], lengths: int) -> Statistics:
-        """From the number of episodes, the sums of returns and of their squares, and of lengths."""
-        episodes, returns, squares = sums
+    def of_sums(cls, num_steps: int, sums: list[float]) -> Statistics:
+        """From what `rlcpu.envs.rollout` adds up."""
+        episodes, returns, squares, _, lengths = sums
         if episodes == 0:
             return cls(num_steps, 0, math.nan, math.nan, math.nan)
         mean = returns / episodes
@@ -165,7 +161,7 @@ class Rollout:
     def _bind(self) -> None:
         """What belongs to this process and these arrays."""
         self._shown = self._form.shaped(self._records, self._num_steps)
-        self._outputs = tuple(self._records[:-1]), self._records.last
+        self._outputs = tuple(self._records)
         self._source: object = None
 
     def __getstate__(self) -> dict[str, Any]:

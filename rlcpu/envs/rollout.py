@@ -1,12 +1,14 @@
-"""Drivers: K steps of N environments and their policy in one kernel.
+"""Drivers: K steps of N environments and their policy in one kernel, and what it keeps of them.
 
 Each block of environments runs all its steps before the next block starts, so that its state and
-the network's activations stay in cache.
+the network's activations stay in cache. `simulate` keeps sums over the lanes, `collect` keeps
+everything: one loop, and a `Recorder` for each.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +26,9 @@ from rlcpu.envs.lane import (
     make_turn,
     store_rows,
 )
-from rlcpu.envs.policy import PolicyArrays, PolicyCode
-from rlcpu.envs.records import Records, make_put, make_save, make_spot
-from rlcpu.kernels.compile import define, inline, inline_exact
-from rlcpu.kernels.rows import row_access
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.kernels.compile import define, inline, inline_exact, merge
+from rlcpu.kernels.rows import ANY, row_access
 from rlcpu.kernels.threads import Kernels
 
 u32 = np.uint32
@@ -35,6 +36,9 @@ u32 = np.uint32
 FLUSH = 256
 #: What a driver returns where numbers are not finite; see `rlcpu.envs.faults`.
 FAULT = -1
+#: What `simulate` adds up: finished episodes, their returns, the squares of these, 0 (or NaN if a
+#: number was not finite), and the steps of these episodes.
+EPISODES, RETURNS, SQUARES, FAULTS, LENGTHS = range(5)
 
 
 class EnvArrays(NamedTuple):
@@ -44,7 +48,7 @@ class EnvArrays(NamedTuple):
     call 0.6 us more.
 
     Attributes:
-        real, words: see `rlcpu.envs.memory.Memory`.
+        real, words: see `rlcpu.envs.batch.Memory`.
         numbers: (num_numbers,) params.
         bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
         clock: (2,) uint32, counter of the first step's random numbers, limit of an episode's steps.
@@ -57,81 +61,147 @@ class EnvArrays(NamedTuple):
     clock: Any
 
 
+class Records(NamedTuple):
+    """What `collect` writes, T steps of N environments; flat arrays in time-major order.
+
+    Attributes:
+        observations: (T * N * observation_size,) float32, before each step.
+        actions: (T * N * max(action_size, 1),), int64 or float32, before clipping to the bounds.
+        log_probs, values: (T * N,) float32.
+        rewards: (T * N,).
+        flags: (2 * T * N,) bool, terminated, then truncated.
+        finals: (T * N * observation_size,) float32; written only where an episode ended.
+        totals: (T * N,), return of the episode; written only where it ended.
+        lengths: (T * N,) uint32, steps of the episode; written only where it ended.
+        last: (N * observation_size,) float32, after the last step. In the rows of a block: (LANES,)
+            0, or NaN where a number of the lane was not finite.
+    """
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    values: Any
+    rewards: Any
+    flags: Any
+    finals: Any
+    totals: Any
+    lengths: Any
+    last: Any
+
+
+class Recorder(NamedTuple):
+    """What a driver does with the results of a block: functions that its loop inlines.
+
+    Attributes:
+        start: (outputs, words, count, num_steps) -> rows, scratch of the block.
+        put: (rows, i, seen, chosen, end, final) keeps one step of lane i: its observation, what the
+            policy chose, the `Turn`, and the observation that the step led to.
+        save: (rows, outputs, step, num_steps, place, count) after each step; `place` is that of the
+            block's first lane in flat arrays.
+        finish: (rows, outputs, state, words, params, begin, count) -> whether the block had numbers
+            that are not finite.
+    """
+
+    start: Callable[..., Any]
+    put: Callable[..., None]
+    save: Callable[..., None]
+    finish: Callable[..., Any]
+
+
 @functools.cache
 def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
-    """Kernels (env, policy, num_steps, num_envs, sums, lengths); see `_make_simulate`."""
-    return Kernels(
-        _make_simulate(env, dtype, policy, parallel=False),
-        _make_simulate(env, dtype, policy, parallel=True),
-        16384 if policy.act else 1024,
-    )
+    """Kernels (env, policy, num_steps, num_envs, sums), which record nothing but sums.
+
+    `sums` is (blocks + 1, 5) float64, see `EPISODES`: one row per block and, last, one of all.
+    Both drivers take `EnvArrays` and `PolicyArrays` as plain tuples, and return how many
+    environments have finished and wait for a reset, in which case they do nothing, or `FAULT`.
+    """
+    run_block = _make_run_block(env, dtype, policy, _make_sums(env, dtype))
+
+    def make(parallel: bool) -> Any:
+        @env_kernel(env, dtype, parallel)
+        def simulate(env, policy, num_steps, num_envs, sums):
+            real, words, numbers, bounds, clock = env
+            weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
+            waiting = count_waiting(words, num_envs)
+            if waiting > 0:
+                return waiting
+            broken = 0
+            for block in prange(real.shape[0]):
+                broken += run_block(
+                    EnvArrays(real[block], words[block], numbers, bounds, clock),
+                    PolicyArrays(
+                        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
+                    ),
+                    num_steps, num_envs, block * LANES, sums[block],
+                )  # fmt: skip
+            add_up(sums)
+            clock[0] += u32(num_steps)
+            return waiting if broken == 0 else FAULT
+
+        return simulate
+
+    return Kernels(make(False), make(True), 16384 if policy.act else 1024)
 
 
 @functools.cache
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
-    """Kernels (env, policy, num_steps, num_envs, records, last); see `_make_collect`."""
-    return Kernels(
-        _make_collect(env, dtype, policy, parallel=False),
-        _make_collect(env, dtype, policy, parallel=True),
-        8192 if policy.act else 1024,
-    )
+    """Kernels (env, policy, num_steps, num_envs, records), which record every step.
 
-
-def _make_simulate(env: Structure, dtype: type, policy: PolicyCode, parallel: bool) -> Any:
-    """Driver that records nothing but sums, one row per block and, last, one of all blocks.
-
-    `sums` is (blocks + 1, 4) float64: finished episodes, their returns, the squares of these, and
-    0, or NaN if a number was not finite; `lengths` (blocks + 1,) int64: their steps. As the other
-    driver, it takes `EnvArrays` and `PolicyArrays` as plain tuples, and returns how many
-    environments have finished and wait for a reset, in which case it does nothing, or `FAULT`.
+    `records` are `Records` as a plain tuple; see `simulate_kernels` for the rest.
     """
-    run_block = _make_simulate_block(env, dtype, policy)
+    run_block = _make_run_block(env, dtype, policy, _make_records(env, dtype))
 
-    @env_kernel(env, dtype, parallel)
-    def simulate(env, policy, num_steps, num_envs, sums, lengths):
-        real, words, numbers, bounds, clock = env
-        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
-        waiting = count_waiting(words, num_envs)
-        if waiting > 0:
-            return waiting
-        for block in prange(real.shape[0]):
-            run_block(
-                EnvArrays(real[block], words[block], numbers, bounds, clock),
-                PolicyArrays(
-                    weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
-                ),
-                num_steps, min(LANES, num_envs - block * LANES), sums[block],
-                lengths[block : block + 1],
-            )  # fmt: skip
-        add_up(sums, lengths)
-        clock[0] += u32(num_steps)
-        return waiting if sums[-1, 3] == 0.0 else FAULT
+    def make(parallel: bool) -> Any:
+        @env_kernel(env, dtype, parallel)
+        def collect(env, policy, num_steps, num_envs, records):
+            real, words, numbers, bounds, clock = env
+            weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
+            seen, actions, log_probs, values, rewards, flags, finals, totals, lengths, last = (
+                records
+            )
+            waiting = count_waiting(words, num_envs)
+            if waiting > 0:
+                return waiting
+            broken = 0
+            for block in prange(real.shape[0]):
+                broken += run_block(
+                    EnvArrays(real[block], words[block], numbers, bounds, clock),
+                    PolicyArrays(
+                        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
+                    ),
+                    num_steps, num_envs, block * LANES,
+                    Records(
+                        seen, actions, log_probs, values, rewards, flags, finals, totals, lengths,
+                        last,
+                    ),
+                )  # fmt: skip
+            clock[0] += u32(num_steps)
+            return waiting if broken == 0 else FAULT
 
-    return simulate
+        return collect
+
+    return Kernels(make(False), make(True), 8192 if policy.act else 1024)
 
 
-@functools.cache
-def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
-    """All steps of one block."""
+def _make_run_block(env: Structure, dtype: type, policy: PolicyCode, recorder: Recorder) -> Any:
+    """All steps of one block; returns whether there were numbers that are not finite."""
     lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
     turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
     unpack, load, observe = lane.unpack, lane.load, lane.observe
     unpack_policy, scratch, prepare, choose = decide
-    get_sum, set_sum = row_access("rewards")
-    real, one, nothing, exact = dtype, dtype(1), dtype(0), dtype is np.float64
-    state_rows = env.state_size + 1
-    spot, is_network = make_spot(env, dtype), policy.act is None
+    start, put, save, finish = recorder
+    exact = dtype is np.float64
 
     @inline
-    def run_block(env, policy, num_steps, count, sums, lengths):
+    def run_block(env, policy, num_steps, num_envs, begin, outputs):
         state, words = env.real, env.words
         counter, limit = env.clock[0], env.clock[1]
+        count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
         greedy = policy.settings[1] != 0
         space = scratch(policy.sizes, policy.value_sizes)
-        rows: Any = np.zeros(4 * LANES, real)
-        sums[:] = 0.0
-        before = sum_elapsed(words, count)
+        rows = start(outputs, words, count, num_steps)
         for step in range(num_steps):
             now = u32(counter + u32(step))
             layout = prepare(state, params, policy, count, space)
@@ -140,27 +210,9 @@ def _make_simulate_block(env: Structure, dtype: type, policy: PolicyCode) -> Any
                 seen = observe(load(state, LANES, i), params)
                 chosen = choose(seen, constants, greedy, bits, space, layout, i)
                 end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
-                ended = end.terminated | end.truncated
-                total = end.total if ended else nothing
-                set_sum(rows, i, get_sum(rows, i) + (one if ended else nothing))
-                set_sum(rows, LANES + i, get_sum(rows, LANES + i) + total)
-                squares = get_sum(rows, 2 * LANES + i) + total * total
-                set_sum(rows, 2 * LANES + i, squares)
-                if is_network:  # its NaN would choose action 0 of a `Discrete`
-                    fault = get_sum(rows, 3 * LANES + i) + spot(seen, chosen)
-                    set_sum(rows, 3 * LANES + i, fault)
-            if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
-                for k in range(4):
-                    total = 0.0
-                    for i in range(LANES):
-                        total += get_sum(rows, k * LANES + i) if i < count else nothing
-                        set_sum(rows, k * LANES + i, nothing)
-                    sums[k] += total
-        lengths[0] = count * num_steps + before - sum_elapsed(words, count)
-        sums[3] += sums[1] * 0.0
-        for row in range(state_rows):
-            for i in range(count):
-                sums[3] += state[row * LANES + i] * nothing
+                put(rows, i, seen, chosen, end, observe(end.reached, params))
+            save(rows, outputs, step, num_steps, step * num_envs + begin, count)
+        return finish(rows, outputs, state, words, params, begin, count)
 
     return run_block
 
@@ -175,112 +227,6 @@ def count_waiting(words, num_envs):
     return waiting
 
 
-@inline
-def sum_elapsed(words, count):
-    """Steps of the running episodes of a block's first `count` environments."""
-    total: Any = 0
-    for i in range(count):
-        total += np.int64(words[ELAPSED * LANES + i])
-    return total
-
-
-@inline_exact
-def add_up(sums, lengths):
-    """Add all rows but the last into the last one, in their order."""
-    last = lengths.size - 1
-    sums[last, :] = 0.0
-    lengths[last] = 0
-    for block in range(last):
-        lengths[last] += lengths[block]
-        for k in range(sums.shape[1]):
-            sums[last, k] += sums[block, k]
-
-
-def _make_collect(env: Structure, dtype: type, policy: PolicyCode, parallel: bool) -> Any:
-    """Driver that records every step, see `Records`, and what is observed after the last one.
-
-    `last` is (num_envs * observation_size,) float32; see `_make_simulate` for the rest.
-    """
-    run_block = _make_collect_block(env, dtype, policy)
-
-    @env_kernel(env, dtype, parallel)
-    def collect(env, policy, num_steps, num_envs, records, last):
-        real, words, numbers, bounds, clock = env
-        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
-        observations, actions, log_probs, values, rewards, flags, finals, totals, lengths = records
-        waiting = count_waiting(words, num_envs)
-        if waiting > 0:
-            return waiting
-        broken = 0
-        for block in prange(real.shape[0]):
-            broken += run_block(
-                EnvArrays(real[block], words[block], numbers, bounds, clock),
-                PolicyArrays(
-                    weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
-                ),
-                num_steps, num_envs, block * LANES,
-                Records(
-                    observations, actions, log_probs, values, rewards, flags, finals, totals,
-                    lengths,
-                ),
-                last,
-            )  # fmt: skip
-        clock[0] += u32(num_steps)
-        return waiting if broken == 0 else FAULT
-
-    return collect
-
-
-@functools.cache
-def _make_collect_block(env: Structure, dtype: type, policy: PolicyCode) -> Any:
-    """All steps of one block, each lane's results into rows that `save` copies out."""
-    lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
-    turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
-    unpack, load, observe = lane.unpack, lane.load, lane.observe
-    unpack_policy, scratch, prepare, choose = decide
-    save, put = make_save(env, dtype), make_put(env, dtype)
-    put_last = store_rows(env.observation_size, "observations", np.float32)
-    real, exact, size = dtype, dtype is np.float64, env.observation_size
-    nothing = dtype(0)
-    actions, action_type = max(env.action_size, 1), np.float32 if env.action_size else np.int32
-
-    @inline
-    def run_block(env, policy, num_steps, num_envs, begin, records, last):
-        state, words = env.real, env.words
-        counter, limit = env.clock[0], env.clock[1]
-        count = min(LANES, num_envs - begin)
-        params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
-        greedy = policy.settings[1] != 0
-        space = scratch(policy.sizes, policy.value_sizes)
-        rows = Records(
-            np.empty(size * LANES, np.float32), np.empty(actions * LANES, action_type),
-            np.empty(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES, real),
-            np.empty(2 * LANES, np.bool_), np.empty(size * LANES, np.float32),
-            np.empty(LANES, real), np.empty(LANES, np.uint32),
-        )  # fmt: skip
-        faults: Any = np.zeros(LANES, real)
-        for step in range(num_steps):
-            now = u32(counter + u32(step))
-            layout = prepare(state, params, policy, count, space)
-            for i in range(count if exact else LANES):
-                bits = draw_words(words, i, now)
-                seen = observe(load(state, LANES, i), params)
-                chosen = choose(seen, constants, greedy, bits, space, layout, i)
-                end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
-                put(rows, faults, i, seen, chosen, end, observe(end.reached, params))
-            save(rows, faults, records, step * num_envs + begin, count)
-        broken = 0
-        for i in range(count):
-            seen = observe(load(state, LANES, i), params)
-            put_last(last, 1, (begin + i) * size, seen)
-            for k in range(size):
-                faults[i] += last[(begin + i) * size + k] * nothing
-            broken += faults[i] != nothing
-        return broken
-
-    return run_block
-
-
 @functools.cache
 def make_clip(env: Structure, dtype: type) -> Any:
     """Inlinable function (action, bounds) -> the action that the environment gets."""
@@ -293,3 +239,173 @@ def make_clip(env: Structure, dtype: type) -> Any:
     )
     source = f"def clip(action, bounds): return ({items})"
     return inline(define(source, real=dtype, single=np.float32))
+
+
+@functools.cache
+def make_spot(env: Structure, dtype: type) -> Any:
+    """Inlinable function (numbers, chosen) -> 0, or NaN if one of the numbers is not finite.
+
+    `numbers` is an observation; `chosen` is what a policy returns. Zero times a number is NaN only
+    for NaN and infinity: one operation for each number, without a branch or a comparison.
+    """
+    terms = [f"numbers[{k}]" for k in range(env.observation_size)]
+    terms += [f"chosen[0][{k}]" for k in range(env.action_size)] + ["chosen[1]", "chosen[2]"]
+    source = f"def spot(numbers, chosen): return {' + '.join(f'real({t}) * zero' for t in terms)}"
+    return inline(define(source, real=dtype, zero=dtype(0)))
+
+
+# ---------------------------------------------------------------- sums
+
+
+def _make_sums(env: Structure, dtype: type) -> Recorder:
+    """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
+    get, add = row_access("rewards")
+    one, nothing, real = dtype(1), dtype(0), dtype
+    state_rows, spot = env.state_size + 1, make_spot(env, dtype)
+
+    @merge
+    def start(sums, words, count, num_steps):
+        sums[:] = 0.0
+        sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
+        rows: Any = np.zeros(4 * LANES, real)
+        return rows
+
+    @inline
+    def put(rows, i, seen, chosen, end, final):
+        ended = end.terminated | end.truncated
+        total = end.total if ended else nothing
+        add(rows, i, get(rows, i) + (one if ended else nothing))
+        add(rows, LANES + i, get(rows, LANES + i) + total)
+        add(rows, 2 * LANES + i, get(rows, 2 * LANES + i) + total * total)
+        # A network's NaN would choose action 0 of a `Discrete`, and nothing else would show it.
+        add(rows, 3 * LANES + i, get(rows, 3 * LANES + i) + spot(seen, chosen))
+
+    @merge
+    def save(rows, sums, step, num_steps, place, count):
+        if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
+            for k in range(4):
+                total = 0.0
+                for i in range(LANES):
+                    total += get(rows, k * LANES + i) if i < count else nothing
+                    add(rows, k * LANES + i, nothing)
+                sums[k] += total
+
+    @merge
+    def finish(rows, sums, state, words, params, begin, count):
+        sums[LENGTHS] -= sum_elapsed(words, count)
+        sums[FAULTS] += sums[RETURNS] * 0.0
+        for row in range(state_rows):
+            for i in range(count):
+                sums[FAULTS] += state[row * LANES + i] * nothing
+        return 1 if sums[FAULTS] != 0.0 else 0
+
+    return Recorder(start, put, save, finish)
+
+
+@inline
+def sum_elapsed(words, count):
+    """Steps of the running episodes of a block's first `count` environments."""
+    total: Any = 0
+    for i in range(count):
+        total += np.int64(words[ELAPSED * LANES + i])
+    return total
+
+
+@inline_exact
+def add_up(sums):
+    """Add all rows but the last into the last one, in their order."""
+    last = sums.shape[0] - 1
+    sums[last, :] = 0.0
+    for block in range(last):
+        for k in range(sums.shape[1]):
+            sums[last, k] += sums[block, k]
+
+
+# ---------------------------------------------------------------- records
+
+
+def _make_records(env: Structure, dtype: type) -> Recorder:
+    """Every step: each lane's results go into rows that `save` copies to the `Records`."""
+    width, size, discrete = max(env.action_size, 1), env.observation_size, env.action_size == 0
+    put_seen = store_rows(size, "observations", np.float32)
+    put_final = store_rows(size, "finals", np.float32)
+    put_actions: Any = store_rows(width, "actions", np.float32)
+    _, put_action = row_access("actions")
+    names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
+    put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
+        row_access(name)[1] for name in names
+    )
+    (get_fault, put_fault), spot = row_access("faults"), make_spot(env, dtype)
+    peek, poke = row_access(ANY)[0], row_access("target")[1]
+    lane = compile_lane(env, dtype)
+    load, observe = lane.load, lane.observe
+    real, action_type, nothing = dtype, np.int32 if discrete else np.float32, dtype(0)
+
+    @merge
+    def start(records, words, count, num_steps):
+        return Records(
+            np.empty(size * LANES, np.float32), np.empty(width * LANES, action_type),
+            np.empty(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES, real),
+            np.empty(2 * LANES, np.bool_), np.empty(size * LANES, np.float32),
+            np.empty(LANES, real), np.empty(LANES, np.uint32), np.zeros(LANES, real),
+        )  # fmt: skip
+
+    @inline
+    def put(rows, i, seen, chosen, end, final):
+        put_seen(rows.observations, LANES, i, seen)
+        if discrete:
+            put_action(rows.actions, i, np.int32(chosen[0]))
+        else:
+            put_actions(rows.actions, LANES, i, chosen[0])
+        put_log_prob(rows.log_probs, i, chosen[1])
+        put_value(rows.values, i, chosen[2])
+        put_reward(rows.rewards, i, end.reward)
+        put_flag(rows.flags, i, end.terminated)
+        put_flag(rows.flags, LANES + i, end.truncated)
+        put_final(rows.finals, LANES, i, final)
+        put_total(rows.totals, i, real(end.total))
+        put_length(rows.lengths, i, end.elapsed)
+        fault = get_fault(rows.last, i) + spot(seen, chosen) + end.reward * nothing
+        put_fault(rows.last, i, fault)
+
+    @inline
+    def copy(source, first, target, begin, count):
+        for i in range(count):
+            poke(target, begin + i, peek(source, first + i))
+
+    @inline
+    def interleave(source, target, begin, count, width):
+        for i in range(count):
+            for k in range(width):
+                poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
+
+    @merge
+    def save(rows, records, step, num_steps, place, count):
+        half = records.flags.shape[0] // 2
+        copy(rows.log_probs, 0, records.log_probs, place, count)
+        copy(rows.values, 0, records.values, place, count)
+        copy(rows.rewards, 0, records.rewards, place, count)
+        copy(rows.flags, 0, records.flags, place, count)
+        copy(rows.flags, LANES, records.flags, half + place, count)
+        interleave(rows.observations, records.observations, place, count, size)
+        interleave(rows.actions, records.actions, place, count, width)
+        for i in range(count):
+            if rows.flags[i] or rows.flags[LANES + i]:
+                records.totals[place + i] = rows.totals[i]
+                records.lengths[place + i] = rows.lengths[i]
+                for k in range(size):
+                    final = rows.finals[k * LANES + i]
+                    records.finals[(place + i) * size + k] = final
+                    rows.last[i] += real(final) * nothing
+
+    @merge
+    def finish(rows, records, state, words, params, begin, count):
+        broken = 0
+        for i in range(count):
+            put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), params))
+            for k in range(size):
+                rows.last[i] += records.last[(begin + i) * size + k] * nothing
+            broken += rows.last[i] != nothing
+        return broken
+
+    return Recorder(start, put, save, finish)

@@ -9,10 +9,16 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.batch import step_kernels
-from rlcpu.envs.checks import convert_actions, describe_bad_actions, find_bad_actions
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.render import Renderer
-from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
+from rlcpu.envs.vector_env import (
+    Array,
+    Parameters,
+    VectorEnv,
+    convert_actions,
+    describe_bad_actions,
+    find_bad_actions,
+)
 
 
 class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import secrets
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,24 +16,16 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlcpu.envs import batch
-from rlcpu.envs.checks import (
-    check_dtype,
-    check_mode,
-    convert_actions,
-    convert_state,
-    describe_bad_actions,
-    find_bad_actions,
-)
+from rlcpu.envs.batch import Memory
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import PENDING, pack, structure
-from rlcpu.envs.memory import Memory
 from rlcpu.envs.render import Renderer
-from rlcpu.envs.reset_options import reset_bounds, reset_mask
-from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.checks import as_array, as_numbers, check_count
 from rlcpu.kernels.random import stream_seeds
 from rlcpu.kernels.threads import check_num_threads, launch
 
 Array = npt.NDArray[Any]
+_DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
 
 
 class Parameters:
@@ -98,7 +91,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         memory, code, numbers: what kernels take: its memory, structure and run-time parameters.
         autoreset_mode, num_threads: see above.
         device: where its arrays live.
-        prepared: what the last `collect` or `simulate` found out, see `rlcpu.envs.prepared`.
+        prepared: what the last `collect` or `simulate` made, see `rlcpu.envs.collect.Prepared`.
 
     Raises:
         TypeError, ValueError: for a bad argument, with its name and value.
@@ -382,3 +375,126 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def __repr__(self) -> str:
         settings = {"num_envs": self.num_envs, "dtype": self.dtype.name}
         return self._describe(**settings, autoreset_mode=self.autoreset_mode.value)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def check_mode(mode: Any) -> AutoresetMode:
+    """The autoreset mode of a mode or its name."""
+    try:
+        return AutoresetMode(mode)
+    except (TypeError, ValueError):
+        known = ", ".join(repr(each.value) for each in AutoresetMode)
+        raise ValueError(f"autoreset_mode={mode!r}: expected an AutoresetMode or {known}") from None
+
+
+def check_dtype(dtype: Any) -> type:
+    """`np.float32` or `np.float64`."""
+    try:
+        return _DTYPES[np.dtype(dtype).name]
+    except (TypeError, KeyError):
+        raise ValueError(f'dtype={dtype!r}: expected "float32" or "float64"') from None
+
+
+def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
+    """The actions as a contiguous array of the dtype that kernels take.
+
+    Raises:
+        TypeError: actions of another kind of dtype.
+        ValueError: actions of another shape, or beyond int64.
+    """
+    array = as_array("actions", actions)
+    wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"actions have dtype {array.dtype}: expected {wanted} dtype")
+    if array.shape != shape:
+        raise ValueError(f"actions have shape {array.shape}: expected {shape}")
+    beyond = np.flatnonzero(array > np.iinfo(np.int64).max) if array.dtype == np.uint64 else ()
+    if len(beyond):
+        raise ValueError(describe_bad_actions(array, beyond, dynamics))
+    return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
+
+
+def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
+    """Indices of the actions which the environment cannot take."""
+    if dynamics.is_discrete:
+        return np.flatnonzero((actions < 0) | (actions >= dynamics.num_actions))
+    return np.flatnonzero(np.isnan(actions).any(axis=1))
+
+
+def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
+    """Message that names the first of the bad actions."""
+    wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else "a number"
+    first = bad[0]
+    return (
+        f"actions[{first}]={actions[first]} of {dynamics.id} ({len(bad)} such): expected {wanted}"
+    )
+
+
+def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    """The state as an array of the environment's dtype.
+
+    Raises:
+        TypeError: no real numbers.
+        ValueError: another shape, or numbers that are not finite in the dtype.
+    """
+    given = as_numbers("state", state)
+    if given.shape != shape:
+        raise ValueError(f"state has shape {given.shape}: expected {shape}")
+    with np.errstate(over="ignore"):
+        values = given.astype(dtype)
+    if not np.isfinite(values).all():
+        raise ValueError(f"state holds NaN or infinity in {dtype}: expected finite numbers")
+    return values
+
+
+def reset_mask(options: dict[str, Any] | None, num_envs: int) -> npt.NDArray[np.bool_]:
+    """The environments to reset, (num_envs,) bool: all, unless the options hold a mask.
+
+    Raises:
+        TypeError: the mask is no bool array.
+        ValueError: the mask has another shape, or selects nothing.
+    """
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"options={options!r}: expected a dict or None")
+    if options is None or "reset_mask" not in options:
+        return np.ones(num_envs, np.bool_)
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = getattr(mask, "dtype", type(mask).__name__)
+        raise TypeError(f'options["reset_mask"] is of {kind}: expected a NumPy array of bool')
+    if mask.shape != (num_envs,):
+        raise ValueError(f'options["reset_mask"] has shape {mask.shape}: expected ({num_envs},)')
+    if not mask.any():
+        raise ValueError('options["reset_mask"] is all False: expected at least one True')
+    return mask
+
+
+def reset_bounds(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
+    """The params of one reset: the environment's, with the bounds that the options hold.
+
+    Raises:
+        ValueError: an unknown option, a bound that is no number, or a low above its high.
+    """
+    changes: dict[str, float] = {}
+    for name, value in (options or {}).items():
+        if name == "reset_mask":
+            continue
+        if name not in dynamics.reset_options:
+            known = ", ".join(["reset_mask", *dynamics.reset_options])
+            raise ValueError(f"options[{name!r}] is unknown to {dynamics.id}: expected {known}")
+        try:
+            number = float(value)
+        except (OverflowError, TypeError, ValueError):
+            raise ValueError(f"options[{name!r}]={value!r}: expected a number") from None
+        if not math.isfinite(number):
+            raise ValueError(f"options[{name!r}]={value!r}: expected a finite number")
+        changes.update(dict.fromkeys(dynamics.reset_options[name], number))
+    if not changes:
+        return dynamics.params
+    params = dynamics.with_params(**changes).params
+    low, high = getattr(params, "reset_low", 0.0), getattr(params, "reset_high", 0.0)
+    if low > high:
+        raise ValueError(f'options["low"]={low} is above options["high"]={high}')
+    return params

@@ -6,6 +6,9 @@ import operator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
 
 
 def check_count(name: str, value: Any, least: int = 1, limit: int = 2**48) -> int:
@@ -33,3 +36,29 @@ def _to_int(name: str, value: Any, least: int) -> int:
     except TypeError:
         pass
     raise TypeError(f"{name}={value!r}: expected an int of at least {least}")
+
+
+def as_array(name: str, value: Any) -> Array:
+    """The value as an array.
+
+    Raises:
+        TypeError: it is masked, or no array can be made of it.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array: expected one without a mask")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={value!r}: expected an array of numbers") from None
+
+
+def as_numbers(name: str, value: Any) -> Array:
+    """The value as an array of real numbers.
+
+    Raises:
+        TypeError: it is masked, or holds something else.
+    """
+    array = as_array(name, value)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} has dtype {array.dtype}: expected real numbers")
+    return array

@@ -33,7 +33,7 @@ def make_forward(dtype: type) -> Callable[..., int]:
         overwritten; `lanes` a multiple of 16 (best of 32; 64 fit in the first-level cache). The
         last layer has no activation: its rows begin at the returned index.
     """
-    tanh = specialise(_tanh, dtype)
+    tanh = specialise(hyperbolic_tangent, dtype)
     zero, none = dtype(0), dtype(-np.inf)
 
     @inline
@@ -66,7 +66,8 @@ def make_forward(dtype: type) -> Callable[..., int]:
     return forward
 
 
-def _tanh(x: float) -> float:
+def hyperbolic_tangent(x: float) -> float:
+    """tanh(x)."""
     return math.tanh(x)
 
 

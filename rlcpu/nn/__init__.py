@@ -1,7 +1,8 @@
 """Networks that are learnt, losses of a few lines, and the learner that runs both in kernels."""
 
-from rlcpu.nn.heads import Head, Loss, categorical, gaussian, of_action, outputs
+from rlcpu.nn.heads import Head, categorical, gaussian, of_action, outputs
 from rlcpu.nn.learner import Learner
+from rlcpu.nn.losses import Loss
 from rlcpu.nn.network import Network
 
 __all__ = ["Head", "Learner", "Loss", "Network", "categorical", "gaussian", "of_action", "outputs"]

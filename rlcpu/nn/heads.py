@@ -1,16 +1,18 @@
-"""Losses: scalar functions of one sample, and the heads that feed them from a network's outputs.
+"""Heads: what a network's outputs mean, to one who acts and to one who learns.
 
-A loss is plain Python for one sample,
+Acting is one scalar function, which rollouts compile into their kernels,
 
-    loss(numbers, sample, weights) -> (loss, slopes, statistics)
+    act(outputs, uniforms, params, greedy) -> (action, log_prob)
 
-where a head makes `numbers` of the outputs, `sample` has a field for each column of the minibatch,
-and `weights` are coefficients of the caller's; `slopes` are the derivatives by the numbers. Heads:
-outputs as they are, the output of the action taken, and the log-probability and the entropy of a
-categorical or Gaussian distribution.
+with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
+whether to take the most likely action in place of drawing one.
 
-Networks write one row for each sample; loops that vectorise run along samples. So `rows` of a chunk
-hold, each along the samples: numbers, their slopes, columns, outputs transposed, actions.
+Learning works on a chunk of samples. A head makes the numbers of a loss of the outputs, and turns
+the slopes of the loss by these numbers into slopes by the outputs. Networks write one row for each
+sample; loops that vectorise run along samples. So `rows` of a chunk hold, each along the samples:
+numbers, their slopes, columns, outputs transposed, actions; see `rlcpu.nn.losses`.
+
+Sources: Williams (1992) for stochastic policies; the Gaussian is drawn by Box & Muller (1958).
 """
 
 from __future__ import annotations
@@ -25,45 +27,30 @@ import numpy as np
 
 from rlcpu.kernels.compile import define, inline, specialise
 
-HALF_LOG_2_PI = 0.9189385332046727
+TWO_PI = 2.0 * math.pi
+HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
 
 
 class Head(NamedTuple):
-    """What a loss sees of a network.
+    """What a network's outputs mean.
 
     Attributes:
-        names: of the numbers.
+        names: of the numbers that a loss sees.
         actions: "index" if it reads the number of the action taken, "vector" if one number for each
             output, None if none.
-        make: dtype -> (forward, backward), to be inlined: `forward(outputs, place, numbers,
+        learn: dtype -> (forward, backward), to be inlined: `forward(outputs, place, numbers,
             slopes, heads, actions, free)` fills the rows of numbers (`slopes` is scratch),
             `backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share)`
             writes derivatives in the place of outputs, times share, and adds those by the free
             parameters. `place` is (width of a row of outputs, first output, number of outputs).
+        act: number of outputs -> the scalar function that acts, plain Python; None if there is
+            nothing to draw from.
     """
 
     names: tuple[str, ...]
     actions: str | None
-    make: Callable[[type], tuple[Callable[..., None], Callable[..., None]]]
-
-
-class Loss(NamedTuple):
-    """A term of what is minimised: the mean over the samples of a scalar function.
-
-    Attributes:
-        function: (numbers, sample, weights) -> (loss, slopes, statistics); see above.
-        head: what its numbers are.
-        statistics: names of what it returns third, of which `Learner.update` returns means.
-        network: number of the network whose outputs the head reads.
-        first, size: which outputs, `size` of them from `first` on; None for all that follow.
-    """
-
-    function: Callable[..., Any]
-    head: Head
-    statistics: tuple[str, ...] = ()
-    network: int = 0
-    first: int = 0
-    size: int | None = None
+    learn: Callable[[type], tuple[Callable[..., None], Callable[..., None]]]
+    act: Callable[[int], Callable[..., Any]] | None = None
 
 
 @inline
@@ -87,7 +74,7 @@ def give_output(row, outputs, width, column):
         outputs[i * width + column] = row[i]
 
 
-# ---------------------------------------------------------------- heads
+# ---------------------------------------------------------------- outputs as they are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +110,7 @@ def outputs(count: int = 1) -> Head:
     return Head(tuple(f"output{k}" for k in range(count)), None, _Outputs(count))
 
 
-def _make_of_action(dtype):
+def _learn_of_action(dtype):
     zero = dtype(0)
 
     @inline
@@ -145,7 +132,41 @@ def _make_of_action(dtype):
 
 
 #: The output of the action taken: an action value, such as Q(s, a).
-of_action = Head(("value",), "index", _make_of_action)
+of_action = Head(("value",), "index", _learn_of_action)
+
+
+# ---------------------------------------------------------------- one of several actions
+
+
+def exponential(x: float) -> float:
+    """e**x."""
+    return math.exp(x)
+
+
+def logarithm(x: float) -> float:
+    """Natural logarithm."""
+    return math.log(x)
+
+
+@functools.cache
+def act_categorical(size: int) -> Callable[..., Any]:
+    """Scalar function that draws one of `size` actions from softmax(outputs).
+
+    It inverts the cumulative distribution with one uniform number; greedy takes the largest logit,
+    the first of equals. The loop over actions is unrolled.
+    """
+    lines = ["top = logits[0]", "best = zero"]
+    for k in range(1, size):
+        lines += [f"best = i32({k}) if logits[{k}] > top else best", f"top = max(top, logits[{k}])"]
+    lines += [f"e{k} = exp(logits[{k}] - top)" for k in range(size)]
+    lines += ["c0 = e0"] + [f"c{k} = c{k - 1} + e{k}" for k in range(1, size)]
+    lines += [f"mass = uniforms[0] * c{size - 1}", "action = zero"]
+    lines += [f"action = i32({k + 1}) if mass >= c{k} else action" for k in range(size - 1)]
+    lines += ["action = best if greedy else action", "logit = logits[0]"]
+    lines += [f"logit = logits[{k}] if action == i32({k}) else logit" for k in range(1, size)]
+    lines += [f"return action, logit - top - log(c{size - 1})"]
+    source = "def act(logits, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
+    return define(source, i32=np.int32, zero=np.int32(0), exp=math.exp, log=math.log)
 
 
 def categorical_slope(
@@ -164,8 +185,8 @@ def categorical_slope(
     return by_log_prob * (taken - prob) - by_entropy * prob * (log_prob + entropy)
 
 
-def _make_categorical(dtype):
-    exp, log = specialise(_exp, dtype), specialise(_log, dtype)
+def _learn_categorical(dtype):
+    exp, log = specialise(exponential, dtype), specialise(logarithm, dtype)
     slope_of = specialise(categorical_slope, dtype)
     one, zero, lowest = dtype(1), dtype(0), dtype(-np.inf)
 
@@ -224,17 +245,50 @@ def _make_categorical(dtype):
 
 
 #: Outputs are logits: log-probability of the action taken, and entropy.
-categorical = Head(("log_prob", "entropy"), "index", _make_categorical)
+categorical = Head(("log_prob", "entropy"), "index", _learn_categorical, act_categorical)
+
+
+# ---------------------------------------------------------------- real numbers
+
+
+def log_density(z: float, log_std: float) -> float:
+    """Log-density of mean + exp(log_std) * z under Normal(mean, exp(log_std))."""
+    return -0.5 * z * z - log_std - HALF_LOG_2_PI
+
+
+def standard_normal(uniform: float, angle: float) -> float:
+    """A standard normal number from two numbers in [0, 1)."""
+    return math.sqrt(-2.0 * math.log(1.0 - uniform)) * math.cos(TWO_PI * (angle - 0.5))
+
+
+@functools.cache
+def act_gaussian(size: int) -> Callable[..., Any]:
+    """Scalar function that draws `size` numbers, Normal(outputs[k], exp(params[k])).
+
+    Each takes two uniform numbers; greedy takes the means.
+    """
+    lines = []
+    for k in range(size):
+        lines += [
+            f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
+            f"z{k} = 0.0 if greedy else drawn",
+            f"a{k} = means[{k}] + exp(log_stds[{k}]) * z{k}",
+        ]
+    lines += [f"l{k} = density(z{k}, log_stds[{k}])" for k in range(size)]
+    actions = "".join(f"a{k}, " for k in range(size))
+    lines += [f"return ({actions}), {' + '.join(f'l{k}' for k in range(size))}"]
+    source = "def act(means, uniforms, log_stds, greedy):" + "".join(f"\n    {x}" for x in lines)
+    return define(source, normal=standard_normal, density=log_density, exp=math.exp)
 
 
 def gaussian_coordinate(action: float, mean: float, log_std: float) -> tuple[float, float, float]:
     """Log-density of one coordinate, and its derivatives by the mean and by `log_std`."""
     inverse = math.exp(-log_std)
     z = (action - mean) * inverse
-    return -0.5 * z * z - log_std - HALF_LOG_2_PI, z * inverse, z * z - 1.0
+    return log_density(z, log_std), z * inverse, z * z - 1.0
 
 
-def _make_gaussian(dtype):
+def _learn_gaussian(dtype):
     coordinate = specialise(gaussian_coordinate, dtype)
     zero, entropy_of_unit = dtype(0), dtype(0.5 + HALF_LOG_2_PI)
 
@@ -272,93 +326,4 @@ def _make_gaussian(dtype):
 
 
 #: Outputs are means, the network's free parameters the logarithms of standard deviations.
-gaussian = Head(("log_prob", "entropy"), "vector", _make_gaussian)
-
-
-# ---------------------------------------------------------------- losses
-
-
-class Term(NamedTuple):
-    """What a loss's machine code depends on; see `Loss`."""
-
-    function: Callable[..., Any]
-    head: Head
-    num_statistics: int
-
-
-@functools.cache
-def make_term(dtype: type, term: Term, columns: tuple[str, ...], sample: Any) -> Callable[..., Any]:
-    """`apply(outputs, place, rows, most, height, free, free_slopes, share, weights, sums)`.
-
-    Writes derivatives in the place of outputs, and adds to `sums` the loss and its statistics. Of
-    `rows` the first `most` are for numbers, as many for their slopes, then come columns, `height`
-    rows of outputs, and actions.
-
-    Args:
-        dtype: of all numbers.
-        term: the loss.
-        columns: names of the columns of a minibatch.
-        sample: NamedTuple with these fields.
-    """
-    forward, backward = term.head.make(dtype)
-    inputs = [f"n{k}" for k in range(len(term.head.names))]
-    results = [f"s{k}" for k in range(len(inputs))]
-    given = [f"c{k}" for k in range(len(columns))]
-    totals = ["t", *(f"t{k}" for k in range(term.num_statistics))]
-
-    def tuple_of(names: list[str], item: str = "") -> str:
-        return "(" + "".join(f"{name}{item}, " for name in names) + ")"
-
-    made = f"Sample({', '.join(f'{name}[i]' for name in given)})" if columns else "()"
-    lines = [
-        f"def loop({', '.join([*inputs, *results, *given, 'weights'])}):",
-        *(f"    {name} = zero" for name in totals),
-        "    for i in range(s0.size):",
-        f"        loss, slopes, seen = function({tuple_of(inputs, '[i]')}, {made}, weights)",
-        *(f"        {name}[i] = slopes[{k}]" for k, name in enumerate(results)),
-        "        t += loss",
-        *(f"        {name} += seen[{k}]" for k, name in enumerate(totals[1:])),
-        f"    return {tuple_of(totals)}",
-    ]
-    loop = inline(
-        define(
-            "\n".join(lines),
-            function=specialise(term.function, dtype),
-            Sample=sample,
-            zero=dtype(0),
-        )
-    )
-    arguments = [
-        *(f"numbers[{k}]" for k in range(len(inputs))),
-        *(f"slopes[{k}]" for k in range(len(inputs))),
-        *(f"columns[{k}]" for k in range(len(given))),
-    ]
-    call = inline(
-        define(
-            f"def call(numbers, slopes, columns, weights): "
-            f"return loop({', '.join(arguments)}, weights)",
-            loop=loop,
-        )
-    )
-    size = len(columns)
-
-    @inline
-    def apply(outputs, place, rows, most, height, free, free_slopes, share, weights, sums):
-        numbers, slopes, given = rows[:most], rows[most : 2 * most], rows[2 * most :]
-        heads = given[size:]
-        taken = heads[height:]
-        forward(outputs, place, numbers, slopes, heads, taken, free)
-        totals = call(numbers, slopes, given, weights)
-        for k in range(len(totals)):
-            sums[k] += totals[k]
-        backward(outputs, place, numbers, slopes, heads, taken, free, free_slopes, share)
-
-    return apply
-
-
-def _exp(x: float) -> float:
-    return math.exp(x)
-
-
-def _log(x: float) -> float:
-    return math.log(x)
+gaussian = Head(("log_prob", "entropy"), "vector", _learn_gaussian, act_gaussian)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
 import collections
-import contextlib
 import keyword
 import math
-import os
 import subprocess
-import weakref
 from collections.abc import Mapping, Sequence
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import numba
@@ -23,20 +18,20 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.kernels.random import keys
 from rlcpu.kernels.threads import default_num_threads
-from rlcpu.nn import network, phases
-from rlcpu.nn.heads import Loss, Term
-from rlcpu.nn.network import ACTIVATIONS, Network, flat_layers, packed_layers
+from rlcpu.nn import network
+from rlcpu.nn.losses import Loss, Objective, Term
+from rlcpu.nn.network import Network, flat_layers, packed_layers
 from rlcpu.nn.update import (
     CHUNK,
     PART,
     Batch,
-    Layout,
     Learnt,
-    Objective,
     Settings,
     Space,
+    make_layout,
     make_update,
 )
+from rlcpu.nn.workers import LINE, Helpers
 
 Array = npt.NDArray[Any]
 #: Updates that one thread makes alone after another process has kept it waiting for its helpers.
@@ -102,15 +97,14 @@ class Learner:
         if {expected[str(kind)] for kind in wanted} != ({self.actions} - {None}):
             raise ValueError(f"actions={actions!r}: the losses read {sorted(map(str, wanted))}")
         self.num_workers = num_threads or default_num_threads()
-        self.layout = _make_layout(self.networks, self.losses)
+        self.layout = make_layout(self.networks, self.losses)
         size, copies = int(self.layout.begins[-1]), int(self.layout.copies_begins[-1])
         self.learnt = Learnt(*(np.zeros(n, dtype) for n in (size, size, size, copies)))
         self.counters = np.zeros(2, np.int64)
         self.key = keys(np.array([seed], np.uint64))[:, 0]
         self.space: Space | None = None
         self._made_for = (0, 0, 0)
-        self._pool: tuple[int, SimpleQueue[Any]] | None = None
-        self._alone = 0
+        self._helpers, self._alone = Helpers(), 0
         self.read_networks()
 
     # ------------------------------------------------------------ parameters
@@ -348,8 +342,8 @@ class Learner:
             slopes=np.zeros((workers, (CHUNK + 1) * widest), dtype),
             rows=np.zeros((workers, CHUNK * height), dtype),
             totals=np.zeros((workers, size), dtype),
-            claims=np.zeros(phases.LINE * max(parts * networks, num_minibatches), np.int64),
-            done=np.zeros(phases.LINE, np.int64),
+            claims=np.zeros(LINE * max(parts * networks, num_minibatches), np.int64),
+            done=np.zeros(LINE, np.int64),
             report=np.zeros(objective.num_sums + 2),
         )
 
@@ -391,8 +385,8 @@ class Learner:
     # ------------------------------------------------------------ copies and threads
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without threads, scratch memory and views of arrays that a copy has of its own."""
-        made: dict[str, Any] = {"_pool": None, "space": None, "_views": [], "awaited": None}
+        """Without scratch memory and views of arrays that a copy has of its own."""
+        made: dict[str, Any] = {"space": None, "_views": [], "awaited": None}
         return {**self.__dict__, **made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -408,58 +402,10 @@ class Learner:
 
     def _run(self, batch: Batch, space: Space, settings: Settings) -> None:
         """Run the kernel on this thread and, if there are more workers, on others."""
-        kernel = self._kernel
-        workers = 1 if self._alone else self.num_workers
+        kernel, workers = self._kernel, 1 if self._alone else self.num_workers
         args = (workers, self.learnt, self.layout, batch, space, settings)
-        numbers: SimpleQueue[int] = SimpleQueue()
-        ended: SimpleQueue[None] = SimpleQueue()
-
-        def work() -> None:
-            with contextlib.suppress(Empty):
-                number = numbers.get_nowait()
-                try:
-                    kernel(number, *args)
-                finally:
-                    ended.put(None)
-
-        for number in range(1, workers):
-            numbers.put(number)
-            self._helpers().put(work)
-        kernel(0, *args)
-        # A number that nobody has taken is not needed any more: everything is done.
-        with contextlib.suppress(Empty):
-            while True:
-                numbers.get_nowait()
-                workers -= 1
-        for _ in range(1, workers):
-            ended.get()
+        self._helpers.run(workers, lambda number: kernel(number, *args))
         self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
-
-    def _helpers(self) -> SimpleQueue[Any]:
-        """Where the threads of this process take work: those of a parent do not survive a fork.
-
-        A signal's exception may come at any instruction of Python code. Queues and threads of this
-        kind have none: those of `concurrent.futures` were left locked by an interrupt.
-        """
-        if self._pool is None or self._pool[0] != os.getpid():
-            jobs: SimpleQueue[Any] = SimpleQueue()
-            count = self.num_workers - 1
-            for _ in range(count):
-                _thread.start_new_thread(_serve, (jobs,))
-            weakref.finalize(self, _dismiss, jobs, count)
-            self._pool = os.getpid(), jobs
-        return self._pool[1]
-
-
-def _serve(jobs: SimpleQueue[Any]) -> None:
-    """Do what is in the queue until there is None."""
-    while job := jobs.get():
-        job()
-
-
-def _dismiss(jobs: SimpleQueue[Any], count: int) -> None:
-    for _ in range(count):
-        jobs.put(None)
 
 
 _sample_types: dict[tuple[str, ...], Any] = {}
@@ -486,57 +432,3 @@ def _as_reals(weights: tuple[float, ...], real: type) -> Any:
     numbers = map(real, weights)
     make = getattr(weights, "_make", tuple)
     return make(numbers)
-
-
-def _make_layout(networks: list[Network], losses: list[Loss]) -> Layout:
-    """The flat vector of all networks.
-
-    Raises:
-        ValueError: networks have different inputs, or losses do not read each output once.
-    """
-    inputs = {int(each.sizes[0]) for each in networks}
-    if len(inputs) != 1:
-        raise ValueError(f"networks have inputs of sizes {sorted(inputs)}: expected one size")
-    tables = [network.layer_table(each.sizes) for each in networks]
-    most = max(map(len, tables))
-    begins, copies, free = [0], [0], []
-    for each, table in zip(networks, tables, strict=True):
-        free.append(network.padded(each.free.size))
-        begins.append(begins[-1] + free[-1] + network.packed_size(table))
-        copies.append(copies[-1] + network.copies_size(table))
-    return Layout(
-        tables=np.array([np.pad(table, ((0, most - len(table)), (0, 0))) for table in tables]),
-        layers=np.array([len(table) for table in tables]),
-        activations=np.array([ACTIVATIONS[each.activation] for each in networks]),
-        begins=np.array(begins),
-        copies_begins=np.array(copies),
-        free=np.array(free),
-        places=_find_outputs(networks, losses),
-    )
-
-
-def _find_outputs(networks: list[Network], losses: list[Loss]) -> npt.NDArray[np.int64]:
-    """Network, first output and number of outputs of each loss."""
-    readers = [np.zeros(int(each.sizes[-1]), np.int64) for each in networks]
-    places = []
-    for loss in losses:
-        if not 0 <= loss.network < len(networks):
-            raise ValueError(f"network={loss.network} of a loss: there are {len(networks)}")
-        size = len(readers[loss.network])
-        first = loss.first % size
-        count = size - first if loss.size is None else loss.size
-        numbers, free = len(loss.head.names), networks[loss.network].free.size
-        if not 1 <= count <= size - first or (loss.head.actions is None and count != numbers):
-            read = f"{count} outputs from {first} on, {numbers} numbers of its head"
-            raise ValueError(f"a loss reads {read}: network {loss.network} has {size} outputs")
-        if loss.head.actions == "vector" and free != count:
-            raise ValueError(f"network {loss.network} has {free} free parameters: expected {count}")
-        readers[loss.network][first : first + count] += 1
-        places.append((loss.network, first, count))
-    for k, readings in enumerate(readers):
-        if (readings != 1).any():
-            wrong = int(np.flatnonzero(readings != 1)[0])
-            raise ValueError(
-                f"output {wrong} of network {k} is read by {readings[wrong]} losses: expected one"
-            )
-    return np.array(places)

@@ -10,9 +10,7 @@ import numpy as np
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.random import mix
 from rlcpu.nn.heads import fill
-
-#: Networks clip what they see to this many standard deviations.
-CLIP = np.float32(10)
+from rlcpu.nn.network import CLIP
 
 #: Four pass the tests of evenness, two do not; two more for safety.
 ROUNDS = 6

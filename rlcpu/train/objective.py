@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.policies import MLP
-from rlcpu.nn.heads import Loss, categorical, gaussian, outputs
+from rlcpu.envs.networks import MLP
+from rlcpu.nn.heads import categorical, gaussian, outputs
 from rlcpu.nn.learner import Learner
+from rlcpu.nn.losses import Loss
 from rlcpu.nn.network import Network
 from rlcpu.train.config import PPOConfig
 

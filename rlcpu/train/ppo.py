@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.policies import MLP
+from rlcpu.envs.networks import MLP
 from rlcpu.envs.registration import find, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce

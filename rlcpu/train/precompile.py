@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.policies import MLP
+from rlcpu.envs.networks import MLP
 from rlcpu.kernels import threads
 from rlcpu.kernels.hooks import setting
 from rlcpu.train.config import PPOConfig

@@ -10,7 +10,7 @@ import pytest
 import rlcpu
 import rlcpu.scan
 from rlcpu.cuda import arrays
-from rlcpu.envs.policies import MLP, Uniform
+from rlcpu.policies import MLP, Uniform
 
 pytestmark = pytest.mark.gpu
 

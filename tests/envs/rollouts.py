@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlcpu
-from rlcpu.envs.policies import MLP, Linear, Scalar, Uniform
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.policies import MLP, Linear, Scalar, Uniform
 
 #: More than a block of 64, and the last block is not full.
 NUM_ENVS = 70

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs.policies import Uniform
+from rlcpu.policies import Uniform
 from tests import naive
 from tests.envs.rollouts import CASES, FIELDS, LIMIT, NUM_ENVS, assert_same, make
 

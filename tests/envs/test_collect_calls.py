@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 import rlcpu
 from rlcpu.envs.collect import Rollout
-from rlcpu.envs.policies import Scalar, Uniform
+from rlcpu.policies import Scalar, Uniform
 from tests.envs.rollouts import FIELDS, LIMIT, NUM_ENVS, assert_same, lean, make
 
 

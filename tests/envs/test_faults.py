@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs.policies import Scalar, Uniform
+from rlcpu.policies import Scalar, Uniform
 from tests.envs.rollouts import Lean, lean, make
 
 CASES = ["CartPole-v1 tanh", "CartPole-v1 uniform", "CartPole-v1 exact tanh"]

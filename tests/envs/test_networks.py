@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
-from rlcpu.envs.policies import MLP, Linear
+from rlcpu.policies import MLP, Linear
 from tests import naive
 
 SEEN, CHOICES = Box(-np.inf, np.inf, (3,), np.float32), Discrete(4)

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 import rlcpu
-from rlcpu.envs.policies import MLP, Linear, Scalar, Uniform
+from rlcpu.policies import MLP, Linear, Scalar, Uniform
 
 HUGE = 10**400
 MASKED = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])

@@ -14,7 +14,7 @@ from scipy.stats import chisquare, kstest, norm
 
 import rlcpu
 from rlcpu.envs import Dynamics, acrobot, cartpole, pendulum
-from rlcpu.envs.policies import MLP, Linear, Scalar, Uniform
+from rlcpu.policies import MLP, Linear, Scalar, Uniform
 
 #: Tests of distributions with fixed seeds: a sound generator fails one in a million of them.
 SIGNIFICANCE = 1e-6

@@ -15,8 +15,8 @@ from gymnasium.vector import AutoresetMode
 
 import rlcpu
 from rlcpu.envs.collect import Rollout
-from rlcpu.envs.policies import MLP, Scalar, Uniform
-from rlcpu.envs.policy import PolicyArrays
+from rlcpu.envs.policies import PolicyArrays
+from rlcpu.policies import MLP, Scalar, Uniform
 from tests.envs.rollouts import FIELDS, Lean, lean, make
 
 STEPS = 12  # more than the limit of an episode

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs.policies import Uniform
+from rlcpu.policies import Uniform
 from tests import naive
 
 #: Imported by the environment: editing it must take effect, too.

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rlcpu.nn.adam import Rates, adam
+from rlcpu.nn.update import Rates, adam
 
 
 def test_adam_equals_the_algorithm_as_published() -> None:

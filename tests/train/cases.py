@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlcpu.envs.policies import MLP
+from rlcpu.policies import MLP
 from rlcpu.train.objective import Batch
 
 

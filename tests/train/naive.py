@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.policies import MLP
+from rlcpu.policies import MLP
 from rlcpu.train.objective import Batch
 
 Array = npt.NDArray[Any]

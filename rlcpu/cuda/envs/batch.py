@@ -28,7 +28,7 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
 
     Its arguments are state_in ((state_size + 1) * n,), words (2 * n,) uint32: the keys, elapsed_in
     (n,) uint32, actions (n,) integers or (n * action_size,) float32, params (num_numbers,),
-    counter and limit (see `rlcpu.envs.memory.Memory`); and the outputs state_out, elapsed_out,
+    counter and limit (see `rlcpu.envs.batch.Memory`); and the outputs state_out, elapsed_out,
     observations (observation_size * n,) float32, rewards (n,), flags (2 * n,) bool: terminated,
     then truncated, finals: like observations in same-step mode, else empty, and faults (2,) int32,
     which must be 0: if they are not 0 afterwards, the outputs are to be thrown away.

@@ -14,7 +14,7 @@ from rlcpu.cuda.envs.decide import network_of, pack_policy
 from rlcpu.cuda.envs.rollout import BLOCK, FLUSH, Key, collect_kernel, simulate_kernel
 from rlcpu.cuda.launch import launch, launch_grid
 from rlcpu.cuda.provider import SIMULATED
-from rlcpu.envs.policy import PolicyArrays, PolicyCode
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
 
 Array = npt.NDArray[Any]
 #: The simulator runs a thread of the operating system for each thread of a block.

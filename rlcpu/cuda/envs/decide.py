@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from rlcpu.cuda.envs import networks
 from rlcpu.cuda.envs.lane import load_items
-from rlcpu.envs.heads import categorical, gaussian
 from rlcpu.envs.lane import Structure
-from rlcpu.envs.policy import PolicyArrays, PolicyCode
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import define, specialise
 from rlcpu.kernels.random import uniforms
+from rlcpu.nn.heads import categorical, gaussian
 
 
 class Network(NamedTuple):
@@ -107,8 +107,9 @@ def _decide_by_network(
         size += networks.packed_size(network.value_sizes)
     normalise = _make_normalise(env.observation_size, inputs)
     log_stds = _log_stds(env.action_size, 2 * inputs)
-    distribution = categorical(env.num_actions) if env.num_actions else gaussian(env.action_size)
-    discrete, shared, separate = env.num_actions > 0, policy.value == "shared", critic is not None
+    head: Any = categorical if env.num_actions else gaussian
+    act = specialise(head.act(env.num_actions or env.action_size), np.float32)
+    shared, separate = policy.value == "shared", critic is not None
     last, none = network.sizes[-1] - 1, np.float32(0)
 
     def choose(observation, weights, offset, greedy, bits):
@@ -119,10 +120,7 @@ def _decide_by_network(
         if shared:
             value = heads[last]
         uniform = draws(bits[0], bits[1])
-        if discrete:
-            action, log_prob = distribution(heads, uniform[0], greedy)
-        else:
-            action, log_prob = distribution(heads, log_stds(weights), uniform, greedy)
+        action, log_prob = act(heads, uniform, log_stds(weights), greedy)
         return action, log_prob, value
 
     def evaluate(observation, weights, offset):

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from rlcpu.cuda import maths
 from rlcpu.cuda.provider import SIMULATED, cuda
 from rlcpu.kernels.compile import define, specialise
-from rlcpu.kernels.mlp import TANH, _tanh
+from rlcpu.kernels.mlp import TANH, hyperbolic_tangent
 
 #: Activations of a layer that stay in registers; of the 128 registers that four blocks of 128
 #: threads leave to each thread.
@@ -95,7 +95,7 @@ def make_forward(sizes: tuple[int, ...], activation: int, begin: int) -> Callabl
         writer.last_hidden(writer.in_memory())
     unit: Any = _relu
     if activation == TANH:
-        unit = specialise(_tanh, np.float32) if SIMULATED else maths.tanh
+        unit = specialise(hyperbolic_tangent, np.float32) if SIMULATED else maths.tanh
     names = {f"dot{count}": make_dot(count) for count in range(1, WIDTH + 1)}
     return define(
         writer.source(), unit=unit, cuda=cuda, f32=np.float32, **names, **writer.constants

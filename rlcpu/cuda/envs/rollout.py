@@ -16,7 +16,7 @@ from rlcpu.cuda.envs.decide import Network, make_decide
 from rlcpu.cuda.envs.lane import load_rows, make_turn, store_items, store_rows
 from rlcpu.cuda.provider import ALIGNS, cuda
 from rlcpu.envs.lane import Structure, compile_lane
-from rlcpu.envs.policy import PolicyCode
+from rlcpu.envs.policies import PolicyCode
 from rlcpu.envs.rollout import make_clip
 from rlcpu.kernels.random import mix
 
@@ -140,7 +140,7 @@ def collect_kernel(key: Key) -> Kernel:
     """Driver that records every step.
 
     Its first arguments are those of `simulate_kernel`; the outputs are those of
-    `rlcpu.envs.records.Records`, final_values (T * n,) float32, last_observations
+    `rlcpu.envs.rollout.Records`, final_values (T * n,) float32, last_observations
     (n * observation_size,) and last_values (n,) float32.
     """
     env, dtype = key.env, key.dtype

@@ -13,11 +13,11 @@ from rlcpu.cuda.arrays import DeviceArray, empty, from_host, is_device_array, ta
 from rlcpu.cuda.envs import batch, collect
 from rlcpu.cuda.envs.memory import Memory
 from rlcpu.cuda.launch import launch
-from rlcpu.envs.checks import convert_actions
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import pack
-from rlcpu.envs.policy import PolicyArrays, PolicyCode
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.envs.vector_env import VectorEnv as CpuVectorEnv
+from rlcpu.envs.vector_env import convert_actions
 
 Array = npt.NDArray[Any]
 

@@ -12,8 +12,8 @@ from rlcpu.cuda.envs import batch
 from rlcpu.cuda.envs.decide import network_of
 from rlcpu.cuda.envs.rollout import Key, collect_kernel, simulate_kernel
 from rlcpu.envs.lane import structure
-from rlcpu.envs.policies import MLP, Uniform
 from rlcpu.envs.registration import find
+from rlcpu.policies import MLP, Uniform
 
 U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
 

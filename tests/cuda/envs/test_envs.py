@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 import rlcpu
 from rlcpu.cuda import DeviceArray, provider
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.policies import MLP, Scalar, Uniform
+from rlcpu.policies import MLP, Scalar, Uniform
 
 pytestmark = pytest.mark.device
 

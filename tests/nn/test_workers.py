@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.nn.phases import LINE, Board, claim, finish, stop, wait
+from rlcpu.nn.workers import LINE, Board, claim, finish, stop, wait
 
 ITEMS = 5
 

@@ -1,4 +1,4 @@
-"""Work in phases shared by the workers of one parallel region, without leaving it in between.
+"""The workers of an update: phases that they share, and the threads that they run on.
 
 A gradient step of a small network takes 50 us; a parallel loop costs 5-10 us to start and to join,
 and a step needs two. So the workers stay in one region: in each phase they claim the items, run
@@ -9,6 +9,12 @@ who runs it; then the results do not depend on the number of workers.
 
 from __future__ import annotations
 
+import _thread
+import contextlib
+import os
+import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from numba.core import types
@@ -100,3 +106,70 @@ def wait(board: Board, items: int, patience: int) -> bool:
             _exchange_add(board.done, 2, 1)
             return False
     return _load(board.done, 1) == 0
+
+
+# ---------------------------------------------------------------- threads
+
+
+class Helpers:
+    """Threads that help the calling one.
+
+    A signal's exception may come at any instruction of Python code. Queues and threads of this
+    kind have none: those of `concurrent.futures` were left locked by an interrupt.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Any] | None = None
+        self._process = 0
+
+    def __reduce__(self) -> tuple[type[Helpers], tuple[()]]:
+        return Helpers, ()  # threads stay with their process
+
+    def run(self, workers: int, call: Callable[[int], None]) -> None:
+        """`call(number)` for numbers below `workers`; 0 on this thread.
+
+        Any of them has to be able to do all the work: a number that no thread has taken when this
+        one has finished is dropped.
+        """
+        numbers: SimpleQueue[int] = SimpleQueue()
+        ended: SimpleQueue[None] = SimpleQueue()
+
+        def work() -> None:
+            with contextlib.suppress(Empty):
+                number = numbers.get_nowait()
+                try:
+                    call(number)
+                finally:
+                    ended.put(None)
+
+        for number in range(1, workers):
+            numbers.put(number)
+            self._queue(workers - 1).put(work)
+        call(0)
+        with contextlib.suppress(Empty):
+            while True:
+                numbers.get_nowait()
+                workers -= 1
+        for _ in range(1, workers):
+            ended.get()
+
+    def _queue(self, count: int) -> SimpleQueue[Any]:
+        """Where `count` threads of this process take work: a parent's do not survive a fork."""
+        if self._jobs is None or self._process != os.getpid():
+            jobs: SimpleQueue[Any] = SimpleQueue()
+            for _ in range(count):
+                _thread.start_new_thread(_serve, (jobs,))
+            weakref.finalize(self, _dismiss, jobs, count)
+            self._jobs, self._process = jobs, os.getpid()
+        return self._jobs
+
+
+def _serve(jobs: SimpleQueue[Any]) -> None:
+    """Do what is in the queue until there is None."""
+    while job := jobs.get():
+        job()
+
+
+def _dismiss(jobs: SimpleQueue[Any], count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)
