@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
+from numba import prange, types
 from numba.extending import register_jitable
 
-from rlcpu.kernels.compile import EXACT, kernel, njit
+from rlcpu.kernels.compile import EXACT, c_function, kernel
 from rlcpu.kernels.memory import (
     address,
+    call_at,
     fence,
     load,
     load_first,
@@ -43,14 +44,14 @@ from rlcpu.kernels.memory import (
     stream,
     to_line,
 )
-from rlcpu.kernels.threads import Kernels
+from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 
 Array = npt.NDArray[Any]
 
-#: Decorators of what kernels call, in IEEE arithmetic: inlined, or compiled once for all of them.
+#: Decorators of what kernels call, in IEEE arithmetic: inlined, or functions of their own.
 inlined: Any = register_jitable(forceinline=True, error_model="numpy", fastmath=EXACT)
-called: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)
+called: Any = register_jitable(error_model="numpy", fastmath=EXACT)
 
 ONE = 1  # register of a vector
 GRAIN = 2**14  # numbers from which a second core is worth waking
@@ -63,11 +64,12 @@ LARGE, STREAMED = 2**19, 2**22
 # ---------------------------------------------------------------- plans
 
 #: Positions in a plan: numbers of inputs and outputs; sizes of the batch axes together and of the
-#: last of them; number of the others; length of the axis; chunks of a system, and rows of scratch
-#: for one; whether systems are periodic; input whose neighbours beyond a chunk are looked up, or
-#: -1; whether to prefetch; whether to write past the caches; array that decides the layout.
+#: last of them; number of the others; length of the axis; chunks of a system, rows of scratch for
+#: one, and the order in which they are visited, see `Cut`; whether systems are periodic; input
+#: whose neighbours beyond a chunk are looked up, or -1; whether to prefetch; whether to write past
+#: the caches; array that decides the layout.
 INPUTS, OUTPUTS, OUTER, INNER, AXES, LENGTH = range(6)
-CHUNKS, ROWS, PERIODIC, HALO, AHEAD, STREAM, LEADER, HEADER = range(6, 14)
+CHUNKS, ROWS, ORDER, PERIODIC, HALO, AHEAD, STREAM, LEADER, HEADER = range(6, 15)
 #: What a plan says of each input, each output and the lengths: the address of the first number (0
 #: if there are no lengths), the strides along the axis and along the last batch axis, -1 or 1 if
 #: the first or last number of a system is never read, and what takes the place of such numbers.
@@ -97,10 +99,18 @@ class Input(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How systems are cut into `chunks` of at most `rows` rows, see `parts_of`."""
+    """How systems are cut.
+
+    Attributes:
+        chunks: number of them, see `parts_of`.
+        rows: of a chunk at most.
+        order: 0 for chunks that are lanes like systems, in any order; 1 if those of a system follow
+            one another from its first row on; -1 if they do so from its last row on.
+    """
 
     chunks: int
     rows: int
+    order: int = 0
 
 
 @inlined
@@ -314,51 +324,54 @@ class Shape(NamedTuple):
     size: Any
 
 
-@called
-def shape_of(plan, planes, like):
-    """Shape of panels of so many planes; `like` is a number of the dtype."""
-    lanes, inner = width(pointer_to(plan[HEADER + PLACE], like), ONE), plan[INNER]
-    count = plan[INPUTS] + plan[OUTPUTS]
+@inlined
+def shape_of(plan, table):
+    """Shape of the panels of a plan for a lane function; both are pointers."""
+    lanes, inner, chunks = table[LANES], plan[INNER], plan[CHUNKS]
+    itemsize = VECTOR_BYTES // lanes
     leader = shifted(plan, HEADER + plan[LEADER] * FIELDS)
     # An odd number of lines, so that the planes' first rows are in different sets of a cache.
     plane = ((plan[ROWS] + lanes - 1) // lanes * lanes + 1) * lanes
-    size, has_lengths = planes * plane, plan[HEADER + count * FIELDS + PLACE] != 0
-    if leader[NEXT] != 1 or inner < lanes or (has_lengths and plan[CHUNKS] > 1):
-        panels = (plan[OUTER] * inner * plan[CHUNKS] + lanes - 1) // lanes
-        return Shape(False, lanes, 0, panels, panels, plane, size)
-    bytes_of_block = size * (VECTOR_BYTES // lanes)
+    size, arrays = table[PLANES] * plane, plan[INPUTS] + plan[OUTPUTS]
+    has_lengths = plan[HEADER + arrays * FIELDS + PLACE] != 0
+    at_once = chunks if plan[ORDER] == 0 else 1
+    if leader[NEXT] != 1 or inner < lanes or (has_lengths and chunks > 1):
+        per = (plan[OUTER] * inner * at_once + lanes - 1) // lanes
+        return Shape(False, lanes, 0, per, per * (chunks // at_once), plane, size)
     blocks = (inner + lanes - 1) // lanes
-    if plan[OUTER] * plan[CHUNKS] < 4:  # something for every core
+    if plan[OUTER] * at_once < 4:  # something for every core
         blocks = inner // lanes // 4
-    room = lanes * max(min(PANEL // bytes_of_block, blocks), 1)
-    head = to_line(pointer_to(leader[PLACE], like), 0)
+    room = lanes * max(min(PANEL // (size * itemsize), blocks), 1)
+    head = -leader[PLACE] % VECTOR_BYTES // itemsize  # in Python's sense, and so up to a line
     per = (inner - head + room - 1) // room + (1 if head > 0 else 0)
-    return Shape(True, room, head, per, per * plan[OUTER] * plan[CHUNKS], plane, size)
+    return Shape(True, room, head, per, per * plan[OUTER] * chunks, plane, size)
 
 
-@called
+@inlined
 def find(plan, shape, panel, lists):
     """Write the lists of a panel's lanes; how many lanes there are."""
     chunks, arrays, room = plan[CHUNKS], plan[INPUTS] + plan[OUTPUTS] + 1, shape.room
+    own, at_once = 0, chunks  # chunk of all lanes, and chunks that are lanes
+    if plan[ORDER] != 0:
+        own, panel, at_once = panel % chunks, panel // chunks, 1
+        own = own if plan[ORDER] > 0 else chunks - 1 - own
     group, number = panel // shape.per, panel % shape.per
     first = number * room
     if shape.head > 0 and number > 0:
         first += shape.head - room
-    count = min((plan[INNER] if shape.wide else plan[OUTER] * plan[INNER] * chunks) - first, room)
+    count = min((plan[INNER] if shape.wide else plan[OUTER] * plan[INNER] * at_once) - first, room)
     if shape.head > 0 and number == 0:
         count = shape.head
-    plain = (shape.wide or chunks == 1) and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
+    plain = (shape.wide or at_once == 1) and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
     lane: Any = 0
     while lane < room:
-        at, outer, chunk = first + min(lane, count - 1), 0, 0
-        if chunks > 1:
+        at, outer, chunk = first + min(lane, count - 1), group, own
+        if shape.wide and at_once > 1:
             outer, chunk = group // chunks, group % chunks
-            if not shape.wide:
-                at, chunk = at // chunks, at % chunks
-        elif shape.wide:
-            outer = group
-        if not shape.wide:
+        elif not shape.wide:
             outer = 0
+            if at_once > 1:
+                at, chunk = at // chunks, at % chunks
             if plan[OUTER] > 1:
                 outer, at = at // plan[INNER], at % plan[INNER]
         _find_lane(plan, (outer, at, chunk), lists, (arrays, room, lane))
@@ -381,7 +394,7 @@ def _repeat_lane(plan, lists, where, count):
         if i < arrays:
             step = plan[HEADER + i * FIELDS + NEXT]
         elif i == arrays + NUMBER:
-            step = plan[CHUNKS]
+            step = plan[CHUNKS] + abs(plan[ORDER])
         elif i >= arrays + BEFORE and plan[HALO] >= 0 and row[0] != NOWHERE:
             step = plan[HEADER + plan[HALO] * FIELDS + NEXT]
         for k in range(1, count):
@@ -415,7 +428,8 @@ def _find_lane(plan, index, lists, where):
     ends = plan[PERIODIC] == 0 and chunk == parts - 1
     own[FIRST * room] = 1 if begins or stop == 0 else 0
     own[LAST * room] = max(stop - 1, 0) if ends else stop
-    own[NUMBER * room] = (outer * plan[INNER] + inner) * plan[CHUNKS] + chunk
+    system, places = outer * plan[INNER] + inner, plan[CHUNKS] + abs(plan[ORDER])
+    own[NUMBER * room] = system * places + chunk
     if plan[HALO] >= 0:
         start, step = lists[plan[HALO] * room + lane], plan[HEADER + plan[HALO] * FIELDS + STEP]
         last = start + (length - 1) * step
@@ -607,8 +621,160 @@ def _stream_run(linear, target, position, count):
 
 # ---------------------------------------------------------------- the driver
 
+#: Positions in the table of a lane function for a dtype: numbers of a vector; planes; numbers that
+#: go into each lane and come out of it besides; addresses of the kernels that run panels and that
+#: run a block; number of outputs that are written, and the plane of each.
+LANES, PLANES, READS, WRITES, RUN, FUNCTION, COUNT, SOURCES = range(8)
+#: What goes in and out of lanes besides: addresses, and numbers from one lane to the next.
+Beside = tuple[int, int, int, int]
+NOTHING: Beside = (0, 0, 0, 0)
 
-@called
+
+class Lanes:
+    """A lane function, which `run` calls on blocks; compiled for a dtype when it is first used.
+
+    Args:
+        function: (block, parameter) on vectors; overwrites rows of planes and returns zeros, NaN in
+            the lanes that fail. Rows beyond a lane's stop are `Input.other`; what it leaves there
+            is written too, unless systems are cut.
+        planes: that it uses; the inputs are the first ones.
+        outputs: plane of each output of the plan; () if nothing is to be written.
+        reads: numbers that go into each lane besides, see `given`.
+        writes: numbers that come out besides, see `report`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        planes: int,
+        outputs: tuple[int, ...] = (),
+        reads: int = 0,
+        writes: int = 0,
+    ) -> None:
+        self._function = function
+        self._tables: dict[Any, Array] = {}
+        self._sizes, self._sources = (planes, reads, writes), outputs
+
+    def table(self, dtype: Any) -> Array:
+        """What `drive` takes."""
+        found = self._tables.get(dtype)
+        if found is None:
+            addresses = _panels_address(dtype.name), _block_address(self._function, dtype.name)
+            lanes, count = VECTOR_BYTES // dtype.itemsize, len(self._sources)
+            numbers = lanes, *self._sizes, *addresses, count, *self._sources
+            found = self._tables[dtype] = np.array(numbers, np.int64)
+        return found
+
+
+def run(
+    lanes: Lanes,
+    plan: Array,
+    dtype: Any,
+    parameter: float,
+    work: int,
+    num_threads: int | None,
+    beside: Beside = NOTHING,
+) -> bool:
+    """Run a lane function over a plan; whether no lane failed.
+
+    Args:
+        lanes: the function.
+        plan: of `make_plan`.
+        dtype: of its arrays.
+        parameter: a number that the function gets, in that dtype.
+        work: numbers of a result; decides between one thread and several.
+        num_threads: at most so many; None for all.
+        beside: see `beside_of`.
+    """
+    table = lanes.table(dtype)
+    return bool(launch(_DRIVERS, work, num_threads, table, plan, parameter, beside))
+
+
+def beside_of(numbers: Array | None, found: Array | None) -> Beside:
+    """Where numbers of each lane are read and written; the caller keeps both arrays alive.
+
+    Args:
+        numbers: float64 (lanes, reads), or None without any; rows of numbers side by side.
+        found: the same (lanes, writes), overwritten.
+    """
+    places = [
+        (0, 0) if array is None else (array.__array_interface__["data"][0], array.strides[0] // 8)
+        for array in (numbers, found)
+    ]
+    return (*places[0], *places[1])
+
+
+@functools.cache
+def _block_address(function: Callable[..., Any], dtype: str) -> int:
+    """Address of a lane function on one block, whose trace it adds to the one before `beside`."""
+
+    def block(memory, plane, rows, least, beside, plan, lists, room, first, per, turn, parameter):
+        ahead = Ahead(plan, lists, room, first, per, turn)
+        trace = function(Block(memory, plane, rows, least, beside, ahead), parameter)
+        before = -width(memory, ONE)
+        store(load(beside, before, ONE) + trace, beside, before)
+
+    block.__name__ = function.__name__
+    number = getattr(types, dtype)
+    numbers, table = types.CPointer(number), types.CPointer(types.int64)
+    counts = (types.int64,) * 3
+    kinds = (numbers, *counts, numbers, table, table, types.int64, *counts, number)
+    return c_function(block, kinds, fastmath=EXACT)
+
+
+@functools.cache
+def _panels_address(dtype: str) -> int:
+    """Address of `run_panels`, compiled for a dtype: all lane functions share it."""
+    numbers, table = types.CPointer(getattr(types, dtype)), types.CPointer(types.int64)
+    floats, count = types.CPointer(types.float64), types.int64
+    places = (floats, count, floats, count, numbers, table, table)
+    kinds = (table, table, count, count, types.float64, *places)
+    return c_function(run_panels, kinds, fastmath=EXACT)
+
+
+def run_panels(
+    table, plan, start, stop, parameter, numbers, pitch, found, stride, memory, lists, failed
+):
+    """Run a lane function on some panels; overwrites `failed` with whether a lane failed."""
+    shape = shape_of(plan, table)
+    lanes, room, rows = width(memory, ONE), shape.room, plan[ROWS]
+    size = LISTS + plan[INPUTS] + plan[OUTPUTS] + 1
+    trace = shifted(memory, room // lanes * shape.size)
+    beside = shifted(trace, lanes)
+    linear = shifted(beside, (3 + max(table[READS], table[WRITES])) * lanes)
+    beside[0] = parameter
+    own = beside[0]
+    store(fill(own - own, ONE), trace, 0)
+    here, there, inside = lists, shifted(lists, size * room), shifted(lists, 2 * size * room)
+    turn, per = (0, room // lanes) if shape.wide else (1, (rows + lanes - 1) // lanes)
+    present = find(plan, shape, start, here)
+    for panel in range(start, stop):
+        following = find(plan, shape, min(panel + 1, shape.panels - 1), there)
+        gather(plan, shape, present, here, memory, beside)
+        for by in range(0, present, lanes):
+            least = _enter(plan, shape, here, by, beside)
+            names = shifted(here, (size - LISTS + NUMBER) * room + by)
+            for i in range(table[READS]):
+                for lane in range(lanes):
+                    beside[(3 + i) * lanes + lane] = numbers[names[lane] * pitch + i]
+            block = shifted(memory, by // lanes * shape.size), shape.plane, rows, least, beside
+            ahead = plan, there, room, by // lanes * rows, per, turn
+            call_at(table[FUNCTION], (*block, *ahead, own))
+            for i in range(table[WRITES]):
+                for lane in range(min(lanes, present - by)):
+                    found[names[lane] * stride + i] = beside[(3 + i) * lanes + lane]
+        for i in range(table[COUNT]):
+            plane = shifted(memory, table[SOURCES + i] * shape.plane)
+            scatter(plan, shape, i, present, here, plane, linear, inside)
+        here, there, present = there, here, following
+    fence()
+    failed[0] = 0
+    for lane in range(lanes):
+        failed[0] |= np.isnan(trace[lane])
+
+
+@inlined
 def _enter(plan, shape, lists, by, beside):
     """Write the stops and the halo of a block's lanes; how many rows all of them have."""
     lanes, room, least = width(beside, ONE), shape.room, plan[ROWS]
@@ -625,94 +791,28 @@ def _enter(plan, shape, lists, by, beside):
     return least
 
 
-def make_driver(
-    function: Callable[..., Any],
-    *,
-    planes: int,
-    outputs: tuple[int, ...] = (),
-    reads: int = 0,
-    writes: int = 0,
-) -> Kernels:
-    """Kernels that run a lane function over a plan, for both dtypes.
+def drive(table, plan, parameter, beside):
+    """Run a lane function over a plan, see `run`."""
+    own, given = address(table), address(plan)
+    shape, lanes = shape_of(given, own), table[LANES]
+    unit = plan[CHUNKS] if plan[ORDER] != 0 else 1  # panels that one core takes, one by one
+    tasks = shape.panels // unit
+    parts = min(tasks, PARTS)
+    failed = np.zeros(parts, np.int64)
+    size = shape.room // lanes * shape.size + shape.plane
+    size = (size + (4 + max(table[READS], table[WRITES]) + 3) * lanes) * (VECTOR_BYTES // lanes)
+    lists = 8 * (2 * (LISTS + plan[INPUTS] + plan[OUTPUTS] + 1) * shape.room + lanes)
+    for i in prange(parts):
+        first, last = tasks * i // parts * unit, tasks * (i + 1) // parts * unit
+        memory = np.empty(size + lists + VECTOR_BYTES, np.uint8)
+        start = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
+        scratch = start, start + size, failed.ctypes.data + 8 * i
+        panels = table.ctypes.data, plan.ctypes.data, first, last, parameter
+        call_at(table[RUN], (*panels, *beside, *scratch))
+        memory[0] = 0  # keeps it alive until now: an address does not
+    return not failed.any()
 
-    They take (plan, parameter, numbers, found) and return whether no lane failed: a plan of
-    `make_plan`; a number of the working dtype that the function gets; float64 arrays (lanes, reads)
-    and (lanes, writes) of what goes in and out besides, the second one overwritten, of which those
-    with no columns may be of any length.
 
-    Args:
-        function: (block, parameter) on vectors; overwrites rows of planes and returns zeros, NaN in
-            the lanes that fail. Rows beyond a lane's stop are `Input.other`; what it leaves there
-            is written too, unless systems are cut.
-        planes: that it uses; the inputs are the first ones.
-        outputs: plane of each output of the plan.
-        reads: numbers that go into each lane besides, see `given`.
-        writes: numbers that come out besides, see `report`.
-    """
-    sides, count = 3 + max(reads, writes), len(outputs)
-    sources = outputs or (0,)  # numba wants no empty tuple
-
-    @inlined
-    def run(plan, parameter, panels, numbers, found, memory, lists):
-        zero, shape = parameter - parameter, shape_of(plan, planes, parameter)
-        lanes, room, rows = width(memory, ONE), shape.room, plan[ROWS]
-        size = LISTS + plan[INPUTS] + plan[OUTPUTS] + 1
-        beside = shifted(memory, room // lanes * shape.size)
-        linear = shifted(beside, sides * lanes)
-        inside, trace = shifted(lists, 2 * size * room), fill(zero, ONE)
-        here, there = lists, shifted(lists, size * room)
-        turn, per = (0, room // lanes) if shape.wide else (1, (rows + lanes - 1) // lanes)
-        present = find(plan, shape, panels[0], here)
-        for panel in range(panels[0], panels[1]):
-            following = find(plan, shape, min(panel + 1, shape.panels - 1), there)
-            gather(plan, shape, present, here, memory, beside)
-            for by in range(0, present, lanes):
-                least = _enter(plan, shape, here, by, beside)
-                names = shifted(here, (size - LISTS + NUMBER) * room + by)
-                for lane in range(lanes):
-                    for i in range(reads):
-                        beside[(3 + i) * lanes + lane] = numbers[names[lane], i]
-                ahead = Ahead(plan, there, room, by // lanes * rows, per, turn)
-                scratch = shifted(memory, by // lanes * shape.size)
-                block = Block(scratch, shape.plane, rows, least, beside, ahead)
-                trace = trace + function(block, parameter)
-                for lane in range(min(lanes, present - by)):
-                    for i in range(writes):
-                        found[names[lane], i] = beside[(3 + i) * lanes + lane]
-            for i in range(count):
-                plane = shifted(memory, sources[i] * shape.plane)
-                scatter(plan, shape, i, present, here, plane, linear, inside)
-            here, there, present = there, here, following
-        fence()
-        return trace
-
-    @called
-    def part(plan, parameter, first, last, numbers, found, failed):
-        """Some panels; `failed` is overwritten with NaN for lanes that fail."""
-        start = address(plan)
-        shape = shape_of(start, planes, parameter)
-        lanes = failed.size
-        size = shape.room // lanes * shape.size + sides * lanes + shape.plane + 3 * lanes
-        memory = np.empty(size, failed.dtype)
-        rows = 2 * (LISTS + plan[INPUTS] + plan[OUTPUTS] + 1)
-        lists, begin = np.empty(rows * shape.room + lanes, np.int64), address(memory)
-        scratch = shifted(begin, to_line(begin, 0))
-        panels = first, last
-        trace = run(start, parameter, panels, numbers, found, scratch, address(lists))
-        store(trace, address(failed), 0)
-        return memory.size + lists.size  # alive up to here
-
-    def driver(plan, parameter, numbers, found):
-        shape = shape_of(address(plan), planes, parameter)
-        total = shape.panels
-        parts = min(total, PARTS)
-        failed = np.full(
-            (parts, width(pointer_to(plan[HEADER + PLACE], parameter), ONE)), parameter
-        )
-        for i in prange(parts):
-            first, last = total * i // parts, total * (i + 1) // parts
-            part(plan, parameter, first, last, numbers, found, failed[i])
-        return not np.isnan(failed.sum())
-
-    parallel = kernel(driver, parallel=True, fastmath=EXACT)
-    return Kernels(kernel(driver, fastmath=EXACT), parallel, GRAIN)
+_DRIVERS = Kernels(
+    kernel(drive, fastmath=EXACT), kernel(drive, parallel=True, fastmath=EXACT), GRAIN
+)

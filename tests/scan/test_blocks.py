@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcpu.kernels.threads import launch
 from rlcpu.scan import blocks
-from rlcpu.scan.blocks import Cut, Input, batch_order, make_driver, make_plan, parts_of
+from rlcpu.scan.blocks import Cut, Input, Lanes, batch_order, beside_of, make_plan, parts_of
 
 
 @blocks.inlined
@@ -31,7 +30,7 @@ def sums(block, start):
     return total - total
 
 
-SUMS = make_driver(sums, planes=3, outputs=(2, 0), reads=1, writes=3)
+SUMS = Lanes(sums, planes=3, outputs=(2, 0), reads=1, writes=3)
 
 
 def run(x: Any, y: Any, outs: Any, numbers: Any, **options: Any) -> tuple[bool, Any]:
@@ -42,7 +41,8 @@ def run(x: Any, y: Any, outs: Any, numbers: Any, **options: Any) -> tuple[bool, 
     order = batch_order(outs[0])
     found = np.full((numbers.size * chunks, 3), 7.0)
     given_numbers = np.repeat(numbers.transpose(order).reshape(-1, 1), chunks, 0)
-    well = launch(SUMS, 1, None, plan, x.dtype.type(0), given_numbers, found)
+    beside = beside_of(given_numbers, found)
+    well = blocks.run(SUMS, plan, x.dtype, 0.0, 1, None, beside)
     shape = [numbers.shape[i] for i in order]
     return well, found.reshape(*shape, chunks, 3).transpose(*np.argsort(order), -2, -1)
 
@@ -143,8 +143,9 @@ def test_large_results_are_written_past_the_caches(
     plan = make_plan([Input(views[0]), Input(views[1])], views[2:])
     count = size // shape[axis]
     for threads in (1, None):
-        work = (plan, 0.0, np.zeros((count, 1)), np.zeros((count, 3)))
-        assert launch(SUMS, size, threads, *work)
+        numbers, found = np.zeros((count, 1)), np.zeros((count, 3))
+        beside = beside_of(numbers, found)
+        assert blocks.run(SUMS, plan, x.dtype, 0.0, size, threads, beside)
         np.testing.assert_array_equal(outs[0], np.cumsum(x * y, axis))
         np.testing.assert_array_equal(outs[1], 2 * x)
         outs[0][...] = 0
@@ -157,4 +158,5 @@ def test_lanes_that_fail() -> None:
     x = np.ones((30, 4))
     x[17, 2] = np.nan
     plan = make_plan([Input(x), Input(x)], [np.empty_like(x), np.empty_like(x)])
-    assert not SUMS.serial(plan, 0.0, np.zeros((30, 1)), np.zeros((30, 3)))
+    numbers, found = np.zeros((30, 1)), np.zeros((30, 3))
+    assert not blocks.run(SUMS, plan, x.dtype, 0.0, x.size, None, beside_of(numbers, found))

@@ -14,9 +14,8 @@ import numpy as np
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import VECTOR_BYTES
-from rlcpu.kernels.threads import launch
 from rlcpu.scan.arguments import Array, is_same
-from rlcpu.scan.blocks import Cut, Input, batch_order, fitted, make_plan, parts_of
+from rlcpu.scan.blocks import Cut, Input, batch_order, beside_of, fitted, make_plan, parts_of, run
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
 from rlcpu.scan.tridiagonal.lanes import CHECK, EXPAND, REDUCE, RING, SOLVE, X, inputs_of
 from rlcpu.scan.tridiagonal.status import REFINED
@@ -58,9 +57,6 @@ class Mode(NamedTuple):
     periodic: bool = False
     transposed: bool = False
     num_threads: int | None = None
-
-
-_NONE = np.zeros((1, 0))
 
 
 def solve_arrays(
@@ -105,32 +101,32 @@ def _solve(
     arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None
 ) -> tuple[bool, float]:
     """Solve systems once; whether all is finite, and one over the smallest pivot of chunks."""
-    out, pivoting = arrays.out, arrays.out.dtype.type(mode.pivoting)
+    out = arrays.out
     options: dict[str, Any] = {"cut": cut, "periodic": mode.periodic, "lengths": lengths}
     plan = make_plan(inputs_of(arrays, mode.transposed), [out], **options)
-    work = out.size, mode.num_threads, plan, pivoting
+    work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
     systems = out.size // out.shape[-1]
     if cut is None and not mode.periodic:
-        return bool(launch(SOLVE, *work, _NONE, _NONE)), 0.0
+        return run(SOLVE, *work), 0.0
     if cut is None:
         pivots = np.empty((systems, 1))
-        well = launch(RING, *work, _NONE, pivots)
-        return bool(well), float(np.fmax.reduce(pivots, None))
+        well = run(RING, *work, beside_of(None, pivots))
+        return well, float(np.fmax.reduce(pivots, None))
     rests, ends = (
         np.empty((systems * cut.chunks, 2 * REST + 1)),
         np.zeros((systems * cut.chunks, 4)),
     )
-    launch(REDUCE, *work, _NONE, rests)
+    run(REDUCE, *work, beside_of(None, rests))
     parts = np.full(systems, cut.chunks)
     if lengths is not None:
         parts[:] = np.maximum(
             parts_of(lengths.transpose(batch_order(out)).reshape(-1), cut.rows), 1
         )
     join_all(rests.reshape(systems, cut.chunks, -1), parts, ends.reshape(systems, cut.chunks, 4))
-    well = launch(EXPAND, *work, ends, _NONE)
+    well = run(EXPAND, *work, beside_of(ends, None))
     if lengths is not None:
         out[np.arange(out.shape[-1]) >= lengths[..., None]] = 0
-    return bool(well), float(np.fmax.reduce(rests[:, -1]))
+    return well, float(np.fmax.reduce(rests[:, -1]))
 
 
 def cut_systems(out: Array) -> Cut | None:
@@ -195,7 +191,7 @@ def backward_errors(
     options: dict[str, Any] = {"cut": cut, "periodic": mode.periodic, "lengths": lengths}
     plan = make_plan(inputs, [lack], leader=X, halo=X, **options)
     found = np.empty((math.prod(out.shape[:-1]) * chunks, 1))
-    launch(CHECK, out.size, mode.num_threads, plan, out.dtype.type(0), _NONE, found)
+    run(CHECK, plan, out.dtype, 0.0, out.size, mode.num_threads, beside_of(None, found))
     errors = np.asarray(found.reshape(*(out.shape[i] for i in order), chunks).max(-1))
     return errors.transpose(np.argsort(order)).astype(out.dtype)
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import VECTOR_BYTES, address, store_first
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.kernels.threads import check_num_threads
 from rlcpu.kernels.vectors import fill, fma, inverse_power, maximum, where
 from rlcpu.scan.arguments import (
     Array,
@@ -31,13 +31,14 @@ from rlcpu.scan.arguments import (
 from rlcpu.scan.blocks import (
     ONE,
     Input,
+    Lanes,
     ask,
     fitted,
     get,
     inlined,
-    make_driver,
     make_plan,
     put,
+    run,
     share,
     shared,
 )
@@ -270,12 +271,12 @@ def _ask_nothing(block, k):
     pass
 
 
-def _make_lanes(function: Callable[..., Any], **options: Any) -> Kernels:
+def _make_lanes(function: Callable[..., Any], **options: Any) -> Lanes:
     @inlined
-    def run(block, parameter):
+    def on_block(block, parameter):
         return function(block, block.rows, fill(parameter, ONE))
 
-    return make_driver(run, **options)
+    return Lanes(on_block, **options)
 
 
 def _make_loop(function: Callable[..., Any]) -> Any:
@@ -295,7 +296,6 @@ FACTOR_ONE = _make_loop(make_factor(_get_number, _put_number))
 SOLVE = _make_lanes(make_solve(get, get, put, RHS, ask), planes=RHS + 1, outputs=(RHS,))
 SOLVE_SHARED = _make_lanes(make_solve(_get_shared, get, put, 0, ask), planes=1, outputs=(0,))
 SOLVE_ONE = _make_loop(make_solve(_get_number, _get_number, _put_number, RHS, _ask_nothing))
-_NONE = np.empty((1, 0))  # numbers that go with each lane
 
 
 def _even(n: int) -> int:
@@ -327,12 +327,7 @@ def _factor(coefficients: list[Array], num_threads: int | None) -> tuple[list[Ar
     found = [np.empty_like(like) for _ in range(FACTORS)]
     lower, diagonal, upper = map(fitted, coefficients)
     plan = make_plan([Input(lower, 0, -1), Input(diagonal, 1), Input(upper, 0, 1)], found)
-    return found, _run(FACTOR, plan, like, num_threads)
-
-
-def _run(kernels: Kernels, plan: Array, like: Array, num_threads: int | None) -> bool:
-    zero = like.dtype.type(0.0)
-    return bool(launch(kernels, like.size, num_threads, plan, zero, _NONE, _NONE))
+    return found, run(FACTOR, plan, like.dtype, 0.0, like.size, num_threads)
 
 
 # ---------------------------------------------------------------- public
@@ -413,11 +408,11 @@ class TridiagonalFactors:
         source, target = fitted(rhs), out if fitted(out) is out else np.empty_like(out)
         if self._shared is not None:
             plan = share(make_plan([Input(source)], [target]), self._shared)
-            well = _run(SOLVE_SHARED, plan, target, num_threads)
+            well = run(SOLVE_SHARED, plan, self.dtype, 0.0, target.size, num_threads)
         else:
             planes = [repeated(plane[..., :n], out.shape) for plane in self._planes]
             plan = make_plan([Input(array) for array in (*planes, source)], [target])
-            well = _run(SOLVE, plan, target, num_threads)
+            well = run(SOLVE, plan, self.dtype, 0.0, target.size, num_threads)
         if target is not out:
             out[...] = target
         return well

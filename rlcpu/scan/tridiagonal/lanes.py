@@ -11,12 +11,12 @@ from typing import Any
 from rlcpu.kernels.vectors import fma, maximum, where
 from rlcpu.scan.blocks import (
     Input,
+    Lanes,
     ask,
     get,
     given,
     halo,
     inlined,
-    make_driver,
     put,
     report,
     stops,
@@ -294,8 +294,8 @@ def check(block, zero):
     return nan_or_zero(worst)
 
 
-SOLVE = make_driver(solve, planes=4, outputs=(RHS,))
-REDUCE = make_driver(reduce, planes=4, writes=2 * REST + 1)
-EXPAND = make_driver(expand, planes=4, outputs=(RHS,), reads=4)
-RING = make_driver(solve_ring, planes=5, outputs=(RHS,), writes=1)
-CHECK = make_driver(check, planes=5, outputs=(RHS,), writes=1)
+SOLVE = Lanes(solve, planes=4, outputs=(RHS,))
+REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
+EXPAND = Lanes(expand, planes=4, outputs=(RHS,), reads=4)
+RING = Lanes(solve_ring, planes=5, outputs=(RHS,), writes=1)
+CHECK = Lanes(check, planes=5, outputs=(RHS,), writes=1)

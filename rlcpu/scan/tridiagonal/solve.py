@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from numba.extending import register_jitable
 
 from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.threads import check_num_threads, launch
+from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
-from rlcpu.scan.blocks import FIELDS, HEADER, PLACE, make_plan
+from rlcpu.scan.blocks import FIELDS, HEADER, NOTHING, PLACE, drive, make_plan, run
 from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
 from rlcpu.scan.tridiagonal.factor import solve_shared
@@ -167,8 +168,8 @@ def _solve_ordinary(
     if small:
         # `np.concatenate` takes 3 us longer beside a kernel, and a copy to `out` 6.
         numbers, x = np.array(arrays), np.empty(rhs.shape, rhs.dtype) if out is None else out
-        work = plan, numbers.reshape(-1), x.reshape(-1), rhs.dtype.type(pivoting), _NONE
-        if solve_small(*work):
+        table = SOLVE.table(rhs.dtype)
+        if solve_small(table, plan, numbers.reshape(-1), x.reshape(-1), pivoting):
             return x
         if out is rhs:
             rhs[...] = numbers[3]
@@ -178,11 +179,7 @@ def _solve_ordinary(
     x, plan = np.empty_like(rhs) if out is None else out, plan.copy()
     for i, array in enumerate((*arrays, x)):
         plan[HEADER + i * FIELDS + PLACE] = array.__array_interface__["data"][0]
-    pivoting = rhs.dtype.type(pivoting)
-    return x if launch(SOLVE, x.size, num_threads, plan, pivoting, _NONE, _NONE) else None
-
-
-_NONE = np.zeros((1, 0))
+    return x if run(SOLVE, plan, rhs.dtype, pivoting, x.size, num_threads) else None
 
 
 def _may_write(out: Any, arrays: tuple[Any, ...], inputs_are_copied: bool) -> bool:
@@ -206,13 +203,15 @@ def _ordinary_plan(shape: tuple[int, ...], dtype: Any) -> Array | None:
 
 
 @kernel(fastmath=EXACT)
-def solve_small(plan, numbers, x, pivoting, nothing):
+def solve_small(table, plan, numbers, x, pivoting):
     """Solve systems whose numbers follow each other in one array; whether all are finite."""
     plan = plan.copy()
     for i in range(4):
         plan[HEADER + i * FIELDS + PLACE] = numbers.ctypes.data + i * x.size * x.itemsize
     plan[HEADER + 4 * FIELDS + PLACE] = x.ctypes.data
-    return _serial(plan, pivoting, nothing, nothing)
+    well = _drive(table, plan, pivoting, NOTHING)
+    plan[HEADER] = 0  # keeps it alive until now
+    return well
 
 
-_serial = SOLVE.serial
+_drive = register_jitable(error_model="numpy", fastmath=EXACT)(drive)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcpu.kernels.threads import launch
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal
+from rlcpu.scan.blocks import run
 from rlcpu.scan.tridiagonal.chunks import LONG, cut_systems
 from rlcpu.scan.tridiagonal.equations import (
     REST,
@@ -196,9 +196,7 @@ def test_lengths_in_one_pass(
 ) -> None:
     """As many passes as with one length, however many of these there are."""
     calls = []
-    monkeypatch.setattr(
-        "rlcpu.scan.tridiagonal.chunks.launch", lambda *a: calls.append(1) or launch(*a)
-    )
+    monkeypatch.setattr("rlcpu.scan.tridiagonal.chunks.run", lambda *a: calls.append(1) or run(*a))
     systems = ring("dominant", shape, seed=4)
     lengths = np.random.default_rng(0).integers(0, shape[1] + 1, shape[0])
     lengths[:3] = shape[1] - 1, 1, shape[1] // 2
