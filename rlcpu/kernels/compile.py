@@ -24,7 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types as nbtypes
-from numba.extending import is_jitted
+from numba.extending import is_jitted, lower_builtin, type_callable
 
 from rlcpu.kernels import announce, guard, hooks, maths
 from rlcpu.kernels.cache import KernelCache
@@ -56,6 +56,23 @@ inline_exact = njit(fastmath=EXACT, **INLINE)
 #: is optimised on its own and again in each caller: where large ones stood five deep, that was a
 #: third of the time in which PPO's update compiled.
 merge = njit(inline="always")
+
+
+def compact() -> None:
+    """In a function: ask LLVM for small code.
+
+    Loops that are unrolled and split take twice as long to compile, and gain nothing where memory
+    is the limit or where they are short.
+    """
+
+
+@lower_builtin(compact)
+def _compact(context, builder, signature, args):
+    builder.function.attributes.add("optsize")
+    return context.get_dummy_value()
+
+
+type_callable(compact)(lambda context: lambda: nbtypes.void)
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
