@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba.core import types
 from numba.extending import overload, register_jitable
 
 from rlcpu.kernels.compile import FAST, INLINE, compact
