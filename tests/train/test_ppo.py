@@ -62,9 +62,16 @@ def test_run_is_a_function_of_the_seed_alone() -> None:
     assert (runs[0][0] != runs[3][0]).any()
 
 
-@pytest.mark.parametrize("options", [{}, {"value": "shared"}, {"activation": "relu"}])
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("env_id", "dtype", "options"),
+    [
+        ("CartPole-v1", "float32", {}),
+        ("CartPole-v1", "float32", {"value": "shared"}),
+        ("CartPole-v1", "float64", {"activation": "relu"}),
+        ("Pendulum-v1", "float32", {"value": "shared"}),
+        ("Pendulum-v1", "float64", {}),
+    ],
+)
 def test_reports_progress(env_id: str, dtype: str, options: dict[str, Any]) -> None:
     seen: list[tuple[int, int]] = []
 

@@ -29,7 +29,9 @@ def make_updater(num_threads: int = 2, **options: Any) -> Updater:
 
 @pytest.fixture
 def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a script that finds an empty cache, whatever ran in this process before."""
     monkeypatch.setattr(Updater, "is_uncompiled", lambda self: True)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # who runs a notebook imports it
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
@@ -85,6 +87,8 @@ def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, value, raising=False)
             assert not precompile._is_worth_it(make_updater())
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    assert not precompile._is_worth_it(make_updater())
 
 
 def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
