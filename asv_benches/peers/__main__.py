@@ -32,7 +32,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m asv_benches.peers", description=__doc__)
     parser.add_argument("what", choices=["all", *TABLES, "cuda", *SAVED])
     parser.add_argument(

@@ -27,12 +27,10 @@ TORCH = "torch + CartPoleVectorEnv"
 
 
 def rows() -> list[Row]:
-    """All rows, in the order of the table."""
     return [row for activation in ("relu", "tanh") for row in activation_rows(activation)]
 
 
 def activation_rows(activation: str) -> list[Row]:
-    """The rows of one activation function."""
     size = NUM_ENVS, NUM_STEPS, activation
     what = f"collect, {NUM_ENVS:,} x {NUM_STEPS}, MLP 4-64-64 {activation}"
     mine, counted = named(our_collect, *size), named(our_collect, *size, OPERATIONS)

@@ -85,7 +85,6 @@ def cpp_cartpole(flags: tuple[str, ...], num_envs: int, num_steps: int) -> Job:
 
 
 def cpp_best(num_envs: int, num_steps: int) -> Contender:
-    """C++ with the flags that are fastest here."""
     variants = {k: partial(cpp_cartpole, v, num_envs, num_steps) for k, v in VARIANTS.items()}
     return best_of("C++", variants)
 

@@ -215,7 +215,6 @@ def our_step(num_envs: int) -> Job:
 
 
 def our_simulate(num_envs: int, num_steps: int) -> Job:
-    """Fused steps under random actions."""
     import rlcpu
 
     call = partial(rlcpu.simulate, make_env(num_envs), rlcpu.policies.Uniform(), num_steps)

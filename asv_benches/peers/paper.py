@@ -35,7 +35,6 @@ Makers = dict[str, Callable[[], Job]]
 
 
 def rows() -> list[Row]:
-    """All rows, in the order of the figures."""
     return [
         *(panel("2", "simulate, 100 steps a call", n, environments(n)) for n in SIZES),
         *(panel("4", "simulation and inference", n, collection(n)) for n in SIZES[:-1]),

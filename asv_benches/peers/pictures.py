@@ -46,7 +46,6 @@ class Axes(NamedTuple):
     x_base: int = 2
 
     def label(self, plot: Any) -> None:
-        """Labels and scales."""
         plot.set_xlabel(self.x)
         plot.set_ylabel(self.y)
         if self.x_base:
@@ -139,7 +138,6 @@ def ratios(groups: Groups, label: str, limit: str) -> str:
 
 
 def picture(draw: Callable[[Any], None], size: tuple[float, float]) -> str:
-    """A plot as a data URL."""
     return url(render(draw, size))
 
 
@@ -156,7 +154,6 @@ def render(draw: Callable[[Any], None], size: tuple[float, float], title: str = 
 
 
 def url(svg: str) -> str:
-    """An SVG as the address of an image."""
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 

@@ -123,7 +123,6 @@ def every(tables: Mapping[str, Any]) -> str:
 
 
 def lines(rows: list[dict[str, Any]]) -> list[str]:
-    """A table in Markdown."""
     return [*HEAD, *(f"| {' | '.join(cells(row))} |" for row in rows)]
 
 

@@ -20,7 +20,6 @@ STATES, BATCHES = (2, 4, 8), (1, 64)
 
 
 def rows(row: Callable[..., Row]) -> list[Row]:
-    """All rows; `row` makes one."""
     return [*gae_rows(row), *logcumsumexp_rows(row), *kalman_rows(row)]
 
 
@@ -61,12 +60,10 @@ class Rollouts(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """The axis of the time."""
         return 0 if self.layout == "time-major" else 1
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the rewards."""
         shape = self.num_steps, self.num_envs
         return shape if self.layout == "time-major" else shape[::-1]
 
@@ -132,7 +129,6 @@ def numpy_gae(problem: Rollouts) -> Job:
 
 
 def torch_gae(problem: Rollouts) -> Job:
-    """The same loop, of torch's tensors."""
     import torch
 
     def convert(*arrays: np.ndarray) -> Arguments:
@@ -217,7 +213,6 @@ class Line(NamedTuple):
     size: int
 
     def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Normal numbers."""
         return (rng.standard_normal(self.size),)
 
 

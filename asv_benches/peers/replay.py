@@ -41,7 +41,6 @@ def keep(*arrays: Any) -> Arguments:
 
 
 def rows() -> list[Row]:
-    """All rows, in the order of the table."""
     return [*trajectory_rows(), *post_rows(), *tree_rows(), *buffer_rows()]
 
 
@@ -49,7 +48,6 @@ def rows() -> list[Row]:
 
 
 def tree_rows() -> list[Row]:
-    """Ours beside everyone's tree."""
     return [
         duel(
             f"tree-{operation}-{size}-{peer.name}",
@@ -198,7 +196,6 @@ def cpprb_tree(operation: str, size: int) -> Job:
 
 
 def buffer_rows() -> list[Row]:
-    """Whole buffers."""
     jobs = (
         ("add", 1600, "ReplayBuffer.add of 1,600", 1),
         ("sample", 256, "ReplayBuffer.sample of 256, out=", 2),
@@ -250,7 +247,6 @@ def transitions(rng: np.random.Generator, count: int) -> Transitions:
 
 
 def fill(add: Callable[..., Any], capacity: int, convert: Convert = keep) -> None:
-    """Writes every transition of a buffer."""
     rng = np.random.default_rng(0)
     for _ in range(-(-capacity // FILL)):
         add(*convert(transitions(rng, FILL)))

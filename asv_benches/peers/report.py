@@ -146,7 +146,6 @@ def chapters(tables: Tables) -> list[dict[str, Any]]:
 
 
 def claims(tables: Tables) -> list[tuple[str, str, str, str]]:
-    """The paper's ratios beside ours."""
     return paper.claims(lambda figure: rates(tables, figure)) if "paper" in tables else []
 
 

@@ -167,7 +167,6 @@ def copy_blocks(size: int) -> Job:
 
 
 def post_rows() -> list[Row]:
-    """An item added, 256 drawn."""
     what = "add 1, draw 256 of {:,} by return"
     table = [
         duel(
@@ -193,7 +192,6 @@ def returns(rng: np.random.Generator, count: int) -> np.ndarray:
 
 
 def post_job(call: Callable[[float], Any]) -> Job:
-    """Adds a return, and draws."""
     return Job(call, lambda rng, count: [(value,) for value in returns(rng, count).tolist()])
 
 

@@ -67,17 +67,14 @@ class Systems(NamedTuple):
 
     @property
     def axis(self) -> int:
-        """The axis of the unknowns."""
         return -1 if self.layout == "rows" else 0
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the right-hand sides."""
         return (self.batch, self.n) if self.layout == "rows" else (self.n, self.batch)
 
     @property
     def name(self) -> str:
-        """Such as "solve-100000x100-float64-rows"."""
         return f"solve-{self.batch}x{self.n}-{self.dtype}-{self.layout}"
 
     @property
@@ -101,7 +98,6 @@ class Systems(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """All rows, in the order of the table."""
     solves = [*share_rows(), *peer_rows(), *growing_rows(), *small_rows()]
     return [*solves, *variant_rows(), *gradient_rows(), *recurrences.rows(row)]
 
@@ -280,7 +276,6 @@ def roofline(systems: Systems, stores: str) -> Job:
 
 
 def best_roofline(systems: Systems) -> Contender:
-    """With the stores that are faster here."""
     kinds = ("plain", "streaming")
     return best_of("roofline", {f"{k} stores": partial(roofline, systems, k) for k in kinds})
 

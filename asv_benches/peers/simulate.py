@@ -31,7 +31,6 @@ ACTIONS_PER_RUN = 2**16  # int64: half the second-level cache; a policy hands it
 
 
 def rows() -> list[Row]:
-    """All rows, in the order of the table."""
     return [*step_rows(), *fused_rows()]
 
 
@@ -50,7 +49,6 @@ def step_rows() -> list[Row]:
 
 
 def step_row(num_envs: int, peer: Contender, target: float | None = None) -> Row:
-    """Ours beside one other vector environment."""
     what = f"env.step, {num_envs:,} env{'s' if num_envs > 1 else ''}, float32"
     name = f"step-{num_envs}-{peer.name.lower()}"
     return duel(name, what, peer.name, named(our_step, num_envs), peer, target)
@@ -180,7 +178,6 @@ def compare(num_envs: int, seed: int) -> int:
 
 
 def our_simulate(num_envs: int, num_steps: int, env_id: str = "CartPole-v1") -> Job:
-    """`rlcpu.simulate` with uniform actions."""
     import rlcpu
 
     env, policy = make_ours(num_envs, env_id=env_id), rlcpu.policies.Uniform()

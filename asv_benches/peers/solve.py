@@ -61,7 +61,6 @@ def stable_baselines3(seed: int) -> dict[str, Any]:
 
 
 def rlcpu_zoo(seed: int) -> dict[str, Any]:
-    """Ours with the same settings."""
     from rlcpu.train import PPO
 
     settings: dict[str, Any] = {
