@@ -255,12 +255,15 @@ def launch(
     run(*map(_argument, args))
 
 
-@functools.lru_cache(maxsize=1024)
-def _configured(dispatcher: Any, grid: int, block: int, stream: int, shared: int) -> Any:
+def _configure(dispatcher: Any, grid: int, block: int, stream: int, shared: int) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a small grid is small
         queue = cuda.external_stream(stream) if stream else 0
         return dispatcher[grid, block, queue, shared]
+
+
+#: The simulator's kernel is configured in place: another launch may have changed it meanwhile.
+_configured = _configure if SIMULATED else functools.lru_cache(maxsize=1024)(_configure)
 
 
 def _argument(value: Any) -> Any:

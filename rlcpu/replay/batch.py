@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.fields import Field
-from rlcpu.replay.storage import Rows
 from rlcpu.replay.structure import Structure
 
 
@@ -54,7 +53,7 @@ def show_bytes(count: float) -> str:
 
 
 class Batch(Shown):
-    """Transitions, or sequences of them, drawn from a buffer.
+    """Transitions, or sequences of them, drawn from a buffer; arrays are where the buffer is.
 
     Attributes:
         data: structured like the buffer's example, each leaf (batch_size, *shape), or
@@ -65,13 +64,13 @@ class Batch(Shown):
         weights: (batch_size,) float32, importance weights, at most 1; None if all are alike.
         discounts: (batch_size,) float32, of the value of what follows an n-step return; None if
             there is none.
-        rows: the memory of the data.
-        owner: the buffer.
+        rows: the memory of the data, for the owner's storage; None in a copy.
+        owner: the buffer; None in a copy.
     """
 
     __slots__ = ("data", "discounts", "indices", "owner", "probabilities", "rows", "weights")
 
-    def __init__(self, data: Any, rows: Rows, indices: npt.NDArray[np.int64], owner: Any) -> None:
+    def __init__(self, data: Any, rows: Any, indices: npt.NDArray[np.int64], owner: Any) -> None:
         self.data = data
         self.indices = indices
         self.probabilities: npt.NDArray[np.float64] | None = None
@@ -82,9 +81,7 @@ class Batch(Shown):
     def __getstate__(self) -> dict[str, Any]:
         """The numbers alone: a copy is no memory of a buffer, which does not go with it."""
         state = {name: getattr(self, name) for name in {*Batch.__slots__, *self.__slots__}}
-        nothing = np.empty(0, np.uint8)
-        rows = self.rows._replace(block=nothing, table=nothing, twins=None)
-        return {**state, "rows": rows, "owner": None}
+        return {**state, "rows": None, "owner": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -95,7 +92,7 @@ class Batch(Shown):
         return self.data[key]
 
     def __len__(self) -> int:
-        return self.rows.size
+        return len(self.indices)
 
     def _facts(self) -> list[str]:
         others = ("probabilities", "weights", "discounts", "sources")

@@ -2,48 +2,37 @@
 
 The storage keeps the steps of all environments (`rlcpu.replay.storage`). Items are what is drawn:
 single transitions, or sequences of steps (`rlcpu.replay.ring`). The sampler chooses among them
-(`rlcpu.replay.samplers`).
+(`rlcpu.replay.samplers`). What knows a device comes from a backend (`rlcpu.replay.backend`).
 """
 
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
-from rlcpu.replay.batch import Batch
+from rlcpu.replay import checkpoint
+from rlcpu.replay.backend import find
+from rlcpu.replay.batch import Batch, Shown, show_bytes
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_flag, check_number
-from rlcpu.replay.derive import make_storage
-from rlcpu.replay.device import Placed
-from rlcpu.replay.lock import complete
+from rlcpu.replay.fields import Field
+from rlcpu.replay.lock import Locked, complete
 from rlcpu.replay.n_step import NStep
 from rlcpu.replay.ring import Items, Ring
 from rlcpu.replay.samplers import MOST, ByPriority, Uniform
-from rlcpu.replay.saved import Saved
 from rlcpu.replay.storage import make_stream
 from rlcpu.replay.structure import Structure
-from rlcpu.replay.sum_tree import Tree
 
 Array = npt.NDArray[Any]
 Path = str | os.PathLike[str]
+Self = TypeVar("Self", bound="Buffer")
 
-
-class Pieces(NamedTuple):
-    """What makes the pieces of buffers in one kind of memory: all that differs between devices.
-
-    Attributes:
-        storage: (structure, num_envs, length, memmap, derive_next) -> see `make_storage`.
-        tree: (capacity, extremes) -> see `Tree`.
-        uniform: (items) -> see `Uniform`.
-    """
-
-    storage: Any
-    tree: Any
-    uniform: Any
+_UNSAID = ("None", "False", "cpu")  # settings that are not worth a word
 
 
 class Options(NamedTuple):
@@ -52,13 +41,11 @@ class Options(NamedTuple):
     memmap: Path | None
     seed: int | None
     num_threads: int | None
+    device: str
     derive_next: bool = False
 
 
-CPU = Pieces(make_storage, Tree, Uniform)
-
-
-class Buffer(Placed, Saved):
+class Buffer(Locked, Shown):
     """A ring of transitions of one or many environments, from which batches are drawn.
 
     Any thread may call any method: calls wait for each other, and let Python run while they copy.
@@ -75,10 +62,20 @@ class Buffer(Placed, Saved):
         options: other arguments of all buffers.
         steps: of the sequences that are drawn; None for transitions.
         period: steps between the beginnings of items.
+
+    Attributes:
+        structure: of one transition.
+        num_envs: see above.
+        backend: see `rlcpu.replay.backend`.
+        device: "cpu" or "cuda".
+        derive_next: whether next observations are derived from the observations that follow.
     """
 
-    _pieces = CPU
+    #: Arguments of the constructor that are kept in files, beside those of every buffer.
+    _settings: tuple[str, ...] = ()
     _n_step: NStep | None = None
+    #: Token of the last save, and the steps that were added before it.
+    _saved: tuple[str, int] | None = None
 
     def __init__(
         self,
@@ -89,6 +86,8 @@ class Buffer(Placed, Saved):
         steps: int | None = None,
         period: int = 1,
     ) -> None:
+        self.backend = find(options.device)
+        self.device: str = self.backend.device
         self.derive_next = check_flag("derive_next", options.derive_next)
         self._stream = make_stream(options.seed)
         self._num_threads = check_num_threads(options.num_threads)
@@ -101,13 +100,16 @@ class Buffer(Placed, Saved):
         self._storage = self._make_storage(options.memmap)  # last: its file stays when this is done
 
     def _make_sampler(self) -> Uniform:
-        return self._pieces.uniform(self._items)
+        return Uniform(self._items, self.backend)
 
     def _make_storage(self, memmap: Path | None) -> Any:
         length = self._ring.length
-        return self._pieces.storage(self.structure, self._envs, length, memmap, self.derive_next)
+        make = self.backend.storage
+        return make(self.structure, self._envs, length, memmap, self.derive_next)
 
-    # ------------------------------------------------------------ adding
+    def __len__(self) -> int:
+        """Number of transitions held."""
+        return self._ring.filled * self._envs
 
     @property
     def num_bytes(self) -> int:
@@ -117,13 +119,26 @@ class Buffer(Placed, Saved):
         """
         return int(self._storage.num_bytes)
 
+    def _facts(self) -> list[str]:
+        held = f"{len(self):,} of {self._ring.length * self._envs:,} transitions"
+        names = (*self._settings, "device")
+        settings = {name: getattr(self, name) for name in names if name != "capacity"}
+        told = [f"{name}={value}" for name, value in settings.items() if str(value) not in _UNSAID]
+        return [held, show_bytes(self.num_bytes), *told]
+
+    def _fields(self) -> Iterable[Field]:
+        return self.structure.fields
+
+    # ------------------------------------------------------------ adding
+
     def add(self, batch: Any) -> None:
         """Store transitions; the oldest ones make room.
 
         Args:
             batch: structured like the example. With `num_envs`, each leaf is (num_steps, num_envs,
                 *shape), or (num_envs, *shape) for one step; without, (n, *shape), or (*shape) for
-                one transition. Copied once, straight to its place.
+                one transition. Copied once, straight to its place. A buffer on a CUDA device takes
+                leaves that are there, of the example's dtype, and leaves on the host.
 
         Raises:
             TypeError: a container, or a dtype that cannot be cast safely.
@@ -137,7 +152,7 @@ class Buffer(Placed, Saved):
     def _check(self, batch: Any) -> list[Array]:
         """The arrays of a batch as (num_steps, num_envs, *field.shape)."""
         plain = self.num_envs is None
-        arrays, lead = self.structure.check(batch, 1 if plain else 2)
+        arrays, lead = self._storage.check(batch, 1 if plain else 2)
         if plain:
             return [array[:, None] if lead else array[None, None] for array in arrays]
         if not lead or lead[-1] != self.num_envs:
@@ -179,15 +194,15 @@ class Buffer(Placed, Saved):
 
     def _sample(self, batch_size: Any, out: Batch | None, *options: Any) -> Batch:
         size = check_count("batch_size", batch_size)
+        indices = self.backend.empty(size, np.int64)  # which nobody else writes to
         if out is None:
             rows = self._storage.make_batch(size, self._items.steps)
-            out = Batch(self.structure.unflatten(rows.leaves), rows, np.empty(0, np.int64), self)
-        elif not (isinstance(out, Batch) and out.owner is self and out.rows.size == size):
+            out = Batch(self.structure.unflatten(rows.leaves), rows, indices, self)
+        elif not (isinstance(out, Batch) and out.owner is self and len(out) == size):
             raise ValueError(
                 f"out={type(out).__name__}: expected a Batch that this buffer returned for "
                 f"batch_size={size}"
             )
-        indices = np.empty(size, np.int64)  # new memory, which nobody else writes to
         with self.locked():
             self._sampler.draw(self._stream, self._ring, indices, out, *options)
             self._gather(indices, out)
@@ -204,7 +219,7 @@ class Buffer(Placed, Saved):
         else:
             self._n_step.gather(self._storage, self._ring, rows, batch, self._num_threads)
 
-    # ------------------------------------------------------------ copies and checkpoints
+    # ------------------------------------------------------------ copies
 
     def __getstate__(self) -> dict[str, Any]:
         if self._storage.in_file:
@@ -223,24 +238,122 @@ class Buffer(Placed, Saved):
         self._storage = self._make_storage(None)
         self._storage.take_rows(rows)
 
-    def _arrays(self) -> list[Section]:
-        return self._sampler.sections(self._ring)
+    # ------------------------------------------------------------ saving
 
-    def _state(self) -> dict[str, Any]:
-        return self._sampler.state()
+    def save(self, path: Path) -> None:
+        """Write everything to a folder, or what has changed since it was last saved there.
 
-    def _restore(self, state: dict[str, Any], reader: Reader) -> None:
-        self._sampler.restore(state, reader, self._ring)
+        A process killed at any moment leaves the old checkpoint or the new one. Other calls wait
+        meanwhile.
+
+        Args:
+            path: a folder, made if it is not there; what contains it has to be.
+
+        Raises:
+            FileNotFoundError, ValueError, OSError: see `rlcpu.replay.checkpoint.save`.
+        """
+        with self.locked():
+            since, added = self._saved or (None, 0)
+            token = checkpoint.save(path, self.describe(), self.sections(added), since)
+            self._saved = token, self._ring.added
+
+    def sections(self, added: int, prefix: str = "") -> list[Section]:
+        """What a checkpoint holds beside `describe()`; `added` steps were saved before."""
+        ring = self._ring
+        parts = (*self._storage.sections(added, ring.added), *self._sampler.sections(ring))
+        return [part._replace(name=prefix + part.name) for part in parts]
+
+    def describe(self) -> dict[str, Any]:
+        """All that is no array, as JSON has it."""
+        return {
+            "buffer": type(self).__name__,
+            "structure": self.structure.describe(),
+            "settings": {name: getattr(self, name) for name in self._settings},
+            "added": self._ring.added,
+            "stream": [int(word) for word in self._stream],
+            "state": self._sampler.state(),
+            "storage": self._storage.describe(),
+        }
+
+    # ------------------------------------------------------------ loading
+
+    @classmethod
+    def load(
+        cls: type[Self],
+        path: Path,
+        *,
+        example: Any = None,
+        memmap: Path | None = None,
+        num_threads: int | None = None,
+        device: str = "cpu",
+    ) -> Self:
+        """The buffer in a checkpoint; it goes on bit for bit as the saved one would have.
+
+        The checkpoint may be anybody's: nothing is written, no link followed and no code run, and
+        memory is taken for what the files hold.
+
+        Args:
+            path: the folder given to `save`.
+            example: as given when the buffer was made; needed only for dataclasses and
+                NamedTuples.
+            memmap: a file to be made that holds the transitions.
+            num_threads: most threads that a call may use; None for all.
+            device: "cpu" or "cuda": where the buffer is to be, wherever the saved one was.
+
+        Raises:
+            FileNotFoundError: there is no checkpoint.
+            ValueError: it is damaged, of another kind of buffer, or needs the example.
+            NotImplementedError, CudaUnavailableError, CudaMemoryError: see `ReplayBuffer`.
+        """
+        options = {"memmap": memmap, "num_threads": num_threads, "device": device}
+        with Reader(path) as reader:
+            found = reader.header.get("buffer")
+            if found != cls.__name__:
+                raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a {cls.__name__}")
+            with checkpoint.nonsense(path):
+                buffer = cls.restored(reader.header, reader, example, options)
+            buffer._saved = reader.token, buffer._ring.added
+        return buffer
+
+    @classmethod
+    def restored(
+        cls: type[Self],
+        header: dict[str, Any],
+        source: Reader,
+        example: Any,
+        options: dict[str, Any],
+    ) -> Self:
+        """The buffer of a `describe()` and its sections; any error where they are nonsense."""
+        settings = header["settings"]
+        if unknown := settings.keys() - set(cls._settings):
+            raise ValueError(f"settings: {unknown}, expected {', '.join(cls._settings)}")
+        structure = Structure.restore(header["structure"], example)
+        claimed = settings.get("capacity") or settings["num_envs"] * settings["length"]
+        if claimed > source.num_bytes("rows"):  # each takes a byte at least
+            raise ValueError(f"{claimed} transitions in {source.num_bytes('rows')} bytes")
+        make: Any = cls
+        buffer: Self = make(example=structure, **settings, **options)
+        try:
+            buffer._take_over(header, source)
+        except BaseException:
+            if options.get("memmap") is not None:
+                os.unlink(options["memmap"])  # made by this call
+            raise
+        return buffer
+
+    def _take_over(self, header: dict[str, Any], source: Reader) -> None:
+        self._stream[:] = [check_count("stream", word, 0, 2**64) for word in header["stream"]]
+        self._ring = Ring(self._ring.length, check_count("added", header["added"], 0, 2**48))
+        held, num_bytes = self._ring.filled * self._envs, source.num_held("rows")
+        if held > num_bytes:  # a short file does not become many transitions of zeros
+            raise ValueError(f"{held} transitions in {num_bytes} bytes of files")
+        self._storage.restore(source, header["storage"], self._ring)
+        self._sampler.restore(header["state"], source, self._ring)
 
 
 def as_structure(example: Any) -> Structure:
     """The structure of an example, or the example itself if it is one."""
     return example if isinstance(example, Structure) else Structure(example)
-
-
-def check_envs(num_envs: int | None) -> int | None:
-    """None, or a number of environments."""
-    return None if num_envs is None else check_count("num_envs", num_envs)
 
 
 class Prioritized(Buffer):
@@ -255,7 +368,7 @@ class Prioritized(Buffer):
 
     def _make_sampler(self) -> ByPriority:
         exponents = self.alpha, self.beta, self.epsilon
-        return ByPriority(self._items, self._pieces.tree, *exponents, self._num_threads)
+        return ByPriority(self._items, self.backend, *exponents, self._num_threads)
 
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Array, Buffer, Options, Path, Prioritized, as_structure, check_envs
-from rlcpu.replay.checks import check_count, check_pairs, check_range
+from rlcpu.replay.buffer import Array, Buffer, Options, Path, Prioritized, as_structure
+from rlcpu.replay.checks import check_count
 from rlcpu.replay.lock import complete
 from rlcpu.replay.n_step import NStep
 from rlcpu.replay.samplers import ByValue, InOrder
@@ -71,12 +71,13 @@ class ReplayBuffer(Buffer):
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> None:
-        num_envs = check_envs(num_envs)
+        if num_envs is not None:
+            num_envs = check_count("num_envs", num_envs)
         self.capacity = check_count("capacity", capacity, num_envs or 1)
         structure = as_structure(example)
         self._n_step = NStep(structure, n_step, gamma)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
-        options = Options(memmap, seed, num_threads, derive_next)
+        options = Options(memmap, seed, num_threads, device, derive_next)
         super().__init__(structure, num_envs, self.capacity // (num_envs or 1), options)
 
 
@@ -98,11 +99,12 @@ class ItemBuffer(ReplayBuffer):
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> None:
-        super().__init__(capacity, example, memmap=memmap, seed=seed, num_threads=num_threads)
+        options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
+        super().__init__(capacity, example, device=device, **options)
 
     def _check(self, batch: Any) -> list[Array]:
         """The arrays of one item, structured and shaped like the example."""
-        return [array[None, None] for array in self.structure.check(batch, 0)[0]]
+        return [array[None, None] for array in self._storage.check(batch, 0)[0]]
 
 
 class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
@@ -158,6 +160,7 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
             memmap=memmap,
             seed=seed,
             num_threads=num_threads,
+            device=device,
         )
 
 
@@ -196,11 +199,11 @@ class ReturnWeightedBuffer(Buffer):
         device: str = "cpu",
     ) -> None:
         self.capacity = check_count("capacity", capacity)
-        options = Options(memmap, seed, num_threads, derive_next)
+        options = Options(memmap, seed, num_threads, device, derive_next)
         super().__init__(example, None, self.capacity, options)
 
     def _make_sampler(self) -> ByValue:
-        return ByValue(self._items, self._pieces.tree)
+        return ByValue(self._items, self.backend)
 
     def add(self, batch: Any, values: npt.ArrayLike) -> None:  # type: ignore[override]
         """Store transitions; the oldest ones make room.
@@ -215,13 +218,13 @@ class ReturnWeightedBuffer(Buffer):
                 Nothing is stored by a call that raises.
         """
         arrays = self._check(batch)
-        numbers = check_range("values", values, len(arrays[0]), *self._sampler.limits)
+        numbers = self._sampler.check(values, len(arrays[0]))
         with self.locked():
             complete(self._write, arrays, self._ring, numbers)
 
     def sample_indices(self, size: int) -> npt.NDArray[np.int64]:
         """Draw different transitions as `sample` does, and return (size,) indices alone."""
-        out = np.empty(check_count("size", size), np.int64)
+        out = self.backend.empty(check_count("size", size), np.int64)
         with self.locked():
             self._sampler.draw(self._stream, self._ring, out, None)
         return out
@@ -237,7 +240,7 @@ class ReturnWeightedBuffer(Buffer):
             IndexError: an index is out of range, or nothing was written there yet.
             TypeError, ValueError: see `add`. Nothing is changed by a call that raises.
         """
-        pairs = check_pairs("values", indices, values, self.capacity, *self._sampler.limits)
+        pairs = self._sampler.check_pairs(indices, values)
         with self.locked():
             self._sampler.update(self._ring, *pairs)
 
@@ -286,7 +289,8 @@ class TrajectoryBuffer(Buffer):
         self.length = check_count("length", length, self.sequence_length)
         if self.length % self.period:
             raise ValueError(f"length={length}: expected a multiple of period={period}")
-        num_envs, options = check_count("num_envs", num_envs), Options(memmap, seed, num_threads)
+        num_envs = check_count("num_envs", num_envs)
+        options = Options(memmap, seed, num_threads, device)
         items = self.sequence_length, self.period
         super().__init__(example, num_envs, self.length, options, *items)
 
@@ -322,7 +326,8 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
     ) -> None:
         self._set_exponents(alpha, beta, epsilon)
         options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
-        super().__init__(num_envs, length, example, sequence_length, period, **options)
+        sizes = num_envs, length, example, sequence_length, period
+        super().__init__(*sizes, device=device, **options)
 
 
 class TrajectoryQueue(Buffer):
@@ -365,11 +370,11 @@ class TrajectoryQueue(Buffer):
         self.sequence_length = check_count("sequence_length", sequence_length)
         self.length = check_count("length", length, self.sequence_length)
         num_envs = check_count("num_envs", num_envs)
-        options = Options(memmap, seed, num_threads)
+        options = Options(memmap, seed, num_threads, device)
         super().__init__(example, num_envs, self.length, options, self.sequence_length)
 
     def _make_sampler(self) -> InOrder:
-        return InOrder(self._items)
+        return InOrder(self._items, self.backend)
 
     def __len__(self) -> int:
         """Number of transitions that wait."""

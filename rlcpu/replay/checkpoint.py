@@ -378,6 +378,15 @@ class Reader:
         self.close()
 
 
+@contextlib.contextmanager
+def nonsense(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise ValueError for whatever a header of another kind than expected leads to."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
+
+
 def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:
     """Read a piece; the checksum of all up to its end."""
     if file.readinto(piece) < len(piece):

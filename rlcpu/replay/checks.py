@@ -56,7 +56,10 @@ def check_path(name: str, value: Any) -> Path:
     return path
 
 
-def check_indices(indices: Any) -> Array:
+# ---------------------------------------------------------------- indices, and a number for each
+
+
+def take_indices(indices: Any) -> Array:
     """Indices as a new (n,) int64 array; not yet compared with any limit.
 
     They are copied, so that nobody changes them between their check and their use: neither another
@@ -77,8 +80,8 @@ def check_indices(indices: Any) -> Array:
     return array.astype(_INT64).reshape(-1)
 
 
-def check_numbers(name: str, numbers: Any, count: int) -> Array:
-    """Real numbers as a new (count,) float64 array, see `check_indices`; one number is repeated."""
+def take_numbers(name: str, numbers: Any, count: int) -> Array:
+    """Real numbers as a new (count,) float64 array, see `take_indices`; one number is repeated."""
     if type(numbers) is float:
         return np.full(count, numbers)
     if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
@@ -114,30 +117,39 @@ def first_offender(indices, numbers, capacity, low, high):
 
 
 def check_pairs(
-    name: str, indices: Any, numbers: Any, capacity: int, low: float, high: float
+    backend: Any, name: str, indices: Any, numbers: Any, limits: tuple[int, float, float]
 ) -> tuple[Array, Array]:
-    """Indices in [0, capacity), else IndexError, and for each a number in [low, high]."""
-    array = check_indices(indices)
-    values = check_numbers(name, numbers, array.size)
-    place = first_offender(array, values, capacity, low, high)
+    """Indices, and a number for each, or one for all, as arrays on a backend's device.
+
+    Args:
+        backend: see `rlcpu.replay.backend`.
+        name: of the numbers, for messages.
+        indices: (n,) whole numbers.
+        numbers: (n,) real numbers, or one.
+        limits: indices are in [0, capacity), numbers in [low, high].
+
+    Raises:
+        IndexError, TypeError, ValueError: they are not.
+    """
+    array = backend.take_indices(indices)
+    values = backend.take_numbers(name, numbers, array.size)
+    place = int(backend.first_offender(array, values, *limits))
     if place >= 0:
+        index, value, (capacity, low, high) = int(array[place]), float(values[place]), limits
+        if not 0 <= index < capacity:
+            raise IndexError(f"indices: {index} is out of range, expected 0 to {capacity - 1}")
         expected = f"a finite number in [{low:.3g}, {high:.3g}]"
-        raise refuse(name, int(array[place]), float(values[place]), capacity, expected)
+        raise ValueError(f"{name}: {value} for index {index}, expected {expected}")
     return array, values
 
 
-def check_range(name: str, numbers: Any, count: int, low: float, high: float) -> Array:
-    """Numbers in [low, high]; see `check_numbers`."""
-    values = check_numbers(name, numbers, count)
-    place = first_offender(_NONE, values, 1, low, high)
+def check_range(
+    backend: Any, name: str, numbers: Any, count: int, limits: tuple[float, float]
+) -> Array:
+    """(count,) numbers in [low, high], or one for all, on a backend's device; see `check_pairs`."""
+    values, (low, high) = backend.take_numbers(name, numbers, count), limits
+    place = int(backend.first_offender(_NONE, values, 1, low, high))
     if place >= 0:
         expected = f"a finite number in [{low:.3g}, {high:.3g}]"
-        raise ValueError(f"{name}: {values[place]} at {place}, expected {expected}")
+        raise ValueError(f"{name}: {float(values[place])} at {place}, expected {expected}")
     return values
-
-
-def refuse(name: str, index: int, number: float, capacity: int, expected: str) -> Exception:
-    """The exception for an index and a number of which one is out of its range."""
-    if not 0 <= index < capacity:
-        return IndexError(f"indices: {index} is out of range, expected 0 to {capacity - 1}")
-    return ValueError(f"{name}: {number} for index {index}, expected {expected}")

@@ -262,17 +262,19 @@ class DerivingStorage(Storage):
 
     # ------------------------------------------------------------ sampling
 
-    def make_batch(self, batch_size: int, steps: int | None) -> Rows:
-        """Room for a batch; see `Storage.make_batch`."""
-        rows = super().make_batch(batch_size, steps)
-        return rows._replace(twins=rows.table[self._twins])
-
-    def gather(self, rows: Array, batch: Rows, steps: int, num_threads: int | None) -> None:
+    def gather(
+        self,
+        rows: Array,
+        batch: Rows,
+        steps: int,
+        num_threads: int | None,
+        fields: list[int] | None = None,
+    ) -> None:
         """Copy rows to a batch; see `Storage.gather`. `steps` is 1."""
-        super().gather(rows, batch, steps, num_threads)
-        if batch.twins is not None:
+        super().gather(rows, batch, steps, num_threads, fields)
+        if fields is None or self._twins.start in fields:  # one of them is never without the others
             kept = self.aside.reshape(-1), self.length, self.kept, self._places
-            replace_aside(rows, *kept, self.block, batch.block, batch.twins)
+            replace_aside(rows, *kept, self.block, batch.block, batch.table[self._twins])
 
     # ------------------------------------------------------------ files
 

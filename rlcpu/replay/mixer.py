@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -14,23 +13,11 @@ import numpy.typing as npt
 from rlcpu.replay import checkpoint
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer
-from rlcpu.replay.buffers import (
-    ItemBuffer,
-    PrioritizedReplayBuffer,
-    PrioritizedTrajectoryBuffer,
-    ReplayBuffer,
-    ReturnWeightedBuffer,
-    TrajectoryBuffer,
-)
+from rlcpu.replay.buffers import TrajectoryQueue
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.checks import check_count, check_number, check_numbers
-from rlcpu.replay.device import find
+from rlcpu.replay.checks import check_count, check_number
 
 Array = npt.NDArray[Any]
-
-_TRANSITIONS = (ItemBuffer, ReplayBuffer, PrioritizedReplayBuffer, ReturnWeightedBuffer)
-_SEQUENCES = (TrajectoryBuffer, PrioritizedTrajectoryBuffer)
-_KINDS: dict[str, type[Buffer]] = {kind.__name__: kind for kind in _TRANSITIONS + _SEQUENCES}
 
 
 class MixedBatch(Batch):
@@ -80,14 +67,13 @@ class Mixer:
         if len(set(map(id, self.buffers))) < len(self.buffers):
             raise ValueError("buffers: one is there twice, expected different ones")
         for buffer in self.buffers:
-            if type(buffer).__name__ not in _KINDS:
-                raise TypeError(f"buffers: {buffer!r}, expected one of {', '.join(_KINDS)}")
+            if not isinstance(buffer, Buffer) or isinstance(buffer, TrajectoryQueue):
+                raise TypeError(f"buffers: {buffer!r}, expected buffers, and no TrajectoryQueue")
             self._check_fields(buffer)
-        devices = {getattr(buffer, "device", "cpu") for buffer in self.buffers}
-        if len(devices) > 1:
+        if len({buffer.device for buffer in self.buffers}) > 1:
             raise ValueError("buffers: some are on the CPU, some on a CUDA device, expected one")
         #: Where the buffers are: "cpu" or "cuda".
-        self.device: str = devices.pop()
+        self.device: str = self.buffers[0].device
         self.proportions = [check_number("proportions", p, 1e-9, 1e9) for p in shares]
         self._saved: tuple[str, list[int]] | None = None
 
@@ -132,19 +118,14 @@ class Mixer:
         pairs = zip(self.buffers, self._sizes(batch_size), strict=True)
         return all(buffer.can_sample(size) for buffer, size in pairs if size)
 
-    def _twin(self) -> Any:
-        """What does the same with buffers on a device."""
-        return importlib.import_module(f"rlcpu.{self.device}.replay.mixer")
-
-    def sample(self, batch_size: int) -> Any:
+    def sample(self, batch_size: int) -> MixedBatch:
         """Draw from each buffer as it draws, and put the batches one after the other.
 
         Args:
             batch_size: how many in all.
 
         Returns:
-            A `MixedBatch`, or that of `rlcpu.cuda.replay`; where a buffer has no importance
-            weights, 1 stands for them.
+            A batch; where a buffer has no importance weights, 1 stands for them.
 
         Raises:
             TypeError, ValueError: batch_size is no whole number above 0, or a buffer cannot be
@@ -152,23 +133,16 @@ class Mixer:
         """
         sizes = self._sizes(batch_size)
         pairs = zip(self.buffers, sizes, strict=True)
-        drawn = [buffer.sample(size) if size else None for buffer, size in pairs]
-        if self.device != "cpu":
-            return self._twin().sample(self, self.buffers[0].structure, drawn)
-        return self._join([part for part in drawn if part is not None], sizes)
-
-    def _join(self, parts: list[Batch], sizes: list[int]) -> MixedBatch:
-        """Batches, one after the other."""
-        structure = self.buffers[0].structure
+        parts = [buffer.sample(size) for buffer, size in pairs if size]
+        structure, backend = self.buffers[0].structure, self.buffers[0].backend
         axis = parts[0].rows.leaves[0].ndim - len(structure.fields[0].shape) - 1
         columns = zip(*(part.rows.leaves for part in parts), strict=True)
-        leaves = [np.concatenate(column, axis) for column in columns]
-        indices = np.concatenate([part.indices for part in parts])
-        rows = parts[0].rows._replace(leaves=leaves, size=sum(sizes))
-        batch = MixedBatch(structure.unflatten(leaves), rows, indices, self)
-        batch.sources = np.repeat(np.arange(len(sizes)), sizes)
-        batch.weights = _or_ones(parts, [part.weights for part in parts])
-        batch.discounts = _or_ones(parts, [part.discounts for part in parts])
+        leaves = [backend.concatenate(column, axis) for column in columns]
+        indices = backend.concatenate([part.indices for part in parts], 0)
+        batch = MixedBatch(structure.unflatten(leaves), None, indices, self)
+        batch.sources = backend.asarray(np.repeat(np.arange(len(sizes)), sizes))
+        batch.weights = _or_ones(backend, parts, [part.weights for part in parts])
+        batch.discounts = _or_ones(backend, parts, [part.discounts for part in parts])
         return batch
 
     def update_priorities(self, batch: Any, priorities: Any) -> None:
@@ -184,10 +158,7 @@ class Mixer:
         """
         if getattr(batch, "owner", None) is not self:
             raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
-        if self.device != "cpu":
-            self._twin().update_priorities(self.buffers, batch, priorities)
-            return
-        numbers = check_numbers("priorities", priorities, len(batch))
+        numbers = self.buffers[0].backend.take_numbers("priorities", priorities, len(batch))
         prioritized = {
             buffer: batch.sources == position
             for position, buffer in enumerate(self.buffers)
@@ -227,23 +198,31 @@ class Mixer:
             if header.get("buffer") != "Mixer":
                 found = header.get("buffer")
                 raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a Mixer")
-            options = {"num_threads": num_threads}
-            try:
-                kinds = [find(_KINDS[part["buffer"]], device) for part in header["parts"]]
+            options, kinds = {"num_threads": num_threads, "device": device}, _kinds(Buffer)
+            with checkpoint.nonsense(path):
                 buffers = [
-                    kind.restored(part, reader.within(f"part{number}_"), example, options)
-                    for number, (kind, part) in enumerate(zip(kinds, header["parts"], strict=True))
+                    kinds[part["buffer"]].restored(
+                        part, reader.within(f"part{number}_"), example, options
+                    )
+                    for number, part in enumerate(header["parts"])
                 ]
                 mixer = cls(buffers, header["proportions"])
                 mixer._saved = reader.token, [part["added"] for part in header["parts"]]
-            except (KeyError, TypeError, AttributeError, OverflowError) as error:
-                raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
         return mixer
 
 
-def _or_ones(parts: list[Batch], numbers: list[Array | None]) -> npt.NDArray[np.float32] | None:
+def _kinds(base: type[Buffer]) -> dict[str, type[Buffer]]:
+    """The classes of buffers that there are, the user's too, by their names; the newest counts."""
+    found: dict[str, type[Buffer]] = {}
+    for kind in base.__subclasses__():
+        found |= {kind.__name__: kind, **_kinds(kind)}
+    return found
+
+
+def _or_ones(backend: Any, parts: list[Batch], numbers: list[Array | None]) -> Any:
     """Numbers of all parts, one after the other, 1 where a part has none; None if none has any."""
     if all(given is None for given in numbers):
         return None
-    pairs = zip(parts, numbers, strict=True)
-    return np.concatenate([np.ones(len(p), np.float32) if n is None else n for p, n in pairs])
+    ones = [backend.asarray(np.ones(len(part), np.float32)) for part in parts]
+    pairs = zip(ones, numbers, strict=True)
+    return backend.concatenate([n if n is not None else one for one, n in pairs], 0)

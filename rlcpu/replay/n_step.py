@@ -11,7 +11,6 @@ from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.checks import check_count, check_number
 from rlcpu.replay.ring import Ring
-from rlcpu.replay.storage import Storage
 from rlcpu.replay.structure import Structure
 
 Array = npt.NDArray[Any]
@@ -87,24 +86,18 @@ class NStep:
         self.first = [number for number in range(len(structure.fields)) if number not in taken]
 
     def gather(
-        self, storage: Storage, ring: Ring, indices: Array, batch: Batch, num_threads: int | None
+        self, storage: Any, ring: Ring, indices: Array, batch: Batch, num_threads: int | None
     ) -> None:
         """Fill a batch with the transitions at indices that were drawn."""
         rows = batch.rows
         if self.n == 1:
             storage.gather(indices, rows, 1, num_threads)
             return
-        first = rows._replace(table=rows.table[self.first], twins=None)
-        storage.gather(indices, first, 1, num_threads)
-        size = len(batch)
-        returns, discounts, last = np.empty(size), np.empty(size), np.empty(size, np.int64)
-        fields = (storage.fields[number].reshape(-1) for number in self.wanted)
-        newest = (ring.added - 1) % ring.length
-        settings, out = (self.n, self.gamma), (returns, discounts, last)
-        look_ahead(*fields, indices, (ring.length, newest), settings, out)
-        storage.gather(last, rows._replace(table=rows.table[self.last]), 1, num_threads)
-        rows.leaves[self.wanted[0]][:] = returns
-        batch.discounts = discounts.astype(np.float32)
+        storage.gather(indices, rows, 1, num_threads, self.first)
+        place, settings = (ring.length, (ring.added - 1) % ring.length), (self.n, self.gamma)
+        found = storage.look_ahead(self.wanted, indices, place, settings)
+        rows.leaves[self.wanted[0]][:], batch.discounts, last = found
+        storage.gather(last, rows, 1, num_threads, self.last)
 
 
 def _find(structure: Structure, name: str, expected: str, *dtypes: Any) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.random import u64, uniform53
 
 
@@ -77,19 +77,24 @@ class Items(NamedTuple):
                 raise IndexError(f"indices: nothing was written at {int(indices[worst])} yet")
 
 
+@inline_exact
+def pick_item(u, num_envs, first, count, length):
+    """One of the items `env * length + (first + k) % length` with k below `count`.
+
+    Each is as likely; u is uniform in [0, 1).
+    """
+    k = min(np.int64(u * (num_envs * count)), num_envs * count - 1)
+    env = k // count
+    slot = first + (k - env * count)
+    return env * length + (slot - length if slot >= length else slot)
+
+
 @kernel(fastmath=EXACT)
 def draw_items(stream, num_envs, first, count, length, out):
-    """Uniform items `env * length + (first + k) % length` with k below `count`, with replacement.
-
-    `stream` is (2,) uint64, and moved on; `out` is (n,) int64.
-    """
-    total = num_envs * count
+    """Fill `out`, (n,) int64, see `pick_item`; `stream` is (2,) uint64, and moved on."""
     for j in range(out.size):
         u = uniform53(stream[0], u64(stream[1] + u64(j)))
-        k = min(np.int64(u * total), total - 1)
-        env = k // count
-        slot = first + (k - env * count)
-        out[j] = env * length + (slot - length if slot >= length else slot)
+        out[j] = pick_item(u, num_envs, first, count, length)
     stream[1] += u64(out.size)
 
 

@@ -1,38 +1,32 @@
 """Which items of a buffer are drawn: uniformly, by priority, by value, or first in first out.
 
 A sampler knows the items by their numbers (see `Items`) and nothing of what they hold. Its buffer
-holds the lock in every call.
+holds the lock in every call. `ring` is where the buffer is, and `backend` where its memory is.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_number, check_pairs, check_range
-from rlcpu.replay.ring import Items, Ring, draw_items, spans
+from rlcpu.replay.ring import Items, Ring, spans
 from rlcpu.replay.storage import allocate
-from rlcpu.replay.sum_tree import Tree
 
 Array = npt.NDArray[Any]
 
 MOST = 1e100  # priorities up to here: no exponent from 0 to 2 leaves the tree's range
-_LARGEST_RATIO = np.float32(3e38)
 
 
 class Uniform:
     """Draws each item as likely as the others, with replacement; the base of the other samplers."""
 
-    def __init__(self, items: Items) -> None:
-        self.items = items
+    def __init__(self, items: Items, backend: Any) -> None:
+        self.items, self.backend = items, backend
 
     def add(self, before: Ring, after: Ring, *more: Array) -> None:
         """Take note of steps that were stored; the same when it is called again."""
@@ -47,7 +41,8 @@ class Uniform:
         items = self.items
         begin, end = items.to_draw(ring)
         first = begin % items.per_env if items.steps else 0
-        draw_items(stream, items.num_envs, first, end - begin, items.per_env, indices)
+        draw = self.backend.draw_items
+        draw(stream, items.num_envs, first, end - begin, items.per_env, indices)
 
     def release(self) -> None:
         """Take note that what was drawn has been copied."""
@@ -64,54 +59,38 @@ class Uniform:
         """Take over what a checkpoint holds; any error where that is nonsense."""
 
 
-# ---------------------------------------------------------------- by priority
+class _Weighted(Uniform):
+    """Draws items by the leaves of a tree."""
+
+    #: Name in checkpoints.
+    name = ""
+    tree: Any
+    limits: tuple[float, float]
+
+    def _section(self, written: Any) -> Section:
+        """The leaves; what is above them is a function of them."""
+        leaves = self.backend.to_host(self.tree.leaves)
+        return Section(self.name, leaves.view(np.uint8), None, 8 * np.asarray(written))
+
+    def _read(self, source: Reader) -> Array:
+        leaves = allocate(8 * self.tree.capacity).view(np.float64)
+        source.read_into(self.name, leaves.view(np.uint8), zeroed=True)
+        return leaves
+
+    def check_pairs(self, indices: Any, numbers: Any) -> tuple[Array, Array]:
+        """Indices, and numbers for their leaves, or an exception; see `checks.check_pairs`."""
+        limits = (self.tree.capacity, *self.limits)
+        return check_pairs(self.backend, self.name, indices, numbers, limits)
 
 
-def importance_weight(ratio: float, beta: float) -> float:
-    """(N P) ** -beta over its maximum in the batch, `ratio` being P over its minimum.
-
-    A logarithm and an exponential, which vectorise. In float32, as weights are, the relative error
-    is below (2 + log(ratio)) * 1.2e-7.
-    """
-    return math.exp(-beta * math.log(ratio))
-
-
-@functools.cache
-def weights_kernel() -> Any:
-    """(tree, indices, total, beta, probabilities, weights): of items that were drawn from a tree.
-
-    The leaves come first in `tree`; indices are int64, valid and of positive leaves; `beta` is
-    float32, and the outputs are float64 and float32.
-    """
-    scalar = specialise(importance_weight, np.float32)
-
-    @inline
-    def weigh(weights, beta):
-        for k in range(weights.size):
-            weights[k] = scalar(weights[k], beta)
-
-    @kernel(fastmath=EXACT)
-    def make_weights(tree, indices, total, beta, probabilities, weights):
-        least = np.inf
-        for k in range(indices.size):
-            leaf = tree[indices[k]]
-            probabilities[k] = leaf / total
-            least = min(least, leaf)
-        for k in range(indices.size):
-            weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
-        weigh(weights, beta)
-
-    return make_weights
-
-
-class ByPriority(Uniform):
+class ByPriority(_Weighted):
     """Draws items with probability P proportional to (priority + epsilon) ** alpha.
 
     Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3.
 
     Args:
         items: what is drawn; none of them has a priority at first.
-        make_tree: (capacity, extremes) -> `Tree`.
+        backend: where the tree is.
         alpha: 0 draws uniformly, 1 in proportion; at most 2.
         beta: 0 to 1, how much of the bias importance weights correct.
         epsilon: added to each priority, so that items of priority 0 are drawn too.
@@ -122,19 +101,22 @@ class ByPriority(Uniform):
         largest: largest number that was ever in the tree, at least 1: of new items.
     """
 
+    name = "priorities"
+    limits = 0.0, MOST
+
     def __init__(
         self,
         items: Items,
-        make_tree: Callable[[int, bool], Tree],
+        backend: Any,
         alpha: float,
         beta: float,
         epsilon: float,
         num_threads: int | None,
     ) -> None:
-        super().__init__(items)
+        super().__init__(items, backend)
         self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
         self.num_threads = num_threads
-        self.tree = make_tree(check_count("capacity", items.num_envs * items.per_env), False)
+        self.tree = backend.tree(check_count("capacity", items.num_envs * items.per_env), False)
         self.largest = 1.0
 
     def add(self, before: Ring, after: Ring, *more: Array) -> None:
@@ -156,17 +138,14 @@ class ByPriority(Uniform):
         """Fill indices, and the batch's probabilities and weights."""
         self.items.to_draw(ring)
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
-        probabilities, weights = np.empty(indices.size), np.empty(indices.size, np.float32)
         total = self.tree.draw(stream, indices, False, self.num_threads)
-        arguments = (self.tree.numbers, indices, total, np.float32(beta))
-        weights_kernel()(*arguments, probabilities, weights)
+        found = self.tree.weights(indices, total, beta)
         if batch is not None:
-            batch.probabilities, batch.weights = probabilities, weights
+            batch.probabilities, batch.weights = found
 
     def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
         """Indices, and their leaves, or an exception: the only place where alpha is applied."""
-        limits = self.tree.capacity, 0.0, MOST
-        array, numbers = check_pairs("priorities", indices, priorities, *limits)
+        array, numbers = self.check_pairs(indices, priorities)
         self.items.refuse_unwritten(ring, array)  # what is written once stays so
         return array, (numbers + self.epsilon) ** self.alpha
 
@@ -179,11 +158,10 @@ class ByPriority(Uniform):
         self.largest = max(self.largest, self.tree.update(indices, leaves))
 
     def sections(self, ring: Ring) -> list[Section]:
-        """The leaves; their sums are a function of them."""
+        """The leaves of items that ever began; others have no priority."""
         items = self.items
         begun = -(-ring.added // items.period)
-        written = 8 * spans(0, begun, items.per_env, items.num_envs)  # others have no priority
-        return [Section("priorities", self.tree.leaves.view(np.uint8), None, written)]
+        return [self._section(spans(0, begun, items.per_env, items.num_envs))]
 
     def state(self) -> dict[str, Any]:
         """The largest priority."""
@@ -191,12 +169,11 @@ class ByPriority(Uniform):
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
         """See `Uniform.restore`."""
-        capacity = self.tree.capacity
-        leaves = allocate(8 * capacity).view(np.float64)
-        source.read_into("priorities", leaves.view(np.uint8), zeroed=True)
+        leaves = self._read(source)
         items = np.flatnonzero(leaves)  # those without a priority take no memory
-        limits = capacity, 0.0, self.tree.most
-        self.tree.update(*check_pairs("priorities", items, leaves[items], *limits))
+        limits = self.tree.capacity, 0.0, self.tree.most
+        name = self.name
+        self.tree.update(*check_pairs(self.backend, name, items, leaves[items], limits))
         self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
 
 
@@ -208,7 +185,7 @@ def largest_value(capacity: int) -> float:
     return float(np.finfo(np.float64).max) / (4 * capacity + 64)
 
 
-class ByValue(Uniform):
+class ByValue(_Weighted):
     """Draws different items, in proportion to value - min(0, smallest value that is there).
 
     Sums are kept of the values themselves, so that another smallest value changes all weights in no
@@ -216,17 +193,23 @@ class ByValue(Uniform):
 
     Args:
         items: transitions of one environment.
-        make_tree: (capacity, extremes) -> `Tree`.
+        backend: where the tree is.
 
     Attributes:
         tree: of the values.
         limits: smallest and largest value.
     """
 
-    def __init__(self, items: Items, make_tree: Callable[[int, bool], Tree]) -> None:
-        super().__init__(items)
-        self.tree, most = make_tree(items.per_env, True), largest_value(items.per_env)
+    name = "values"
+
+    def __init__(self, items: Items, backend: Any) -> None:
+        super().__init__(items, backend)
+        self.tree, most = backend.tree(items.per_env, True), largest_value(items.per_env)
         self.limits = -most, most
+
+    def check(self, values: Any, count: int) -> Array:
+        """(count,) values for `add`, or an exception."""
+        return check_range(self.backend, self.name, values, count, self.limits)
 
     def add(self, before: Ring, after: Ring, *more: Array) -> None:
         """Write the values of new items, `more[0]`."""
@@ -254,15 +237,12 @@ class ByValue(Uniform):
 
     def sections(self, ring: Ring) -> list[Section]:
         """The values."""
-        written = [(0, 8 * ring.filled)]
-        return [Section("values", self.tree.leaves.view(np.uint8), None, written)]
+        return [self._section([(0, ring.filled)])]
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
         """See `Uniform.restore`."""
-        leaves = self.tree.leaves
-        source.read_into("values", leaves.view(np.uint8), zeroed=True)
-        check_range("values", leaves, leaves.size, *self.limits)
-        self.tree.rebuild(ring.filled)
+        leaves, items = self._read(source), np.arange(ring.filled)
+        self.tree.update(*self.check_pairs(items, leaves[: ring.filled]), ring.filled)
 
 
 # ---------------------------------------------------------------- first in, first out
@@ -290,7 +270,8 @@ class InOrder(Uniform):
         items, waiting = self.items, self.waiting(ring)
         if waiting < (items.steps or 1):
             raise ValueError(f"sample: {waiting} steps wait, expected {items.steps}")
-        indices[:] = np.arange(items.num_envs) * items.per_env + self.taken % items.per_env
+        slots = np.arange(items.num_envs) * items.per_env + self.taken % items.per_env
+        indices[:] = self.backend.asarray(slots)
 
     def release(self) -> None:
         """Give the slots of what was drawn to new steps."""

@@ -18,6 +18,7 @@ from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
 from rlcpu.replay.fields import Field
 from rlcpu.replay.gather import GATHER, at_a_time, scatter
+from rlcpu.replay.n_step import look_ahead
 from rlcpu.replay.ring import Ring, spans
 from rlcpu.replay.structure import Structure
 
@@ -177,6 +178,10 @@ class Storage:
         """Bytes of everything that is kept."""
         return self.block.size
 
+    def check(self, batch: Any, max_axes: int) -> tuple[list[Array], tuple[int, ...]]:
+        """The arrays of a batch; see `Structure.check`."""
+        return self.structure.check(batch, max_axes)
+
     def copy_rows(self, filled: int) -> list[Array]:
         """What `take_rows` needs: copies of the first so many slots of each environment."""
         return [self.fields[number][:, :filled].copy() for number in self.stored]
@@ -224,9 +229,16 @@ class Storage:
             )
         ]
         leaves = views(self.structure, block, layout.begins, lead)
-        return Rows(block, np.array(table, np.int64), leaves, batch_size)
+        return Rows(block, np.array(table, np.int64), leaves)
 
-    def gather(self, rows: Array, batch: Rows, steps: int, num_threads: int | None) -> None:
+    def gather(
+        self,
+        rows: Array,
+        batch: Rows,
+        steps: int,
+        num_threads: int | None,
+        fields: list[int] | None = None,
+    ) -> None:
         """Copy rows, and the `steps - 1` after each of them, to a batch.
 
         Args:
@@ -234,9 +246,30 @@ class Storage:
             batch: overwritten.
             steps: rows of each sequence.
             num_threads: most threads to use.
+            fields: positions of those that are copied; None for all.
         """
-        arguments = (self.block, batch.block, batch.table, rows, steps, self.length)
+        table = batch.table if fields is None else batch.table[fields]
+        arguments = (self.block, batch.block, table, rows, steps, self.length)
         launch(GATHER, batch.block.size, num_threads, *arguments, at_a_time(rows.size))
+
+    def look_ahead(
+        self, fields: list[int], rows: Array, ring: tuple[int, int], settings: tuple[int, float]
+    ) -> tuple[Array, Array, Array]:
+        """Sums of rewards ahead of rows, discounts, and the last rows: see `rlcpu.replay.n_step`.
+
+        Args:
+            fields: positions of reward, terminated and truncated.
+            rows: (batch_size,) int64.
+            ring: length and newest slot.
+            settings: n and gamma.
+
+        Returns:
+            (batch_size,) float64, float32 and int64.
+        """
+        sums, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
+        out = sums, discounts, np.empty(rows.size, np.int64)
+        look_ahead(*(self.fields[n].reshape(-1) for n in fields), rows, ring, settings, out)
+        return out
 
     # ------------------------------------------------------------ files
 
@@ -266,13 +299,8 @@ class Rows(NamedTuple):
         block: (num_bytes,) uint8, overwritten by `Storage.gather`.
         table: (num_fields, 3) int64, see `GATHER`.
         leaves: one array per field, over the block.
-        size: of the batch.
-        twins: the rows of the table of all fields that are not stored; None if there are none, or
-            if nobody wants them.
     """
 
     block: Array
     table: Array
     leaves: list[Any]
-    size: int
-    twins: Array | None = None

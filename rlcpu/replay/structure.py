@@ -242,6 +242,9 @@ def _learn_leaf(example: Any, path: str) -> _Node:
         return example.make_leaf(path)
     if isinstance(example, spaces.Space):
         return _leaf(make_field(path, np.dtype(example.dtype), tuple(example.shape or ())))
+    there = getattr(example, "__cuda_array_interface__", None)  # of an array on a CUDA device
+    if there is not None:
+        return _leaf(make_field(path, np.dtype(there["typestr"]), tuple(there["shape"])))
     array = to_array(example, path, "example")
     return _leaf(make_field(path, array.dtype, array.shape))
 

@@ -7,107 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.threads import check_num_threads, launch
-from rlcpu.replay import tree as drivers
-from rlcpu.replay.checks import check_count, check_flag, check_indices, check_pairs, check_range
-from rlcpu.replay.device import Placed
+from rlcpu.kernels.threads import check_num_threads
+from rlcpu.replay.backend import find
+from rlcpu.replay.checks import check_count, check_flag, check_pairs, check_range
 from rlcpu.replay.lock import Locked, complete
-from rlcpu.replay.storage import make_stream, placed
-from rlcpu.replay.tree import WIDTH, layout, make_tree
+from rlcpu.replay.storage import make_stream
 
 Array = npt.NDArray[Any]
 
 
-class Tree:
-    """The drivers of `rlcpu.replay.tree` and memory for them: unchecked, one call at a time.
-
-    Leaves are priorities where `filled` is left out, and values where it is the number of items.
-
-    Args:
-        capacity: number of leaves, zero at first.
-        extremes: whether the smallest and the largest item are kept; values need them.
-
-    Attributes:
-        numbers: float64, see `rlcpu.replay.tree.unpack`.
-        most: largest priority: the sum of all of them has to be finite.
-    """
-
-    def __init__(self, capacity: int, extremes: bool) -> None:
-        self.capacity, self.numbers = capacity, make_tree(capacity, extremes)
-        offsets = layout.py_func(capacity)
-        self._size = int(offsets[-1])  # numbers that are sums
-        self.most = float(np.finfo(np.float64).max) / int(offsets[1])
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, numbers=placed(state["numbers"]))
-
-    @property
-    def leaves(self) -> Array:
-        """(capacity,) float64; `rebuild` after a change."""
-        return self.numbers[: self.capacity]
-
-    def total(self) -> float:
-        """Sum of all leaves."""
-        top = self.numbers[self._size - WIDTH : self._size]
-        while top.size > 1:  # in the kernels' order
-            top = top[: top.size // 2] + top[top.size // 2 :]
-        return float(top[0])
-
-    def extremes(self) -> tuple[float, float]:
-        """Smallest and largest priority above zero; they are kept from the first question on."""
-        if self.numbers.size == self._size:
-            numbers = make_tree(self.capacity, extremes=True)
-            numbers[: self._size] = self.numbers
-            drivers.rebuild(numbers, self.capacity, None)
-            self.numbers = numbers
-        half = (self.numbers.size + self._size) // 2
-        return float(self.numbers[half - WIDTH : half].min()), float(self.numbers[-WIDTH:].max())
-
-    def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
-        """Write leaves, and return the largest; see `rlcpu.replay.tree.update`."""
-        return float(drivers.update(self.numbers, self.capacity, filled, indices, leaves))
-
-    def write_runs(
-        self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None
-    ) -> None:
-        """Write the leaves of new items; see `rlcpu.replay.tree.write_runs`."""
-        drivers.write_runs(self.numbers, self.capacity, filled, num_envs, begin, end, leaves)
-
-    def rebuild(self, filled: int | None = None) -> None:
-        """Recompute everything above the leaves."""
-        drivers.rebuild(self.numbers, self.capacity, filled)
-
-    def draw(
-        self, stream: Array, out: Array, stratified: bool = False, num_threads: int | None = None
-    ) -> float:
-        """Fill `out`, (n,) int64, with leaves drawn by priority, and return the sum of all.
-
-        Where that is zero, ValueError is raised, and the stream is where it was.
-        """
-        arguments = (self.numbers, self.capacity, None, stream, stratified, out)
-        total = float(launch(drivers.DRAW, out.size, num_threads, *arguments))
-        if not total > 0.0:
-            stream[1] -= np.uint64(out.size)
-            raise ValueError("sample: no item has a priority above zero, the total is 0")
-        return total
-
-    def draw_distinct(
-        self, stream: Array, out: Array, stratified: bool = False, filled: int | None = None
-    ) -> bool:
-        """Fill `out`, (n,) int64, with different leaves, by weight.
-
-        Where fewer have a weight, False is returned, and the stream is where it was.
-        """
-        before, found = stream[1], 0
-        if out.size <= (self.capacity if filled is None else filled):
-            arguments = (self.numbers, self.capacity, filled, stream, stratified, out)
-            found = drivers.draw_distinct(*arguments)
-        if found < out.size:
-            stream[1] = before
-        return bool(found == out.size)
-
-
-class SumTree(Placed, Locked):
+class SumTree(Locked):
     """Priorities of `capacity` items, zero at first; sampling takes time log8(capacity).
 
     Every sum is recomputed from what it is the sum of, in float64, so that no error builds up. An
@@ -118,10 +27,12 @@ class SumTree(Placed, Locked):
         capacity: number of items.
         seed: of the tree's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
-        device: "cuda" for a `rlcpu.cuda.replay.SumTree`.
+        device: "cpu" or "cuda": where the priorities are, and the indices that are drawn. The
+            results are the same, bit for bit.
 
     Raises:
         TypeError, ValueError: an argument is no whole number, or out of its range.
+        CudaUnavailableError, CudaMemoryError: there is no CUDA device, or not enough memory there.
 
     Example:
         >>> tree = SumTree(3, seed=0)
@@ -141,7 +52,9 @@ class SumTree(Placed, Locked):
         self.capacity = check_count("capacity", capacity)
         self._num_threads = check_num_threads(num_threads)
         self._stream = make_stream(seed)
-        self._tree = Tree(self.capacity, extremes=False)
+        self._backend = find(device)
+        self.device: str = self._backend.device
+        self._tree = self._backend.tree(self.capacity, extremes=False)
         self._make_lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,19 +69,23 @@ class SumTree(Placed, Locked):
         return self.capacity
 
     def __repr__(self) -> str:
-        positive = np.count_nonzero(self.leaves)
-        return f"SumTree({positive:,} of {self.capacity:,} items have a priority)"
+        where = "" if self.device == "cpu" else f", device={self.device}"
+        return f"SumTree({self._positive():,} of {self.capacity:,} items have a priority{where})"
+
+    def _positive(self) -> int:
+        return int((self.leaves > 0.0).sum())
 
     @property
     def leaves(self) -> Array:
         """(capacity,) float64, the priorities themselves; `rebuild` after a change."""
-        return self._tree.leaves
+        leaves: Array = self._tree.leaves
+        return leaves
 
     # ------------------------------------------------------------ reading and writing
 
     def __getitem__(self, indices: npt.ArrayLike) -> Any:
         """Priorities of items: float64 of the indices' shape, (n,) or ()."""
-        array = check_indices(indices)
+        array = self._backend.take_indices(indices)
         if array.size and not (array.min() >= 0 and array.max() < self.capacity):
             worst = array.min() if array.min() < 0 else array.max()
             raise IndexError(f"indices: {worst} is out of range, expected 0 to {self.capacity - 1}")
@@ -191,7 +108,7 @@ class SumTree(Placed, Locked):
                 changed by a call that raises.
         """
         limits = self.capacity, 0.0, self._tree.most
-        pairs = check_pairs("priorities", indices, priorities, *limits)
+        pairs = check_pairs(self._backend, "priorities", indices, priorities, limits)
         with self.locked():
             self._tree.update(*pairs)
 
@@ -205,7 +122,8 @@ class SumTree(Placed, Locked):
             TypeError, ValueError: see `update`.
         """
         given = self.leaves if priorities is None else priorities
-        numbers = check_range("priorities", given, self.capacity, 0.0, self._tree.most)
+        limits = 0.0, self._tree.most
+        numbers = check_range(self._backend, "priorities", given, self.capacity, limits)
         with self.locked():
             complete(self._rebuild, numbers)
 
@@ -219,20 +137,20 @@ class SumTree(Placed, Locked):
     def total(self) -> float:
         """Sum of all priorities."""
         with self.locked():
-            return self._tree.total()
+            return float(self._tree.total())
 
     @property
     def min(self) -> float:
         """Smallest priority above zero; 0.0 if there is none."""
         with self.locked():
             least = self._tree.extremes()[0]
-        return least if np.isfinite(least) else 0.0
+        return float(least) if np.isfinite(least) else 0.0
 
     @property
     def max(self) -> float:
         """Largest priority."""
         with self.locked():
-            return max(self._tree.extremes()[1], 0.0)
+            return max(float(self._tree.extremes()[1]), 0.0)
 
     # ------------------------------------------------------------ sampling
 
@@ -262,16 +180,15 @@ class SumTree(Placed, Locked):
             TypeError, ValueError: size or seed is no whole number, or out of its range.
             ValueError: no priority is above zero, or fewer of them than `size` without replacement.
         """
-        out = np.empty(check_count("size", size), np.int64)
+        out: Array = self._backend.empty(check_count("size", size), np.int64)
         stratified, replace = check_flag("stratified", stratified), check_flag("replace", replace)
         stream = self._stream if seed is None else make_stream(seed)
         with self.locked():
             if replace:
                 self._tree.draw(stream, out, stratified, self._num_threads)
             elif not self._tree.draw_distinct(stream, out, stratified):
-                positive = int(np.count_nonzero(self.leaves))
                 raise ValueError(
-                    f"size={out.size}: expected at most {positive} without replacement, the number "
-                    "of items with a priority above zero"
+                    f"size={out.size}: expected at most {self._positive()} without replacement, "
+                    "the number of items with a priority above zero"
                 )
         return out

@@ -10,6 +10,7 @@ import pytest
 import rlcpu
 import rlcpu.scan
 from rlcpu.cuda import arrays
+from rlcpu.cuda.device import to_host
 from rlcpu.policies import MLP, Uniform
 
 pytestmark = pytest.mark.gpu
@@ -113,11 +114,12 @@ def test_values_of_a_million_items_are_the_cpus() -> None:
         for size in (256, 2**19):
             if host.can_sample(size):
                 expected, found = host.sample(size), buffer.sample(size)
-                np.testing.assert_array_equal(np.asarray(found.indices), expected.indices)
-                np.testing.assert_array_equal(np.asarray(found["x"]), expected["x"])
+                np.testing.assert_array_equal(to_host(found.indices), expected.indices)
+                np.testing.assert_array_equal(to_host(found["x"]), expected["x"])
         host.update_values(expected.indices, 3.0)
         buffer.update_values(found.indices, 3.0)
-    np.testing.assert_array_equal(np.asarray(buffer._tree.numbers), host._numbers)
+    numbers = to_host(buffer._sampler.tree.numbers)
+    np.testing.assert_array_equal(numbers, host._sampler.tree.numbers)
 
 
 @pytest.mark.parametrize("kind", ["TrajectoryBuffer", "PrioritizedTrajectoryBuffer"])
@@ -134,9 +136,9 @@ def test_sequences_of_many_environments_are_the_cpus(kind: str) -> None:
         host.add(batch)
         buffer.add(batch)
         expected, found = host.sample(1000), buffer.sample(1000)
-        np.testing.assert_array_equal(np.asarray(found.indices), expected.indices)
+        np.testing.assert_array_equal(to_host(found.indices), expected.indices)
         for name in example:
-            np.testing.assert_array_equal(np.asarray(found[name]), expected[name])
+            np.testing.assert_array_equal(to_host(found[name]), expected[name])
 
 
 def test_returns_of_several_steps_are_the_cpus() -> None:
@@ -157,8 +159,8 @@ def test_returns_of_several_steps_are_the_cpus() -> None:
     buffer.add(batch)
     expected, found = host.sample(10_000), buffer.sample(10_000)
     for name in example:
-        np.testing.assert_array_equal(np.asarray(found[name]), expected[name])
-    np.testing.assert_array_equal(np.asarray(found.discounts), expected.discounts)
+        np.testing.assert_array_equal(to_host(found[name]), expected[name])
+    np.testing.assert_array_equal(to_host(found.discounts), expected.discounts)
 
 
 # ---------------------------------------------------------------- scans of many blocks

@@ -19,7 +19,7 @@ from rlcpu.replay import (
     SumTree,
     TrajectoryBuffer,
     TrajectoryQueue,
-    sum_tree,
+    tree_cpu,
 )
 from tests.replay.naive import EXAMPLE, state_of, steps
 
@@ -261,7 +261,7 @@ def test_a_file_that_was_made_goes_with_its_buffer(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="alpha"):
             make(kind, memmap=rows, alpha=np.nan)
         assert not rows.exists()
-    places = ((sum_tree, "make_tree", ReturnWeightedBuffer), (np, "memmap", ReplayBuffer))
+    places = ((tree_cpu, "make_tree", ReturnWeightedBuffer), (np, "memmap", ReplayBuffer))
     for module, name, kind in places:
         with monkeypatch.context() as patch:
             patch.setattr(module, name, refuse)

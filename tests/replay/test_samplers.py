@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rlcpu.replay.samplers import importance_weight, weights_kernel
+from rlcpu.replay.tree_cpu import importance_weight, weights_kernel
 
 
 def weights_of(leaves, indices, beta, total=10.0):

@@ -11,7 +11,7 @@ from rlcpu.replay import (
     ReplayBuffer,
     ReturnWeightedBuffer,
     TrajectoryBuffer,
-    sum_tree,
+    tree_cpu,
 )
 
 KINDS = [
@@ -61,13 +61,13 @@ def test_no_item_is_torn(kind):
 
 def test_the_limit_of_threads_holds_for_draws_by_priority(monkeypatch):
     asked = []
-    launch = sum_tree.launch
+    launch = tree_cpu.launch
 
     def spy(kernels, size, num_threads, *arguments):
         asked.append(num_threads)
         return launch(kernels, size, num_threads, *arguments)
 
-    monkeypatch.setattr(sum_tree, "launch", spy)
+    monkeypatch.setattr(tree_cpu, "launch", spy)
     buffer = PrioritizedReplayBuffer(8, {"x": 0}, num_threads=1)
     buffer.add({"x": np.arange(8)})
     buffer.sample(3)

@@ -8,21 +8,32 @@ from hypothesis import strategies as st
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import ONE_LINE, load, store
-from rlcpu.replay.sum_tree import Tree
-from rlcpu.replay.tree import WIDTH, items_or, weigh
+from rlcpu.replay.tree import TUPLES, VECTORS, WIDTH
+from rlcpu.replay.tree_cpu import Tree
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 eight = st.lists(numbers, min_size=WIDTH, max_size=WIDTH).map(np.array)
 
 
+keep, weigh, search = VECTORS.keep, VECTORS.weigh, VECTORS.search
+total, lowest, highest = VECTORS.total, VECTORS.lowest, VECTORS.highest
+
+
 @kernel(fastmath=EXACT)
 def store_items(leaves, filled, node, other, out):
-    store(items_or(load(leaves, 0, ONE_LINE), filled, node, other), out, 0)
+    store(keep(load(leaves, 0, ONE_LINE), node * 8.0, filled, other), out, 0)
 
 
 @kernel(fastmath=EXACT)
 def store_weights(sums, shift, filled, span, node, out):
-    store(weigh(load(sums, 0, ONE_LINE), shift, filled, span, node), out, 0)
+    store(weigh(load(sums, 0, ONE_LINE), shift, node * 8.0 * span, span, filled), out, 0)
+
+
+@kernel(fastmath=EXACT)
+def store_reductions(leaves, mark, out):
+    node = load(leaves, 0, ONE_LINE)
+    out[0], out[1], out[2] = total(node), lowest(node), highest(node)
+    out[3], out[4] = search(node, mark)
 
 
 @given(leaves=eight, other=numbers)
@@ -59,6 +70,23 @@ def test_weights_of_values_are_their_sums_and_a_shift_for_each(
     store_weights(sums, shift, filled, float(span), node, out)
     counts = np.clip(filled - (node * WIDTH + np.arange(WIDTH)) * span, 0, span)
     np.testing.assert_array_equal(out, np.maximum(sums + counts * shift, 0.0))
+
+
+@given(
+    leaves=st.lists(st.floats(0, 1e6), min_size=8, max_size=8).map(np.array), u=st.floats(0, 1.1)
+)
+def test_vectors_and_plain_python_agree_to_the_last_bit(leaves: np.ndarray, u: float) -> None:
+    out, node = np.zeros(5), TUPLES.load(leaves, 0)
+    mark = u * TUPLES.total(node)
+    store_reductions(leaves, mark, out)
+    child, rest = TUPLES.search(node, mark)
+    found = TUPLES.total(node), TUPLES.lowest(node), TUPLES.highest(node), child, rest
+    np.testing.assert_array_equal(out, found)
+    weights = np.zeros(8)
+    store_weights(leaves, 0.1, 1000, 64.0, 1, weights)
+    np.testing.assert_array_equal(TUPLES.weigh(node, 0.1, 512.0, 64.0, 1000), weights)
+    store_items(leaves, 12, 1, -1.0, weights)
+    np.testing.assert_array_equal(TUPLES.keep(node, 8.0, 12, -1.0), weights)
 
 
 @given(st.data())

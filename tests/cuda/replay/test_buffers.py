@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlcpu.cuda import arrays
-from rlcpu.cuda.replay import PrioritizedReplayBuffer, ReplayBuffer
-from rlcpu.replay import PrioritizedReplayBuffer as HostPrioritized
-from rlcpu.replay import ReplayBuffer as HostBuffer
-from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
+from rlcpu.cuda.device import asarray
+from rlcpu.replay import Batch, ItemBuffer, Mixer, PrioritizedReplayBuffer, ReplayBuffer
+from tests.cuda.replay.transitions import (
+    EXAMPLE,
+    assert_batches_are_same,
+    assert_same,
+    on_device,
+    steps,
+)
 
 pytestmark = pytest.mark.device
 
@@ -20,8 +28,8 @@ pytestmark = pytest.mark.device
 @pytest.mark.parametrize("where", [on_device, lambda batch: batch])
 def test_the_same_transitions(num_envs: int | None, where: Any) -> None:
     lead = () if num_envs is None else (num_envs,)
-    host = HostBuffer(10, EXAMPLE, num_envs=num_envs, seed=1)
-    buffer = ReplayBuffer(10, EXAMPLE, num_envs=num_envs, seed=1)
+    host = ReplayBuffer(10, EXAMPLE, num_envs=num_envs, seed=1)
+    buffer = ReplayBuffer(10, EXAMPLE, num_envs=num_envs, seed=1, device="cuda")
     for seed, count in enumerate((2, 4, 23)):
         host.add(steps(seed, count, *lead))
         buffer.add(where(steps(seed, count, *lead)))
@@ -36,17 +44,20 @@ def test_the_same_transitions(num_envs: int | None, where: Any) -> None:
 
 def test_bytes_that_are_not_aligned() -> None:
     example = {"x": np.zeros(4, np.uint8), "y": np.zeros((2, 3), np.uint8)}
-    host, buffer = HostBuffer(10, example, seed=1), ReplayBuffer(10, example, seed=1)
+    host, buffer = (
+        ReplayBuffer(10, example, seed=1),
+        ReplayBuffer(10, example, seed=1, device="cuda"),
+    )
     values = np.arange(90, dtype=np.uint8)
     host.add({"x": values[1:29].reshape(7, 4), "y": values[35:77].reshape(7, 2, 3)})
-    given = arrays.from_host(values)
-    buffer.add({"x": given.view((7, 4), 1), "y": given.view((7, 2, 3), 35)})
+    given = asarray(values)
+    buffer.add({"x": given[1:29].reshape(7, 4), "y": given[35:77].reshape(7, 2, 3)})
     assert_same(buffer.sample(9).data, host.sample(9).data)
 
 
 def test_priorities() -> None:
-    host = HostPrioritized(10, EXAMPLE, num_envs=2, seed=1)
-    buffer = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1)
+    host = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1)
+    buffer = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1, device="cuda")
     for seed in range(3):
         host.add(steps(seed, 2, 2))
         buffer.add(steps(seed, 2, 2))
@@ -57,9 +68,9 @@ def test_priorities() -> None:
         assert_same(found.data, expected.data)
         errors = np.random.default_rng(seed).random(8).astype(np.float32)
         host.update_priorities(expected.indices, errors)
-        buffer.update_priorities(found.indices, arrays.from_host(errors))
-    assert np.allclose(buffer._priorities.tree.leaves, host._sampler.tree.leaves, rtol=1e-14)
-    assert np.asarray(buffer._priorities.tree.largest)[0] == pytest.approx(host._sampler.largest)
+        buffer.update_priorities(found.indices, asarray(errors))
+    assert np.allclose(buffer._sampler.tree.leaves, host._sampler.tree.leaves, rtol=1e-14)
+    assert buffer._sampler.largest == pytest.approx(host._sampler.largest)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -70,8 +81,8 @@ def test_returns_of_several_steps(num_envs: int | None, dtype: Any) -> None:
     example = {**EXAMPLE, **following, "reward": dtype(0)}
     options: dict[str, Any] = {"num_envs": num_envs, "n_step": 3, "gamma": 0.7, "seed": 1}
     host, buffer = (
-        HostPrioritized(21, example, **options),
         PrioritizedReplayBuffer(21, example, **options),
+        PrioritizedReplayBuffer(21, example, **options, device="cuda"),
     )
     for seed, count in enumerate((2, 4, 9)):
         rng = np.random.default_rng(seed)
@@ -100,20 +111,20 @@ def test_returns_of_several_steps(num_envs: int | None, dtype: Any) -> None:
 def test_bad_priorities(
     indices: list[int], priorities: Any, error: type[Exception], message: str
 ) -> None:
-    buffer = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1)
+    buffer = PrioritizedReplayBuffer(10, EXAMPLE, num_envs=2, seed=1, device="cuda")
     buffer.add(steps(0, 3, 2))
-    before = np.asarray(buffer._priorities.tree.numbers)
+    before = np.array(buffer._sampler.tree.numbers)
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
-    assert np.array_equal(buffer._priorities.tree.numbers, before)
-    assert np.asarray(buffer._priorities.tree.largest)[0] == 1.0
+    assert np.array_equal(buffer._sampler.tree.numbers, before)
+    assert buffer._sampler.largest == 1.0
 
 
 def test_bad_batches_change_nothing() -> None:
-    buffer = ReplayBuffer(10, EXAMPLE)
+    buffer = ReplayBuffer(10, EXAMPLE, device="cuda")
     for change, error, message in (
-        ({"reward": arrays.from_host(np.zeros(3, np.float32))}, TypeError, "'reward'"),
-        ({"reward": arrays.from_host(np.zeros(4))}, ValueError, "'reward'"),
+        ({"reward": asarray(np.zeros(3, np.float32))}, TypeError, "'reward'"),
+        ({"reward": asarray(np.zeros(4))}, ValueError, "'reward'"),
         ({"reward": "x"}, TypeError, "'reward'"),
         ({"extra": 0.0}, ValueError, "extra"),
     ):
@@ -129,12 +140,81 @@ def test_bad_batches_change_nothing() -> None:
     [
         ({"derive_next": True}, NotImplementedError, "derive_next=True"),
         ({"memmap": "file"}, NotImplementedError, "memmap='file'"),
-        ({"color": 1}, TypeError, "color=1"),
+        ({"color": 1}, TypeError, "'color'"),
         ({"num_envs": 0}, ValueError, "num_envs=0"),
     ],
 )
 def test_bad_arguments(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        ReplayBuffer(10, EXAMPLE, **options)
+        ReplayBuffer(10, EXAMPLE, **options, device="cuda")
     with pytest.raises(TypeError, match="complex128"):
-        ReplayBuffer(10, {"x": 1j})
+        ReplayBuffer(10, {"x": 1j}, device="cuda")
+
+
+@dataclasses.dataclass
+class Step:
+    observation: np.ndarray
+    reward: float
+
+
+class Doubled(ReplayBuffer):
+    """A user's buffer: its rewards are doubled."""
+
+    def add(self, batch: Any) -> None:
+        super().add(dataclasses.replace(batch, reward=2.0 * batch.reward))
+
+
+def test_a_subclass_is_itself_on_every_device(tmp_path: Path) -> None:
+    example = Step(np.zeros(3, np.float32), 0.0)
+    host, buffer = (Doubled(9, example, seed=1, device=device) for device in ("cpu", "cuda"))
+    for each in (host, buffer):
+        assert type(each) is Doubled
+        each.add(Step(np.ones((4, 3), np.float32), np.arange(4.0)))
+    assert_batches_are_same(buffer.sample(5), host.sample(5))
+    mixer = Mixer([buffer, ReplayBuffer(9, example, seed=2, device="cuda")], [1, 1])
+    mixer.add(Step(np.ones((4, 3), np.float32), np.arange(4.0)), to=1)
+    assert sorted(mixer.sample(4).data.reward.tolist())
+    buffer.save(tmp_path / "buffer")
+    mixer.save(tmp_path / "mixer")
+    loaded = Doubled.load(tmp_path / "buffer", example=example)
+    again = Mixer.load(tmp_path / "mixer", example=example, device="cuda")
+    assert [type(each) for each in (loaded, *again.buffers)] == [Doubled, Doubled, ReplayBuffer]
+    assert_batches_are_same(loaded.sample(5), buffer.sample(5))
+
+
+def test_items_one_by_one() -> None:
+    host, buffer = (ItemBuffer(4, EXAMPLE, seed=1, device=device) for device in ("cpu", "cuda"))
+    for seed in range(6):
+        host.add(steps(seed))
+        buffer.add(on_device(steps(seed)))
+    assert_same(buffer.sample(7).data, host.sample(7).data)
+    with pytest.raises(ValueError, match="expected"):
+        buffer.add(steps(0, 2))
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_a_batch_is_the_same_class_everywhere(kind: Any) -> None:
+    """It was a tuple whose `_replace` failed, since its items are those of the data."""
+    buffer = kind(9, EXAMPLE, seed=1, device="cuda")
+    buffer.add(steps(0, 5))
+    batch = buffer.sample(4)
+    assert type(batch) is Batch
+    assert "reward" in repr(batch)
+    assert "reward" in batch._repr_html_()
+    before = batch.indices
+    assert buffer.sample(4, out=batch) is batch
+    assert batch.indices is not before
+    for other in (copy.copy(batch), copy.deepcopy(batch)):
+        assert_same(other.data, batch.data)
+        assert np.array_equal(other.indices, batch.indices)
+        with pytest.raises(ValueError, match="out=Batch"):
+            buffer.sample(4, out=other)
+
+
+def test_copies() -> None:
+    buffer = PrioritizedReplayBuffer(9, EXAMPLE, seed=1, device="cuda")
+    buffer.add(steps(0, 5))
+    for other in (copy.deepcopy(buffer), pickle.loads(pickle.dumps(buffer))):
+        other.add(steps(1, 2))
+        assert (len(other), len(buffer), other.device) == (7, 5, "cuda")
+        other.sample(3)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import rlcpu.replay
-from rlcpu.cuda import arrays
-from rlcpu.cuda.replay import MixedBatch
-from rlcpu.replay import Mixer
+from rlcpu.cuda.device import asarray
+from rlcpu.replay import MixedBatch, Mixer
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, steps
 
 pytestmark = pytest.mark.device
@@ -66,25 +65,25 @@ def test_the_same_batches(make: Any) -> None:
         assert (found.discounts is None) == (expected.discounts is None)
         priorities = np.random.default_rng(size).random(size)
         host.update_priorities(expected, priorities)
-        mixer.update_priorities(found, arrays.from_host(priorities))
-        trees = [host.buffers[1]._sampler.tree, mixer.buffers[1]._priorities.tree]
+        mixer.update_priorities(found, asarray(priorities))
+        trees = [host.buffers[1]._sampler.tree, mixer.buffers[1]._sampler.tree]
         assert np.allclose(trees[1].leaves, trees[0].leaves, rtol=1e-14)
     host.update_priorities(host.sample(3), 2.0)
-    mixer.update_priorities(mixer.sample(3), arrays.from_host(np.float64(2.0)))
+    mixer.update_priorities(mixer.sample(3), asarray(np.float64(2.0)))
     assert np.allclose(trees[1].leaves, trees[0].leaves, rtol=1e-14)
 
 
 def test_bad_priorities_change_nothing() -> None:
     mixer = sequences("cuda")
     batch = mixer.sample(6)
-    before = np.asarray(mixer.buffers[1]._priorities.tree.numbers)
-    with pytest.raises(ValueError, match="priorities: nan, expected a priority in"):
+    before = np.asarray(mixer.buffers[1]._sampler.tree.numbers)
+    with pytest.raises(ValueError, match="nan for index"):
         mixer.update_priorities(batch, [1.0, 1.0, 1.0, 1.0, np.nan, 1.0])
     with pytest.raises(ValueError, match="expected shape"):
         mixer.update_priorities(batch, [1.0, 1.0])
     with pytest.raises(TypeError, match="batch=list"):
         mixer.update_priorities([], 1.0)
-    assert np.array_equal(mixer.buffers[1]._priorities.tree.numbers, before)
+    assert np.array_equal(mixer.buffers[1]._sampler.tree.numbers, before)
     mixer.update_priorities(batch, [np.nan, 1.0, 1.0, 1.0, 1.0, 1.0])  # not drawn by priority
 
 

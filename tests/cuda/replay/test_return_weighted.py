@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.cuda import arrays
-from rlcpu.cuda.replay import ReturnWeightedBuffer, value_tree
-from rlcpu.replay import ReturnWeightedBuffer as Host
+from rlcpu.cuda import trees
+from rlcpu.cuda.device import asarray
+from rlcpu.replay import ReturnWeightedBuffer
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
 
 pytestmark = pytest.mark.device
@@ -18,17 +18,18 @@ pytestmark = pytest.mark.device
 CAPACITIES = [3, 70, 600]
 
 
-def make(capacity: int) -> tuple[Host, ReturnWeightedBuffer]:
-    return Host(capacity, {"x": 0}, seed=1), ReturnWeightedBuffer(capacity, {"x": 0}, seed=1)
+def make(capacity: int) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
+    host = ReturnWeightedBuffer(capacity, {"x": 0}, seed=1)
+    return host, ReturnWeightedBuffer(capacity, {"x": 0}, seed=1, device="cuda")
 
 
-def add(host: Host, buffer: ReturnWeightedBuffer, values: Any) -> None:
+def add(host: ReturnWeightedBuffer, buffer: ReturnWeightedBuffer, values: Any) -> None:
     x = np.arange(len(values))
     host.add({"x": x}, values)
-    buffer.add({"x": x}, arrays.from_host(values))
+    buffer.add({"x": x}, asarray(values))
 
 
-def filled(capacity: int) -> tuple[Host, ReturnWeightedBuffer]:
+def filled(capacity: int) -> tuple[ReturnWeightedBuffer, ReturnWeightedBuffer]:
     """Values of both signs, after writing has gone round."""
     host, buffer = make(capacity)
     rng = np.random.default_rng(capacity)
@@ -37,16 +38,16 @@ def filled(capacity: int) -> tuple[Host, ReturnWeightedBuffer]:
     return host, buffer
 
 
-def assert_alike(host: Host, buffer: ReturnWeightedBuffer) -> None:
-    assert np.array_equal(buffer._tree.numbers, host._sampler.tree.numbers)
+def assert_alike(host: ReturnWeightedBuffer, buffer: ReturnWeightedBuffer) -> None:
+    assert np.array_equal(buffer._sampler.tree.numbers, host._sampler.tree.numbers)
     assert np.array_equal(buffer._stream, host._stream)
-    assert not np.asarray(buffer._tree.stamps).any()
+    assert not np.asarray(buffer._sampler.tree.stamps).any()
 
 
-@pytest.mark.parametrize("few", [0, value_tree._FEW])
+@pytest.mark.parametrize("few", [0, trees._FEW])
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_tree, "_FEW", few)  # level by level, or one block
+    monkeypatch.setattr(trees, "_FEW", few)  # level by level, or one block
     host, buffer = make(capacity)
     rng = np.random.default_rng(0)
     for count in (1, capacity // 3, capacity // 2, capacity // 3 + 1, capacity, 0, 2 * capacity):
@@ -56,8 +57,8 @@ def test_sums(capacity: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_new_values(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_tree, "_FEW", 0)
-    monkeypatch.setattr(value_tree, "wants_all", lambda count, entries: whole)
+    monkeypatch.setattr(trees, "_FEW", 0)
+    monkeypatch.setattr(trees, "wants_all", lambda count, entries: whole)
     host, buffer = filled(200)
     indices = np.array([7, 199, 7, 0, 7])
     for values in (np.array([1.0, -9.0, 2.0, 3.0, -5.0], np.float32), 4.0):
@@ -121,7 +122,8 @@ def test_too_few_have_a_weight() -> None:
 
 @pytest.mark.parametrize("where", [on_device, lambda batch: batch])
 def test_transitions(where: Any) -> None:
-    host, buffer = Host(10, EXAMPLE, seed=1), ReturnWeightedBuffer(10, EXAMPLE, seed=1)
+    host = ReturnWeightedBuffer(10, EXAMPLE, seed=1)
+    buffer = ReturnWeightedBuffer(10, EXAMPLE, seed=1, device="cuda")
     for seed, count in enumerate((4, 9)):
         values = np.random.default_rng(seed).random(count)
         host.add(steps(seed, count), values)
@@ -135,7 +137,7 @@ def test_transitions(where: Any) -> None:
     assert_alike(host, buffer)
 
 
-@pytest.mark.parametrize("where", [np.array, arrays.from_host])
+@pytest.mark.parametrize("where", [np.array, asarray])
 @pytest.mark.parametrize(
     ("indices", "values", "error", "message"),
     [

@@ -7,11 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.cuda import arrays
-from rlcpu.cuda.replay import PrioritizedTrajectoryBuffer, TrajectoryBuffer, TrajectoryQueue
-from rlcpu.replay import PrioritizedTrajectoryBuffer as HostPrioritized
-from rlcpu.replay import TrajectoryBuffer as Host
-from rlcpu.replay import TrajectoryQueue as HostQueue
+from rlcpu.cuda.device import asarray
+from rlcpu.replay import PrioritizedTrajectoryBuffer, TrajectoryBuffer, TrajectoryQueue
 from tests.cuda.replay.transitions import EXAMPLE, assert_same, on_device, steps
 
 pytestmark = pytest.mark.device
@@ -24,8 +21,8 @@ SIZES = [(2, 12, 5, 1), (3, 12, 4, 3), (1, 6, 6, 2)]
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_same_sequences(sizes: tuple[int, int, int, int], where: Any) -> None:
     num_envs, length, *rest = sizes
-    host = Host(num_envs, length, EXAMPLE, *rest, seed=1)
-    buffer = TrajectoryBuffer(num_envs, length, EXAMPLE, *rest, seed=1)
+    host = TrajectoryBuffer(num_envs, length, EXAMPLE, *rest, seed=1)
+    buffer = TrajectoryBuffer(num_envs, length, EXAMPLE, *rest, seed=1, device="cuda")
     with pytest.raises(ValueError, match="0 steps were added"):
         buffer.sample(1)
     for seed, count in enumerate((6, 3, 1, 29)):
@@ -39,10 +36,15 @@ def test_the_same_sequences(sizes: tuple[int, int, int, int], where: Any) -> Non
             assert_same(found.data, expected.data)
 
 
-def pair(num_envs: int, length: int, *rest: int) -> tuple[Any, Any]:
+def pair(
+    num_envs: int, length: int, *rest: int
+) -> tuple[PrioritizedTrajectoryBuffer, PrioritizedTrajectoryBuffer]:
     """A prioritised buffer of the CPU, and one of the device."""
-    kinds: tuple[Any, Any] = HostPrioritized, PrioritizedTrajectoryBuffer
-    return tuple(kind(num_envs, length, EXAMPLE, *rest, seed=1) for kind in kinds)  # type: ignore[return-value]
+    host, buffer = (
+        PrioritizedTrajectoryBuffer(num_envs, length, EXAMPLE, *rest, seed=1, device=device)
+        for device in ("cpu", "cuda")
+    )
+    return host, buffer
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -55,10 +57,10 @@ def test_priorities(sizes: tuple[int, int, int, int]) -> None:
         # Some of what was drawn before is no longer there.
         errors = np.random.default_rng(seed).random(indices.size) * 9.0
         host.update_priorities(indices, errors)
-        buffer.update_priorities(arrays.from_host(indices), arrays.from_host(errors, np.float32))
-        leaves = buffer._priorities.tree.leaves
+        buffer.update_priorities(asarray(indices), asarray(errors, np.float32))
+        leaves = buffer._sampler.tree.leaves
         assert np.allclose(leaves, host._sampler.tree.leaves, rtol=1e-6, atol=0.0)
-        assert buffer._priorities.largest == pytest.approx(host._sampler.largest)
+        assert buffer._sampler.largest == pytest.approx(host._sampler.largest)
         assert buffer.can_sample() == host.can_sample()
         if not host.can_sample():
             continue
@@ -75,8 +77,8 @@ def test_one_priority_for_all() -> None:
     for each in (host, buffer):
         each.add(steps(0, 12, 2))
     host.update_priorities([0, 3, 0], 4.0)
-    buffer.update_priorities([0, 3, 0], arrays.from_host(np.float64(4.0)))
-    assert np.allclose(buffer._priorities.tree.leaves, host._sampler.tree.leaves)
+    buffer.update_priorities([0, 3, 0], asarray(np.float64(4.0)))
+    assert np.allclose(buffer._sampler.tree.leaves, host._sampler.tree.leaves)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +96,15 @@ def test_bad_priorities(
     with pytest.raises(IndexError, match="nothing was written at 0 yet"):
         buffer.update_priorities([0], 1.0)
     buffer.add(steps(0, 7, 2))
-    before = np.asarray(buffer._priorities.tree.numbers)
+    before = np.asarray(buffer._sampler.tree.numbers)
     with pytest.raises(error, match=message):
         buffer.update_priorities(indices, priorities)
-    assert np.array_equal(buffer._priorities.tree.numbers, before)
+    assert np.array_equal(buffer._sampler.tree.numbers, before)
 
 
 def test_a_queue() -> None:
-    host = HostQueue(2, 7, EXAMPLE, 3)
-    queue = TrajectoryQueue(2, 7, EXAMPLE, 3)
+    host = TrajectoryQueue(2, 7, EXAMPLE, 3)
+    queue = TrajectoryQueue(2, 7, EXAMPLE, 3, device="cuda")
     for seed, count in enumerate((4, 5, 1, 4)):
         host.add(steps(seed, count, 2))
         queue.add(on_device(steps(seed, count, 2)))
@@ -134,4 +136,4 @@ def test_bad_arguments(
 ) -> None:
     num_envs, length, *rest = arguments
     with pytest.raises(error, match=message):
-        PrioritizedTrajectoryBuffer(num_envs, length, EXAMPLE, *rest, **options)
+        PrioritizedTrajectoryBuffer(num_envs, length, EXAMPLE, *rest, **options, device="cuda")

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.cuda import arrays
+from rlcpu.cuda.device import asarray
+from rlcpu.replay.structure import Structure
 
 #: Rows of words of four, two and one bytes.
 EXAMPLE = {
@@ -35,7 +36,7 @@ def on_device(value: Any) -> Any:
     """The same structure of arrays on the device."""
     if isinstance(value, dict):
         return {name: on_device(item) for name, item in value.items()}
-    return arrays.from_host(value)
+    return asarray(value)
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -47,3 +48,13 @@ def assert_same(found: Any, expected: Any) -> None:
     else:
         assert found.dtype == expected.dtype
         assert np.array_equal(found, expected)
+
+
+def assert_batches_are_same(found: Any, expected: Any) -> None:
+    """Indices, leaves and importance weights, wherever they are."""
+    assert np.array_equal(found.indices, expected.indices)
+    leaves = [Structure(batch.data).collect(batch.data) for batch in (found, expected)]
+    for one, other in zip(*leaves, strict=True):
+        assert np.array_equal(one, other)
+    if expected.weights is not None:
+        assert np.allclose(found.weights, expected.weights, rtol=1e-6)

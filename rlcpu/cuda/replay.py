@@ -1,0 +1,259 @@
+"""What buffers and trees ask of a CUDA device: memory of transitions, checks, draws."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcpu.backends import device_of
+from rlcpu.cuda import device
+from rlcpu.cuda.compile import kernel
+from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp
+from rlcpu.cuda.trees import Tree
+from rlcpu.kernels.random import u64, uniform53
+from rlcpu.replay import checks
+from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.fields import label
+from rlcpu.replay.n_step import sum_ahead
+from rlcpu.replay.ring import Ring, pick_item, spans
+from rlcpu.replay.storage import allocate, plan, ranges, views
+from rlcpu.replay.structure import Structure
+
+# ---------------------------------------------------------------- kernels
+
+
+@kernel(exact=True)
+def draw_items_kernel(key, counter, num_envs, first, count, length, out):
+    """See `rlcpu.replay.ring.draw_items`."""
+    k = cuda.grid(1)
+    if k < out.size:
+        out[k] = pick_item(uniform53(key, u64(counter + u64(k))), num_envs, first, count, length)
+
+
+@kernel(exact=True)
+def look_ahead_kernel(columns, rows, ring, settings, sums, discounts, last):
+    """See `rlcpu.replay.n_step.look_ahead`; columns are of reward, terminated and truncated."""
+    k = cuda.grid(1)
+    if k < rows.size:
+        rewards, terminated, truncated = columns
+        found = sum_ahead(rewards, terminated, truncated, rows[k], ring, settings)
+        sums[k], discounts[k], last[k] = found
+
+
+# ---------------------------------------------------------------- memory of transitions
+
+
+class Rows(NamedTuple):
+    """Memory of a batch: one array per field."""
+
+    leaves: list[Any]
+
+
+class Storage:
+    """Rows of transitions of `num_envs` environments, `length` rows each.
+
+    See `rlcpu.replay.storage.Storage`, whose methods these are.
+
+    Attributes:
+        fields: one array per field, (num_envs, length, *field.shape), on the device.
+
+    Raises:
+        CudaMemoryError: there is not enough memory.
+        TypeError: a field is of numbers that the device does not know.
+    """
+
+    in_file = False
+
+    def __init__(self, structure: Structure, num_envs: int, length: int) -> None:
+        self.structure, self.num_envs, self.length = structure, num_envs, length
+        for field in structure.fields:
+            if field.dtype.kind not in "biuf" or field.dtype.itemsize > 8:
+                raise TypeError(
+                    f"{label(field.name, 'example')} has dtype {field.dtype}: expected bool, "
+                    "integers or real numbers of at most 64 bits on the device"
+                )
+        lead = num_envs, length
+        self.fields = [device.zeros((*lead, *f.shape), f.dtype) for f in structure.fields]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the rows."""
+        return sum(field.nbytes for field in self.fields)
+
+    def check(self, batch: Any, max_axes: int) -> tuple[list[Any], tuple[int, ...]]:
+        """The arrays of a batch on the device, and the shape of the leading axes.
+
+        Raises:
+            TypeError, ValueError: see `Structure.check`; a leaf on the device is of another dtype
+                than the field.
+        """
+        given, stand_ins = list(self.structure.collect(batch)), []
+        for number, (leaf, field) in enumerate(zip(given, self.structure.fields, strict=True)):
+            if device_of(leaf) == "cpu":
+                stand_ins.append(leaf)
+                continue
+            given[number] = array = asarray(leaf)
+            if array.dtype != field.dtype:
+                found = f"{label(field.name)} has dtype {array.dtype}"
+                raise TypeError(f"{found}: expected {field.dtype}, as it is on the device")
+            stand_ins.append(np.broadcast_to(np.zeros((), field.dtype), array.shape))
+        checked, lead = self.structure.check(self.structure.unflatten(stand_ins), max_axes)
+        pairs = zip(given, checked, strict=True)
+        arrays = [leaf if device_of(leaf) == "cuda" else asarray(host) for leaf, host in pairs]
+        return arrays, lead
+
+    def write(self, arrays: list[Any], slot: int) -> None:
+        """Copy (num_steps, num_envs, *field.shape) arrays to slots, going round."""
+        num_steps = len(arrays[0])
+        kept = min(num_steps, self.length)
+        slots = (slot + num_steps - kept + xp.arange(kept)) % self.length
+        for field, array in zip(self.fields, arrays, strict=True):
+            field[:, slots] = array[num_steps - kept :].swapaxes(0, 1)
+
+    def make_batch(self, batch_size: int, steps: int | None) -> Rows:
+        """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
+        lead = (batch_size,) if steps is None else (steps, batch_size)
+        return Rows([empty((*lead, *field.shape), field.dtype) for field in self.structure.fields])
+
+    def gather(
+        self,
+        rows: Any,
+        batch: Rows,
+        steps: int,
+        num_threads: int | None,
+        fields: list[int] | None = None,
+    ) -> None:
+        """Copy rows, and the `steps - 1` after each of them, to a batch."""
+        slots = rows % self.length
+        following = rows - slots + (slots + xp.arange(steps)[:, None]) % self.length
+        for number in range(len(self.fields)) if fields is None else fields:
+            leaf, shape = batch.leaves[number], self.structure.fields[number].shape
+            column = self.fields[number].reshape(-1, *shape)
+            xp.take(column, following, axis=0, out=leaf.reshape(*following.shape, *shape))
+
+    def look_ahead(
+        self, fields: list[int], rows: Any, ring: tuple[int, int], settings: tuple[int, float]
+    ) -> tuple[Any, Any, Any]:
+        """Sums of rewards ahead of rows, discounts, and the last rows."""
+        rewards, *flags = (self.fields[number].reshape(-1) for number in fields)
+        columns = (rewards, *(flag.view(np.uint8) for flag in flags))
+        dtypes = np.float64, np.float32, np.int64
+        sums, discounts, last = (empty(rows.size, dtype) for dtype in dtypes)
+        out = sums, discounts, last
+        launch(look_ahead_kernel, rows.size, columns, rows, ring, settings, *out)
+        return out
+
+    # ------------------------------------------------------------ copies and files
+
+    def copy_rows(self, filled: int) -> list[Any]:
+        """What `take_rows` needs: copies of the first so many slots of each environment."""
+        return [field[:, :filled].copy() for field in self.fields]
+
+    def take_rows(self, rows: list[Any]) -> None:
+        """Take over what `copy_rows` of another storage returned; this one is new."""
+        for field, array in zip(self.fields, rows, strict=True):
+            field[:, : array.shape[1]] = array
+
+    def _block(self) -> tuple[Any, list[Any], list[int]]:
+        """Memory of the host as the CPU's storage has it, its columns, and where they begin."""
+        layout = plan(self.structure.fields, self.num_envs * self.length)
+        block, lead = allocate(layout.num_bytes), (self.num_envs, self.length)
+        return block, views(self.structure, block, layout.begins, lead), layout.begins
+
+    def sections(self, added: int, total: int) -> list[Section]:
+        """What a checkpoint holds: all rows are copied to the host."""
+        block, columns, begins = self._block()
+        for column, field in zip(columns, self.fields, strict=True):
+            column[...] = to_host(field)
+        pairs = zip(begins, self.structure.fields, strict=True)
+        sizes = [(begin, field.row_bytes) for begin, field in pairs]
+        rows = [spans(first, total, self.length, self.num_envs) for first in (added, 0)]
+        return [Section("rows", block, *(ranges(sizes, each) for each in rows))]
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing is needed beside the sections."""
+        return {}
+
+    def restore(self, source: Reader, description: dict[str, Any], ring: Ring) -> None:
+        """Take over what a checkpoint holds."""
+        block, columns, _ = self._block()
+        source.read_into("rows", block, zeroed=True)
+        for field, column in zip(self.fields, columns, strict=True):
+            field[...] = asarray(column)
+
+
+# ---------------------------------------------------------------- the backend
+
+
+class Backend:
+    """The device's answers; see `rlcpu.replay.backend.Cpu`, whose names these are."""
+
+    device = "cuda"
+    tree = Tree
+    empty = staticmethod(empty)
+    asarray = staticmethod(asarray)
+    to_host = staticmethod(to_host)
+
+    @staticmethod
+    def storage(
+        structure: Structure,
+        num_envs: int,
+        length: int,
+        memmap: str | os.PathLike[str] | None,
+        derive_next: bool,
+    ) -> Storage:
+        """A new storage; NotImplementedError for what only the CPU has."""
+        for name, value in (("memmap", memmap), ("derive_next", derive_next or None)):
+            if value is not None:
+                raise NotImplementedError(f"{name}={value!r}: not on the device, but on the CPU")
+        return Storage(structure, num_envs, length)
+
+    @staticmethod
+    def concatenate(arrays: Any, axis: int) -> Any:
+        """Arrays one after the other."""
+        return xp.concatenate(list(arrays), axis)
+
+    @staticmethod
+    def take_indices(indices: Any) -> Any:
+        """Indices, of the host or the device, as a new (n,) int64 array."""
+        if device_of(indices) == "cpu":
+            return asarray(checks.take_indices(indices))
+        array = asarray(indices)
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
+        if array.ndim > 1:
+            raise ValueError(f"indices: expected shape (n,), got {array.shape}")
+        return array.astype(np.int64).reshape(-1)  # beyond int64 they become negative
+
+    @staticmethod
+    def take_numbers(name: str, numbers: Any, count: int) -> Any:
+        """Numbers, of the host or the device, as a new (count,) float64 array."""
+        if device_of(numbers) == "cpu":
+            return asarray(checks.take_numbers(name, numbers, count))
+        array = asarray(numbers)
+        if array.dtype.kind not in "fiu":
+            raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
+        if array.shape not in ((), (count,)):
+            raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
+        out = empty(count, np.float64)
+        out[:] = array
+        return out
+
+    @staticmethod
+    def first_offender(indices: Any, numbers: Any, capacity: int, low: float, high: float) -> int:
+        """Position of the first pair with an index or a number out of its range, or -1."""
+        bad = ~((numbers >= low) & (numbers <= high))
+        if indices.size == numbers.size:
+            bad |= (indices < 0) | (indices >= capacity)
+        return int(bad.argmax()) if bad.any() else -1
+
+    @staticmethod
+    def draw_items(
+        stream: Any, num_envs: int, first: int, count: int, length: int, out: Any
+    ) -> None:
+        """Uniform items, with replacement; `stream` is moved on."""
+        items = num_envs, first, count, length
+        launch(draw_items_kernel, out.size, stream[0], stream[1], *items, out)
+        stream[1] += np.uint64(out.size)

@@ -1,0 +1,281 @@
+"""Trees of sums on the device: drivers of the rules in `rlcpu.replay.tree`.
+
+The same numbers as on the CPU, bit for bit: sums, and what is drawn for the same seed. Leaves are
+values on the device; priorities are values that are raised by nothing, all of which are items.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcpu.cuda import device
+from rlcpu.cuda.compile import kernel
+from rlcpu.cuda.device import SIMULATED, cuda, launch, xp
+from rlcpu.replay import tree_cpu
+from rlcpu.replay.tree import TUPLES, WIDTH, find_mark, layout, make_rules, make_tree
+
+#: Most threads of the block that recomputes the upper levels; the simulator starts each of them.
+_TOP = 32 if SIMULATED else 512
+#: Entries up to which one block recomputes a level and all above it, which saves launches.
+_FEW = 8 * _TOP
+
+unpack, weight, weight_of_all, refresh, walk, walk_in_order = make_rules(lambda rule: rule, TUPLES)
+
+
+# ---------------------------------------------------------------- kernels
+
+
+@kernel(exact=True)
+def claim(indices, stamps):
+    """The stamp of each of the leaves at `indices` becomes 1 + the last position where it is."""
+    k = cuda.grid(1)
+    if k < indices.size:
+        cuda.atomic.max(stamps, indices[k], np.int32(k + 1))
+
+
+@kernel(exact=True)
+def write(indices, leaves, stamps, numbers):
+    """Write leaves, of equal indices the last one, and zeros to their stamps."""
+    k = cuda.grid(1)
+    if k < indices.size and stamps[indices[k]] == k + 1:
+        numbers[indices[k]] = leaves[k]
+        stamps[indices[k]] = 0
+
+
+@kernel(exact=True)
+def refresh_level(numbers, offsets, filled, level, every, below, indices):
+    """Recompute a level: all entries, or those above the leaves at `indices`, `below` each.
+
+    Two threads that recompute one entry write the same numbers.
+    """
+    k = cuda.grid(1)
+    count = (offsets[level] - offsets[level - 1]) // WIDTH if every else indices.size
+    if k < count:
+        refresh(unpack(numbers, offsets, filled), level, k if every else indices[k] // below)
+
+
+@kernel(exact=True)
+def refresh_top(numbers, offsets, filled, level):
+    """Recompute a level and all above it, by one block."""
+    levels = unpack(numbers, offsets, filled)
+    for here in range(level, offsets.size - 1):
+        entries = (offsets[here] - offsets[here - 1]) // WIDTH
+        for node in range(cuda.threadIdx.x, entries, cuda.blockDim.x):
+            refresh(levels, here, node)
+        cuda.syncthreads()
+
+
+@kernel(exact=True)
+def summarise(numbers, offsets, filled, out):
+    """The sum of all weights, and the shift, to (2,) float64."""
+    if cuda.grid(1) == 0:
+        levels = unpack(numbers, offsets, filled)
+        out[0], out[1] = weight_of_all(levels), levels.shift
+
+
+@kernel(exact=True)
+def draw(numbers, offsets, filled, key, counter, stratified, out):
+    """Leaves by weight, a thread each; stratum k of n is draw k's. See `rlcpu.replay.tree_cpu`."""
+    k = cuda.grid(1)
+    if k < out.size:
+        levels = unpack(numbers, offsets, filled)
+        all_weights = weight_of_all(levels)
+        mark = find_mark(
+            key, counter, all_weights, all_weights / out.size if stratified else 0.0, k
+        )
+        marks, nodes = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
+        marks[0] = mark
+        walk(levels, marks, nodes, 1)
+        leaf = nodes[0]
+        if not weight(numbers[leaf], levels.shift, filled, leaf) > 0.0:
+            leaf = walk_in_order(levels, mark)
+        out[k] = leaf
+
+
+# ---------------------------------------------------------------- memory
+
+
+def wants_all(count: int, entries: int) -> bool:
+    """Whether to recompute a level as a whole, and not only above so many leaves.
+
+    A level's entry takes 72 bytes of memory traffic, a leaf's parent found by its index 104: where
+    there are 2 entries for 3 leaves the whole level takes less, on paper.
+    """
+    return 2 * entries <= 3 * count
+
+
+class Tree(tree_cpu.Tree):
+    """`rlcpu.replay.tree_cpu.Tree` on the device.
+
+    Attributes:
+        offsets: (num_levels + 1,) int64 on the device, see `rlcpu.replay.tree.layout`.
+        stamps: (capacity,) int32 of zeros, room for marks.
+    """
+
+    def __init__(self, capacity: int, extremes: bool) -> None:
+        self.capacity = capacity
+        self._begins = [int(begin) for begin in layout.py_func(capacity)]
+        self._size = self._begins[-1]
+        self.most = float(np.finfo(np.float64).max) / self._begins[1]
+        self.offsets = device.asarray(np.array(self._begins))
+        self.numbers = device.asarray(make_tree(capacity, extremes))
+        self.stamps = device.zeros(capacity, np.int32)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def _top(self) -> Any:
+        return device.to_host(super()._top())
+
+    def extremes(self) -> tuple[float, float]:
+        """Smallest and largest priority above zero."""
+        leaves = self.leaves
+        return float(xp.where(leaves > 0.0, leaves, np.inf).min()), float(leaves.max())
+
+    # ------------------------------------------------------------ upkeep
+
+    def update(self, indices: Any, leaves: Any, filled: int | None = None) -> float:
+        """Write leaves, of equal indices the last one, and return the largest, at least 0.0."""
+        if not indices.size:
+            return 0.0
+        launch(claim, indices.size, indices, self.stamps)
+        launch(write, indices.size, indices, leaves, self.stamps, self.numbers)
+        self._refresh(indices, filled)
+        return max(float(leaves.max()), 0.0)
+
+    def write_runs(
+        self, num_envs: int, begin: int, end: int, leaves: Any, filled: int | None = None
+    ) -> None:
+        """Write the leaves of new items; see `rlcpu.replay.tree_cpu.write_runs`."""
+        items = self.capacity // num_envs
+        count = min(max(end - begin, 0), items)
+        if count:
+            slots = ((end - count) % items + xp.arange(count)) % items
+            given = device.asarray(leaves)
+            given = given[given.size - count :] if given.size > 1 else given
+            self.leaves.reshape(num_envs, items)[:, slots] = given
+            indices = xp.arange(num_envs)[:, None] * items + slots
+            self._refresh(indices.reshape(-1), filled)
+
+    def rebuild(self, filled: int | None = None) -> None:
+        """Recompute everything above the leaves."""
+        self._refresh(None, filled)
+
+    def _items(self, filled: int | None) -> float:
+        return float(self.capacity if filled is None else filled)
+
+    def _refresh(self, indices: Any, filled: int | None) -> None:
+        """Recompute what is above some leaves; above all for None."""
+        level, tree = 1, (self.numbers, self.offsets, self._items(filled))
+        while level < len(self._begins) - 2 and self._entries(level) > _FEW:
+            entries = self._entries(level)
+            every = indices is None or wants_all(indices.size, entries)
+            leaves = self.offsets if indices is None else indices
+            count = entries if every else leaves.size
+            launch(refresh_level, count, *tree, level, every, WIDTH**level, leaves)
+            level += 1
+        threads = min(_TOP, -(-self._entries(level) // 32) * 32)
+        launch(refresh_top, threads, *tree, level, block=threads, grid=1)
+
+    def _entries(self, level: int) -> int:
+        """Sums of a level, without its padding."""
+        return (self._begins[level] - self._begins[level - 1]) // WIDTH
+
+    # ------------------------------------------------------------ drawing
+
+    def draw(
+        self, stream: Any, out: Any, stratified: bool = False, num_threads: int | None = None
+    ) -> float:
+        """Fill `out` with leaves drawn by priority, and return the sum of all; ValueError at 0."""
+        total = self.total()
+        if not total > 0.0:
+            raise self.nothing_to_draw()
+        self._launch_draw(None, stream[0], stream[1], stratified, out)
+        stream[1] += np.uint64(out.size)
+        return total
+
+    def _launch_draw(
+        self, filled: int | None, key: Any, counter: Any, stratified: bool, out: Any
+    ) -> None:
+        tree = self.numbers, self.offsets, self._items(filled)
+        launch(draw, out.size, *tree, key, counter, stratified, out)
+
+    def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
+        """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
+        leaves = self.numbers[indices]
+        ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)
+        return leaves / total, xp.exp(np.float32(-beta) * xp.log(ratios))
+
+    def draw_distinct(
+        self, stream: Any, out: Any, stratified: bool = False, filled: int | None = None
+    ) -> bool:
+        """Fill `out` with different leaves, by weight; False where fewer have one.
+
+        In rounds, as on the CPU. What they do not find, because all weights are zero or below the
+        rounding errors of their sums, the CPU draws from a copy of the tree.
+        """
+        if out.size > self._items(filled):
+            return False
+        draws = self._draw_rounds(stream, out, stratified, filled)
+        if draws:
+            stream[1] += np.uint64(draws)
+            return True
+        before, host, numbers = (
+            stream[1],
+            np.empty(out.size, np.int64),
+            device.to_host(self.numbers),
+        )
+        tree = numbers, self.capacity, filled
+        if tree_cpu.draw_distinct(*tree, stream, stratified, host) < host.size:
+            stream[1] = before
+            return False
+        out[:] = device.asarray(host)
+        return True
+
+    def _draw_rounds(self, stream: Any, out: Any, stratified: bool, filled: int | None) -> int:
+        """Draw until `out` is full; how many random numbers it took, 0 if a round finds nothing.
+
+        See `rlcpu.replay.tree_cpu`: what was found before is dropped, and where that are many,
+        taken out of the tree until the end.
+        """
+        wanted, batch = out.size, out.size
+        found, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
+        kept = device.empty(wanted, np.float64)
+        try:
+            while found < wanted:
+                launch(summarise, 1, self.numbers, self.offsets, self._items(filled), summary)
+                weight, shift = device.to_host(summary).tolist()
+                count = min(wanted - found, batch) if weight > 0.0 else 0
+                drawn = device.empty(count, np.int64)
+                here = np.uint64((int(stream[1]) + draws) % 2**64)
+                self._launch_draw(filled, stream[0], here, stratified, drawn)
+                fresh = self._fresh(drawn, shift, self._items(filled))
+                if not fresh.size and removed == found:
+                    return 0
+                out[found : found + fresh.size] = fresh
+                self.stamps[fresh] = 1
+                found, draws, batch = found + fresh.size, draws + count, max(64, 2 * fresh.size)
+                if found < wanted and (removed or stratified or 2 * fresh.size <= count):
+                    leaves = out[removed:found]
+                    kept[removed:found] = self.numbers[leaves]
+                    removed, before = found, removed
+                    self._put(out[before:found], -shift, filled)
+            return draws
+        finally:
+            self.stamps[out[:found]] = 0
+            self._put(out[:removed], kept[:removed], filled)
+
+    def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
+        """The leaves that have a weight and are new, each once, in order."""
+        good = (self.numbers[drawn] + shift > 0.0) & (drawn < filled) & (self.stamps[drawn] == 0)
+        drawn = drawn[good]
+        _, first = xp.unique(drawn, return_index=True)
+        return drawn[xp.sort(first)]
+
+    def _put(self, leaves: Any, numbers: Any, filled: int | None) -> None:
+        """Write numbers to different leaves."""
+        if leaves.size:
+            self.numbers[leaves] = numbers
+            self._refresh(leaves, filled)

@@ -1,0 +1,465 @@
+"""The CPU's tree: drivers of the rules in `rlcpu.replay.tree`, memory, and importance weights.
+
+Sixty-four draws walk side by side, so that their cache misses overlap, and every number comes from
+a counter: a result depends neither on the number of threads nor on how a request is split.
+
+Drivers get None for `filled` where leaves are priorities.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import prange
+
+from rlcpu.kernels.compile import EXACT, inline, inline_exact, kernel, specialise
+from rlcpu.kernels.memory import ONE_LINE, load, prefetch
+from rlcpu.kernels.random import u64, uniform53
+from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.vectors import highest
+from rlcpu.replay.storage import placed
+from rlcpu.replay.tree import VECTORS, WIDTH, find_mark, layout, make_rules, make_tree
+
+Array = npt.NDArray[Any]
+
+GROUP = 64  # draws that walk side by side; at 2^20 leaves 32 take 1.2 and 16 1.5 times as long
+_AHEAD = 16  # leaves asked for before they are written: 8 % of an update of 1,600 of 2^20
+_BLOCK = 1024  # draws that a thread takes at a time
+_GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
+_LARGEST_RATIO = np.float32(3e38)
+_HASH, _HIGH = u64(0x9E3779B97F4A7C15), u64(32)
+
+_unpack, _weight, _total, _refresh, _walk, _walk_in_order = make_rules(inline_exact, VECTORS)
+
+
+# ---------------------------------------------------------------- upkeep
+
+
+@inline_exact
+def unpack(numbers, capacity, filled):
+    """The levels of a tree of so many leaves."""
+    return _unpack(numbers, layout(capacity), filled)
+
+
+@inline_exact
+def _propagate(levels, nodes, count):
+    """Recompute everything above the leaves `nodes[:count]`, which are overwritten.
+
+    A parent is recomputed once where its children are neighbours in the list, and a level as a
+    whole, with all above it, where that reads less.
+    """
+    offsets = levels.offsets
+    for level in range(1, offsets.size - 1):
+        num_entries = (offsets[level] - offsets[level - 1]) // WIDTH
+        # In order, entries are read without waiting: several take the time of one at random.
+        if 4 * count >= num_entries:
+            for node in range(num_entries):
+                _refresh(levels, level, node)
+            count = num_entries  # and so it goes on up to the top
+            continue
+        kept, last = 0, np.int64(-1)
+        for k in range(count):
+            node = nodes[k] // WIDTH
+            if node != last:
+                _refresh(levels, level, node)
+                nodes[kept] = node
+                kept += 1
+                last = node
+        count = kept
+
+
+@inline_exact
+def _propagate_range(levels, begin, end):
+    """Recompute everything above a range of leaves, if there are any in it."""
+    if end > begin:
+        for level in range(1, levels.offsets.size - 1):
+            begin, end = begin // WIDTH, (end - 1) // WIDTH + 1
+            for node in range(begin, end):
+                _refresh(levels, level, node)
+
+
+@kernel(fastmath=EXACT)
+def update(numbers, capacity, filled, indices, leaves):
+    """Write leaves; the last of equal indices counts. Returns the largest leaf, at least 0.0.
+
+    Indices and leaves are (n,) int64 and float64; the indices are overwritten.
+    """
+    levels, count, largest = unpack(numbers, capacity, filled), indices.size, 0.0
+    for k in range(count):
+        prefetch(levels.sums, indices[min(k + _AHEAD, count - 1)])
+        levels.sums[indices[k]] = leaves[k]
+        largest = max(largest, leaves[k])
+    _propagate(levels, indices, count)
+    return largest
+
+
+@kernel(fastmath=EXACT)
+def write_runs(numbers, capacity, filled, num_envs, begin, end, leaves):
+    """Write the leaves of the items numbered `begin` to `end`; the last ones of them count.
+
+    Numbers go on for ever: number i is at `env * items + i % items` of every environment.
+    `leaves` is (end - begin,), the same for all environments, or (1,), the same for all items.
+    """
+    levels, items = unpack(numbers, capacity, filled), capacity // num_envs
+    count = min(max(end - begin, 0), items)
+    start = (end - count) % items
+    for env in range(num_envs):
+        base = env * items
+        for k in range(count):
+            slot = start + k
+            leaf = leaves[leaves.size - count + k] if leaves.size > 1 else leaves[0]
+            levels.sums[base + (slot if slot < items else slot - items)] = leaf
+        _propagate_range(levels, base + start, base + min(start + count, items))
+        _propagate_range(levels, base, base + start + count - items)
+
+
+@kernel(fastmath=EXACT)
+def rebuild(numbers, capacity, filled):
+    """Recompute everything above the leaves."""
+    levels = unpack(numbers, capacity, filled)
+    _propagate_range(levels, 0, levels.offsets[1])
+
+
+# ---------------------------------------------------------------- drawing
+
+
+@inline_exact
+def _fill(levels, key, counter, weight, width, first, out):
+    """Draw numbers `first`, `first + 1`, ... of a call into `out`; see `find_mark`."""
+    marks = np.empty(GROUP, np.float64)
+    for begin in range(0, out.size, GROUP):
+        count = min(GROUP, out.size - begin)
+        for q in range(count):
+            marks[q] = find_mark(key, counter, weight, width, first + begin + q)
+        _walk(levels, marks, out[begin : begin + count], count)
+    for q in range(out.size):
+        if not _weight(levels.sums[out[q]], levels.shift, levels.filled, out[q]) > 0.0:
+            out[q] = _walk_in_order(levels, find_mark(key, counter, weight, width, first + q))
+
+
+@inline_exact
+def _total_of(numbers, capacity, filled):
+    return _total(unpack(numbers, capacity, filled))
+
+
+@inline_exact
+def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
+    _fill(unpack(numbers, capacity, filled), stream[0], stream[1], weight, width, first, out)
+
+
+def _make_draw(parallel: bool) -> Any:
+    @kernel(parallel=parallel, fastmath=EXACT)
+    def draw(numbers, capacity, filled, stream, stratified, out):
+        weight, count = _total_of(numbers, capacity, filled), out.size
+        width = weight / count if stratified else 0.0
+        for block in prange((count + _BLOCK - 1) // _BLOCK):
+            begin, end = block * _BLOCK, min((block + 1) * _BLOCK, count)
+            rows = out[begin:end]
+            _fill_block(numbers, capacity, filled, stream, weight, width, begin, rows)
+        stream[1] += u64(count)
+        return weight
+
+    return draw
+
+
+#: (numbers, capacity, filled, stream, stratified, out) -> sum of all weights: with replacement.
+#: `stream` is (2,) uint64, key and counter, and moved on; `out` is (n,) int64; where the sum is 0
+#: it is nonsense. Stratum k of n is draw k's.
+DRAW = Kernels(_make_draw(False), _make_draw(True), _GRAIN)
+
+
+# ---------------------------------------------------------------- without replacement
+
+
+@inline_exact
+def _make_table(count):
+    """An empty hash table for as many leaves, at most half full."""
+    size = 64
+    while size < 2 * count:
+        size *= 2
+    return np.zeros(size, np.int64)
+
+
+@inline_exact
+def _insert(table, leaf):
+    """Put a leaf into a hash table of leaf + 1, 0 where free; False if it is there already."""
+    mask = table.size - 1
+    place = np.int64(u64(u64(leaf) * _HASH) >> _HIGH) & mask
+    while table[place] != 0:
+        if table[place] == leaf + 1:
+            return False
+        place = (place + 1) & mask
+    table[place] = leaf + 1
+    return True
+
+
+@inline_exact
+def _scan(levels, u):
+    """A leaf drawn by looking at every one, or -1 if none has a weight.
+
+    For values whose weights are below the rounding errors of their sums.
+    """
+    weight, after, chosen = 0.0, 0.0, -1
+    for leaf in range(levels.offsets[1]):
+        weight += _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
+    for leaf in range(levels.offsets[1]):
+        share = _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
+        if share > 0.0 and (u * weight >= after or chosen < 0):
+            chosen = leaf
+        after += share
+    return chosen
+
+
+@inline_exact
+def _exchange(levels, leaves, values, nodes):
+    """Exchange the leaves' numbers for `values`; `nodes`, as long as `leaves`, is overwritten."""
+    for k in range(leaves.size):
+        leaf = leaves[k]
+        nodes[k] = leaf
+        values[k], levels.sums[leaf] = levels.sums[leaf], values[k]
+    _propagate(levels, nodes, leaves.size)
+
+
+@inline_exact
+def _leaf_without_weight(shift):
+    if shift is None:
+        return 0.0
+    return -shift
+
+
+@inline_exact
+def _draw_successively(levels, key, counter, stratified, out):
+    """Different leaves, each drawn from those that were not drawn before (successive sampling).
+
+    Leaves that come again are dropped. Where that drops half of the draws or more, what was found
+    is taken out of the tree until the end, when it is put back bit for bit. Returns how many were
+    found, and how many random numbers that took.
+    """
+    wanted = out.size
+    table, nodes = _make_table(wanted), np.empty(wanted, np.int64)
+    values = np.full(wanted, _leaf_without_weight(levels.shift))
+    found, removed, draws, batch = 0, 0, 0, wanted
+    while found < wanted:
+        before, weight = found, _total(levels)
+        count = min(wanted - found, batch) if weight > 0.0 else 0
+        width = weight / count if stratified else 0.0
+        here = u64(counter + u64(draws))
+        candidates = out[before : before + count]
+        _fill(levels, key, here, weight, width, 0, candidates)
+        draws += count
+        for k in range(count):
+            leaf = candidates[k]
+            weight = _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
+            if weight > 0.0 and _insert(table, leaf):
+                out[found] = leaf
+                found += 1
+        fresh = found - before
+        batch = max(GROUP, 2 * fresh)
+        if fresh == 0 and removed == found:
+            leaf = _scan(levels, uniform53(key, u64(counter + u64(draws))))
+            if leaf < 0:
+                break
+            out[found] = leaf
+            draws, found = draws + 1, found + 1
+        if found < wanted and (removed or stratified or 2 * fresh <= count):
+            begin, end = removed, found
+            _exchange(levels, out[begin:end], values[begin:end], nodes[begin:end])
+            removed = found
+    _exchange(levels, out[:removed], values[:removed], nodes[:removed])
+    return found, draws
+
+
+@inline_exact
+def _draw_uniformly(key, counter, filled, out):
+    """Different numbers below `filled`, each as likely; returns how many random numbers it took."""
+    wanted, draws = out.size, 0
+    if 2 * wanted > filled:
+        left = np.arange(filled)
+        for k in range(wanted):
+            place = min(
+                k + np.int64(uniform53(key, u64(counter + u64(k))) * (filled - k)), filled - 1
+            )
+            out[k], left[place] = left[place], left[k]
+        return wanted
+    table, found = _make_table(wanted), 0
+    while found < wanted:
+        leaf = min(np.int64(uniform53(key, u64(counter + u64(draws))) * filled), filled - 1)
+        draws += 1
+        if _insert(table, leaf):
+            out[found] = leaf
+            found += 1
+    return draws
+
+
+@inline_exact
+def _none_weighs(levels):
+    """Whether no value has a weight: all are equal, and not above zero."""
+    highs = load(levels.highs, levels.highs.size - WIDTH, ONE_LINE)
+    return highest(highs) + levels.shift <= 0.0
+
+
+@kernel(fastmath=EXACT)
+def draw_distinct(numbers, capacity, filled, stream, stratified, out):
+    """Fill `out`, (n,) int64, with different leaves; returns how many were found.
+
+    Fewer than n are found only if no others have a weight. Values that are all equal once they are
+    raised, to zero, are as likely each; there are n of them at least.
+    """
+    levels = unpack(numbers, capacity, filled)
+    if filled is not None and _none_weighs(levels):
+        found, draws = out.size, _draw_uniformly(stream[0], stream[1], filled, out)
+    else:
+        found, draws = _draw_successively(levels, stream[0], stream[1], stratified, out)
+    stream[1] += u64(draws)
+    return found
+
+
+# ---------------------------------------------------------------- importance weights
+
+
+def importance_weight(ratio: float, beta: float) -> float:
+    """(N P) ** -beta over its maximum in the batch, `ratio` being P over its minimum.
+
+    A logarithm and an exponential, which vectorise. In float32, as weights are, the relative error
+    is below (2 + log(ratio)) * 1.2e-7.
+    """
+    return math.exp(-beta * math.log(ratio))
+
+
+@functools.cache
+def weights_kernel() -> Any:
+    """(tree, indices, total, beta, probabilities, weights): of items that were drawn from a tree.
+
+    The leaves come first in `tree`; indices are int64, valid and of positive leaves; `beta` is
+    float32, and the outputs are float64 and float32.
+    """
+    scalar = specialise(importance_weight, np.float32)
+
+    @inline
+    def weigh(weights, beta):
+        for k in range(weights.size):
+            weights[k] = scalar(weights[k], beta)
+
+    @kernel(fastmath=EXACT)
+    def make_weights(tree, indices, total, beta, probabilities, weights):
+        least = np.inf
+        for k in range(indices.size):
+            leaf = tree[indices[k]]
+            probabilities[k] = leaf / total
+            least = min(least, leaf)
+        for k in range(indices.size):
+            weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
+        weigh(weights, beta)
+
+    return make_weights
+
+
+# ---------------------------------------------------------------- memory
+
+
+class Tree:
+    """The drivers of `rlcpu.replay.tree` and memory for them: unchecked, one call at a time.
+
+    Leaves are priorities where `filled` is left out, and values where it is the number of items.
+
+    Args:
+        capacity: number of leaves, zero at first.
+        extremes: whether the smallest and the largest item are kept; values need them.
+
+    Attributes:
+        numbers: float64, see `rlcpu.replay.tree.unpack`.
+        most: largest priority: the sum of all of them has to be finite.
+    """
+
+    def __init__(self, capacity: int, extremes: bool) -> None:
+        self.capacity, self.numbers = capacity, make_tree(capacity, extremes)
+        offsets = layout.py_func(capacity)
+        self._size = int(offsets[-1])  # numbers that are sums
+        self.most = float(np.finfo(np.float64).max) / int(offsets[1])
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, numbers=placed(state["numbers"]))
+
+    @property
+    def leaves(self) -> Array:
+        """(capacity,) float64; `rebuild` after a change."""
+        return self.numbers[: self.capacity]
+
+    def _top(self) -> Array:
+        """The sums of the highest node."""
+        return self.numbers[self._size - WIDTH : self._size]
+
+    def total(self) -> float:
+        """Sum of all leaves."""
+        top = self._top()
+        while top.size > 1:  # in the kernels' order
+            top = top[: top.size // 2] + top[top.size // 2 :]
+        return float(top[0])
+
+    def extremes(self) -> tuple[float, float]:
+        """Smallest and largest priority above zero; they are kept from the first question on."""
+        if self.numbers.size == self._size:
+            numbers = make_tree(self.capacity, extremes=True)
+            numbers[: self._size] = self.numbers
+            rebuild(numbers, self.capacity, None)
+            self.numbers = numbers
+        half = (self.numbers.size + self._size) // 2
+        return float(self.numbers[half - WIDTH : half].min()), float(self.numbers[-WIDTH:].max())
+
+    def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
+        """Write leaves, and return the largest; see `rlcpu.replay.tree.update`."""
+        return float(update(self.numbers, self.capacity, filled, indices, leaves))
+
+    def write_runs(
+        self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None
+    ) -> None:
+        """Write the leaves of new items; see `rlcpu.replay.tree.write_runs`."""
+        write_runs(self.numbers, self.capacity, filled, num_envs, begin, end, leaves)
+
+    def rebuild(self, filled: int | None = None) -> None:
+        """Recompute everything above the leaves."""
+        rebuild(self.numbers, self.capacity, filled)
+
+    @staticmethod
+    def nothing_to_draw() -> ValueError:
+        """The exception for a sum of zero."""
+        return ValueError("sample: no item has a priority above zero, the total is 0")
+
+    def draw(
+        self, stream: Array, out: Array, stratified: bool = False, num_threads: int | None = None
+    ) -> float:
+        """Fill `out`, (n,) int64, with leaves drawn by priority, and return the sum of all.
+
+        Where that is zero, ValueError is raised, and the stream is where it was.
+        """
+        arguments = (self.numbers, self.capacity, None, stream, stratified, out)
+        total = float(launch(DRAW, out.size, num_threads, *arguments))
+        if not total > 0.0:
+            stream[1] -= np.uint64(out.size)
+            raise self.nothing_to_draw()
+        return total
+
+    def draw_distinct(
+        self, stream: Array, out: Array, stratified: bool = False, filled: int | None = None
+    ) -> bool:
+        """Fill `out`, (n,) int64, with different leaves, by weight.
+
+        Where fewer have a weight, False is returned, and the stream is where it was.
+        """
+        before, found = stream[1], 0
+        if out.size <= (self.capacity if filled is None else filled):
+            arguments = (self.numbers, self.capacity, filled, stream, stratified, out)
+            found = draw_distinct(*arguments)
+        if found < out.size:
+            stream[1] = before
+        return bool(found == out.size)
+
+    def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
+        """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
+        out = np.empty(indices.size), np.empty(indices.size, np.float32)
+        weights_kernel()(self.numbers, indices, total, np.float32(beta), *out)
+        return out
