@@ -24,10 +24,11 @@ GROUPS = {
     "Scan": ("scan",),
 }
 TABLES = tuple(what for group in GROUPS.values() for what in group)
-DISTRIBUTIONS = (
-    *("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3"),
-    *("flashbax", "torchrl", "tianshou", "cpprb", "scipy", "statsmodels", "rlax", "gcc"),
+NAMED = (  # in the README; the others' versions stand below the tables of all rows
+    *("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3", "tianshou"),
+    "gcc",
 )
+DISTRIBUTIONS = (*NAMED, "flashbax", "torchrl", "cpprb", "scipy", "statsmodels", "rlax")
 HEAD = ["| What | Against | Ratio | rlcpu | Peer |", "| --- | --- | ---: | ---: | ---: |"]
 UNITS = "Medians, interleaved: rates in environment steps per second, times per call"
 
@@ -109,7 +110,7 @@ def chosen(tables: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def block(tables: Mapping[str, Any]) -> str:
     """The Markdown between the markers: the chosen rows, and what they were measured on."""
-    return "\n".join([*lines(chosen(tables)), "", measured_on(tables), ""])
+    return "\n".join([*lines(chosen(tables)), "", measured_on(tables, NAMED), ""])
 
 
 def every(tables: Mapping[str, Any]) -> str:
@@ -126,11 +127,11 @@ def lines(rows: list[dict[str, Any]]) -> list[str]:
     return [*HEAD, *(f"| {' | '.join(cells(row))} |" for row in rows)]
 
 
-def measured_on(tables: Mapping[str, Any]) -> str:
+def measured_on(tables: Mapping[str, Any], names: tuple[str, ...] = DISTRIBUTIONS) -> str:
     """The sentence below the table."""
     machines = sorted((each["machine"] for each in tables.values()), key=lambda m: str(m["date"]))
     versions = {k: v for machine in machines for k, v in machine["versions"].items()}
-    listed = ", ".join(f"{name} {versions[name]}" for name in DISTRIBUTIONS if name in versions)
+    listed = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
     places = dict.fromkeys(f"{machine['cpu']}, {machine['cores']} cores" for machine in machines)
     dates = " to ".join(sorted({machines[0]["date"], machines[-1]["date"]}))
     return f"{UNITS}; {'; '.join(places)}, {dates}; {listed}."
