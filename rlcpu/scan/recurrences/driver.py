@@ -55,7 +55,7 @@ GRAIN = 2**16  # steps of all lanes, 40 us, from which a second core is worth wa
 REGISTERS = 2  # of rows in a group: two hide the latency of one step after the other
 
 #: Positions in a plan, what a kernel takes: sizes of the arrays; lanes of a block; steps of a
-#: piece, 1 in columns; lanes (steps of rows) before the first aligned vector of the outputs; 1 if
+#: piece; lanes (steps of rows) before the first aligned vector of the outputs; 1 if
 #: the last step is computed first, else -1; how many outputs are written past the caches; steps of
 #: a window.
 OUTER, STEPS, INNER, WIDTH, LENGTH, HEAD, DIRECTION, STREAMED, WINDOW = range(9)
@@ -274,19 +274,99 @@ def piece_of(plan, arrays, end, first, count):
     return here, after
 
 
-@inline_exact
-def next_piece(plan, edge, offset):
-    """First step and number of steps of the piece that comes next to `edge`.
+# ---------------------------------------------------------------- results
 
-    Pieces begin at multiples of their length from `offset` on.
-    """
-    length = plan[LENGTH]
-    if plan[DIRECTION] < 0:
-        return edge, min(((edge - offset) // length + 1) * length + offset, plan[STEPS]) - edge
-    if edge == plan[STEPS]:
-        return edge - 1, 1
-    begin = max((edge - 1 - offset) // length * length + offset, 0)
-    return begin, edge - begin
+
+class Targets(NamedTuple):
+    """Pointers to both outputs from a step on, and their strides from one run to the next."""
+
+    first: Any
+    second: Any
+    first_across: Any
+    second_across: Any
+
+
+@inline_exact
+def targets_of(plan, outer, lane, step, like):
+    """Where the results from a step on are written."""
+    array = np.int64(FIRST)  # no constant: `place` would be compiled for each of them
+    first, second = place(plan, array, outer, lane, like), place(plan, array + 1, outer, lane, like)
+    across = OUTERS if plan[INNER] == 1 else TIMES
+    return Targets(
+        shifted(first, step * plan[TIMES + FIRST]),
+        shifted(second, step * plan[TIMES + SECOND]),
+        plan[across + FIRST],
+        plan[across + SECOND],
+    )
+
+
+def make_write(dtype: Any, outputs: int) -> Any:
+    """Function: write the first `count` numbers of the results of a run."""
+    full, two = lanes_of(dtype), outputs == 2
+
+    @inline_exact
+    def put(vector, pointer, by, count, streamed):
+        if count < full:
+            store_first(vector, pointer, by, count)
+        elif streamed:
+            stream(vector, pointer, by)
+        else:
+            store(vector, pointer, by)
+
+    @inline_exact
+    def write(results, targets, run, by, count, streamed):
+        put(results[0], targets.first, run * targets.first_across + by, count, streamed > 0)
+        if two:
+            put(results[1], targets.second, run * targets.second_across + by, count, streamed > 1)
+
+    return write
+
+
+# ---------------------------------------------------------------- columns
+
+
+def make_columns(rule: Rule, dtype: Any) -> Any:
+    """Function: all steps of a block of lanes."""
+    full, zero = lanes_of(dtype), dtype(0.0)
+    coefficients, results = rule.coefficients, rule.results
+    connect = link if rule.cuts else link_always
+    gather, gather_after, ask = make_readers(dtype, rule.reads)
+    arrays_of, write = make_arrays(dtype), make_write(dtype, rule.outputs)
+
+    @inline_exact
+    def advance(here, after, ahead, targets, width, carried, streamed, options):
+        """One step of all lanes; asks for the lines of the next."""
+        compact()
+        for by in range(0, width, full):
+            ask(ahead, by)
+            count = min(full, width - by)
+            one, following = gather(here, by, count), gather_after(after, by, count)
+            a, b = coefficients(one, following, options)
+            before = load(carried, by, 1)
+            y = connect(a, b, before)
+            # All lanes: a load of what has just been written to some of them waits for the store.
+            store(y, carried, by)
+            write(results(y, before, one, following, options), targets, 0, by, count, streamed)
+
+    @inline_exact
+    def columns(plan, options, outer, lane, width):
+        compact()
+        steps, direction = plan[STEPS], plan[DIRECTION]
+        arrays, end = arrays_of(plan, outer, lane)
+        numbers = np.zeros(width + 2 * full, dtype)
+        carried = shifted(address(numbers), to_line(address(numbers), 0))
+        initial = place(plan, np.int64(INITIAL), outer, lane, zero)
+        for i in range(width):
+            carried[i] = initial[i * plan[LANES + INITIAL]]
+        for k in range(steps):
+            step = steps - 1 - k if direction > 0 else k
+            here, after = piece_of(plan, arrays, end, step, 1)
+            ahead = moved(here, strides_of(plan, TIMES), -direction)
+            targets = targets_of(plan, outer, lane, step, zero)
+            advance(here, after, ahead, targets, width, carried, plan[STREAMED], options)
+        return numbers.size  # alive up to here
+
+    return columns
 
 
 # ---------------------------------------------------------------- scratch memory
@@ -301,7 +381,7 @@ class Area(NamedTuple):
         y: b; in windows the values after the steps, whose place y takes.
         stride: from one run to the next.
         before: from a step to the next one in time.
-        carried: y of the step computed before the piece, of every lane; columns have only this.
+        carried: y of the step computed before the piece, of every row.
         product: of all a so far, of every row, if it is wanted, else 0.
         tiles: squares of rows and steps, two of a and two of b.
         starts: where each row begins in `a`, `b` and `y`.
@@ -342,51 +422,15 @@ def make_area(dtype: Any) -> Any:
     return allocate
 
 
-# ---------------------------------------------------------------- what goes along runs
+# ---------------------------------------------------------------- along runs, in scratch memory
 
 
-def make_passes(rule: Rule, dtype: Any, windows: bool) -> tuple[Any, Any, Any]:
-    """Functions: `advance`, all of one step of columns; `fill` and `finish`."""
-    full, zero, two = lanes_of(dtype), dtype(0.0), rule.outputs == 2
+def make_passes(rule: Rule, dtype: Any, windows: bool) -> tuple[Any, Any]:
+    """Functions: `fill` and `finish`."""
+    full, zero = lanes_of(dtype), dtype(0.0)
     coefficients, results = rule.coefficients, rule.results
-    connect = link if rule.cuts else link_always
     gather, gather_after, ask = make_readers(dtype, rule.reads)
-
-    @inline_exact
-    def put(vector, pointer, by, count, streamed):
-        if count < full:
-            store_first(vector, pointer, by, count)
-        elif streamed:
-            stream(vector, pointer, by)
-        else:
-            store(vector, pointer, by)
-
-    @inline_exact
-    def target_of(plan, array, outer, lane, step):
-        """Pointer to an output, and its stride from one run to the next."""
-        pointer = place(plan, array, outer, lane, zero)
-        across = OUTERS if plan[INNER] == 1 else TIMES
-        return shifted(pointer, step * plan[TIMES + array]), plan[across + array]
-
-    @inline_exact
-    def advance(plan, outer, lane, step, here, after, ahead, width, area, options):
-        compact()
-        streamed, array = plan[STREAMED], np.int64(FIRST)
-        first, _ = target_of(plan, array, outer, lane, step)
-        second, _ = target_of(plan, array + 1, outer, lane, step)
-        for by in range(0, width, full):
-            ask(ahead, by)
-            count = min(full, width - by)
-            one, following = gather(here, by, count), gather_after(after, by, count)
-            a, b = coefficients(one, following, options)
-            carried = load(area.carried, by, 1)
-            y = connect(a, b, carried)
-            # All lanes: a load of what has just been written to some of them waits for the store.
-            store(y, area.carried, by)
-            found = results(y, carried, one, following, options)
-            put(found[0], first, by, count, streamed > 0)
-            if two:
-                put(found[1], second, by, count, streamed > 1)
+    write = make_write(dtype, rule.outputs)
 
     @inline_exact
     def fill(here, after, ahead, runs, length, area, begin, options):
@@ -410,9 +454,7 @@ def make_passes(rule: Rule, dtype: Any, windows: bool) -> tuple[Any, Any, Any]:
     def finish(plan, outer, lane, step, here, after, runs, length, area, options):
         """The results of so many runs."""
         compact()
-        streamed, array = plan[STREAMED], np.int64(FIRST)
-        first, across = target_of(plan, array, outer, lane, step)
-        second, second_across = target_of(plan, array + 1, outer, lane, step)
+        targets = targets_of(plan, outer, lane, step, zero)
         for run in range(runs):
             one, other = moved(here, here.across, run), moved(after, after.across, run)
             at = run * area.stride
@@ -421,11 +463,9 @@ def make_passes(rule: Rule, dtype: Any, windows: bool) -> tuple[Any, Any, Any]:
                 y, carried = load(area.y, at + by, 1), load(area.y, at + by + area.before, 1)
                 seen = gather(one, by, count), gather_after(other, by, count)
                 found = results(y, carried, seen[0], seen[1], options)
-                put(found[0], first, run * across + by, count, streamed > 0)
-                if two:
-                    put(found[1], second, run * second_across + by, count, streamed > 1)
+                write(found, targets, run, by, count, plan[STREAMED])
 
-    return advance, fill, finish
+    return fill, finish
 
 
 # ---------------------------------------------------------------- what goes from step to step
@@ -504,42 +544,51 @@ def make_slide(dtype: Any) -> Any:
     return slide
 
 
-# ---------------------------------------------------------------- blocks
+# ---------------------------------------------------------------- rows and windows
 
 
-def make_block(rule: Rule, dtype: Any) -> Any:
-    """Function: all steps of a block of lanes, or of a group of rows."""
+@inline_exact
+def next_piece(plan, edge, offset):
+    """First step and number of steps of the piece that comes next to `edge`.
+
+    Pieces begin at multiples of their length from `offset` on.
+    """
+    length = plan[LENGTH]
+    if plan[DIRECTION] < 0:
+        return edge, min(((edge - offset) // length + 1) * length + offset, plan[STEPS]) - edge
+    if edge == plan[STEPS]:
+        return edge - 1, 1
+    begin = max((edge - 1 - offset) // length * length + offset, 0)
+    return begin, edge - begin
+
+
+def make_rows(rule: Rule, dtype: Any) -> Any:
+    """Function: all steps of a group of rows."""
     group, zero, one, cuts = REGISTERS * lanes_of(dtype), dtype(0.0), dtype(1.0), rule.cuts
-    advance, fill, finish = make_passes(rule, dtype, False)
+    fill, finish = make_passes(rule, dtype, False)
     connect = make_connect(rule, dtype)
     arrays_of, allocate = make_arrays(dtype), make_area(dtype)
 
     @inline_exact
-    def block(plan, options, outer, lane, width):
+    def rows(plan, options, outer, width):
         compact()
-        is_rows, direction, steps = plan[INNER] == 1, plan[DIRECTION], plan[STEPS]
+        lane, direction, steps = np.int64(0), plan[DIRECTION], plan[STEPS]
         arrays, end = arrays_of(plan, outer, lane)
-        runs, length = (group, plan[LENGTH]) if is_rows else (0, width)
-        area, numbers, starts = allocate(runs, length, is_rows, 2)
+        area, numbers, starts = allocate(group, plan[LENGTH], True, 2)
         initial = place(plan, np.int64(INITIAL), outer, lane, zero)
-        jump = plan[(OUTERS if is_rows else LANES) + INITIAL]
         for i in range(width):
-            area.carried[i] = initial[i * jump]
+            area.carried[i] = initial[i * plan[OUTERS + INITIAL]]
         if plan[PRODUCTS] != 0:
             store(filled(one, REGISTERS), area.product, 0)
         edge, stop = (steps, 0) if direction > 0 else (0, steps)
         while edge != stop:
-            is_rows = plan[INNER] == 1  # read anew, or LLVM makes two loops of this one
-            first, count = next_piece(plan, edge, plan[HEAD] if is_rows else 0)
+            first, count = next_piece(plan, edge, plan[HEAD])
             here, after = piece_of(plan, arrays, end, first, count)
             ahead = moved(here, strides_of(plan, TIMES), -direction * count)
-            if is_rows:
-                fill(here, after, ahead, width, count, area, 0, options)
-                connect(area, width, count, direction)
-                if cuts or plan[PRODUCTS] == 0:
-                    finish(plan, outer, lane, first, here, after, width, count, area, options)
-            else:
-                advance(plan, outer, lane, first, here, after, ahead, width, area, options)
+            fill(here, after, ahead, width, count, area, 0, options)
+            connect(area, width, count, direction)
+            if cuts or plan[PRODUCTS] == 0:
+                finish(plan, outer, lane, first, here, after, width, count, area, options)
             edge = first if direction > 0 else first + count
         if not cuts and plan[FINALS] != 0:
             for i in range(width):
@@ -548,12 +597,12 @@ def make_block(rule: Rule, dtype: Any) -> Any:
                 pointer_to(plan[FINALS], zero)[outer + i] = area.carried[i]
         return numbers.size + starts.size  # alive up to here
 
-    return block
+    return rows
 
 
 def make_windows(rule: Rule, dtype: Any) -> Any:
     """Function: the windows that begin in a piece of time, of a block of lanes or of one row."""
-    _, fill, finish = make_passes(rule, dtype, True)
+    fill, finish = make_passes(rule, dtype, True)
     slide, arrays_of, allocate = make_slide(dtype), make_arrays(dtype), make_area(dtype)
     zero, one = dtype(0.0), dtype(1.0)
 
@@ -598,31 +647,31 @@ def slices_of(inner, width, head):
 
 
 @functools.cache
-def kernels(rule: Rule, dtype: Any, windows: bool) -> Kernels:
-    """Drivers: (plan, options, units of work)."""
+def kernels(rule: Rule, dtype: Any, form: str) -> Kernels:
+    """Drivers: (plan, options, units of work); `form` is "columns", "rows" or "windows"."""
     group = REGISTERS * lanes_of(dtype)
-    body = make_windows(rule, dtype) if windows else make_block(rule, dtype)
+    body = {"columns": make_columns, "rows": make_rows, "windows": make_windows}[form](rule, dtype)
 
     @called
     def unit(integers, numbers, number):
         compact()
         plan, options = address(integers), (numbers[0], numbers[1], numbers[2])
         inner, width, head = plan[INNER], plan[WIDTH], plan[HEAD]
-        if windows:
-            slices, pieces = (inner + width - 1) // width, (plan[STEPS] - 1) // plan[LENGTH] + 1
-            lane, rest = number % slices * width, number // slices
-            begin = rest % pieces * plan[LENGTH]
-            body(plan, options, rest // pieces, lane, min(width, inner - lane), begin)
-        elif inner == 1:
+        if form == "rows":
             first = number * group
-            body(plan, options, first, np.int64(0), min(group, plan[OUTER] - first))
-        else:
+            body(plan, options, first, min(group, plan[OUTER] - first))
+        elif form == "columns":
             slices = slices_of(inner, width, head)
             outer, lane = number // slices, number % slices * width
             if head > 0:
                 lane = max(lane - width + head, 0)
             stop = head if lane < head else min(lane + width, inner)
             body(plan, options, outer, lane, stop - lane)
+        else:
+            slices, pieces = (inner + width - 1) // width, (plan[STEPS] - 1) // plan[LENGTH] + 1
+            lane, rest = number % slices * width, number // slices
+            begin = rest % pieces * plan[LENGTH]
+            body(plan, options, rest // pieces, lane, min(width, inner - lane), begin)
         fence()
 
     def make(parallel: bool) -> Any:

@@ -90,16 +90,16 @@ def _launch(
     outer, steps, inner = layout.outer, layout.num_steps, layout.inner
     head, streamed = _streams(layout, arrays[FIRST:], dtype.itemsize)
     if problem.window:
-        width, length = 1, WINDOW_PIECE
+        form, width, length = "windows", 1, WINDOW_PIECE
         if inner > 1:
             width, length = WINDOW_VECTORS * lanes_of(dtype), WINDOW_STEPS
         length, head, streamed = max(length, 2 * problem.window), 0, 0
         units = outer * -(-inner // width) * -(-steps // length)
     elif inner == 1:
-        width, length = 1, PIECE
+        form, width, length = "rows", 1, PIECE
         units = -(-outer // (REGISTERS * lanes_of(dtype)))
     else:
-        width, length = _width(layout, dtype), 1
+        form, width, length = "columns", _width(layout, dtype), 1
         units = outer * (-(-(inner - head) // width) + (head > 0))
     sizes = outer, steps, inner, width, min(length, steps), head
     plan = [*sizes, problem.direction, streamed, problem.window]
@@ -107,7 +107,7 @@ def _launch(
         plan += places
     plan += [_ZERO.address, *totals]
     options = np.array([*problem.options, 0.0, 0.0, 0.0][:3], dtype)
-    drivers = kernels(rule, dtype.type, problem.window > 0)
+    drivers = kernels(rule, dtype.type, form)
     work = outer * steps * inner
     launch(drivers, work, num_threads, np.array(plan, np.int64), options, units)
 
@@ -159,9 +159,8 @@ def _run_long(
         """Segments, a shape of them, that begin with a step of a row."""
         segments, moved = Layout((0, 1), shape, 1, *shape, 1, True), list(arrays)
         for i, (array, address, outer, time, lane) in enumerate(arrays):
-            if array is not _ZEROS:
-                by = (row * outer + begin * time) * size
-                moved[i] = Place(array, address + by, shape[1] * time, time, lane)
+            by = (row * outer + begin * time) * size
+            moved[i] = Place(array, address + by, shape[1] * time, time, lane)
         moved[INITIAL] = segments.place_ends(np.asarray(initial, dtype))
         _launch(rule, segments, problem, moved, dtype, num_threads, totals)
 

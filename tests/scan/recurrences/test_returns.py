@@ -183,8 +183,9 @@ def test_scalar_functions_run_unjitted():
     or show_config()["vector width"].startswith("128"),
     reason="reads x86 code with AVX",
 )
-def test_float32_is_computed_in_vectors_of_float32():
-    kernel = driver.kernels(returns.ADVANTAGES, np.float32, False).serial
+@pytest.mark.parametrize("form", ["columns", "rows"])
+def test_float32_is_computed_in_vectors_of_float32(form):
+    kernel = driver.kernels(returns.ADVANTAGES, np.float32, form).serial
     scan = numba.njit(error_model="numpy")(kernel.py_func)
     scan.compile((numba.int64[::1], numba.float32[::1], numba.int64))
     code = next(iter(scan.inspect_asm().values()))
