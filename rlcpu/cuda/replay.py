@@ -16,8 +16,7 @@ from rlcpu.kernels.random import u64, uniform53
 from rlcpu.replay import checks
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.fields import label
-from rlcpu.replay.n_step import sum_ahead
-from rlcpu.replay.ring import Ring, pick_item, spans
+from rlcpu.replay.items import Ring, pick_item, spans, sum_ahead
 from rlcpu.replay.storage import allocate, plan, ranges, views
 from rlcpu.replay.structure import Structure
 
@@ -26,7 +25,7 @@ from rlcpu.replay.structure import Structure
 
 @kernel(exact=True)
 def draw_items_kernel(key, counter, num_envs, first, count, length, out):
-    """See `rlcpu.replay.ring.draw_items`."""
+    """See `rlcpu.replay.items.draw_items`."""
     k = cuda.grid(1)
     if k < out.size:
         out[k] = pick_item(uniform53(key, u64(counter + u64(k))), num_envs, first, count, length)
@@ -34,7 +33,7 @@ def draw_items_kernel(key, counter, num_envs, first, count, length, out):
 
 @kernel(exact=True)
 def look_ahead_kernel(columns, rows, ring, settings, sums, discounts, last):
-    """See `rlcpu.replay.n_step.look_ahead`; columns are of reward, terminated and truncated."""
+    """See `rlcpu.replay.items.look_ahead`; columns are of reward, terminated and truncated."""
     k = cuda.grid(1)
     if k < rows.size:
         rewards, terminated, truncated = columns

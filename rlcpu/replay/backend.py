@@ -9,7 +9,7 @@ import numpy as np
 from rlcpu import backends
 from rlcpu.replay.checks import first_offender, take_indices, take_numbers
 from rlcpu.replay.derive import make_storage
-from rlcpu.replay.ring import draw_items
+from rlcpu.replay.items import draw_items
 from rlcpu.replay.tree_cpu import Tree
 
 
@@ -27,7 +27,7 @@ class Cpu:
         to_host: (array) -> the same in NumPy's memory, not to be written to.
         concatenate: (arrays, axis) -> one array.
         take_indices, take_numbers, first_offender: see `rlcpu.replay.checks`.
-        draw_items: see `rlcpu.replay.ring.draw_items`.
+        draw_items: see `rlcpu.replay.items.draw_items`.
     """
 
     device = "cpu"

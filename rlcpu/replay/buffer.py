@@ -1,7 +1,7 @@
 """What all buffers have in common: each is composed of a storage, of items, and of a sampler.
 
 The storage keeps the steps of all environments (`rlcpu.replay.storage`). Items are what is drawn:
-single transitions, or sequences of steps (`rlcpu.replay.ring`). The sampler chooses among them
+single transitions, or sequences of steps (`rlcpu.replay.items`). The sampler chooses among them
 (`rlcpu.replay.samplers`). What knows a device comes from a backend (`rlcpu.replay.backend`).
 """
 
@@ -21,9 +21,8 @@ from rlcpu.replay.batch import Batch, Shown, show_bytes
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_flag, check_number
 from rlcpu.replay.fields import Field
+from rlcpu.replay.items import Items, NStep, Ring
 from rlcpu.replay.lock import Locked, complete
-from rlcpu.replay.n_step import NStep
-from rlcpu.replay.ring import Items, Ring
 from rlcpu.replay.samplers import MOST, ByPriority, Uniform
 from rlcpu.replay.storage import make_stream
 from rlcpu.replay.structure import Structure

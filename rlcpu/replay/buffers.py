@@ -10,8 +10,8 @@ import numpy.typing as npt
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Array, Buffer, Options, Path, Prioritized, as_structure
 from rlcpu.replay.checks import check_count
+from rlcpu.replay.items import NStep
 from rlcpu.replay.lock import complete
-from rlcpu.replay.n_step import NStep
 from rlcpu.replay.samplers import ByValue, InOrder
 
 

@@ -21,7 +21,7 @@ from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import copy_bytes, pointer_at, prefetch
 from rlcpu.kernels.vectors import call
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.ring import Ring, spans
+from rlcpu.replay.items import Ring, spans
 from rlcpu.replay.storage import Rows, Storage, allocate, placed
 from rlcpu.replay.structure import Structure
 

@@ -123,31 +123,30 @@ def to_array(leaf: Any, path: str, whole: str = "batch") -> Array:
         TypeError: masked, or Python objects.
         ValueError: lists of different lengths.
     """
-    name = label(path, whole)
+    kind = type(leaf).__name__
     if isinstance(leaf, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name} is a masked array: expected an array without a mask, as that of .filled()"
-        )
+        expected = "an array without a mask, as that of .filled()"
+        raise TypeError(f"{label(path, whole)} is a masked array: expected {expected}")
     try:
         array: Array = np.asarray(leaf)
     except Exception as error:  # of the caller's __array__ too, such as a tensor's on a GPU
-        kind = ValueError if isinstance(error, ValueError) else TypeError
-        raise kind(
-            f"{name} is a {type(leaf).__name__} that NumPy cannot read: expected an array ({error})"
-        ) from error
+        found = f"{label(path, whole)} is a {kind} that NumPy cannot read"
+        raised = ValueError if isinstance(error, ValueError) else TypeError
+        raise raised(f"{found}: expected an array ({error})") from error
     if array.dtype.hasobject:
-        raise TypeError(f"{name} is a {type(leaf).__name__} of Python objects: expected an array")
+        raise TypeError(f"{label(path, whole)} is a {kind} of Python objects: expected an array")
     return array
 
 
 def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array:
     """The array of a leaf that needs a cast, or is wrong."""
     array = leaf if type(leaf) is np.ndarray else to_array(leaf, field.name)
-    if not _may_cast(array.dtype, field.dtype):
+    same = array.dtype == field.dtype
+    if not (same or _may_cast(array.dtype, field.dtype)):
         raise TypeError(f"{label(field.name)} has dtype {array.dtype}: expected {field.dtype}")
     if array.shape != lead + field.shape:
         raise wrong_shape(array.shape, field, lead, max_axes)
-    return _convert(array, field)
+    return array if same else _cast(array, field)
 
 
 def wrong_shape(
@@ -166,7 +165,7 @@ def wrong_shape(
 def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """Whether arrays of one dtype are taken for another, if each value fits."""
     if source.kind in _NUMBERS and target.kind in _NUMBERS:
-        # Integers of any size: _convert() looks at the values.
+        # Integers of any size: _cast() looks at the values.
         both_integers = source.kind in "iu" and target.kind in "iu"
         return both_integers or np.can_cast(source, target, "same_kind")
     if source.kind == target.kind and source.kind in "SU":
@@ -174,16 +173,14 @@ def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     return source.newbyteorder("=") == target
 
 
-def _convert(array: Array, field: Field) -> Array:
-    """The array itself if it has the field's dtype, else a copy that does.
+def _cast(array: Array, field: Field) -> Array:
+    """A copy of the field's dtype.
 
     Raises:
         ValueError: an integer outside of the range of the field's dtype, or a finite number that
             it would turn into infinity.
     """
     source, dtype = array.dtype, field.dtype
-    if source == dtype:
-        return array
     with np.errstate(over="ignore", invalid="ignore"):
         cast: Array = array.astype(dtype)
     if np.can_cast(source, dtype, "safe"):

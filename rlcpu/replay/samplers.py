@@ -14,7 +14,7 @@ import numpy.typing as npt
 from rlcpu.replay.batch import Batch
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_number, check_pairs, check_range
-from rlcpu.replay.ring import Items, Ring, spans
+from rlcpu.replay.items import Items, Ring, spans
 from rlcpu.replay.storage import allocate
 
 Array = npt.NDArray[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlcpu.replay import gather
+from rlcpu.replay import storage as gather
 from rlcpu.replay.storage import allocate
 
 
