@@ -24,11 +24,11 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types as nbtypes
-from numba.extending import is_jitted
+from numba.extending import is_jitted, lower_builtin, type_callable
 
 from rlcpu.kernels import announce, guard, hooks, maths
 from rlcpu.kernels.cache import KernelCache
-from rlcpu.kernels.functions import convert_items, fingerprint, package_of, rebuild, references
+from rlcpu.kernels.functions import callees, convert_items, fingerprint, package_of, rebuild
 
 njit = numba.njit
 
@@ -56,6 +56,23 @@ inline_exact = njit(fastmath=EXACT, **INLINE)
 #: is optimised on its own and again in each caller: where large ones stood five deep, that was a
 #: third of the time in which PPO's update compiled.
 merge = njit(inline="always")
+
+
+def compact() -> None:
+    """In a function: ask LLVM for small code.
+
+    Loops that are unrolled and split take twice as long to compile, and gain nothing where memory
+    is the limit or where they are short.
+    """
+
+
+@lower_builtin(compact)
+def _compact(context, builder, signature, args):
+    builder.function.attributes.add("optsize")
+    return context.get_dummy_value()
+
+
+type_callable(compact)(lambda context: lambda: nbtypes.void)
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
@@ -304,7 +321,7 @@ def _explained(kernel: Any) -> Iterator[None]:
         yield
     except numba.errors.NumbaError as error:
         forget_frozen()
-        guard.explain(error, _callees((kernel,)))
+        guard.explain(error, _with_callees((kernel,)))
         raise
 
 
@@ -318,7 +335,7 @@ def _refuse_double(kernel: Any, scalars: tuple[Any, ...]) -> None:
         check_precision(scalars)
     except TypeError:
         forget_frozen()
-        for dispatcher in _callees((kernel,)):
+        for dispatcher in _with_callees((kernel,)):
             hooks.forget_code(dispatcher)
         raise
 
@@ -328,7 +345,7 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
 
     The functions that it calls are checked before the function itself.
     """
-    compiled = [(f, overload) for f in _callees(scalars) for overload in f.overloads.values()]
+    compiled = [(f, overload) for f in _with_callees(scalars) for overload in f.overloads.values()]
     # The first double comes up in a function that was given none: look at those first.
     compiled.sort(key=lambda pair: any(map(_holds_double, pair[1].signature.args)))
     for scalar, overload in compiled:
@@ -346,15 +363,10 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
             )
 
 
-def _callees(functions: Iterable[Any], found: dict[Any, None] | None = None) -> list[Any]:
-    """The compiled functions and those that they call, callees first."""
-    found = {} if found is None else found
-    for function in functions:
-        if function not in found:
-            inner = [v for v in references(function.py_func) if is_jitted(v)]
-            _callees(inner, found)
-            found[function] = None
-    return list(found)
+def _with_callees(functions: Iterable[Any]) -> list[Any]:
+    """Compiled functions and those that they reach, callees first."""
+    seen: set[Any] = set()
+    return [f for own in functions for f in (*callees(own.py_func, seen), own)]
 
 
 def _holds_double(kind: Any) -> bool:

@@ -25,88 +25,51 @@ _VERSION = (0, 1)
 _Pointer = ctypes.c_void_p
 
 
-class _Version(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", _Pointer),
-        ("major", ctypes.c_int),
-        ("minor", ctypes.c_int),
-    )
+def _structure(name: str, **fields: Any) -> Any:
+    """A structure, which begins with its own size."""
+    size = ("struct_size", ctypes.c_size_t)
+    return type(name, (ctypes.Structure,), {"_fields_": [size, *fields.items()]})
 
 
-class _Metadata(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("version", _Version),
-        ("traits", ctypes.c_uint32),
-    )
-
-
-class _Extension(ctypes.Structure):
-    """An extension; `metadata` is there only if its type says so."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("type", ctypes.c_int),
-        ("next", _Pointer),
-        ("metadata", ctypes.POINTER(_Metadata)),
-    )
-
-
-class _Buffer(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", _Pointer),
-        ("dtype", ctypes.c_int),
-        ("data", _Pointer),
-        ("rank", ctypes.c_int64),
-        ("dims", ctypes.POINTER(ctypes.c_int64)),
-    )
-
-
-class _Buffers(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", _Pointer),
-        ("size", ctypes.c_int64),
-        ("types", _Pointer),
-        ("items", ctypes.POINTER(ctypes.POINTER(_Buffer))),
-    )
-
-
-class _Error(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", _Pointer),
-        ("message", ctypes.c_char_p),
-        ("code", ctypes.c_int),
-    )
-
-
-class _Api(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", _Pointer),
-        ("version", _Version),
-        ("internal", _Pointer),
-        ("create_error", ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_Error))),
-    )
-
-
-class _Frame(ctypes.Structure):
-    """What a handler gets; attributes follow, which ours have none of."""
-
-    _fields_ = (
-        ("struct_size", ctypes.c_size_t),
-        ("extension", ctypes.POINTER(_Extension)),
-        ("api", ctypes.POINTER(_Api)),
-        ("context", _Pointer),
-        ("stage", ctypes.c_int),
-        ("arguments", _Buffers),
-        ("results", _Buffers),
-    )
-
-
+_Version = _structure("Version", extension=_Pointer, major=ctypes.c_int, minor=ctypes.c_int)
+_Metadata = _structure("Metadata", version=_Version, traits=ctypes.c_uint32)
+#: `metadata` is there only if the type says so.
+_Extension = _structure(
+    "Extension", type=ctypes.c_int, next=_Pointer, metadata=ctypes.POINTER(_Metadata)
+)
+_Buffer = _structure(
+    "Buffer",
+    extension=_Pointer,
+    dtype=ctypes.c_int,
+    data=_Pointer,
+    rank=ctypes.c_int64,
+    dims=ctypes.POINTER(ctypes.c_int64),
+)
+_Buffers = _structure(
+    "Buffers",
+    extension=_Pointer,
+    size=ctypes.c_int64,
+    types=_Pointer,
+    items=ctypes.POINTER(ctypes.POINTER(_Buffer)),
+)
+_Error = _structure("Error", extension=_Pointer, message=ctypes.c_char_p, code=ctypes.c_int)
+_Api = _structure(
+    "Api",
+    extension=_Pointer,
+    version=_Version,
+    internal=_Pointer,
+    create_error=ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_Error)),
+)
+#: What a handler gets; attributes follow, which ours have none of.
+_Frame = _structure(
+    "Frame",
+    extension=ctypes.POINTER(_Extension),
+    api=ctypes.POINTER(_Api),
+    context=_Pointer,
+    stage=ctypes.c_int,
+    arguments=_Buffers,
+    results=_Buffers,
+)
 _HANDLER = ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_Frame))
 
 
@@ -146,12 +109,12 @@ def capsule(pointer: Any) -> Any:
     return new(ctypes.cast(pointer, _Pointer), None, None)
 
 
-def _arrays(buffers: _Buffers) -> list[Array]:
+def _arrays(buffers: Any) -> list[Array]:
     """XLA's memory, row-major, as arrays."""
     return [_array(buffers.items[i].contents) for i in range(buffers.size)]
 
 
-def _array(buffer: _Buffer) -> Array:
+def _array(buffer: Any) -> Array:
     kind = _NUMBERS.get(buffer.dtype)
     if kind is None:
         raise TypeError(f"expected float32 or float64, got XLA's type {buffer.dtype}")
@@ -163,7 +126,8 @@ def _array(buffer: _Buffer) -> Array:
     return np.frombuffer(memory, kind).reshape(shape)
 
 
-def _report(api: _Api, error: BaseException) -> int | None:
+def _report(api: Any, error: BaseException) -> int | None:
     message = f"{type(error).__name__}: {error}".encode()
     arguments = _Error(ctypes.sizeof(_Error), None, message, _INVALID_ARGUMENT)
-    return api.create_error(ctypes.byref(arguments))
+    found: int | None = api.create_error(ctypes.byref(arguments))
+    return found

@@ -13,13 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.scan.arguments import check_broadcast, check_out, check_real, sum_to_shape
-from rlcpu.scan.kalman.model import (
-    Inputs,
-    Problem,
-    check_observations,
-    make_problem,
-    run,
-)
+from rlcpu.scan.kalman.model import Inputs, Problem, check_observations, make_problem, run
 from rlcpu.scan.kalman.workspace import GRADIENT, VALUE
 
 Array = npt.NDArray[Any]
@@ -103,8 +97,8 @@ def kalman_loglik(
         array([-3.449963, -3.449963])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
+    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(inputs, time_varying, form, num_threads)
     result = np.empty(problem.batch, problem.inputs.observations.dtype)
     if out is not None:
         check_out("out", out, result, problem.inputs)
@@ -147,8 +141,8 @@ def kalman_loglik_vjp(
         array([[-1.]])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
+    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(inputs, time_varying, form, num_threads)
     dtype, batch = problem.inputs.observations.dtype, problem.models
     factor = check_broadcast("grad", check_real("grad", grad, dtype), problem.batch)
     ends = np.cumsum([batch * math.prod(shape) for shape in problem.shapes])

@@ -15,16 +15,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba.core import types
-from numba.extending import lower_builtin as lower
-from numba.extending import overload, register_jitable, type_callable
+from numba.extending import overload, register_jitable
 
-from rlcpu.kernels.compile import FAST, INLINE
+from rlcpu.kernels.compile import FAST, INLINE, compact
 from rlcpu.kernels.memory import call_at, load, store
 from rlcpu.kernels.vectors import VECTOR_BYTES, Vector, where
 
 AT, ROWS, COLUMNS, DOWN = range(4)
-#: Where the table has the address of the kernel of products, see `add`.
+#: Where the table has the address of the kernel of products, see `call_multiply`.
 MULTIPLY = 0
 
 #: Decorator: plain Python, and a part of every kernel that calls it.
@@ -32,19 +30,6 @@ inlined: Any = register_jitable(fastmath=FAST, **INLINE)
 #: The same, but called: inlined, a filter takes three times as long to compile.
 called: Any = register_jitable(fastmath=FAST, **{**INLINE, "forceinline": False})
 _INLINE: dict[str, Any] = {"jit_options": {"fastmath": FAST, **INLINE}}
-
-
-def compact() -> None:
-    """In a function: ask for short code. Its loops are as short as matrices are small."""
-
-
-@lower(compact)
-def _compact(context, builder, signature, args):
-    builder.function.attributes.add("optsize")
-    return context.get_dummy_value()
-
-
-type_callable(compact)(lambda context: lambda: types.void)
 
 
 # ---------------------------------------------------------------- two kinds of cell
@@ -112,32 +97,33 @@ def _reciprocal(x):
 # ---------------------------------------------------------------- products
 
 
-def add(c: Any, t: Any, out: int, start: int, left: int, right: int) -> None:
-    """Out = start + left @ right; `out` may be `start`.
+def call_multiply(
+    c: Any, t: Any, out: int, start: int, left: int, right: int, symmetric: int
+) -> None:
+    """`multiply`, which kernels call by its address.
 
-    Kernels call `multiply` by its address: it is compiled once, not as a part of each function that
-    adds, which takes 4 s instead of 6.
+    So it is compiled once, not as a part of each function that adds: 4 s instead of 6.
     """
-    multiply(c, t, out, start, left, right, 0)
+    multiply(c, t, out, start, left, right, symmetric)
 
 
-def add_symmetric(c: Any, t: Any, out: int, start: int, left: int, right: int) -> None:
+@overload(call_multiply, **_INLINE)
+def _call_multiply(c, t, out, start, left, right, symmetric):
+    return lambda c, t, out, start, left, right, symmetric: call_at(
+        t[MULTIPLY], (c, t, out, start, left, right, symmetric)
+    )
+
+
+@inlined
+def add(c, t, out, start, left, right):
+    """Out = start + left @ right; `out` may be `start`."""
+    call_multiply(c, t, out, start, left, right, 0)
+
+
+@inlined
+def add_symmetric(c, t, out, start, left, right):
     """The same, of which it is known that it is symmetric: half of it is computed."""
-    multiply(c, t, out, start, left, right, 1)
-
-
-@overload(add, **_INLINE)
-def _add(c, t, out, start, left, right):
-    return lambda c, t, out, start, left, right: call_at(
-        t[MULTIPLY], (c, t, out, start, left, right, 0)
-    )
-
-
-@overload(add_symmetric, **_INLINE)
-def _add_symmetric(c, t, out, start, left, right):
-    return lambda c, t, out, start, left, right: call_at(
-        t[MULTIPLY], (c, t, out, start, left, right, 1)
-    )
+    call_multiply(c, t, out, start, left, right, 1)
 
 
 def multiply(c: Any, t: Any, out: int, start: int, left: int, right: int, symmetric: int) -> None:

@@ -30,21 +30,12 @@ MATRICES = ("transition", "transition_cov", "design", "observation_cov")
 #: least half as many. 4 models with 8 states take 0.77 ms instead of 0.87, 2 with 4 states 0.32
 #: instead of 0.35, 8 with 24 as long.
 LARGE = 24
-#: Steps of a chunk, fewer where what is recorded of them takes more than this many numbers.
-CHUNK, RECORDS = 32, 2**17
 
 
 class Inputs(NamedTuple):
     """Arrays that a log-likelihood depends on, of one dtype once they are checked.
 
-    Attributes:
-        observations: (..., T, p).
-        transition: (..., m, m), as all matrices with T before the last two axes if it varies.
-        transition_cov: (..., m, m).
-        design: (..., p, m).
-        observation_cov: (..., p, p).
-        initial_mean: (..., m).
-        initial_cov: (..., m, m).
+    Their shapes are those in `KalmanGradients`.
     """
 
     observations: Any
@@ -190,13 +181,11 @@ _GRAIN = 2**15  # numbers of all matrices from which a second core is worth waki
 _SLICE = 256  # matrices that a thread takes at a time, with one workspace
 
 
-def correlate(matrix: Any, work: Any, tolerance: float) -> int:
-    """Correlations of a covariance matrix in `work`; a code of `DEFECTS`.
+def defect(matrix: Any, work: Any, tolerance: float) -> int:
+    """Code of `DEFECTS` of one matrix (n, n); `work` is as large, overwritten.
 
-    Args:
-        matrix: (n, n).
-        work: (n, n), overwritten.
-        tolerance: of correlations.
+    Semi-definite is a matrix whose correlations plus the tolerance on the diagonal have positive
+    pivots: no correlation matrix with an eigenvalue below minus the tolerance passes.
     """
     n = matrix.shape[0]
     for i in range(n):
@@ -213,19 +202,6 @@ def correlate(matrix: Any, work: Any, tolerance: float) -> int:
             if scale == 0.0 and matrix[i, j] != 0.0:
                 return 3
             work[i, j] = matrix[i, j] / scale if scale > 0.0 else 0.0
-    return 0
-
-
-def defect(matrix: Any, work: Any, tolerance: float) -> int:
-    """Code of `DEFECTS` of one matrix; see `correlate`.
-
-    Semi-definite is a matrix whose correlations plus the tolerance on the diagonal have positive
-    pivots: no correlation matrix with an eigenvalue below minus the tolerance passes.
-    """
-    code = correlate(matrix, work, tolerance)
-    if code != 0:
-        return code
-    n = matrix.shape[0]
     for k in range(n):
         pivot = work[k, k] + tolerance
         if pivot <= 0.0:
@@ -239,22 +215,21 @@ def defect(matrix: Any, work: Any, tolerance: float) -> int:
 
 @functools.cache
 def _defect_kernels() -> Kernels:
-    return Kernels(_make_find_defects(False), _make_find_defects(True), _GRAIN)
-
-
-def _make_find_defects(parallel: bool) -> Any:
-    """Driver of `defect` over (count, n, n) float64 matrices; codes (count,) int8."""
+    """Drivers of `defect` over (count, n, n) float64 matrices; codes (count,) int8."""
     scalar = specialise(defect, np.float64, exact=True)
 
-    @kernel(parallel=parallel, fastmath=EXACT)
-    def find_defects(matrices, tolerance, codes):
-        count, n = matrices.shape[0], matrices.shape[1]
-        for part in prange((count + _SLICE - 1) // _SLICE):
-            work = np.empty((n, n), matrices.dtype)
-            for k in range(part * _SLICE, min((part + 1) * _SLICE, count)):
-                codes[k] = scalar(matrices[k], work, tolerance)
+    def make(parallel: bool) -> Any:
+        @kernel(parallel=parallel, fastmath=EXACT)
+        def find_defects(matrices, tolerance, codes):
+            count, n = matrices.shape[0], matrices.shape[1]
+            for part in prange((count + _SLICE - 1) // _SLICE):
+                work = np.empty((n, n), matrices.dtype)
+                for k in range(part * _SLICE, min((part + 1) * _SLICE, count)):
+                    codes[k] = scalar(matrices[k], work, tolerance)
 
-    return find_defects
+        return find_defects
+
+    return Kernels(make(False), make(True), _GRAIN)
 
 
 def check_covariances(name: str, matrices: Array) -> None:
@@ -304,14 +279,15 @@ def run(kind: int, problem: Problem, out: Array) -> Array:
     across = models > 1 and m <= min(2 * models, LARGE)
     width = VECTOR_BYTES // logliks.itemsize
     lanes, width = (width, 1) if across else (1, width)
-    table = fill_table(kind, problem, width)
+    table = make_table(kind, problem, width)
     table[MULTIPLY] = address_of(multiply, dtype, lanes)
     functions = (
         address_of(forward, dtype, lanes),
         address_of(backward, dtype, lanes) if kind >= SMOOTH else 0,
     )
     matrices = np.concatenate([np.ravel(array) for array in inputs[1:]])
-    arrays = (observations, matrices, find_places(problem), out, logliks)
+    places = find_places(problem.batch, tuple(array.shape for array in inputs), problem.shapes)
+    arrays = (observations, matrices, places, out, logliks)
     files = tuple(array.ctypes.data for array in arrays)
     size, blocks = int(table[CELLS]) * lanes * logliks.itemsize, -(-models // lanes)
     work = models * problem.steps * m * m if blocks > 1 else 0
@@ -321,28 +297,21 @@ def run(kind: int, problem: Problem, out: Array) -> Array:
     return logliks
 
 
-def fill_table(kind: int, problem: Problem, width: int) -> npt.NDArray[np.int64]:
-    """The table of a problem; `width` is what rows of matrices are filled up to multiples of."""
-    steps, m, p = problem.steps, problem.state, problem.observation
-    record = m * m + p * p + m * p + m + p
-    chunk = min(steps, max(8, min(CHUNK, RECORDS // record)))
-    sizes = zip(MATRICES, (m * m, m * m, p * m, p * p), strict=True)
-    paces = tuple(size if name in problem.varying else 0 for name, size in sizes)
-    return make_table(kind, problem.joseph, (problem.models, steps, chunk, m, p), paces, width)
-
-
-def find_places(problem: Problem) -> npt.NDArray[np.int64]:
-    """Where each model's part of each input begins, flat (models * 7,)."""
-    return _find_places(problem.batch, tuple(a.shape for a in problem.inputs), problem.shapes)
-
-
 @functools.lru_cache(maxsize=8)
-def _find_places(
+def find_places(
     batch: tuple[int, ...],
     shapes: tuple[tuple[int, ...], ...],
     parts: tuple[tuple[int, ...], ...],
 ) -> npt.NDArray[np.int64]:
-    """See `find_places`: observations begin at 0, the matrices follow one another."""
+    """Where each model's part of each input begins, flat (models * 7,).
+
+    Observations begin at 0, the matrices follow one another.
+
+    Args:
+        batch: shape of the models.
+        shapes: of the inputs.
+        parts: shapes of one model's part of each.
+    """
     places = np.empty((*batch, len(shapes)), np.int64)
     begin = 0
     for which, (shape, part) in enumerate(zip(shapes, parts, strict=True)):

@@ -45,10 +45,11 @@ from typing import Any
 import numpy as np
 from numba import prange, types
 
-from rlcpu.kernels.compile import c_function, kernel
+from rlcpu.kernels.compile import c_function, compact, kernel
 from rlcpu.kernels.memory import call_at, pointer_to
 from rlcpu.kernels.threads import Kernels
 from rlcpu.kernels.vectors import VECTOR_BYTES, Vector
+from rlcpu.scan.kalman import workspace as ws
 from rlcpu.scan.kalman.matrices import (
     COLUMNS,
     DOWN,
@@ -59,7 +60,6 @@ from rlcpu.scan.kalman.matrices import (
     add_to_diagonal,
     called,
     combine,
-    compact,
     copy_cells,
     inlined,
     invert,
@@ -67,73 +67,7 @@ from rlcpu.scan.kalman.matrices import (
     multiply,
     recur,
 )
-from rlcpu.scan.kalman.workspace import (
-    ADJOINT,
-    ADJOINT_BEFORE,
-    ALL_OBSERVED,
-    ALL_WEIGHTED,
-    ALSO_FEW,
-    BATCH,
-    CHUNK,
-    CLOSED,
-    COV,
-    DESIGN,
-    DESIGN_SLOPE,
-    END,
-    ERROR,
-    ERRORS,
-    FEW,
-    FILTERED,
-    FILTERED_COV,
-    FILTERED_MEANS,
-    GAIN,
-    GRADIENT,
-    HIDDEN,
-    JOSEPH,
-    KIND,
-    LINE,
-    LOGLIK,
-    MEAN,
-    MEANS,
-    NEXT_MEAN,
-    NEXT_MEANS,
-    OBSERVATION,
-    OBSERVATION_COV,
-    OBSERVATION_COV_SLOPE,
-    OBSERVED,
-    OTHER,
-    PACES,
-    PIVOTS,
-    PRECISION,
-    PROJECTED,
-    SCORE,
-    SMALL,
-    SMOOTH,
-    SMOOTHED,
-    SQUARE,
-    SQUARES,
-    START,
-    STARTS,
-    STATE,
-    STATES,
-    STEPS,
-    TILT,
-    TRANSITION,
-    TRANSITION_COV,
-    TRANSITION_COV_SLOPE,
-    TRANSITION_SLOPE,
-    TURNED_DESIGN,
-    TURNED_TRANSITION,
-    VARIES,
-    WEIGHTED,
-    ZERO,
-    Files,
-    go_to,
-    observe,
-    pack,
-    read_matrices,
-    unpack,
-)
+from rlcpu.scan.kalman.workspace import Files, go_to, observe, pack, read_matrices, unpack
 
 SETTLED = 2.0  # units of the dtype's epsilon, of correlations
 SAFE = 1e15  # the product of two numbers between 1 / SAFE and SAFE never overflows, nor its square
@@ -145,34 +79,34 @@ SAFE = 1e15  # the product of two numbers between 1 / SAFE and SAFE never overfl
 def update(c, t, gaps):
     """From a and P to mean and covariance after the current step's observation."""
     compact()
-    add(c, t, PROJECTED, ZERO, DESIGN, COV)
-    add_row(c, t, ERROR, OBSERVED, MEAN, TURNED_DESIGN)
-    add(c, t, PRECISION, OBSERVATION_COV, PROJECTED, TURNED_DESIGN)
+    add(c, t, ws.PROJECTED, ws.ZERO, ws.DESIGN, ws.COV)
+    add_row(c, t, ws.ERROR, ws.OBSERVED, ws.MEAN, ws.TURNED_DESIGN)
+    add(c, t, ws.PRECISION, ws.OBSERVATION_COV, ws.PROJECTED, ws.TURNED_DESIGN)
     if gaps:
         hide(c, t)
-    invert(c, t, PRECISION, PIVOTS)
+    invert(c, t, ws.PRECISION, ws.PIVOTS)
     if gaps:
         show(c, t)
-    add(c, t, GAIN, ZERO, ~PROJECTED, PRECISION)
-    add_row(c, t, WEIGHTED, ZERO, ERROR, PRECISION)
-    add_row(c, t, FILTERED, MEAN, WEIGHTED, PROJECTED)
-    if t[JOSEPH]:
+    add(c, t, ws.GAIN, ws.ZERO, ~ws.PROJECTED, ws.PRECISION)
+    add_row(c, t, ws.WEIGHTED, ws.ZERO, ws.ERROR, ws.PRECISION)
+    add_row(c, t, ws.FILTERED, ws.MEAN, ws.WEIGHTED, ws.PROJECTED)
+    if t[ws.JOSEPH]:
         update_joseph(c, t)
     else:
-        add_symmetric(c, t, FILTERED_COV, COV, GAIN, PROJECTED)
+        add_symmetric(c, t, ws.FILTERED_COV, ws.COV, ws.GAIN, ws.PROJECTED)
 
 
 @called
 def hide(c, t):
     """Take missing observations out: no error, unit variance, uncorrelated."""
     compact()
-    for i in range(t[OBSERVATION]):
-        gone = c[t[HIDDEN] + i]
+    for i in range(t[ws.OBSERVATION]):
+        gone = c[t[ws.HIDDEN] + i]
         seen = 1.0 - gone
-        c[t[ERROR] + i] = c[t[ERROR] + i] * seen
-        row = t[PRECISION] + i * t[PRECISION + DOWN]
-        for j in range(t[OBSERVATION]):
-            down = t[PRECISION] + j * t[PRECISION + DOWN] + i
+        c[t[ws.ERROR] + i] = c[t[ws.ERROR] + i] * seen
+        row = t[ws.PRECISION] + i * t[ws.PRECISION + DOWN]
+        for j in range(t[ws.OBSERVATION]):
+            down = t[ws.PRECISION] + j * t[ws.PRECISION + DOWN] + i
             c[row + j] = c[row + j] * seen
             c[down] = c[down] * seen
         c[row + i] = c[row + i] + gone
@@ -182,39 +116,39 @@ def hide(c, t):
 def show(c, t):
     """Take the unit variances out again: the precision of what is missing is 0."""
     compact()
-    for i in range(t[OBSERVATION]):
-        at = t[PRECISION] + i * (t[PRECISION + DOWN] + 1)
-        c[at] = c[at] + c[t[HIDDEN] + i]
+    for i in range(t[ws.OBSERVATION]):
+        at = t[ws.PRECISION] + i * (t[ws.PRECISION + DOWN] + 1)
+        c[at] = c[at] + c[t[ws.HIDDEN] + i]
 
 
 @called
 def update_joseph(c, t):
     """Covariance after the update in Joseph's form."""
     compact()
-    combine(c, t, FEW, ~GAIN, 0.0, ZERO)
-    add(c, t, SQUARE, ZERO, ~DESIGN, FEW)
-    add_to_diagonal(c, t, SQUARE, 1.0)
-    add(c, t, OTHER, ZERO, COV, SQUARE)
-    add_symmetric(c, t, FILTERED_COV, ZERO, ~SQUARE, OTHER)
-    add(c, t, ALSO_FEW, ZERO, OBSERVATION_COV, FEW)
-    add_symmetric(c, t, FILTERED_COV, FILTERED_COV, GAIN, ALSO_FEW)
+    combine(c, t, ws.FEW, ~ws.GAIN, 0.0, ws.ZERO)
+    add(c, t, ws.SQUARE, ws.ZERO, ~ws.DESIGN, ws.FEW)
+    add_to_diagonal(c, t, ws.SQUARE, 1.0)
+    add(c, t, ws.OTHER, ws.ZERO, ws.COV, ws.SQUARE)
+    add_symmetric(c, t, ws.FILTERED_COV, ws.ZERO, ~ws.SQUARE, ws.OTHER)
+    add(c, t, ws.ALSO_FEW, ws.ZERO, ws.OBSERVATION_COV, ws.FEW)
+    add_symmetric(c, t, ws.FILTERED_COV, ws.FILTERED_COV, ws.GAIN, ws.ALSO_FEW)
 
 
 @called
 def predict(c, t):
     """The next step's a and P."""
     compact()
-    add_row(c, t, NEXT_MEAN, ZERO, FILTERED, TURNED_TRANSITION)
-    add(c, t, SQUARE, ZERO, FILTERED_COV, TURNED_TRANSITION)
-    add_symmetric(c, t, COV, TRANSITION_COV, TRANSITION, SQUARE)
+    add_row(c, t, ws.NEXT_MEAN, ws.ZERO, ws.FILTERED, ws.TURNED_TRANSITION)
+    add(c, t, ws.SQUARE, ws.ZERO, ws.FILTERED_COV, ws.TURNED_TRANSITION)
+    add_symmetric(c, t, ws.COV, ws.TRANSITION_COV, ws.TRANSITION, ws.SQUARE)
 
 
 @called
 def freeze(c, t):
     """What `glide` needs beside the `update` of a step: (F K)' in `FEW`, and (F + F K H)'."""
     compact()
-    add(c, t, FEW, ZERO, ~GAIN, TURNED_TRANSITION)
-    add(c, t, CLOSED, TURNED_TRANSITION, ~DESIGN, FEW)
+    add(c, t, ws.FEW, ws.ZERO, ~ws.GAIN, ws.TURNED_TRANSITION)
+    add(c, t, ws.CLOSED, ws.TURNED_TRANSITION, ~ws.DESIGN, ws.FEW)
 
 
 @called
@@ -225,12 +159,12 @@ def glide(c, t, filtered):
     this one instead of 60.
     """
     compact()
-    add(c, t, NEXT_MEANS, ZERO, ALL_OBSERVED, FEW)
-    recur(c, t, MEANS, CLOSED)
-    add(c, t, ERRORS, ALL_OBSERVED, MEANS, TURNED_DESIGN)
-    add(c, t, ALL_WEIGHTED, ZERO, ERRORS, PRECISION)
+    add(c, t, ws.NEXT_MEANS, ws.ZERO, ws.ALL_OBSERVED, ws.FEW)
+    recur(c, t, ws.MEANS, ws.CLOSED)
+    add(c, t, ws.ERRORS, ws.ALL_OBSERVED, ws.MEANS, ws.TURNED_DESIGN)
+    add(c, t, ws.ALL_WEIGHTED, ws.ZERO, ws.ERRORS, ws.PRECISION)
     if filtered:
-        add(c, t, FILTERED_MEANS, MEANS, ALL_WEIGHTED, PROJECTED)
+        add(c, t, ws.FILTERED_MEANS, ws.MEANS, ws.ALL_WEIGHTED, ws.PROJECTED)
 
 
 # ---------------------------------------------------------------- a step backward
@@ -240,40 +174,40 @@ def glide(c, t, filtered):
 def retreat_mean(c, t, gradient):
     """The current step backward: r, x, s, and what they add to the gradients."""
     compact()
-    add_row(c, t, LINE, ZERO, SCORE, TRANSITION)
-    add_row(c, t, SMOOTHED, FILTERED, LINE, FILTERED_COV)
-    add_row(c, t, TILT, WEIGHTED, LINE, GAIN)
+    add_row(c, t, ws.LINE, ws.ZERO, ws.SCORE, ws.TRANSITION)
+    add_row(c, t, ws.SMOOTHED, ws.FILTERED, ws.LINE, ws.FILTERED_COV)
+    add_row(c, t, ws.TILT, ws.WEIGHTED, ws.LINE, ws.GAIN)
     if gradient:
-        add(c, t, TRANSITION_SLOPE, TRANSITION_SLOPE, ~SCORE, SMOOTHED)
-        add(c, t, TRANSITION_COV_SLOPE, TRANSITION_COV_SLOPE, ~SCORE, SCORE)
-        add(c, t, DESIGN_SLOPE, DESIGN_SLOPE, ~TILT, SMOOTHED)
-        add(c, t, OBSERVATION_COV_SLOPE, OBSERVATION_COV_SLOPE, ~TILT, TILT)
-    add_row(c, t, SCORE, LINE, TILT, DESIGN)
+        add(c, t, ws.TRANSITION_SLOPE, ws.TRANSITION_SLOPE, ~ws.SCORE, ws.SMOOTHED)
+        add(c, t, ws.TRANSITION_COV_SLOPE, ws.TRANSITION_COV_SLOPE, ~ws.SCORE, ws.SCORE)
+        add(c, t, ws.DESIGN_SLOPE, ws.DESIGN_SLOPE, ~ws.TILT, ws.SMOOTHED)
+        add(c, t, ws.OBSERVATION_COV_SLOPE, ws.OBSERVATION_COV_SLOPE, ~ws.TILT, ws.TILT)
+    add_row(c, t, ws.SCORE, ws.LINE, ws.TILT, ws.DESIGN)
 
 
 @called
 def retreat_cov(c, t, gradient, times):
     """The same for N, `times` as much for the gradients; smoothed covariance in `OTHER`."""
     compact()
-    add(c, t, SQUARE, ZERO, ADJOINT, TRANSITION)
+    add(c, t, ws.SQUARE, ws.ZERO, ws.ADJOINT, ws.TRANSITION)
     if gradient:
-        add(c, t, OTHER, ZERO, SQUARE, FILTERED_COV)
-        combine(c, t, TRANSITION_SLOPE, TRANSITION_SLOPE, times, OTHER)
-        combine(c, t, TRANSITION_COV_SLOPE, TRANSITION_COV_SLOPE, times, ADJOINT)
-    add_symmetric(c, t, ADJOINT, ZERO, ~TRANSITION, SQUARE)
+        add(c, t, ws.OTHER, ws.ZERO, ws.SQUARE, ws.FILTERED_COV)
+        combine(c, t, ws.TRANSITION_SLOPE, ws.TRANSITION_SLOPE, times, ws.OTHER)
+        combine(c, t, ws.TRANSITION_COV_SLOPE, ws.TRANSITION_COV_SLOPE, times, ws.ADJOINT)
+    add_symmetric(c, t, ws.ADJOINT, ws.ZERO, ~ws.TRANSITION, ws.SQUARE)
     if not gradient:
-        add(c, t, SQUARE, ZERO, ADJOINT, FILTERED_COV)
-        add_symmetric(c, t, OTHER, FILTERED_COV, FILTERED_COV, SQUARE)
-    add(c, t, FEW, ZERO, ~GAIN, ADJOINT)
-    add(c, t, SMALL, PRECISION, FEW, GAIN)
+        add(c, t, ws.SQUARE, ws.ZERO, ws.ADJOINT, ws.FILTERED_COV)
+        add_symmetric(c, t, ws.OTHER, ws.FILTERED_COV, ws.FILTERED_COV, ws.SQUARE)
+    add(c, t, ws.FEW, ws.ZERO, ~ws.GAIN, ws.ADJOINT)
+    add(c, t, ws.SMALL, ws.PRECISION, ws.FEW, ws.GAIN)
     if gradient:
-        combine(c, t, ALSO_FEW, ~GAIN, 0.0, ZERO)
-        add(c, t, ALSO_FEW, ALSO_FEW, FEW, FILTERED_COV)
-        combine(c, t, DESIGN_SLOPE, DESIGN_SLOPE, times, ALSO_FEW)
-        combine(c, t, OBSERVATION_COV_SLOPE, OBSERVATION_COV_SLOPE, times, SMALL)
-    add(c, t, ADJOINT, ADJOINT, ~DESIGN, FEW)
-    add(c, t, FEW, FEW, SMALL, DESIGN)
-    add_symmetric(c, t, ADJOINT, ADJOINT, ~FEW, DESIGN)
+        combine(c, t, ws.ALSO_FEW, ~ws.GAIN, 0.0, ws.ZERO)
+        add(c, t, ws.ALSO_FEW, ws.ALSO_FEW, ws.FEW, ws.FILTERED_COV)
+        combine(c, t, ws.DESIGN_SLOPE, ws.DESIGN_SLOPE, times, ws.ALSO_FEW)
+        combine(c, t, ws.OBSERVATION_COV_SLOPE, ws.OBSERVATION_COV_SLOPE, times, ws.SMALL)
+    add(c, t, ws.ADJOINT, ws.ADJOINT, ~ws.DESIGN, ws.FEW)
+    add(c, t, ws.FEW, ws.FEW, ws.SMALL, ws.DESIGN)
+    add_symmetric(c, t, ws.ADJOINT, ws.ADJOINT, ~ws.FEW, ws.DESIGN)
 
 
 # ---------------------------------------------------------------- chunks
@@ -295,25 +229,25 @@ def weigh(c, numbers, lanes, t, count, still, gaps):
     """Add the log-likelihood of a chunk."""
     compact()
     go_to(t, 0, False)
-    p = t[OBSERVATION]
-    add(c, t, SMALL, ZERO, ~ERRORS, ALL_WEIGHTED)
-    total = c[t[SMALL]]
+    p = t[ws.OBSERVATION]
+    add(c, t, ws.SMALL, ws.ZERO, ~ws.ERRORS, ws.ALL_WEIGHTED)
+    total = c[t[ws.SMALL]]
     for i in range(1, p):
-        total = c[t[SMALL] + i * (t[SMALL + DOWN] + 1)] + total
-    c[t[SQUARES]] = total
+        total = c[t[ws.SMALL] + i * (t[ws.SMALL + DOWN] + 1)] + total
+    c[t[ws.SQUARES]] = total
     for lane in range(lanes):
         product, volume, missing = 1.0, 0.0, 0.0
         for k in range(1 if still else count):
             for i in range(p):
-                at = k * t[PIVOTS + DOWN] + i
-                pivot = numbers[(t[PIVOTS] + at) * lanes + lane]
+                at = k * t[ws.PIVOTS + DOWN] + i
+                pivot = numbers[(t[ws.PIVOTS] + at) * lanes + lane]
                 product, volume = grow(product, volume, pivot)
                 if gaps:
-                    missing += numbers[(t[HIDDEN] + at) * lanes + lane]
+                    missing += numbers[(t[ws.HIDDEN] + at) * lanes + lane]
         volume = (volume + math.log(product)) * (count if still else 1)
         volume += math.log(2.0 * math.pi) * (count * p - missing)
-        at = t[LOGLIK] * lanes + lane
-        numbers[at] += 0.5 * (numbers[t[SQUARES] * lanes + lane] - volume)
+        at = t[ws.LOGLIK] * lanes + lane
+        numbers[at] += 0.5 * (numbers[t[ws.SQUARES] * lanes + lane] - volume)
 
 
 @called
@@ -352,41 +286,41 @@ def pass_chunk(c, numbers, lanes, t, files, first, begin, count, still, frozen, 
         recorded: whether each step has matrices of its own, or all the same.
     """
     compact()
-    for block in range(MEANS, END, 4):
+    for block in range(ws.MEANS, ws.END, 4):
         t[block + ROWS] = count
     for k in range(1 if still else count):
         go_to(t, k, recorded)
-        if t[VARIES]:
+        if t[ws.VARIES]:
             read_matrices(c, numbers, lanes, t, files, first, begin + k)
         if not frozen:
             update(c, t, gaps)
-        if t[KIND] == STATES:
+        if t[ws.KIND] == ws.STATES:
             write_covs(numbers, lanes, t, files, first, begin + k, count if still else 1)
         if not still:
             predict(c, t)
     if still:
         if not frozen:
             freeze(c, t)
-        glide(c, t, recorded or t[KIND] == STATES)
-    if t[KIND] == STATES:
-        m = t[STATE]
-        pitch = t[STEPS] * m
-        unpack(numbers, lanes, t, MEANS, files.out, begin * m, pitch, first, 1.0)
-        at = t[BATCH] * pitch + begin * m
-        unpack(numbers, lanes, t, FILTERED_MEANS, files.out, at, pitch, first, 1.0)
+        glide(c, t, recorded or t[ws.KIND] == ws.STATES)
+    if t[ws.KIND] == ws.STATES:
+        m = t[ws.STATE]
+        pitch = t[ws.STEPS] * m
+        unpack(numbers, lanes, t, ws.MEANS, files.out, begin * m, pitch, first, 1.0)
+        at = t[ws.BATCH] * pitch + begin * m
+        unpack(numbers, lanes, t, ws.FILTERED_MEANS, files.out, at, pitch, first, 1.0)
 
 
 @called
 def write_covs(numbers, lanes, t, files, first, step, count):
     """Covariances before and after an update, of a time step and those that have the same."""
     compact()
-    size = t[STATE] * t[STATE]
-    pitch = t[STEPS] * size
+    size = t[ws.STATE] * t[ws.STATE]
+    pitch = t[ws.STEPS] * size
     for s in range(step, step + count):
-        at = 2 * t[BATCH] * t[STEPS] * t[STATE] + s * size
-        unpack(numbers, lanes, t, COV, files.out, at, pitch, first, 1.0)
-        at += t[BATCH] * pitch
-        unpack(numbers, lanes, t, FILTERED_COV, files.out, at, pitch, first, 1.0)
+        at = 2 * t[ws.BATCH] * t[ws.STEPS] * t[ws.STATE] + s * size
+        unpack(numbers, lanes, t, ws.COV, files.out, at, pitch, first, 1.0)
+        at += t[ws.BATCH] * pitch
+        unpack(numbers, lanes, t, ws.FILTERED_COV, files.out, at, pitch, first, 1.0)
 
 
 def forward(c, numbers, t, first, tolerance, observations, matrices, places, out, logliks):
@@ -397,79 +331,79 @@ def forward(c, numbers, t, first, tolerance, observations, matrices, places, out
     compact()
     files, lanes = Files(observations, matrices, places, out, logliks), lanes_of(c)
     read_matrices(c, numbers, lanes, t, files, first, 0)
-    pack(numbers, lanes, t, MEAN, files, 5, first, 0)
-    pack(numbers, lanes, t, COV, files, 6, first, 0)
-    still, settled, size = False, False, t[COV + ROWS] * t[COV + DOWN]
-    for begin in range(0, t[STEPS], t[CHUNK]):
-        count = min(t[CHUNK], t[STEPS] - begin)
+    pack(numbers, lanes, t, ws.MEAN, files, 5, first, 0)
+    pack(numbers, lanes, t, ws.COV, files, 6, first, 0)
+    still, settled, size = False, False, t[ws.COV + ROWS] * t[ws.COV + DOWN]
+    for begin in range(0, t[ws.STEPS], t[ws.CHUNK]):
+        count = min(t[ws.CHUNK], t[ws.STEPS] - begin)
         gaps = observe(numbers, lanes, t, files, first, begin, count)
         before, still = still, settled and not gaps
-        start = t[STARTS]
-        if t[KIND] >= SMOOTH:
-            start += begin // t[CHUNK] * t[START]
-        copy_cells(c, start, t[COV], size)
-        copy_cells(c, start + size, t[MEAN], t[MEAN + DOWN])
-        numbers[(start + t[START] - 1) * lanes] = 1.0 if still else 0.0
+        start = t[ws.STARTS]
+        if t[ws.KIND] >= ws.SMOOTH:
+            start += begin // t[ws.CHUNK] * t[ws.START]
+        copy_cells(c, start, t[ws.COV], size)
+        copy_cells(c, start + size, t[ws.MEAN], t[ws.MEAN + DOWN])
+        numbers[(start + t[ws.START] - 1) * lanes] = 1.0 if still else 0.0
         frozen = before and still
         pass_chunk(c, numbers, lanes, t, files, first, begin, count, still, frozen, gaps, False)
         weigh(c, numbers, lanes, t, count, still, gaps)
-        copy_cells(c, t[MEAN], t[MEAN] + count * t[MEAN + DOWN], t[MEAN + DOWN])
+        copy_cells(c, t[ws.MEAN], t[ws.MEAN] + count * t[ws.MEAN + DOWN], t[ws.MEAN + DOWN])
         settled = still
-        if not (still or gaps or t[VARIES]):
-            settled = is_settled(numbers, lanes, t, COV, start, tolerance)
-    for lane in range(min(lanes, t[BATCH] - first)):
-        files.logliks[first + lane] = numbers[t[LOGLIK] * lanes + lane]
+        if not (still or gaps or t[ws.VARIES]):
+            settled = is_settled(numbers, lanes, t, ws.COV, start, tolerance)
+    for lane in range(min(lanes, t[ws.BATCH] - first)):
+        files.logliks[first + lane] = numbers[t[ws.LOGLIK] * lanes + lane]
 
 
 def backward(c, numbers, t, first, tolerance, observations, matrices, places, out, logliks):
     """Through all chunks in reverse, each forward again first; after `forward` of these models."""
     compact()
     files, lanes = Files(observations, matrices, places, out, logliks), lanes_of(c)
-    gradient, settled, size = t[KIND] == GRADIENT, False, t[COV + ROWS] * t[COV + DOWN]
-    for number in range((t[STEPS] - 1) // t[CHUNK], -1, -1):
-        begin = number * t[CHUNK]
-        count = min(t[CHUNK], t[STEPS] - begin)
-        start = t[STARTS] + number * t[START]
+    gradient, settled, size = t[ws.KIND] == ws.GRADIENT, False, t[ws.COV + ROWS] * t[ws.COV + DOWN]
+    for number in range((t[ws.STEPS] - 1) // t[ws.CHUNK], -1, -1):
+        begin = number * t[ws.CHUNK]
+        count = min(t[ws.CHUNK], t[ws.STEPS] - begin)
+        start = t[ws.STARTS] + number * t[ws.START]
         gaps = observe(numbers, lanes, t, files, first, begin, count)
-        copy_cells(c, t[COV], start, size)
-        copy_cells(c, t[MEAN], start + size, t[MEAN + DOWN])
-        still = numbers[(start + t[START] - 1) * lanes] != 0.0
+        copy_cells(c, t[ws.COV], start, size)
+        copy_cells(c, t[ws.MEAN], start + size, t[ws.MEAN + DOWN])
+        still = numbers[(start + t[ws.START] - 1) * lanes] != 0.0
         settled = settled and still
         pass_chunk(c, numbers, lanes, t, files, first, begin, count, still, False, gaps, True)
-        copy_cells(c, t[ADJOINT_BEFORE], t[ADJOINT], size)
+        copy_cells(c, t[ws.ADJOINT_BEFORE], t[ws.ADJOINT], size)
         for k in range(count - 1, -1, -1):
             go_to(t, k, not still)
-            if t[VARIES]:
+            if t[ws.VARIES]:
                 read_matrices(c, numbers, lanes, t, files, first, begin + k)
             retreat_mean(c, t, gradient)
             if not settled or k == count - 1:
                 retreat_cov(c, t, gradient, float(count if settled else 1))
             write_step(c, numbers, lanes, t, files, first, begin + k)
         if still and not settled:
-            settled = is_settled(numbers, lanes, t, ADJOINT, t[ADJOINT_BEFORE], tolerance)
+            settled = is_settled(numbers, lanes, t, ws.ADJOINT, t[ws.ADJOINT_BEFORE], tolerance)
     if gradient:
-        m = t[STATE]
+        m = t[ws.STATE]
         at = write_slopes(c, numbers, lanes, t, files, first, 0, False)
-        unpack(numbers, lanes, t, SCORE, files.out, at, m, first, 1.0)
-        add(c, t, ADJOINT, ADJOINT, ~SCORE, SCORE)
-        at += t[BATCH] * m
-        unpack(numbers, lanes, t, ADJOINT, files.out, at, m * m, first, 0.5)
+        unpack(numbers, lanes, t, ws.SCORE, files.out, at, m, first, 1.0)
+        add(c, t, ws.ADJOINT, ws.ADJOINT, ~ws.SCORE, ws.SCORE)
+        at += t[ws.BATCH] * m
+        unpack(numbers, lanes, t, ws.ADJOINT, files.out, at, m * m, first, 0.5)
 
 
 @called
 def write_step(c, numbers, lanes, t, files, first, step):
     """What the backward pass finds out about a time step."""
     compact()
-    m, p = t[STATE], t[OBSERVATION]
-    if t[KIND] == GRADIENT:
-        unpack(numbers, lanes, t, TILT, files.out, step * p, t[STEPS] * p, first, -1.0)
-        if t[VARIES]:
+    m, p = t[ws.STATE], t[ws.OBSERVATION]
+    if t[ws.KIND] == ws.GRADIENT:
+        unpack(numbers, lanes, t, ws.TILT, files.out, step * p, t[ws.STEPS] * p, first, -1.0)
+        if t[ws.VARIES]:
             write_slopes(c, numbers, lanes, t, files, first, step, True)
     else:
-        pitch = t[STEPS] * m
-        unpack(numbers, lanes, t, SMOOTHED, files.out, step * m, pitch, first, 1.0)
-        at = t[BATCH] * pitch + step * m * m
-        unpack(numbers, lanes, t, OTHER, files.out, at, pitch * m, first, 1.0)
+        pitch = t[ws.STEPS] * m
+        unpack(numbers, lanes, t, ws.SMOOTHED, files.out, step * m, pitch, first, 1.0)
+        at = t[ws.BATCH] * pitch + step * m * m
+        unpack(numbers, lanes, t, ws.OTHER, files.out, at, pitch * m, first, 1.0)
 
 
 @called
@@ -480,17 +414,17 @@ def write_slopes(c, numbers, lanes, t, files, first, step, varying):
     another, each (batch, ...), with a time axis where they vary.
     """
     compact()
-    begin = t[BATCH] * t[STEPS] * t[OBSERVATION]
+    begin = t[ws.BATCH] * t[ws.STEPS] * t[ws.OBSERVATION]
     for which in range(4):
-        block, pace = TRANSITION_SLOPE + 4 * which, t[PACES + which]
+        block, pace = ws.TRANSITION_SLOPE + 4 * which, t[ws.PACES + which]
         size = t[block + ROWS] * t[block + COLUMNS]
-        pitch = size * t[STEPS] if pace else size
-        factor = 0.5 if block in (TRANSITION_COV_SLOPE, OBSERVATION_COV_SLOPE) else 1.0
+        pitch = size * t[ws.STEPS] if pace else size
+        factor = 0.5 if block in (ws.TRANSITION_COV_SLOPE, ws.OBSERVATION_COV_SLOPE) else 1.0
         if varying == (pace > 0):
             unpack(numbers, lanes, t, block, files.out, begin + step * pace, pitch, first, factor)
         if varying and pace > 0:
-            combine(c, t, block, ZERO, 0.0, ZERO)
-        begin += t[BATCH] * pitch
+            combine(c, t, block, ws.ZERO, 0.0, ws.ZERO)
+        begin += t[ws.BATCH] * pitch
     return begin
 
 
@@ -536,10 +470,10 @@ def _make_driver(parallel: bool) -> Any:
     @kernel(parallel=parallel)
     def run_blocks(functions, table, size, lanes, blocks, tolerance, files):
         for block in prange(blocks):
-            memory = np.zeros(size + 8 * END + line, np.uint8)
+            memory = np.zeros(size + 8 * ws.END + line, np.uint8)
             cells = (memory.ctypes.data + line - 1) & -line
             t, source = pointer_to(cells + size, np.int64(0)), pointer_to(table, np.int64(0))
-            for i in range(END):
+            for i in range(ws.END):
                 t[i] = source[i]
             arguments = (cells, cells, cells + size, block * lanes, tolerance)
             call_at(functions[0], arguments + files)

@@ -8,12 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.kalman.model import (
-    Inputs,
-    check_observations,
-    make_problem,
-    run,
-)
+from rlcpu.scan.kalman.model import Inputs, check_observations, make_problem, run
 from rlcpu.scan.kalman.workspace import SMOOTH, STATES
 
 
@@ -78,8 +73,8 @@ def kalman_filter(
         array([[1.]])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
+    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(inputs, time_varying, form, num_threads)
     check_observations(problem)
     total, m = problem.models * problem.steps, problem.state
     flat = np.empty(2 * total * (m + m * m), problem.inputs.observations.dtype)
@@ -126,8 +121,8 @@ def kalman_smooth(
         array([1., 2.])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    arguments = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(arguments, time_varying, form, num_threads)
+    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(inputs, time_varying, form, num_threads)
     check_observations(problem)
     total, m = problem.models * problem.steps, problem.state
     flat = np.empty(total * (m + m * m), problem.inputs.observations.dtype)

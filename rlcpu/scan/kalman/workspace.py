@@ -8,12 +8,14 @@ time step of a chunk the current one.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.kalman.matrices import AT, COLUMNS, DOWN, MULTIPLY, ROWS, called, combine, compact
+from rlcpu.kernels.compile import compact
+from rlcpu.scan.kalman.matrices import AT, COLUMNS, DOWN, MULTIPLY, ROWS, called, combine
 
 #: What is computed: log-likelihoods alone; with all states; smoothed states; gradients.
 VALUE, STATES, SMOOTH, GRADIENT = range(4)
@@ -56,22 +58,32 @@ def _name(count: int) -> list[int]:
 END = next(_numbers)
 
 
+#: Steps of a chunk, fewer where what is recorded of them takes more than this many numbers.
+LONGEST, RECORDS = 32, 2**17
+
+
 def make_table(
-    kind: int, joseph: bool, sizes: tuple[int, ...], paces: tuple[int, ...], width: int
+    kind: int, problem: Any, width: int, longest: int = LONGEST
 ) -> npt.NDArray[np.int64]:
     """The table of a problem.
 
     Args:
         kind: `VALUE`, `STATES`, `SMOOTH` or `GRADIENT`.
-        joseph: whether to update in Joseph's form.
-        sizes: models, time steps, those of a chunk, numbers of a state and of an observation.
-        paces: see `PACES`.
-        width: what rows are filled up to whole multiples of.
+        problem: a `model.Problem`.
+        width: what rows of matrices are filled up to whole multiples of.
+        longest: steps of a chunk.
     """
+    steps, m, p = problem.steps, problem.state, problem.observation
+    chunk = min(steps, max(8, min(longest, RECORDS // (m * m + p * p + m * p + m + p))))
+    paces = [
+        math.prod(shape[1:]) if name in problem.varying else 0
+        for name, shape in zip(problem.inputs._fields[1:5], problem.shapes[1:5], strict=True)
+    ]
     backward = kind >= SMOOTH
-    table = _lay_out(*sizes[2:], width, backward).copy()
-    table[KIND:STEP] = (kind, joseph, *sizes, *paces, any(paces))
-    table[CELLS] = table[STARTS] + table[START] * (-(-sizes[1] // sizes[2]) if backward else 1)
+    table = _lay_out(chunk, m, p, width, backward).copy()
+    sizes = problem.models, steps, chunk, m, p
+    table[KIND:STEP] = (kind, problem.joseph, *sizes, *paces, any(paces))
+    table[CELLS] = table[STARTS] + table[START] * (-(-steps // chunk) if backward else 1)
     return table
 
 

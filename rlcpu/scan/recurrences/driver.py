@@ -25,10 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import prange
-from numba.core import types
-from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import EXACT, inline_exact, kernel, njit
+from rlcpu.kernels.compile import EXACT, compact, define, inline_exact, kernel, njit
 from rlcpu.kernels.memory import (
     address,
     fence,
@@ -72,21 +70,6 @@ NOTHING, PRODUCTS, FINALS = (9 + 4 * ARRAYS + i for i in range(3))
 called: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)
 
 
-@intrinsic
-def compact(typing):
-    """Ask LLVM for small code of the calling function.
-
-    Loops that are unrolled and split take twice as long to compile, and gain nothing where memory
-    is the limit.
-    """
-
-    def generate(context, builder, signature, args):
-        builder.function.attributes.add("optsize")
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
 def lanes_of(dtype: Any) -> int:
     """How many numbers a register holds."""
     return VECTOR_BYTES // np.dtype(dtype).itemsize
@@ -109,55 +92,27 @@ class Runs(NamedTuple):
     across: Any
 
 
-def each_field(number: Any, flag: Any, names: tuple[str, ...], otherwise: Any = None) -> Any:
-    """Function: one `Step` from two, field by field.
+def of_steps(names: str, expressions: dict[str, str], **namespace: Any) -> Any:
+    """Function of so named arguments: a `Step`, by an expression for each field, `zero` elsewhere.
 
-    Args:
-        number: (x, y, by, count) -> result, for numbers.
-        flag: the same, for flags.
-        names: of the fields for which they are called.
-        otherwise: the same, for all other fields.
+    "@" in an expression stands for the field, as in "x.@".
     """
-    f0, f1, f2, f3, f4, f5, f6, f7, f8 = (
-        otherwise if name not in names else flag if name in FLAGS else number
-        for name in Step._fields
-    )
-
-    @inline_exact
-    def every(x, y, by, count):
-        return Step(
-            f0(x.reward, y.reward, by, count),
-            f1(x.value, y.value, by, count),
-            f2(x.terminated, y.terminated, by, count),
-            f3(x.truncated, y.truncated, by, count),
-            f4(x.final_value, y.final_value, by, count),
-            f5(x.gamma, y.gamma, by, count),
-            f6(x.lambda_, y.lambda_, by, count),
-            f7(x.ratio, y.ratio, by, count),
-            f8(x.action_value, y.action_value, by, count),
-        )
-
-    return every
+    parts = [expressions.get(f, "zero").replace("@", f) for f in Step._fields]
+    source = f"def of_steps({names}):\n    return Step({', '.join(parts)})"
+    return inline_exact(define(source, Step=Step, **namespace))
 
 
-@inline_exact
-def _move(pointer, stride, by, count):
-    return shifted(pointer, by * stride)
-
-
-@inline_exact
-def _ask(pointer, along, by, count):
-    prefetch(pointer, by * along)
-    return 0
-
-
-_moved = each_field(_move, _move, Step._fields)
+_moved = of_steps(
+    "x, y, by", dict.fromkeys(Step._fields, "shifted(x.@, by * y.@)"), shifted=shifted
+)
+#: (plan, k): strides of the arrays of steps, of those that begin at plan[k].
+strides_of = of_steps("plan, k", {f: f"plan[k + {i}]" for i, f in enumerate(Step._fields)})
 
 
 @inline_exact
 def moved(runs, strides, by):
     """The arrays from a place that is so many strides further."""
-    return Runs(_moved(runs.pointers, strides, by, 0), runs.along, runs.across)
+    return Runs(_moved(runs.pointers, strides, by), runs.along, runs.across)
 
 
 def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
@@ -166,30 +121,21 @@ def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
     Vectors hold `count` numbers and then zeros. `ask` prefetches the lines.
     """
     full, zero = lanes_of(dtype), dtype(0.0)
+    names = {"zero": zero, "filled": filled, "load": load, "load_first": load_first}
+    names |= {"load_mask": load_mask, "load_mask_first": load_mask_first}
 
-    @inline_exact
-    def get(pointer, along, by, count):
-        return load(pointer, by * along, 1)
+    def make_reader(fields: tuple[str, ...]) -> Any:
+        def gather(number: str, flag: str) -> Any:
+            expressions = {f: flag if f in FLAGS else number for f in fields}
+            return of_steps("x, along, by, count", expressions, **names)
 
-    @inline_exact
-    def get_first(pointer, along, by, count):
-        return load_first(pointer, by * along, count, zero, 1)
-
-    @inline_exact
-    def get_flags(pointer, along, by, count):
-        return load_mask(pointer, by * along, filled(zero, 1))
-
-    @inline_exact
-    def get_first_flags(pointer, along, by, count):
-        return load_mask_first(pointer, by * along, filled(zero, 1), count)
-
-    @inline_exact
-    def unread(pointer, along, by, count):
-        return zero
-
-    def make_reader(names: tuple[str, ...]) -> Any:
-        whole = each_field(get, get_flags, names, unread)
-        first = each_field(get_first, get_first_flags, names, unread)
+        whole = gather(
+            "load(x.@, by * along.@, 1)", "load_mask(x.@, by * along.@, filled(zero, 1))"
+        )
+        first = gather(
+            "load_first(x.@, by * along.@, count, zero, 1)",
+            "load_mask_first(x.@, by * along.@, filled(zero, 1), count)",
+        )
 
         @inline_exact
         def read(runs, by, count):
@@ -199,26 +145,13 @@ def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
 
         return read
 
-    lines = each_field(_ask, _ask, reads, unread)
-
-    @inline_exact
-    def ask(runs, by):
-        lines(runs.pointers, runs.along, by, 0)
-
+    lines = "\n".join(f"    prefetch(runs.pointers.{f}, by * runs.along.{f})" for f in reads)
+    ask = inline_exact(define(f"def ask(runs, by):\n{lines}", prefetch=prefetch))
     seen = ("value", "lambda_", "ratio", "action_value")
     return make_reader(reads), make_reader(tuple(name for name in reads if name in seen)), ask
 
 
 # ---------------------------------------------------------------- from a plan to pointers
-
-
-@inline_exact
-def strides_of(plan, k):
-    """Strides of the arrays of steps, of those that begin at plan[k]."""
-    return Step(
-        *(plan[k], plan[k + 1], plan[k + 2], plan[k + 3], plan[k + 4]),
-        *(plan[k + 5], plan[k + 6], plan[k + 7], plan[k + 8]),
-    )
 
 
 @inline_exact
@@ -231,29 +164,26 @@ def place(plan, array, outer, lane, like):
 def make_arrays(dtype: Any) -> Any:
     """Function: the arrays of a block from its first step on, and what comes after its last."""
     zero, flag, first = dtype(0.0), np.uint8(0), np.int64(0)
+    places = {
+        f: f"place(plan, k + {i}, outer, lane, {'flag' if f in FLAGS else 'zero'})"
+        for i, f in enumerate(Step._fields)
+    }
+    all_places = of_steps("plan, k, outer, lane", places, place=place, zero=zero, flag=flag)
+    nothing = dict.fromkeys(Step._fields, "none") | dict.fromkeys(FLAGS, "no_flag")
+    only_value = of_steps("value, none, no_flag", nothing | {"value": "value"})
+    only_stride = of_steps("value", {"value": "value"}, zero=0)
 
     @inline_exact
     def arrays_of(plan, outer, lane):
         along, across = (TIMES, OUTERS) if plan[INNER] == 1 else (LANES, TIMES)
         k = first  # no constant: `place` would be compiled for each of them
-        pointers = Step(
-            place(plan, k, outer, lane, zero),
-            place(plan, k + 1, outer, lane, zero),
-            place(plan, k + 2, outer, lane, flag),
-            place(plan, k + 3, outer, lane, flag),
-            place(plan, k + 4, outer, lane, zero),
-            place(plan, k + 5, outer, lane, zero),
-            place(plan, k + 6, outer, lane, zero),
-            place(plan, k + 7, outer, lane, zero),
-            place(plan, k + 8, outer, lane, zero),
-        )
         none, no_flag = pointer_to(plan[NOTHING], zero), pointer_to(plan[NOTHING], flag)
-        last = place(plan, k + LAST, outer, lane, zero)
         end = Runs(
-            Step(none, last, no_flag, no_flag, none, none, none, none, none),
-            Step(0, plan[along + LAST], 0, 0, 0, 0, 0, 0, 0),
-            Step(0, plan[across + LAST], 0, 0, 0, 0, 0, 0, 0),
+            only_value(place(plan, k + LAST, outer, lane, zero), none, no_flag),
+            only_stride(plan[along + LAST]),
+            only_stride(plan[across + LAST]),
         )
+        pointers = all_places(plan, k, outer, lane)
         return Runs(pointers, strides_of(plan, along), strides_of(plan, across)), end
 
     return arrays_of

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from rlcpu.scan import kalman_filter, kalman_loglik, kalman_loglik_vjp, kalman_smooth
-from rlcpu.scan.kalman.model import CHUNK, MATRICES
+from rlcpu.scan.kalman.model import MATRICES
+from rlcpu.scan.kalman.workspace import LONGEST
 from tests.scan.kalman.naive import (
     NAMES,
     WIDE,
@@ -153,7 +154,7 @@ def test_threads_do_not_change_the_result(batch):
 @pytest.mark.parametrize("gap", [None, slice(350, 353), slice(700, 701)])
 def test_a_covariance_that_stands_still_changes_nothing(batch, m, p, gap):
     """The same matrices, once constant and once declared to vary: those are always computed."""
-    steps = 23 * CHUNK + 1
+    steps = 23 * LONGEST + 1
     arrays = make_models(m, p, steps, batch=batch)
     if gap is not None:
         arrays["observations"][..., gap, :] = np.nan

@@ -5,19 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.scan.kalman.model import MATRICES, Inputs, fill_table, find_places, make_problem
+from rlcpu.scan.kalman.model import MATRICES, Inputs, find_places, make_problem
 from rlcpu.scan.kalman.passes import backward, forward
-from rlcpu.scan.kalman.workspace import (
-    CELLS,
-    CHUNK,
-    GRADIENT,
-    KIND,
-    SMOOTH,
-    STATES,
-    STEPS,
-    VALUE,
-    make_table,
-)
+from rlcpu.scan.kalman.workspace import CELLS, GRADIENT, SMOOTH, STATES, VALUE, make_table
 from tests.scan.kalman.naive import NAMES, Joint, each_model, make_models, slope
 
 
@@ -26,14 +16,12 @@ def run_plain(
 ) -> tuple[Any, Any]:
     """Log-likelihoods, and `size` numbers of output, in chunks of at most 8 time steps."""
     problem = make_problem(Inputs(**arrays), varying, form, None)
-    whole = fill_table(kind, problem, 1)
-    whole[CHUNK] = min(8, whole[STEPS])
-    sizes, paces = whole[KIND + 2 : KIND + 7], whole[KIND + 7 : KIND + 11]
-    table = make_table(kind, problem.joseph, tuple(sizes), tuple(paces), 1)
+    table = make_table(kind, problem, 1, 8)
     matrices = np.concatenate([array.ravel() for array in problem.inputs[1:]])
     out, logliks = np.full(size, np.nan), np.full(problem.models, np.nan)
     observations = problem.inputs.observations.ravel()
-    files = observations, matrices, find_places(problem), out, logliks
+    shapes = tuple(array.shape for array in problem.inputs)
+    files = observations, matrices, find_places(problem.batch, shapes, problem.shapes), out, logliks
     for model in range(problem.models):
         t, c = table.tolist(), np.zeros(table[CELLS]).tolist()
         forward(c, c, t, model, 1e-30, *files)
