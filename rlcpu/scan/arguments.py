@@ -2,6 +2,10 @@
 
 Arrays that go together are of one dtype, float32 or float64. Whole numbers, single numbers and
 swapped bytes are converted to it; without another array they become float64.
+
+Functions that compute on a device, too, pass `backend`: None for the host's cores, or the module of
+`rlcpu.cuda` that computes. Its arrays are where it computes: arrays of the host are copied there,
+single numbers stay NumPy's.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.backends import device_of
+
 Array = npt.NDArray[Any]
 
 _REAL = (np.dtype(np.float32), np.dtype(np.float64))
@@ -20,23 +26,30 @@ _REAL = (np.dtype(np.float32), np.dtype(np.float64))
 # ---------------------------------------------------------------- dtypes
 
 
-def as_array(name: str, value: npt.ArrayLike) -> Array:
+def as_array(name: str, value: npt.ArrayLike, backend: Any = None) -> Array:
     """The argument as an array.
 
     Raises:
         TypeError: it is masked, or nothing that NumPy makes an array of.
     """
-    if type(value) is np.ndarray:
+    if backend is None and type(value) is np.ndarray:
         return value
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name}: masked arrays are not taken; fill it in first (`filled`)")
+    if backend is not None and device_of(value) != "cpu":
+        return backend.asarray(value)
     try:
-        return np.asarray(value)
+        found = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name}: expected an array of numbers; NumPy says: {error}") from None
+    if backend is None or found.ndim == 0 or found.dtype.kind not in "biuf":
+        return found
+    return backend.asarray(found, found.dtype.newbyteorder("="))
 
 
-def check_real(name: str, value: npt.ArrayLike, dtype: Any = None, like: str = "") -> Array:
+def check_real(
+    name: str, value: npt.ArrayLike, dtype: Any = None, like: str = "", backend: Any = None
+) -> Array:
     """The argument as an array of float32 or float64.
 
     Args:
@@ -44,12 +57,13 @@ def check_real(name: str, value: npt.ArrayLike, dtype: Any = None, like: str = "
         value: the argument.
         dtype: of the arrays that it goes together with; None if there are none.
         like: name of the argument that has this dtype, for the message.
+        backend: what computes; None for the host's cores.
 
     Raises:
         TypeError: it is of another dtype, or cannot be converted.
         ValueError: a single number is too large for the dtype.
     """
-    found = as_array(name, value)
+    found = as_array(name, value, backend)
     if found.dtype == dtype or (dtype is None and found.dtype in _REAL):
         return found
     if found.dtype.kind in "iu" or (dtype is not None and found.ndim == 0 and _is_float(found)):
@@ -63,17 +77,19 @@ def check_real(name: str, value: npt.ArrayLike, dtype: Any = None, like: str = "
     raise TypeError(f"{name}: expected {expected}, got {got}{rest}")
 
 
-def check_alike(arguments: Mapping[str, npt.ArrayLike]) -> list[Array]:
+def check_alike(arguments: Mapping[str, npt.ArrayLike], backend: Any = None) -> list[Array]:
     """Arguments as arrays of one dtype, that of the first one that is an array of floats.
 
     Raises:
         TypeError: one is of another dtype, or cannot be converted.
         ValueError: a single number is too large for the dtype.
     """
-    found = {name: as_array(name, value) for name, value in arguments.items()}
+    found = {name: as_array(name, value, backend) for name, value in arguments.items()}
     first = next((name for name, a in found.items() if a.ndim and _is_float(a)), "")
-    dtype = check_real(first, found[first]).dtype.newbyteorder("=") if first else np.float64
-    return [check_real(name, array, dtype, first) for name, array in found.items()]
+    dtype = np.dtype(np.float64)
+    if first:
+        dtype = check_real(first, found[first], None, "", backend).dtype.newbyteorder("=")
+    return [check_real(name, array, dtype, first, backend) for name, array in found.items()]
 
 
 def _is_float(array: Array) -> bool:
@@ -143,49 +159,60 @@ def check_axis(axis: int, shape: tuple[int, ...], name: str) -> int:
     return int(axis) % len(shape)
 
 
-def repeated(array: Array, shape: tuple[int, ...]) -> Array:
+def repeated(array: Array, shape: tuple[int, ...], backend: Any = None) -> Array:
     """The array, or a view that broadcasts it to the shape."""
-    return array if array.shape == shape else np.broadcast_to(array, shape)
+    if array.shape == shape:
+        return array
+    if backend is None:
+        return np.broadcast_to(array, shape)
+    return backend.xp.broadcast_to(backend.asarray(array), shape)
 
 
 def axis_last(array: Array, axis: int) -> Array:
     """A view with an axis, counted from the first, moved to the end."""
-    return array if axis == array.ndim - 1 else np.moveaxis(array, axis, -1)
+    if axis == array.ndim - 1:
+        return array
+    return array.transpose(*(i for i in range(array.ndim) if i != axis), axis)
 
 
 def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
     """The sums over the axes along which an array of the shape was repeated."""
     if array.shape == shape:
         return array
-    array = array.sum(axis=tuple(range(array.ndim - len(shape))))
-    repeated = tuple(i for i, n in enumerate(shape) if n == 1 and array.shape[i] != 1)
-    return np.asarray(array.sum(axis=repeated, keepdims=True) if repeated else array)
+    first = array.ndim - len(shape)
+    own = (1,) * first + shape
+    axes = (i for i, n in enumerate(array.shape) if i < first or own[i] != n)
+    return array.sum(axis=tuple(axes), keepdims=True).reshape(shape)
 
 
 # ---------------------------------------------------------------- kinds of arguments
 
 
-def check_flags(name: str, array: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
+def check_flags(
+    name: str, array: npt.ArrayLike, shape: tuple[int, ...], backend: Any = None
+) -> Array:
     """The argument as an array of bool.
 
     Raises:
         TypeError: it is of another dtype.
         ValueError: it has another shape.
     """
-    found = as_array(name, array)
+    found = as_array(name, array, backend)
     if found.dtype != np.bool_:
         raise TypeError(f"{name}: expected bool, got {found.dtype}")
     return check_shape(name, found, shape)
 
 
-def check_factor(name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any) -> Array:
+def check_factor(
+    name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, backend: Any = None
+) -> Array:
     """A number in [0, 1], or an array of one number for every step, which may be any.
 
     Raises:
         TypeError: it is of another dtype.
         ValueError: a single number is out of range, or an array does not broadcast to the shape.
     """
-    found = check_real(name, value, dtype)
+    found = check_real(name, value, dtype, "", backend)
     if found.ndim == 0 and not 0.0 <= found <= 1.0:
         raise ValueError(f"{name}={found}: expected a number in [0, 1]")
     return check_broadcast(name, found, shape)
@@ -225,29 +252,32 @@ class Systems(NamedTuple):
     axis: int
 
 
-def check_systems(arguments: tuple[npt.ArrayLike, ...], axis: int, out: Array | None) -> Systems:
+def check_systems(
+    arguments: tuple[npt.ArrayLike, ...], axis: int, out: Any, backend: Any = None
+) -> Systems:
     """Check coefficients and right-hand sides of tridiagonal systems.
 
     Args:
         arguments: lower, diagonal, upper and rhs.
         axis: of the unknowns, in the shape that they broadcast to.
         out: of that shape and their dtype, may be rhs; None for a new array.
+        backend: what computes; None for the host's cores.
 
     Raises:
         TypeError: see `check_alike` and `check_out`.
         ValueError: shapes do not broadcast, the axis is out of range, or see `check_out`.
     """
     named = dict(zip(("lower", "diagonal", "upper", "rhs"), arguments, strict=True))
-    inputs = check_alike(named)
+    inputs = check_alike(named, backend)
     shape, rhs = common_shape(named, inputs), inputs[3]
     if not shape:
         raise ValueError("rhs: expected at least one axis, got a number")
     axis = check_axis(axis, shape, "rhs, broadcast with the coefficients,")
     if out is None:
-        result = np.empty(shape, rhs.dtype)
+        result = np.empty(shape, rhs.dtype) if backend is None else backend.empty(shape, rhs.dtype)
     else:
-        result = check_out("out", out, np.broadcast_to(rhs, shape), inputs, may_be=rhs)
-    arrays = (axis_last(repeated(array, shape), axis) for array in inputs)
+        result = check_out("out", out, np.broadcast_to(rhs, shape), inputs, rhs, backend)
+    arrays = (axis_last(repeated(array, shape, backend), axis) for array in inputs)
     return Systems((*arrays, axis_last(result, axis)), result, axis)
 
 
@@ -255,7 +285,12 @@ def check_systems(arguments: tuple[npt.ArrayLike, ...], axis: int, out: Array | 
 
 
 def check_out(
-    name: str, out: Any, like: Array, inputs: Iterable[Array], may_be: Array | None = None
+    name: str,
+    out: Any,
+    like: Array,
+    inputs: Iterable[Array],
+    may_be: Array | None = None,
+    backend: Any = None,
 ) -> Array:
     """An array that can be overwritten with the result, if it is one.
 
@@ -265,35 +300,53 @@ def check_out(
         like: an array of the result's shape and dtype.
         inputs: arrays that it may not overlap.
         may_be: one of them that it may be, all of it.
+        backend: what computes; None for the host's cores.
+
+    Returns:
+        The argument; on a device the backend's array over the same memory.
 
     Raises:
         TypeError: it is no array, a masked one or a matrix, or of another dtype.
         ValueError: it has another shape, is read-only, or overlaps an input or itself.
     """
-    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray | np.matrix):
-        raise TypeError(f"{name}: expected an array of {like.dtype}, got {type(out).__name__}")
+    kind = type(out).__name__
+    if backend is not None:
+        if device_of(out) == "cpu":
+            raise TypeError(f"{name}: expected an array on the CUDA device, got {kind} elsewhere")
+        out = backend.asarray(out)
+        inputs = (array for array in inputs if type(array) is not np.ndarray)
+    elif not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray | np.matrix):
+        raise TypeError(f"{name}: expected an array of {like.dtype}, got {kind}")
     if out.dtype != like.dtype:
         raise TypeError(f"{name}: expected an array of {like.dtype}, got {out.dtype}")
     check_shape(name, out, like.shape)
-    if not out.flags.writeable:
+    if not getattr(out.flags, "writeable", True):  # CuPy's arrays all are
         raise ValueError(f"{name}: read-only, expected an array that can be written")
     if _overlaps_itself(out):
         raise ValueError(f"{name}: expected an array whose elements do not share memory")
     for array in inputs:
-        if not (array is may_be and is_same(out, array)) and _overlap(out, array):
+        if not (array is may_be and is_same(out, array)) and _overlap(out, array, backend):
             raise ValueError(f"{name}: overlaps another array")
     return out
 
 
 def is_same(first: Array, second: Array) -> bool:
     """Whether two arrays are the same numbers in memory, in the same order."""
-    places = [array.__array_interface__["data"][0] for array in (first, second)]
+    places = [_address(array) for array in (first, second)]
     layouts = [(array.dtype, array.shape, array.strides) for array in (first, second)]
     return bool(places[0] == places[1] and layouts[0] == layouts[1])
 
 
-def _overlap(first: Array, second: Array) -> bool:
+def _address(array: Array) -> int:
+    if isinstance(array, np.ndarray):
+        return int(array.__array_interface__["data"][0])
+    return int(array.__cuda_array_interface__["data"][0])
+
+
+def _overlap(first: Array, second: Array, backend: Any) -> bool:
     """Whether two arrays share a byte, or so it seems after a short search."""
+    if backend is not None:
+        return bool(backend.xp.may_share_memory(first, second))
     if not np.may_share_memory(first, second):
         return False
     try:

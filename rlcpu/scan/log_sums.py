@@ -21,7 +21,7 @@ from rlcpu.kernels.maths import exp64, log64
 from rlcpu.kernels.memory import pointer_to, shifted
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.scan.arguments import check_axis, check_out, check_real, check_shape
-from rlcpu.scan.device import is_on_device, on_device
+from rlcpu.scan.device import backend_of
 from rlcpu.scan.layout import Layout, Place, layout_of
 from rlcpu.scan.recurrences.linear import linear_scan
 
@@ -73,21 +73,18 @@ def logcumsumexp(
         >>> np.exp(logcumsumexp(np.log([1.0, 2.0, 5.0]))).round(9)
         array([1., 3., 8.])
     """
-    if is_on_device(x):
-        return on_device("logcumsumexp", locals())
-    array = check_real("x", x)
+    backend = backend_of("recurrences", x)
+    array = check_real("x", x, None, "", backend)
     axis, num_threads = check_axis(axis, array.shape, "x"), check_num_threads(num_threads)
+    result = out
     if out is not None:
-        check_out("out", out, array, [array], may_be=array)
-    layout = layout_of(array, axis)
-    result = layout.empty(array.dtype) if out is None else out
+        result = check_out("out", out, array, [array], array, backend)
+    layout = layout_of(array, axis) if backend is None else backend.layout_of(array, axis)
+    result = layout.empty(array.dtype) if result is None else result
     if array.size:
-        target = layout.target(result)
-        spare = result if target else layout.empty(array.dtype)
-        _scan(layout, layout.place(array), target or layout.place(spare), reverse, num_threads)
-        if spare is not result:
-            np.copyto(result, spare)
-    return result
+        compute = run_log_sums if backend is None else backend.run_log_sums
+        compute(layout, array, result, reverse, num_threads)
+    return result if out is None else out
 
 
 def logcumsumexp_vjp(
@@ -124,27 +121,25 @@ def logcumsumexp_vjp(
         >>> logcumsumexp_vjp(x, logcumsumexp(x), np.ones(2))
         array([1.25, 0.75])
     """
-    if is_on_device(x) or is_on_device(grad):
-        return on_device("logcumsumexp_vjp", locals())
-    x = check_real("x", x)
-    y = check_shape("y", check_real("y", y, x.dtype), x.shape)
-    grad = check_shape("grad", check_real("grad", grad, x.dtype), x.shape)
+    backend = backend_of("recurrences", x, grad)
+    x = check_real("x", x, None, "", backend)
+    y = check_shape("y", check_real("y", y, x.dtype, "", backend), x.shape)
+    grad = check_shape("grad", check_real("grad", grad, x.dtype, "", backend), x.shape)
     axis, num_threads = check_axis(axis, x.shape, "x"), check_num_threads(num_threads)
-    if not x.size:
-        return np.empty_like(x)
-    order = slice(None, None, -1) if reverse else slice(None)
-    xs, ys, grads = (np.moveaxis(array, axis, 0)[order] for array in (x, y, grad))
-    decay = np.zeros(xs.shape, x.dtype)
-    decay[:-1] = _exp_difference(ys[:-1], ys[1:])
-    h = linear_scan(decay, grads, axis=0, reverse=True, num_threads=num_threads)
-    h *= _exp_difference(xs, ys)
-    return np.ascontiguousarray(np.moveaxis(h[order], 0, axis))
+    xp = np if backend is None else backend.xp
+    decay = xp.zeros_like(x)
+    parts: Any = slice(None, -1), slice(1, None)
+    here, after = ((slice(None),) * axis + (part,) for part in (parts[::-1] if reverse else parts))
+    decay[here] = _exp_difference(y[here], y[after], xp)
+    h = linear_scan(decay, grad, axis=axis, reverse=not reverse, num_threads=num_threads)
+    h *= _exp_difference(x, y, xp)
+    return h
 
 
-def _exp_difference(smaller: Array, larger: Array) -> Array:
+def _exp_difference(smaller: Array, larger: Array, xp: Any) -> Any:
     """exp(smaller - larger), 0 where the smaller one is -inf."""
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.exp(np.where(np.isneginf(smaller), -np.inf, smaller - larger)))
+        return xp.exp(xp.where(smaller == -np.inf, smaller, smaller - larger))
 
 
 # ---------------------------------------------------------------- states, in plain Python
@@ -308,6 +303,17 @@ def kernels() -> Kernels:
         return scan
 
     return Kernels(make(False), make(True), GRAIN)
+
+
+def run_log_sums(
+    layout: Layout, x: Array, result: Array, reverse: bool, num_threads: int | None
+) -> None:
+    """Overwrite the results, of the layout's shape; they may be x."""
+    target = layout.target(result)
+    spare = result if target else layout.empty(result.dtype)
+    _scan(layout, layout.place(x), target or layout.place(spare), reverse, num_threads)
+    if spare is not result:
+        np.copyto(result, spare)
 
 
 def _scan(layout: Layout, x: Place, out: Place, reverse: bool, num_threads: int | None) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 import rlcpu
 import rlcpu.scan
-from rlcpu.cuda import arrays
-from rlcpu.cuda.device import to_host
+from rlcpu.cuda.device import asarray, to_host
 from rlcpu.policies import MLP, Uniform
 
 pytestmark = pytest.mark.gpu
@@ -166,32 +165,25 @@ def test_returns_of_several_steps_are_the_cpus() -> None:
 # ---------------------------------------------------------------- scans of many blocks
 
 
-@pytest.mark.parametrize("shape", [(2**20,), (3, 2**17), (2**15, 100)])
-@pytest.mark.parametrize("periodic", [False, True])
-def test_long_and_many_tridiagonal_systems(shape: tuple[int, ...], periodic: bool) -> None:
-    rng = np.random.default_rng(0)
-    lower, diagonal, upper, rhs = rng.normal(size=(4, *shape))
-    given = [arrays.from_host(a) for a in (lower, diagonal, upper, rhs)]
-    options: Any = {"periodic": periodic, "check": "residual", "return_info": True}
-    x, info = rlcpu.scan.solve_tridiagonal(*given, **options)
-    assert not np.asarray(info.status).any()
-    y, terms = np.asarray(x), [diagonal * np.asarray(x), rhs]
-    for coefficients, by in ((lower, 1), (upper, -1)):
-        around = coefficients * np.roll(y, by, -1)
-        around[..., 0 if by > 0 else -1] *= periodic
-        terms.append(around)
-    lacking = np.abs(rhs - terms[0] - terms[2] - terms[3])
-    assert (lacking <= 2**8 * np.finfo(float).eps * sum(map(np.abs, terms))).all()
-
-
 @pytest.mark.parametrize("axis", [0, -1])
-def test_factors_of_many_systems(axis: int) -> None:
-    shape = (100, 2**15) if axis == 0 else (2**15, 100)
-    lower, upper, rhs = np.random.default_rng(0).normal(size=(3, *shape))
-    given = lower, 2.0 + np.abs(lower) + np.abs(upper), upper
-    factors = rlcpu.scan.factor_tridiagonal(*map(arrays.from_host, given), axis=axis)
-    expected = rlcpu.scan.solve_tridiagonal(*given, rhs, axis=axis)
-    np.testing.assert_allclose(np.asarray(factors.solve(rhs)), expected, rtol=1e-10, atol=1e-12)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_tridiagonal_systems(axis: int, dtype: Any) -> None:
+    shape = (100, 2**16) if axis == 0 else (2**16, 100)
+    lower, diagonal, upper, rhs = np.random.default_rng(0).normal(size=(4, *shape)).astype(dtype)
+    given = [asarray(a) for a in (lower, diagonal, upper, rhs)]
+    x, info = rlcpu.scan.solve_tridiagonal(*given, axis=axis, return_info=True)
+    assert not to_host(info.status).any()
+    y = to_host(x)
+    assert rlcpu.scan.solve_tridiagonal(*given, axis=axis, out=given[3]) is given[3]
+    np.testing.assert_array_equal(to_host(given[3]), y)
+    terms = [diagonal * y, rhs]
+    for coefficients, by in ((lower, 1), (upper, -1)):
+        around = np.moveaxis(coefficients * np.roll(y, by, axis), axis, 0)
+        around[0 if by > 0 else -1] = 0
+        terms.append(np.moveaxis(around, 0, axis))
+    lacking = np.abs(rhs - terms[0] - terms[2] - terms[3])
+    errors = lacking / sum(map(np.abs, terms))
+    assert np.quantile(errors.max(axis), 0.999) < 2**8 * np.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -202,14 +194,32 @@ def test_returns_of_many_steps(axis: int) -> None:
     given = rewards, values, ended, np.zeros(shape, bool), 0.0
     options: Any = {"n": 5, "gamma": 0.99, "axis": axis}
     expected = rlcpu.scan.nstep_returns(*given, **options)
-    found = rlcpu.scan.nstep_returns(arrays.from_host(rewards), *given[1:], **options)
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-5, atol=1e-5)
+    found = rlcpu.scan.nstep_returns(asarray(rewards), *given[1:], **options)
+    np.testing.assert_allclose(to_host(found), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_of_many_steps(axis: int, reverse: bool) -> None:
+    rng, options = np.random.default_rng(0), {"axis": axis, "reverse": reverse}
+    a, b = rng.uniform(-1, 1, (2, 3000, 500))
+    scan, scan_vjp = rlcpu.scan.linear_scan, rlcpu.scan.linear_scan_vjp
+    y = scan(a, b, **options)
+    np.testing.assert_allclose(to_host(scan(asarray(a), asarray(b), **options)), y, 1e-11, 1e-13)
+    found = scan_vjp(asarray(a), asarray(y), asarray(b), **options)
+    for one, other in zip(found, scan_vjp(a, y, b, **options), strict=True):
+        np.testing.assert_allclose(to_host(one), other, 1e-11, 1e-13)
+    sums, sums_vjp = rlcpu.scan.logcumsumexp, rlcpu.scan.logcumsumexp_vjp
+    y = sums(b, **options)
+    np.testing.assert_allclose(to_host(sums(asarray(b), **options)), y, 1e-13)
+    found = sums_vjp(asarray(b), asarray(y), asarray(a), **options)
+    np.testing.assert_allclose(to_host(found), sums_vjp(b, y, a, **options), 1e-10, 1e-12)
 
 
 def test_products_that_overflow_in_a_long_row() -> None:
     a, b = np.full(2**22, 0.5), np.zeros(2**22)
     a[: 2**20], b[2**21] = 2.0, 1.0
-    found = np.asarray(rlcpu.scan.linear_scan(arrays.from_host(a), arrays.from_host(b)))
+    found = to_host(rlcpu.scan.linear_scan(asarray(a), asarray(b)))
     np.testing.assert_allclose(found, rlcpu.scan.linear_scan(a, b), rtol=1e-12, atol=1e-300)
 
 
@@ -217,6 +227,15 @@ def test_gradients_of_one_matrix_of_many_systems() -> None:
     x, grad = np.random.default_rng(0).normal(size=(2, 2**15, 100))
     given = -np.ones(100), np.full(100, 3.0), -np.ones(100), x, grad
     expected = rlcpu.scan.tridiagonal_vjp(*given)
-    found = rlcpu.scan.tridiagonal_vjp(*map(arrays.from_host, given))
+    found = rlcpu.scan.tridiagonal_vjp(*map(asarray, given))
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(to_host(one), other, rtol=1e-9, atol=1e-9)
+
+
+def test_scans_of_torch_in_torch() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = torch.rand(2, 100, 300, device="cuda", dtype=torch.float64)
+    out = torch.zeros(300, 100, device="cuda", dtype=torch.float64).T
+    assert rlcpu.scan.linear_scan(a, b, axis=0, out=out) is out
+    expected = rlcpu.scan.linear_scan(a.cpu().numpy(), b.cpu().numpy(), axis=0)
+    np.testing.assert_allclose(out.cpu().numpy(), expected, 1e-12)

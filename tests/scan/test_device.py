@@ -1,4 +1,4 @@
-"""Functions of arrays on a device are called there, without a device."""
+"""Functions of arrays on a device, without a device: they look for it, or refuse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import rlcpu.scan
-from rlcpu.scan.device import is_on_device
 
 
 class Elsewhere:
@@ -19,28 +18,9 @@ class Elsewhere:
         self.__cuda_array_interface__ = {"shape": (2,), "typestr": "<f4", "data": data}
 
 
-class Exported:
-    """An array of a library that knows DLPack: device 1 is a CPU, 2 a CUDA device."""
-
-    def __init__(self, device: int) -> None:
-        self.device = device
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.device, 0
-
-
-def test_which_arrays_are_on_a_device() -> None:
-    assert is_on_device(Elsewhere())
-    assert is_on_device(Exported(2))
-    assert not is_on_device(Exported(1))
-    for array in (np.ones(2), np.float32(1), 1.0, [1.0], None):
-        assert not is_on_device(array)
-
-
 ARRAY = Elsewhere()
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "discounted_returns": ((ARRAY, 1, 2, 3), {"gamma": 0.5}),
-    "factor_tridiagonal": ((1.0, ARRAY, 1.0), {"axis": 0}),
     "gae": ((ARRAY, 1, 2, 3, 4), {"gamma": 0.5, "lambda_": 0.9}),
     "lambda_returns": ((ARRAY, 1, 2, 3, 4), {"gamma": 0.5, "lambda_": 0.9}),
     "linear_scan": ((0.5, ARRAY), {"axis": 0}),
@@ -56,22 +36,32 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_they_are_called_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = pytest.importorskip("rlcpu.cuda.scan")
-    found: list[Any] = []
-    monkeypatch.setattr(module, name, lambda **given: found.append(given))
+def test_a_device_is_looked_for(name: str) -> None:
+    cuda = pytest.importorskip("rlcpu.cuda")
+    if cuda.is_available():
+        pytest.skip("there is one")
     args, options = CALLS[name]
-    getattr(rlcpu.scan, name)(*args, **options, num_threads=1)
-    (given,) = found
-    assert "num_threads" not in given
-    assert list(given.values())[: len(args)] == list(args)
-    assert {key: given[key] for key in options} == options
+    with pytest.raises(cuda.CudaUnavailableError, match="needed are"):
+        getattr(rlcpu.scan, name)(*args, **options)
 
 
-@pytest.mark.parametrize("name", ["kalman_loglik", "kalman_filter", "kalman_smooth"])
-def test_what_only_the_cpu_has(name: str) -> None:
-    one = np.eye(1)
-    with pytest.raises(TypeError, match="observations: expected an array on the host, got Else"):
-        getattr(rlcpu.scan, name)(ARRAY, one, one, one, one)
-    with pytest.raises(TypeError, match="design: expected an array on the host"):
-        getattr(rlcpu.scan, name)(np.ones((3, 1)), one, one, ARRAY, one)
+def test_what_the_host_computes_alone() -> None:
+    one, numbers = np.eye(1), np.ones(2)
+    for name in ("kalman_loglik", "kalman_filter", "kalman_smooth"):
+        function = getattr(rlcpu.scan, name)
+        with pytest.raises(NotImplementedError, match="host: observations is Elsewhere on a CUDA"):
+            function(ARRAY, one, one, one, one)
+        with pytest.raises(NotImplementedError, match="host: design is Elsewhere on a CUDA"):
+            function(np.ones((3, 1)), one, one, ARRAY, one)
+    with pytest.raises(NotImplementedError, match=r"^factor_tridiagonal .* upper is Elsewhere"):
+        rlcpu.scan.factor_tridiagonal(numbers, 4.0, ARRAY)
+    factors = rlcpu.scan.factor_tridiagonal(numbers, 4.0 * numbers, numbers)
+    with pytest.raises(NotImplementedError, match=r"^TridiagonalFactors.solve .* rhs is Elsewhere"):
+        factors.solve(ARRAY)
+
+
+@pytest.mark.parametrize("call", [lambda: rlcpu.scan.gae, lambda: rlcpu.scan.lambda_returns])
+def test_arrays_of_a_device_among_those_of_the_host(call: Any) -> None:
+    flags, ones = np.zeros((2, 1), bool), np.ones((2, 1))
+    with pytest.raises(TypeError, match=r"^values: expected"):
+        call()(ones, ARRAY, flags, flags, 1.0, gamma=0.5, lambda_=0.5)

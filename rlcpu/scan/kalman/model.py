@@ -15,7 +15,7 @@ from rlcpu.kernels.compile import EXACT, kernel, specialise
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.arguments import check_alike
-from rlcpu.scan.device import refuse_on_device
+from rlcpu.scan.device import check_on_host
 from rlcpu.scan.kalman.matrices import MULTIPLY, multiply
 from rlcpu.scan.kalman.passes import SETTLED, address_of, backward, drivers, forward
 from rlcpu.scan.kalman.small import make_small, pad
@@ -96,11 +96,12 @@ def make_problem(
         num_threads: at most so many threads.
 
     Raises:
+        NotImplementedError: an array is on a CUDA device.
         TypeError: an array is neither of the observations' dtype nor of integers.
         ValueError: shapes do not fit or broadcast, a number is not finite (but for missing
             observations), a covariance is none, or another argument is out of range.
     """
-    refuse_on_device(arguments._asdict())
+    check_on_host("Kalman filtering", **arguments._asdict())
     if not isinstance(form, str) or form not in FORMS:
         raise ValueError(f"form={form!r}: expected one of {', '.join(FORMS)}")
     named = isinstance(time_varying, Collection) and not isinstance(time_varying, str)

@@ -7,6 +7,7 @@ cut the recurrence: nothing of an episode reaches back into the one before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,10 @@ from rlcpu.scan.arguments import (
     check_real,
     check_shape,
 )
-from rlcpu.scan.layout import Layout, layout_of
-from rlcpu.scan.recurrences.rules import Step
-from rlcpu.scan.recurrences.run import UNUSED
+from rlcpu.scan.device import backend_of
+from rlcpu.scan.layout import layout_of
+from rlcpu.scan.recurrences.rules import Rule, Step
+from rlcpu.scan.recurrences.run import UNUSED, Problem, run
 
 Array = npt.NDArray[Any]
 
@@ -47,38 +49,58 @@ class Episodes(NamedTuple):
     """Checked arguments.
 
     Attributes:
+        backend: what computes, see `rlcpu.scan.device.backend_of`.
         layout: of the arrays.
         steps: the arrays that every estimator reads, None for the others.
         last: values after the last steps.
     """
 
-    layout: Layout
+    backend: Any
+    layout: Any
     steps: Step
     last: Array
 
     def array(self, name: str, value: npt.ArrayLike) -> Array:
         """One more array like the rewards."""
-        found = check_real(name, value, self.steps.reward.dtype)
+        found = check_real(name, value, self.steps.reward.dtype, "", self.backend)
         return check_shape(name, found, self.steps.reward.shape)
 
     def factor(self, name: str, value: npt.ArrayLike) -> Array:
         """A number in [0, 1], or one for every step."""
         rewards = self.steps.reward
-        return check_factor(name, value, rewards.shape, rewards.dtype)
+        return check_factor(name, value, rewards.shape, rewards.dtype, self.backend)
 
-    def outputs(self, names: tuple[str, ...], outs: Any, steps: Step) -> tuple[Array, ...]:
-        """Arrays for the results: those given, once they are checked, or new ones."""
-        dtype = steps.reward.dtype
-        outs = (None,) * len(names) if outs is None else outs
-        if not isinstance(outs, tuple | list | np.ndarray) or len(outs) != len(names):
-            raise TypeError(f"out: expected {len(names)} arrays, got {type(outs).__name__}")
-        inputs = [array for array in (*steps, self.last) if array is not None]
-        found: list[Array] = []
-        for name, out in zip(names, outs, strict=True):
-            if out is not None:
-                check_out(name, out, steps.reward, [*inputs, *found])
-                found.append(out)
-        return tuple(self.layout.empty(dtype) if out is None else out for out in outs)
+    def run(
+        self, rule: Rule, problem: Problem, out: Any, names: Sequence[str], num_threads: int | None
+    ) -> tuple[Any, ...]:
+        """The results of a recurrence, written to the arrays of `out` where there are any.
+
+        Args:
+            rule: of the recurrence.
+            problem: what it computes with.
+            out: the arrays, not yet checked, or None.
+            names: of these, as users know them.
+            num_threads: at most so many threads.
+        """
+        given = (None,) * len(names) if out is None else out
+        if not isinstance(given, tuple | list | np.ndarray) or len(given) != len(names):
+            raise TypeError(f"out: expected {len(names)} arrays, got {type(out).__name__}")
+        inputs = [array for array in (*problem.steps, self.last) if array is not None]
+        outs: list[Any] = []
+        for name, array in zip(names, given, strict=True):
+            if array is not None:
+                array = check_out(name, array, self.steps.reward, inputs, None, self.backend)
+                inputs.append(array)
+            outs.append(array)
+        dtype = self.steps.reward.dtype
+        outs = [self.layout.empty(dtype) if array is None else array for array in outs]
+        compute = run if self.backend is None else self.backend.run
+        compute(rule, self.layout, problem, tuple(outs), num_threads)
+        return tuple(new if own is None else own for own, new in zip(given, outs, strict=True))
+
+    def run_one(self, rule: Rule, problem: Problem, out: Any, num_threads: int | None) -> Any:
+        """The same of a single result."""
+        return self.run(rule, problem, None if out is None else (out,), ("out",), num_threads)[0]
 
 
 def check_episodes(rewards: npt.ArrayLike, ends: Ends, gamma: npt.ArrayLike, axis: int) -> Episodes:
@@ -89,18 +111,20 @@ def check_episodes(rewards: npt.ArrayLike, ends: Ends, gamma: npt.ArrayLike, axi
         ValueError: an array is of another shape, the factor or the axis is out of range, or an
             episode was truncated without final_values.
     """
-    rewards = check_real("rewards", rewards)
+    backend = backend_of("recurrences", rewards)
+    rewards = check_real("rewards", rewards, None, "", backend)
     axis = check_axis(axis, rewards.shape, "rewards")
     shape, dtype = rewards.shape, rewards.dtype
-    terminated = check_flags("terminated", ends.terminated, shape)
-    truncated = check_flags("truncated", ends.truncated, shape)
-    last = check_real("last_values", ends.last_values, dtype)
+    terminated = check_flags("terminated", ends.terminated, shape, backend)
+    truncated = check_flags("truncated", ends.truncated, shape, backend)
+    last = check_real("last_values", ends.last_values, dtype, "", backend)
     if last.ndim:
         check_shape("last_values", last, shape[:axis] + shape[axis + 1 :])
     final = ends.final_values
     if final is not None:
-        final = check_shape("final_values", check_real("final_values", final, dtype), shape)
-    elif truncated.any() and np.greater(truncated, terminated).any():
+        final = check_real("final_values", final, dtype, "", backend)
+        check_shape("final_values", final, shape)
+    elif truncated.any() and (truncated > terminated).any():
         raise ValueError("final_values: needed where an episode was truncated and not terminated")
     steps = UNUSED._replace(
         reward=rewards,
@@ -108,6 +132,7 @@ def check_episodes(rewards: npt.ArrayLike, ends: Ends, gamma: npt.ArrayLike, axi
         truncated=truncated.view(np.uint8),
         # Without truncated episodes nothing uses the values: the rewards have been read already.
         final_value=rewards if final is None else final,
-        gamma=check_factor("gamma", gamma, shape, dtype),
+        gamma=check_factor("gamma", gamma, shape, dtype, backend),
     )
-    return Episodes(layout_of(rewards, axis), steps, last)
+    layout = layout_of(rewards, axis) if backend is None else backend.layout_of(rewards, axis)
+    return Episodes(backend, layout, steps, last)

@@ -14,10 +14,11 @@ from rlcpu.scan.arguments import (
     check_out,
     check_real,
     common_shape,
+    repeated,
     sum_to_shape,
 )
-from rlcpu.scan.device import is_on_device, on_device
-from rlcpu.scan.layout import Layout, layout_of
+from rlcpu.scan.device import backend_of
+from rlcpu.scan.layout import layout_of
 from rlcpu.scan.recurrences.rules import Rule, Step, inlined, itself
 from rlcpu.scan.recurrences.run import UNUSED, Problem, run
 
@@ -86,19 +87,20 @@ def linear_scan(
         >>> linear_scan(0.5, [8.0, 0.0, 0.0], initial=16.0)
         array([16.,  8.,  4.])
     """
-    if is_on_device(b) or is_on_device(a):
-        return on_device("linear_scan", locals())
-    b, a = check_alike({"b": b, "a": a})
+    backend = backend_of("recurrences", b, a)
+    b, a = check_alike({"b": b, "a": a}, backend)
     shape = common_shape("ab", [a, b])
     axis = check_axis(axis, shape, "a * b")
-    start = _check_initial(initial, shape, axis, b.dtype)
+    start = _check_initial(initial, shape, axis, b.dtype, backend)
+    target = out
     if out is not None:
-        check_out("out", out, np.broadcast_to(b, shape), (a, b, start), may_be=b)
-    layout, out = _layout(a, b, out, shape, axis)
-    steps = UNUSED._replace(reward=b, gamma=a)
-    problem = Problem(steps, initial=start, direction=1 if reverse else -1)
-    run(LINEAR, layout, problem, (out,), num_threads)
-    return out
+        target = check_out("out", out, repeated(b, shape, backend), (a, b, start), b, backend)
+    given = [array for array in (b, target, a) if array is not None and array.shape == shape]
+    # The order of the axes is that of the largest array.
+    layout = _layout_of(given[0] if given else repeated(b, shape, backend), axis, backend)
+    target = layout.empty(b.dtype) if target is None else target
+    _scan(backend, layout, (a, b, start), reverse, target, num_threads)
+    return target if out is None else out
 
 
 def linear_scan_vjp(
@@ -136,52 +138,61 @@ def linear_scan_vjp(
         >>> linear_scan_vjp(0.5, [16.0, 8.0], [1.0, 1.0], initial=32.0).b
         array([1.5, 1. ])
     """
-    if is_on_device(y) or is_on_device(grad):
-        return on_device("linear_scan_vjp", locals())
-    y = check_real("y", y)
-    grad, a = check_real("grad", grad, y.dtype), check_real("a", a, y.dtype)
+    backend = backend_of("recurrences", y, grad)
+    y = check_real("y", y, None, "", backend)
+    grad = check_real("grad", grad, y.dtype, "", backend)
+    a = check_real("a", a, y.dtype, "", backend)
     axis = check_axis(axis, y.shape, "y")
-    grad = np.broadcast_to(check_broadcast("grad", grad, y.shape), y.shape)
-    factors = np.broadcast_to(check_broadcast("a", a, y.shape), y.shape)
-    start = np.broadcast_to(
-        _check_initial(initial, y.shape, axis, y.dtype), y.shape[:axis] + y.shape[axis + 1 :]
-    )
+    check_broadcast("grad", grad, y.shape)
+    check_broadcast("a", a, y.shape)
+    ends = y.shape[:axis] + y.shape[axis + 1 :]
+    start = repeated(_check_initial(initial, y.shape, axis, y.dtype, backend), ends, backend)
+    xp = np if backend is None else backend.xp
     if not y.size:
-        return LinearGradients(np.zeros_like(a), np.zeros_like(y), np.zeros_like(start))
-    h, products = np.empty_like(y), np.empty_like(y)
-    views = (np.moveaxis(array, axis, 0) for array in (factors, y, grad, h, products))
+        return LinearGradients(xp.zeros(a.shape, y.dtype), xp.zeros_like(y), xp.zeros_like(start))
+    h, products = xp.empty_like(y), xp.empty_like(y)
+    slope, factor = repeated(grad, y.shape, backend), repeated(a, y.shape, backend)
+    # The first step and the last, all but the last and all but the first, in the order of the scan.
+    parts: Any = (0, -1, slice(None, -1), slice(1, None))
     if reverse:
-        views = (array[::-1] for array in views)
-    factor, value, slope, total, product = views
-    total[-1] = slope[-1]
-    if len(total) > 1:
-        # Views that go backward would be copied: time runs forward for the scan.
-        parts = [v[::-1] if reverse else v for v in (factor[1:], slope[:-1], total[:-1])]
-        options: Any = {"initial": slope[-1], "reverse": not reverse, "num_threads": num_threads}
-        linear_scan(*parts[:2], axis=0, out=parts[2], **options)
-    np.multiply(total[1:], value[:-1], out=product[1:])
-    product[0] = total[0] * start
-    first = np.asarray(factor[0] * total[0])
-    return LinearGradients(sum_to_shape(products, a.shape), h, first)
+        parts = (-1, 0, slice(1, None), slice(None, -1))
+    first, last, head, tail = ((slice(None),) * axis + (part,) for part in parts)
+    h[last] = slope[last]
+    if y.shape[axis] > 1:
+        layout = _layout_of(slope[head], axis, backend)
+        inputs = factor[tail], slope[head], slope[last]
+        _scan(backend, layout, inputs, not reverse, h[head], num_threads)
+    xp.multiply(h[tail], y[head], out=products[tail])
+    products[first] = h[first] * start
+    asarray = np.asarray if backend is None else backend.asarray
+    return LinearGradients(sum_to_shape(products, a.shape), h, asarray(factor[first] * h[first]))
+
+
+def _scan(
+    backend: Any,
+    layout: Any,
+    inputs: tuple[Array, Array, Array],
+    reverse: bool,
+    out: Array,
+    num_threads: int | None,
+) -> None:
+    """Overwrite `out` with the scan of checked inputs: a, b and the initial values."""
+    a, b, start = inputs
+    steps = UNUSED._replace(reward=b, gamma=a)
+    problem = Problem(steps, initial=start, direction=1 if reverse else -1)
+    compute = run if backend is None else backend.run
+    compute(LINEAR, layout, problem, (out,), num_threads)
 
 
 # ---------------------------------------------------------------- arguments
 
 
 def _check_initial(
-    initial: npt.ArrayLike | None, shape: tuple[int, ...], axis: int, dtype: Any
+    initial: npt.ArrayLike | None, shape: tuple[int, ...], axis: int, dtype: Any, backend: Any
 ) -> Array:
-    found = check_real("initial", 0.0 if initial is None else initial, dtype)
+    found = check_real("initial", 0.0 if initial is None else initial, dtype, "", backend)
     return check_broadcast("initial", found, shape[:axis] + shape[axis + 1 :])
 
 
-def _layout(
-    a: Array, b: Array, out: Array | None, shape: tuple[int, ...], axis: int
-) -> tuple[Layout, Array]:
-    """The order of the axes, that of the largest array, and an array for the result."""
-    given = [array for array in (b, out, a) if array is not None and array.shape == shape]
-    if out is None and given:
-        layout = layout_of(given[0], axis)
-        return layout, layout.empty(b.dtype)
-    out = np.empty(shape, b.dtype) if out is None else out
-    return layout_of(given[0] if given else out, axis), out
+def _layout_of(array: Array, axis: int, backend: Any) -> Any:
+    return layout_of(array, axis) if backend is None else backend.layout_of(array, axis)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count
-from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.returns import LAMBDA_RETURNS
-from rlcpu.scan.recurrences.run import Problem, run
+from rlcpu.scan.recurrences.run import Problem
 
 
 def nstep_returns(
@@ -60,15 +59,11 @@ def nstep_returns(
         >>> nstep_returns(ones, ones, going, going, np.ones(1), n=2, gamma=0.5).ravel()
         array([1.75, 1.75, 1.5 ])
     """
-    if is_on_device(rewards):
-        return on_device("nstep_returns", locals())
     n = check_count("n", n, limit=2**63)
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
     steps = episodes.steps._replace(value=values, lambda_=lambda_)
-    outs = episodes.outputs(("out",), None if out is None else (out,), steps)
     whole = n >= episodes.layout.num_steps
     problem = Problem(steps, episodes.last, episodes.last, window=0 if whole else n)
-    run(LAMBDA_RETURNS, episodes.layout, problem, outs, num_threads)
-    return outs[0]
+    return episodes.run_one(LAMBDA_RETURNS, problem, out, num_threads)

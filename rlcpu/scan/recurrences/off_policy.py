@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from rlcpu.kernels.vectors import where
 from rlcpu.scan.arguments import check_real
-from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.rules import Rule, Step, bootstrap, inlined, itself, unless_ended
-from rlcpu.scan.recurrences.run import Problem, run
+from rlcpu.scan.recurrences.run import Problem
 
 
 class Clips(NamedTuple):
@@ -141,8 +140,6 @@ def vtrace(
         >>> vtrace(ones, ones, 2 * ones, going, going, 1.0, gamma=0.5).targets.ravel()
         array([1.75, 1.5 ])
     """
-    if is_on_device(rewards):
-        return on_device("vtrace", locals())
     if not isinstance(clips, tuple) or len(clips) != len(Clips._fields):
         raise TypeError(f"clips: expected Clips, got {clips!r}")
     for name, clip in zip(Clips._fields, clips, strict=True):
@@ -156,10 +153,9 @@ def vtrace(
         ratio=episodes.array("ratios", ratios),
         lambda_=episodes.factor("lambda_", lambda_),
     )
-    outs = episodes.outputs(("out.targets", "out.advantages"), out, steps)
     problem = Problem(steps, last=episodes.last, options=clips)
-    run(VTRACE, episodes.layout, problem, outs, num_threads)
-    return VTrace(*outs)
+    names = "out.targets", "out.advantages"
+    return VTrace(*episodes.run(VTRACE, problem, out, names, num_threads))
 
 
 def retrace(
@@ -214,8 +210,6 @@ def retrace(
         >>> retrace(ones, ones, ones, ones, going, going, 1.0, gamma=0.5).ravel()
         array([1.75, 1.5 ])
     """
-    if is_on_device(rewards):
-        return on_device("retrace", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     steps = episodes.steps._replace(
@@ -224,6 +218,4 @@ def retrace(
         action_value=episodes.array("action_values", action_values),
         lambda_=episodes.factor("lambda_", lambda_),
     )
-    outs = episodes.outputs(("out",), None if out is None else (out,), steps)
-    run(RETRACE, episodes.layout, Problem(steps, last=episodes.last), outs, num_threads)
-    return outs[0]
+    return episodes.run_one(RETRACE, Problem(steps, last=episodes.last), out, num_threads)

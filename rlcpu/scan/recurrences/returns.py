@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from rlcpu.scan.device import is_on_device, on_device
 from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
 from rlcpu.scan.recurrences.rules import Rule, Step, bootstrap, inlined, itself, unless_ended
-from rlcpu.scan.recurrences.run import Problem, run
+from rlcpu.scan.recurrences.run import Problem
 
 
 class Advantages(NamedTuple):
@@ -113,14 +112,10 @@ def discounted_returns(
         >>> discounted_returns(np.ones((3, 1)), ended, ended, np.ones(1), gamma=0.5).ravel()
         array([1.5, 1. , 1.5])
     """
-    if is_on_device(rewards):
-        return on_device("discounted_returns", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
-    outs = episodes.outputs(("out",), None if out is None else (out,), episodes.steps)
     problem = Problem(episodes.steps, initial=episodes.last)
-    run(RETURNS, episodes.layout, problem, outs, num_threads)
-    return outs[0]
+    return episodes.run_one(RETURNS, problem, out, num_threads)
 
 
 def gae(
@@ -170,16 +165,13 @@ def gae(
         >>> gae(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).advantages.ravel()
         array([1.5, 1. ])
     """
-    if is_on_device(rewards):
-        return on_device("gae", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
     steps = episodes.steps._replace(value=values, lambda_=lambda_)
-    outs = episodes.outputs(("out.advantages", "out.returns"), out, steps)
     problem = Problem(steps, last=episodes.last)
-    run(ADVANTAGES, episodes.layout, problem, outs, num_threads)
-    return Advantages(*outs)
+    names = "out.advantages", "out.returns"
+    return Advantages(*episodes.run(ADVANTAGES, problem, out, names, num_threads))
 
 
 def lambda_returns(
@@ -229,13 +221,9 @@ def lambda_returns(
         >>> lambda_returns(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).ravel()
         array([2.5, 2. ])
     """
-    if is_on_device(rewards):
-        return on_device("lambda_returns", locals())
     ends = Ends(terminated, truncated, last_values, final_values)
     episodes = check_episodes(rewards, ends, gamma, axis)
     values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
     steps = episodes.steps._replace(value=values, lambda_=lambda_)
-    outs = episodes.outputs(("out",), None if out is None else (out,), steps)
     problem = Problem(steps, last=episodes.last, initial=episodes.last)
-    run(LAMBDA_RETURNS, episodes.layout, problem, outs, num_threads)
-    return outs[0]
+    return episodes.run_one(LAMBDA_RETURNS, problem, out, num_threads)

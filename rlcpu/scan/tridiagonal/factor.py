@@ -42,7 +42,7 @@ from rlcpu.scan.blocks import (
     share,
     shared,
 )
-from rlcpu.scan.device import is_on_device, on_device
+from rlcpu.scan.device import check_on_host
 from rlcpu.scan.tridiagonal.equations import is_better
 from rlcpu.scan.tridiagonal.status import (
     SingularMatrixError,
@@ -372,6 +372,7 @@ class TridiagonalFactors:
             x, of rhs's shape; `out` if given.
 
         Raises:
+            NotImplementedError: rhs is on a CUDA device.
             TypeError: rhs or out is of another dtype.
             ValueError: the length of the axis is another, the other axes do not fit, an argument is
                 out of range, or `out` is read-only or overlaps rhs without being it.
@@ -384,6 +385,7 @@ class TridiagonalFactors:
             array([[1., 1.],
                    [1., 0.]])
         """
+        check_on_host("TridiagonalFactors.solve", rhs=rhs)
         rhs = check_real("rhs", rhs, self.dtype)
         axis = self._check_shape(self.axis if axis is None else axis, rhs)
         num_threads = check_num_threads(num_threads)
@@ -470,6 +472,7 @@ def factor_tridiagonal(
         Factors, whose `solve` takes right-hand sides.
 
     Raises:
+        NotImplementedError: an array is on a CUDA device.
         TypeError: an array is of another dtype than the others.
         ValueError: shapes do not broadcast, there are no unknowns, or an argument is out of range.
         SingularMatrixError: some matrices are singular or not finite.
@@ -478,9 +481,8 @@ def factor_tridiagonal(
         >>> factor_tridiagonal([0.0, 1.0], [2.0, 2.0], [1.0, 0.0]).solve([3.0, 3.0])
         array([1., 1.])
     """
-    if is_on_device(diagonal) or is_on_device(lower):
-        return on_device("factor_tridiagonal", locals())
     named = {"lower": lower, "diagonal": diagonal, "upper": upper}
+    check_on_host("factor_tridiagonal", **named)
     given = check_alike(named)
     shape = common_shape(named, given)
     place = check_axis(axis, shape, "lower, diagonal and upper")

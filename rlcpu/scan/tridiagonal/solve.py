@@ -13,7 +13,7 @@ from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
 from rlcpu.scan.blocks import FIELDS, HEADER, NOTHING, PLACE, drive, make_plan, run
-from rlcpu.scan.device import is_on_device, on_device
+from rlcpu.scan.device import backend_of, check_on_host
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
 from rlcpu.scan.tridiagonal.factor import solve_shared
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
@@ -44,6 +44,9 @@ def solve_tridiagonal(
 
     Gaussian elimination with scaled partial pivoting, without branches, many systems at once. All
     axes but `axis` are batch axes; the four arrays broadcast.
+
+    Systems on a CUDA device are solved there, each by one thread: few long ones take less time on
+    the host. With `return_info` the call returns before the statuses, which stay there, are known.
 
     In proportion to the largest terms of a system the backward error is tens of epsilons. In
     proportion to the terms of each equation it can be larger: with 1e-14 for every second diagonal
@@ -77,6 +80,7 @@ def solve_tridiagonal(
         SingularSystemError: a system has no finite solution or holds NaN or infinity, or its
             backward error is too large. The content of `out` is then undefined; with `return_info`
             it holds the other solutions.
+        NotImplementedError: an array is on a CUDA device, and `periodic` or `check` is asked for.
         TypeError: an array is neither float32, float64 nor of whole numbers (which are converted),
             or float32 and float64 are mixed.
         ValueError: shapes do not broadcast, or an argument is out of its range.
@@ -88,41 +92,46 @@ def solve_tridiagonal(
         array([[1.5, 2. , 1.5],
                [1.5, 2. , 1.5]])
     """
-    if is_on_device(rhs) or is_on_device(diagonal):
-        return on_device("solve_tridiagonal", locals())
+    backend = backend_of("tridiagonal", rhs, diagonal)
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
     if check is not None and not (isinstance(check, str) and check == "residual"):
         raise ValueError(f'check={check!r}: expected "residual" or None')
     if num_threads is not None:
         num_threads = check_num_threads(num_threads)
-    if type(axis) is int and axis == -1 and lengths is None and check is None and not periodic:
+    if backend is not None and (periodic or check is not None):
+        what = "periodic=True" if periodic else 'check="residual"'
+        check_on_host(f"solve_tridiagonal with {what}", rhs=rhs, diagonal=diagonal)
+    is_ordinary = backend is None and type(axis) is int and axis == -1
+    if is_ordinary and lengths is None and check is None and not periodic:
         given = lower, diagonal, upper, rhs
         result = _solve_ordinary(given, out, METHODS[method], num_threads)
         if result is not None:
             info = TridiagonalInfo(np.zeros(result.shape[:-1], np.int8), None)
             return (result, info) if return_info else result
-    systems = check_systems((lower, diagonal, upper, rhs), axis, out)
-    arrays = Arrays(*systems.arrays)
+    systems = check_systems((lower, diagonal, upper, rhs), axis, out, backend)
     mode = Mode(METHODS[method], bool(periodic), num_threads=num_threads)
-    info = _solve(arrays, lengths, mode, check is not None)
+    *batch, n = systems.arrays[0].shape
+    ends = None if lengths is None else check_lengths(lengths, tuple(batch), n)
+    if backend is None:
+        info = _solve(Arrays(*systems.arrays), ends, mode, check is not None)
+    else:
+        info = backend.solve(systems, ends, mode)
+    result = systems.result if out is None else out
     if return_info:
-        return systems.result, info
+        return result, info
     if info.status.any():
-        raise SingularSystemError(info.status)
-    return systems.result
+        status = info.status if backend is None else backend.to_host(info.status)
+        raise SingularSystemError(status)
+    return result
 
 
-def _solve(
-    arrays: Arrays, lengths: npt.ArrayLike | None, mode: Mode, check: bool
-) -> TridiagonalInfo:
+def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, check: bool) -> TridiagonalInfo:
     """Solve systems; what became of each."""
-    batch, n = arrays.out.shape[:-1], arrays.out.shape[-1]
-    ends = None if lengths is None else check_lengths(lengths, batch, n)
-    status, errors = np.zeros(batch, np.int8), None
+    status, errors = np.zeros(arrays.out.shape[:-1], np.int8), None
     ordinary = mode.pivoting > 0 and not (mode.periodic or check or lengths is not None)
     if not (ordinary and solve_shared(arrays, mode.num_threads)):
-        well, errors = solve_arrays(arrays, ends, mode, check)
+        well, errors = solve_arrays(arrays, lengths, mode, check)
         if not well:
 
             def solve(*some: Array) -> Array:
@@ -130,7 +139,7 @@ def _solve(
                 solve_arrays(Arrays(lower, diagonal, upper, rhs, rhs), lengths.copy(), mode)
                 return rhs
 
-            status = status_of(arrays, ends, mode.periodic, solve)
+            status = status_of(arrays, lengths, mode.periodic, solve)
     return info_of(status, errors)
 
 

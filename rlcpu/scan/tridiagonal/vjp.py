@@ -22,7 +22,7 @@ from rlcpu.scan.arguments import (
     repeated,
     sum_to_shape,
 )
-from rlcpu.scan.device import is_on_device, on_device
+from rlcpu.scan.device import backend_of
 from rlcpu.scan.tridiagonal.chunks import Arrays, solve_transposed
 from rlcpu.scan.tridiagonal.status import SingularSystemError, status_of
 
@@ -84,43 +84,50 @@ def tridiagonal_vjp(
         >>> tridiagonal_vjp([0.0, 1.0], [2.0, 2.0], [1.0, 0.0], [1.0, 1.0], [3.0, 3.0]).rhs
         array([1., 1.])
     """
-    if is_on_device(x) or is_on_device(grad):
-        return on_device("tridiagonal_vjp", locals())
+    backend = backend_of("tridiagonal", x, grad)
     named = {"x": x, "grad": grad, "lower": lower, "diagonal": diagonal, "upper": upper}
-    x, grad, *given = check_alike(named)
+    x, grad, *given = check_alike(named, backend)
     check_shape("grad", grad, x.shape)
     axis = check_axis(axis, x.shape, "x")
     num_threads = check_num_threads(num_threads)
     for name, array in zip(("lower", "diagonal", "upper"), given, strict=True):
         check_broadcast(name, array, x.shape)
-    arrays = (*given, x, grad)
-    results = _new(given, x) if out is None else _check_results(out, arrays)
+    arrays = [*given, x, grad]
+    results = _results(out, arrays, backend)
     if x.size:
-        _overwrite(results, arrays, axis, num_threads)
+        _overwrite(results, arrays, axis, num_threads, backend)
     else:
         for result in results:
             result[...] = 0
-    return results
+    return results if out is None else out
 
 
 def _overwrite(
-    results: TridiagonalGradients, arrays: Any, axis: int, num_threads: int | None
+    results: TridiagonalGradients, arrays: Any, axis: int, num_threads: int | None, backend: Any
 ) -> None:
     """The gradients of arguments that have been checked."""
     *given, x, grad = arrays
     # Kernels write whole contiguous arrays; what was repeated is added up, what is not is copied.
-    full = [r if r.flags.c_contiguous and r.shape == x.shape else _like(x) for r in results]
-    whole = [repeated(array, x.shape) for array in given]
+    full = [
+        r if r.flags.c_contiguous and r.shape == x.shape else _like(x, backend) for r in results
+    ]
+    whole = [repeated(array, x.shape, backend) for array in given]
     systems = Arrays(*(axis_last(array, axis) for array in (*whole, grad, full[3])))
-    if not solve_transposed(systems, num_threads):
-        raise SingularSystemError(status_of(systems, None, periodic=False))
-    flat = [a.reshape(-1) for a in (full[3], np.ascontiguousarray(x), *full[:3])]
-    inner = math.prod(x.shape[axis + 1 :])
-    launch(PRODUCTS, x.size, num_threads, *flat, inner)
-    np.moveaxis(full[0], axis, 0)[0] = np.moveaxis(full[2], axis, 0)[-1] = 0
+    if backend is None:
+        if not solve_transposed(systems, num_threads):
+            raise SingularSystemError(status_of(systems, None, periodic=False))
+        flat = [a.reshape(-1) for a in (full[3], np.ascontiguousarray(x), *full[:3])]
+        launch(PRODUCTS, x.size, num_threads, *flat, math.prod(x.shape[axis + 1 :]))
+    else:
+        status = backend.solve_transposed(systems, axis)
+        if status.any():
+            raise SingularSystemError(backend.to_host(status))
+        backend.multiply(full, x, axis)
+    before = (slice(None),) * axis
+    full[0][(*before, 0)] = full[2][(*before, -1)] = 0
     for result, computed in zip(results, full, strict=True):
         if result is not computed:
-            np.copyto(result, sum_to_shape(computed, result.shape))
+            result[...] = sum_to_shape(computed, result.shape)
 
 
 # ---------------------------------------------------------------- products
@@ -158,21 +165,18 @@ PRODUCTS = Kernels(
 # ---------------------------------------------------------------- results
 
 
-def _like(array: Array) -> Array:
-    return np.empty(array.shape, array.dtype)
+def _like(array: Array, backend: Any) -> Any:
+    new = np.empty if backend is None else backend.empty
+    return new(array.shape, array.dtype)
 
 
-def _new(given: list[Array], x: Array) -> TridiagonalGradients:
-    lower, diagonal, upper = map(_like, given)
-    return TridiagonalGradients(lower, diagonal, upper, _like(x))
-
-
-def _check_results(out: Any, arrays: Any) -> TridiagonalGradients:
+def _results(out: Any, arrays: list[Array], backend: Any) -> TridiagonalGradients:
+    """Arrays for the gradients: new ones, or those of `out`, checked."""
+    if out is None:
+        return TridiagonalGradients(*(_like(array, backend) for array in arrays[:4]))
     if not isinstance(out, TridiagonalGradients):
-        found = type(out).__name__
-        raise TypeError(f"out: expected TridiagonalGradients, got {found}")
+        raise TypeError(f"out: expected TridiagonalGradients, got {type(out).__name__}")
     taken = list(arrays)
     for name, result, like in zip(out._fields, out, arrays, strict=False):
-        check_out(f"out.{name}", result, like, taken)
-        taken.append(result)
-    return out
+        taken.append(check_out(f"out.{name}", result, like, taken, None, backend))
+    return TridiagonalGradients(*taken[len(arrays) :])

@@ -1,4 +1,4 @@
-"""Returns on the device, compared with the slow, obvious ones."""
+"""Returns and advantages of arrays on the device, compared with the slow, obvious ones."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import rlcpu.scan
-from rlcpu.cuda import arrays, scan
+from rlcpu import scan
+from rlcpu.cuda.device import asarray, to_host, zeros
 from tests.scan.recurrences import naive
 from tests.scan.recurrences.problems import Problem, assert_close, make_problem
 
@@ -19,7 +19,7 @@ SHAPES = [((1, 2), 0), ((9, 3), 0), ((2, 6), 1), ((2, 5, 3), 1)]
 
 
 def on_device(problem: Problem) -> Problem:
-    return Problem(*(arrays.from_host(array) for array in problem[:-1]), problem.axis)
+    return Problem(*(asarray(array) for array in problem[:-1]), problem.axis)
 
 
 @pytest.fixture(params=range(len(SHAPES) * 2))
@@ -30,19 +30,19 @@ def problem(request: Any) -> Problem:
 
 def test_discounted_returns(problem: Problem) -> None:
     found = on_device(problem).call(scan.discounted_returns, gamma=0.9)
-    assert_close(problem, np.asarray(found), naive.discounted_returns(problem.episodes(0.9)))
+    assert_close(problem, to_host(found), naive.discounted_returns(problem.episodes(0.9)))
 
 
 def test_gae(problem: Problem) -> None:
     factors = np.random.default_rng(1).random(problem.rewards.shape)
     factors = factors.astype(problem.rewards.dtype)
-    given = {"gamma": 0.9, "lambda_": arrays.from_host(factors)}
+    given = {"gamma": 0.9, "lambda_": asarray(factors)}
     found = on_device(problem).call(scan.gae, "values", **given)
     (values,) = problem.arrays("values")
     lambda_ = problem.columns(factors, np.longdouble)
     expected = naive.gae(problem.episodes(0.9), values, lambda_)
-    assert_close(problem, np.asarray(found.advantages), expected)
-    assert_close(problem, np.asarray(found.returns), expected + values)
+    assert_close(problem, to_host(found.advantages), expected)
+    assert_close(problem, to_host(found.returns), expected + values)
 
 
 def test_lambda_returns(problem: Problem) -> None:
@@ -50,7 +50,7 @@ def test_lambda_returns(problem: Problem) -> None:
     (values,) = problem.arrays("values")
     lambda_ = problem.columns(0.7, np.longdouble)
     assert_close(
-        problem, np.asarray(found), naive.lambda_returns(problem.episodes(0.9), values, lambda_)
+        problem, to_host(found), naive.lambda_returns(problem.episodes(0.9), values, lambda_)
     )
 
 
@@ -60,7 +60,7 @@ def test_nstep_returns(problem: Problem, n: int) -> None:
     (values,) = problem.arrays("values")
     lambda_ = problem.columns(0.7, np.longdouble)
     expected = naive.nstep_returns(problem.episodes(0.9), values, lambda_, n)
-    assert_close(problem, np.asarray(found), expected)
+    assert_close(problem, to_host(found), expected)
 
 
 @pytest.mark.parametrize(("n", "error"), [(0, ValueError), (1.5, TypeError), (True, TypeError)])
@@ -77,38 +77,38 @@ def test_off_policy(problem: Problem) -> None:
     lambda_ = problem.columns(0.7, np.longdouble)
     episodes = problem.episodes(0.9)
     targets, advantages = naive.vtrace(episodes, values, ratios, lambda_, (1.0, 1.0, 1.0))
-    assert_close(problem, np.asarray(found.targets), targets)
-    assert_close(problem, np.asarray(found.advantages), advantages)
+    assert_close(problem, to_host(found.targets), targets)
+    assert_close(problem, to_host(found.advantages), advantages)
     names = "values", "action_values", "ratios"
     found = on_device(problem).call(scan.retrace, *names, gamma=0.9, lambda_=0.7)
     expected = naive.retrace(episodes, values, action_values, ratios, lambda_)
-    assert_close(problem, np.asarray(found), expected)
+    assert_close(problem, to_host(found), expected)
 
 
 def test_out_is_overwritten_and_returned() -> None:
     problem = on_device(make_problem((4, 3), "float32"))
-    out = rlcpu.scan.Advantages(*(arrays.zeros((4, 3), np.float32) for _ in range(2)))
+    out = scan.Advantages(*(zeros((4, 3), np.float32) for _ in range(2)))
     found = problem.call(scan.gae, "values", gamma=0.9, lambda_=0.9, out=out)
     assert found.advantages is out.advantages
-    assert np.asarray(out.returns).all()
+    assert to_host(out.returns).all()
 
 
 def test_arrays_of_the_host_are_copied() -> None:
     problem = make_problem((4, 3), "float64")
-    rewards = arrays.from_host(problem.rewards)
+    rewards = asarray(problem.rewards)
     found = problem._replace(rewards=rewards).call(scan.discounted_returns, gamma=0.9)
-    assert_close(problem, np.asarray(found), naive.discounted_returns(problem.episodes(0.9)))
+    assert_close(problem, to_host(found), naive.discounted_returns(problem.episodes(0.9)))
 
 
 def test_final_values_are_needed_where_an_episode_was_truncated() -> None:
-    cut = arrays.from_host(np.arange(12).reshape(4, 3) == 7)
-    going = arrays.zeros((4, 3), np.bool_)
+    cut = asarray(np.arange(12).reshape(4, 3) == 7)
+    going = zeros((4, 3), np.bool_)
     problem = on_device(make_problem((4, 3), "float32"))
     problem = problem._replace(final_values=None, truncated=cut, terminated=going)
     with pytest.raises(ValueError, match="final_values: needed"):
         problem.call(scan.discounted_returns, gamma=0.9)
     never = problem._replace(terminated=cut)
-    assert np.isfinite(np.asarray(never.call(scan.discounted_returns, gamma=0.9))).all()
+    assert np.isfinite(to_host(never.call(scan.discounted_returns, gamma=0.9))).all()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tridiagonal systems on the device: backward errors, statuses, layouts."""
+"""Tridiagonal systems on the device: backward errors, statuses, layouts, gradients."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.cuda import arrays
-from rlcpu.cuda.scan import solve_tridiagonal, tridiagonal_check
-from rlcpu.scan import SingularSystemError, Status
+from rlcpu.cuda.device import asarray, empty, to_host
+from rlcpu.scan import (
+    SingularSystemError,
+    Status,
+    TridiagonalGradients,
+    factor_tridiagonal,
+    kalman_loglik,
+    solve_tridiagonal,
+    tridiagonal_vjp,
+)
 from tests.scan.tridiagonal import naive
 
 pytestmark = pytest.mark.device
@@ -21,10 +28,8 @@ BATCH, LENGTH = 35, 18
 def solve(arguments: list[np.ndarray], axis: int, **options: Any) -> Any:
     """Solutions (batch, n) of systems (batch, n), laid out along an axis."""
     turned = [np.moveaxis(a, -1, axis).copy() for a in arguments]
-    x, info = solve_tridiagonal(
-        *map(arrays.from_host, turned), axis=axis, return_info=True, **options
-    )
-    return np.moveaxis(np.asarray(x), axis, -1), np.asarray(info.status)
+    x, info = solve_tridiagonal(*map(asarray, turned), axis=axis, return_info=True, **options)
+    return np.moveaxis(to_host(x), axis, -1), to_host(info.status)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -49,31 +54,6 @@ def test_few_unknowns_and_batch_axes(length: int, axis: int) -> None:
     assert x.shape == (2, 3, length)
     assert not status.any()
     assert naive.backward_error(*given, x).max() < 1e-13
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("axis", [0, -1])
-def test_periodic(axis: int, dtype: Any) -> None:
-    rng = np.random.default_rng(0)
-    lengths = np.arange(1, 8).repeat(5)
-    given = [a.astype(dtype) for a in rng.normal(size=(4, len(lengths), 7))]
-    dominant = abs(given[0]) + abs(given[2]) + dtype(1.0)
-    for method, system in (("pivot", given), ("thomas", [given[0], dominant, *given[2:]])):
-        x, status = solve(system, axis, periodic=True, lengths=lengths, method=method)
-        assert not status.any()
-        for number, n in enumerate(lengths):
-            lower, diagonal, upper, rhs = (a[number, :n].astype(np.longdouble) for a in system)
-            matrix = naive.dense(lower, diagonal, upper, periodic=True)
-            size = abs(matrix) @ abs(x[number, :n]) + abs(rhs)
-            rest = abs(matrix @ x[number, :n] - rhs) / size
-            assert rest.max() < 300 * np.finfo(dtype).eps
-            assert not x[number, n:].any()
-
-
-def test_periodic_system_of_zero_sum_is_singular() -> None:
-    rhs = arrays.from_host(np.arange(4.0).reshape(2, 2))
-    _, info = solve_tridiagonal(-1.0, 2.0, -1.0, rhs, periodic=True, return_info=True)
-    assert np.asarray(info.status).tolist() == [Status.SINGULAR] * 2
 
 
 @pytest.mark.parametrize("axis", [0, -1])
@@ -101,7 +81,7 @@ def test_statuses(axis: int) -> None:
     solved, singular, not_finite = Status.SOLVED, Status.SINGULAR, Status.NOT_FINITE
     assert status.tolist() == [solved, singular, not_finite, not_finite, solved]
     assert np.isfinite(x[status == solved]).all()
-    turned = [arrays.from_host(np.moveaxis(a, -1, axis).copy()) for a in given]
+    turned = [asarray(np.moveaxis(a, -1, axis).copy()) for a in given]
     with pytest.raises(SingularSystemError, match="3 of 5 systems") as caught:
         solve_tridiagonal(*turned, axis=axis)
     assert caught.value.status.tolist() == status.tolist()
@@ -110,23 +90,21 @@ def test_statuses(axis: int) -> None:
 def test_numbers_and_one_matrix_for_all() -> None:
     rhs = np.ones((3, 4))
     expected = [[2.0, 3.0, 3.0, 2.0]] * 3
-    assert np.allclose(np.asarray(solve_tridiagonal(-1, 2.0, -1, arrays.from_host(rhs))), expected)
+    assert np.allclose(to_host(solve_tridiagonal(-1, 2.0, -1, asarray(rhs))), expected)
     diagonal = np.full(4, 2.0)
-    found = solve_tridiagonal(-1.0, diagonal, -np.ones(4), arrays.from_host(rhs))
-    assert np.allclose(np.asarray(found), expected)
-    columns = arrays.from_host(rhs.T.copy())
+    found = solve_tridiagonal(-1.0, diagonal, -np.ones(4), asarray(rhs))
+    assert np.allclose(to_host(found), expected)
+    columns = asarray(rhs.T.copy())
     found = solve_tridiagonal(-1.0, diagonal[:, None], -1.0, columns, axis=0)
-    assert np.allclose(np.asarray(found).T, expected)
+    assert np.allclose(to_host(found).T, expected)
 
 
 @pytest.mark.parametrize("axis", [0, -1])
 def test_in_place(axis: int) -> None:
-    given = [
-        arrays.from_host(np.moveaxis(a, -1, axis).copy()) for a in naive.make("random", (3, 6))
-    ]
-    expected = np.asarray(solve_tridiagonal(*given, axis=axis))
+    given = [asarray(np.moveaxis(a, -1, axis).copy()) for a in naive.make("random", (3, 6))]
+    expected = to_host(solve_tridiagonal(*given, axis=axis))
     assert solve_tridiagonal(*given, axis=axis, out=given[3]) is given[3]
-    assert np.array_equal(np.asarray(given[3]), expected)
+    assert np.array_equal(to_host(given[3]), expected)
 
 
 @pytest.mark.parametrize(
@@ -137,95 +115,108 @@ def test_in_place(axis: int) -> None:
         ({"lengths": [7] * 3}, ValueError, "expected 0 to 6, got 7"),
         ({"lengths": [0.5] * 3}, TypeError, "lengths"),
         ({"check": "norm"}, ValueError, "check='norm'"),
-        ({"diagonal": np.ones((3, 6), np.float32)}, TypeError, "diagonal float32"),
+        ({"diagonal": np.ones((3, 6), np.float32)}, TypeError, "diagonal: expected float64"),
         ({"diagonal": np.ones((3, 5))}, ValueError, r"diagonal \(3, 5\)"),
         ({"out": np.ones((3, 6))}, TypeError, "out"),
     ],
 )
 def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
     names = "lower", "diagonal", "upper", "rhs"
-    given = {name: arrays.from_host(np.ones((3, 6))) for name in names}
+    given = {name: asarray(np.ones((3, 6))) for name in names}
     with pytest.raises(error, match=message):
         solve_tridiagonal(**{**given, **change})
 
 
 def test_output_that_overlaps_a_coefficient() -> None:
-    given = [arrays.from_host(np.ones((3, 6))) for _ in range(4)]
-    with pytest.raises(ValueError, match="out: shares memory with diagonal"):
+    given = [asarray(np.ones((3, 6))) for _ in range(4)]
+    with pytest.raises(ValueError, match="out: overlaps"):
         solve_tridiagonal(*given, out=given[1])
 
 
-# ---------------------------------------------------------------- check="residual"
+# ---------------------------------------------------------------- gradients
+
+#: Shapes of x and of the coefficients, axis: each its own, one matrix, numbers, one for some.
+GRADIENTS = [
+    ((3, 7), (3, 7), -1),
+    ((7, 3), (7, 3), 0),
+    ((2, 7, 3), (7, 1), 1),
+    ((5, 4, 7), (7,), -1),
+    ((70, 3), (), 0),
+    ((4, 1), (4, 1), -1),
+]
+
+
+def compare(found: Any, expected: Any) -> None:
+    """The CPU's gradients, which are compared with differences elsewhere."""
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        eps = np.finfo(other.dtype).eps
+        np.testing.assert_allclose(to_host(one), other, rtol=200 * eps, atol=200 * eps)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("axis", [0, -1])
-def test_backward_errors_are_those_of_the_solutions(axis: int, dtype: Any) -> None:
-    given = naive.make("tiny pivots", (5, LENGTH), dtype)
-    turned = [arrays.from_host(np.moveaxis(a, -1, axis).copy()) for a in given]
-    x, info = solve_tridiagonal(*turned, axis=axis, check="residual", return_info=True)
-    found = np.asarray(info.backward_error)
-    expected = naive.backward_error(*given, np.moveaxis(np.asarray(x), axis, -1))
-    assert not np.asarray(info.status).any()
-    assert found.dtype == dtype
-    assert found.shape == (5,)
-    assert np.abs(found - expected).max() < 4 * np.finfo(dtype).eps
+@pytest.mark.parametrize(("shape", "own", "axis"), GRADIENTS)
+def test_gradients(shape: Any, own: Any, axis: int, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    lower, upper = rng.uniform(-1, 1, (2, *own)).astype(dtype)
+    diagonal = dtype(2.5) + np.abs(lower) + np.abs(upper)
+    x, grad = rng.normal(size=(2, *shape)).astype(dtype)
+    given = [lower, diagonal, upper, x, grad]
+    expected = tridiagonal_vjp(*given, axis=axis)
+    on_device = list(map(asarray, given))
+    compare(tridiagonal_vjp(*on_device, axis=axis), expected)
+    out = TridiagonalGradients(*(empty(a.shape, dtype) for a in (*given[:3], x)))
+    assert tridiagonal_vjp(*on_device, axis=axis, out=out) is out
+    compare(out, expected)
 
 
-@pytest.mark.parametrize("axis", [0, -1])
-@pytest.mark.parametrize("in_place", [False, True])
-def test_inaccurate_solutions_are_refined(axis: int, in_place: bool) -> None:
-    given = naive.make("random", (4, 12))
-    given[1][2, 5] = 1e-9  # a pivot of elimination in order
-    given[0][2, 5] = given[2][2, 4] = given[0][2, 4] = 0.0
-    given[0][2, 5], given[1][2, 4] = 1.0, 1.0
-    given[1][2, 0] = 1e-8
-    lengths = [12, 7, 12, 0]
-    turned = [arrays.from_host(np.moveaxis(a, -1, axis).copy()) for a in given]
-    options: Any = {"axis": axis, "method": "thomas", "lengths": lengths, "return_info": True}
-    plain = np.moveaxis(np.asarray(solve_tridiagonal(*turned, **options)[0]), axis, -1)
-    assert naive.backward_error(*(a[2] for a in given), plain[2]) > 1e-10
-    out = turned[3] if in_place else None
-    x, info = solve_tridiagonal(*turned, **options, check="residual", out=out)
-    x = np.moveaxis(np.asarray(x), axis, -1)
-    assert not np.asarray(info.status).any()
-    assert naive.backward_error(*(a[2] for a in given), x[2]) < 2**7 * np.finfo(float).eps
-    assert np.asarray(info.backward_error).max() < 2**7 * np.finfo(float).eps
-    assert not x[3].any()
-    assert not x[1, 7:].any()
+def test_gradients_of_no_systems() -> None:
+    x = asarray(np.ones((0, 3)))
+    found = tridiagonal_vjp(1.0, asarray(np.ones(3)), 1.0, x, x)
+    assert not to_host(found.diagonal).any()
+    assert found.rhs.shape == (0, 3)
 
 
-@pytest.mark.parametrize("limit", [2**13, 0.0])
-def test_statuses_of_checked_systems(limit: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tridiagonal_check, "INACCURATE", limit)
-    given = naive.make("dominant", (4, 6))
-    for array in given[:3]:
-        array[1, 3] = 0.0
-    given[3][2, 3] = np.inf
-    turned = [arrays.from_host(a) for a in given]
-    _, info = solve_tridiagonal(*turned, check="residual", return_info=True)
-    status, errors = np.asarray(info.status), np.asarray(info.backward_error)
-    good = Status.SOLVED if limit else Status.INACCURATE
-    assert status.tolist() == [good, Status.SINGULAR, Status.NOT_FINITE, good]
-    assert np.isnan(errors).tolist() == [False, True, True, False]
-    with pytest.raises(SingularSystemError, match=f"{2 if limit else 4} of 4 systems"):
-        solve_tridiagonal(*turned, check="residual")
+def test_bad_input_of_gradients() -> None:
+    x = asarray(np.ones((2, 3)))
+    with pytest.raises(ValueError, match=r"grad: expected shape \(2, 3\), got \(3,\)"):
+        tridiagonal_vjp(1.0, 3.0, 1.0, x, asarray(np.ones(3)))
+    with pytest.raises(ValueError, match="lower: expected a shape that broadcasts"):
+        tridiagonal_vjp(asarray(np.ones(4)), 3.0, 1.0, x, x)
+    with pytest.raises(TypeError, match="out: expected TridiagonalGradients, got tuple"):
+        tridiagonal_vjp(1.0, 3.0, 1.0, x, x, out=(x,))  # type: ignore[arg-type]
+    new = [empty((), np.float64) for _ in range(3)]
+    with pytest.raises(ValueError, match=r"out.rhs: overlaps"):
+        tridiagonal_vjp(1.0, 3.0, 1.0, x, x, out=TridiagonalGradients(*new, x))
+    with pytest.raises(SingularSystemError):
+        tridiagonal_vjp(0.0, 0.0, 0.0, x, x)
 
 
-def test_periodic_systems_are_checked() -> None:
-    given = list(np.random.default_rng(0).normal(size=(4, 3, 7)))
-    x, info = solve_tridiagonal(
-        *map(arrays.from_host, given), periodic=True, check="residual", return_info=True
-    )
-    for number, error in enumerate(np.asarray(info.backward_error)):
-        lower, diagonal, upper, rhs = (a[number].astype(np.longdouble) for a in given)
-        matrix, own = naive.dense(lower, diagonal, upper, periodic=True), np.asarray(x)[number]
-        size = abs(matrix) @ abs(own) + abs(rhs)
-        expected = (abs(matrix @ own - rhs) / size).max()
-        assert abs(error - expected) < 4 * np.finfo(float).eps
+# ---------------------------------------------------------------- what only the host computes
 
 
-def test_no_systems_have_no_errors() -> None:
-    rhs = arrays.from_host(np.ones((0, 4)))
-    x, info = solve_tridiagonal(1.0, 2.0, 1.0, rhs, check="residual", return_info=True)
-    assert (x.shape, info.status.shape, info.backward_error.shape) == ((0, 4), (0,), (0,))
+@pytest.mark.parametrize("option", [{"periodic": True}, {"check": "residual"}])
+def test_options_of_the_host(option: Any) -> None:
+    rhs = asarray(np.ones((3, 6)))
+    with pytest.raises(NotImplementedError, match=f"{next(iter(option))}=.*rhs is"):
+        solve_tridiagonal(1.0, 4.0, 1.0, rhs, **option)
+
+
+def test_functions_of_the_host() -> None:
+    array = asarray(np.ones(4))
+    with pytest.raises(NotImplementedError, match=r"factor_tridiagonal .* host: diagonal is"):
+        factor_tridiagonal(1.0, array, 1.0)
+    factors = factor_tridiagonal(np.ones(4), 4.0 * np.ones(4), np.ones(4))
+    with pytest.raises(NotImplementedError, match=r"Factors.solve .* host: rhs is"):
+        factors.solve(array)
+    one = np.eye(1)
+    with pytest.raises(NotImplementedError, match=r"Kalman .* host: observations is"):
+        kalman_loglik(array.reshape(4, 1), one, one, one, one)
+
+
+def test_few_long_systems() -> None:
+    given = naive.make("random", (2, 300))
+    x, status = solve(given, -1)
+    assert not status.any()
+    assert naive.backward_error(*given, x).max() < 1e-13
