@@ -22,12 +22,13 @@ from rlcpu.envs.lane import (
     load_rows,
     make_draw_words,
     make_turn,
+    pack,
     store_rows,
 )
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.rows import row_access
-from rlcpu.kernels.threads import Kernels
+from rlcpu.kernels.threads import Kernels, launch
 
 #: Blocks that one iteration of a parallel loop takes.
 CHUNK = 16
@@ -99,6 +100,10 @@ class Memory:
     def elapsed(self) -> npt.NDArray[np.uint32]:
         """(num_envs,) steps of the running episodes; `PENDING` where one has finished."""
         return self._lanes(self._rows(self.words)[ELAPSED])
+
+    def finished(self) -> npt.NDArray[np.bool_]:
+        """(num_envs,) which episodes wait for their reset."""
+        return self.elapsed() == PENDING
 
     def seed(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
         """Start the streams of the masked environments anew, from one seed each."""
@@ -338,3 +343,81 @@ def copy_rows(source, target, count, begin):
     for row in range(target.shape[0] // stride):
         for i in range(count):
             target[row * stride + begin + i] = source[row * LANES + i]
+
+
+# ---------------------------------------------------------------- what VectorEnv asks for
+
+
+def allocate(env: Any, limit: int) -> None:
+    """Give the environments their memory, and find their kernels."""
+    env.memory = Memory(env.code, env.num_envs, env.scalar_type, limit)
+    env._finals = np.empty(env._observation_shape if env._same_step else (0, 0), np.float32)
+    find_kernels(env)
+
+
+def find_kernels(env: Any) -> None:
+    """Give the environments their kernels and numbers, which copies of them find anew."""
+    env.numbers = pack(env.dynamics.params, env.scalar_type)
+    env._kernels = step_kernels(env.code, env.scalar_type, env._same_step)
+
+
+def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
+    """Observations, rewards, terminated, truncated and, in same-step mode, what was reached.
+
+    Returns:
+        None if nothing was stepped: an action is bad.
+
+    Raises:
+        gymnasium.error.ResetNeeded: an environment has finished while autoreset is disabled.
+    """
+    if env._disabled:
+        env.check_running()
+    n, memory = env.num_envs, env.memory
+    observations = np.empty(env._observation_shape, np.float32)
+    rewards = np.empty(n, env.dtype)
+    terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
+    if launch(
+        env._kernels, n, env.num_threads,
+        memory.real, memory.words, actions, env.numbers, memory.clock,
+        observations, rewards, terminated, truncated, env._finals,
+    ):  # fmt: skip
+        return None
+    return observations.T, rewards, terminated, truncated, env._finals
+
+
+def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: npt.NDArray[Any]) -> None:
+    """Give the masked environments new states, drawn with the run-time params `numbers`."""
+    run, memory = reset_kernel(env.code, env.scalar_type), env.memory
+    run(memory.real, memory.words, memory.pad(mask), numbers, memory.clock)
+
+
+def observe(env: Any) -> npt.NDArray[np.float32]:
+    """Observations of the present states, (num_envs, observation_size) float32."""
+    observations = np.empty(env._observation_shape, np.float32)
+    run = observe_kernel(env.code, env.scalar_type)
+    run(env.memory.real, env.numbers, observations.ravel())
+    return observations.T
+
+
+def final_observations(finals: npt.NDArray[Any], done: npt.NDArray[np.bool_]) -> Any:
+    """What finished environments reached, an object array (num_envs,); None if there is none."""
+    if not done.any():
+        return None
+    final_obs = np.full(done.size, None, dtype=object)
+    for i in np.flatnonzero(done):
+        final_obs[i] = finals[:, i].copy()
+    return final_obs
+
+
+#: New arrays of any content.
+empty = np.empty
+
+
+def asarray(array: Any) -> Any:
+    """The same: arrays are on the host."""
+    return array
+
+
+def to_host(array: Any) -> Any:
+    """The same: arrays are on the host."""
+    return array

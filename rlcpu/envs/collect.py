@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rlcpu import backends
 from rlcpu.envs.faults import check_rollout, check_simulation
 from rlcpu.envs.networks import describe_fault, refuse_policy
-from rlcpu.envs.policies import Policy, PolicyArrays, PolicyCode
+from rlcpu.envs.policies import Policy
 from rlcpu.envs.results import Form, Rollout, Statistics
 from rlcpu.envs.rollout import FAULT, EnvArrays, collect_kernels, simulate_kernels
 from rlcpu.envs.vector_env import VectorEnv
@@ -33,11 +34,11 @@ def collect(
         env: the environments.
         policy: `Uniform`, `Linear`, `MLP` or `Scalar`.
         num_steps: K, steps of each environment.
-        out: a rollout of the same shape, whose memory is used again: its arrays are overwritten.
+        out: a rollout of the same shape, spaces and device, whose memory is used again: its arrays
+            are overwritten.
 
     Returns:
-        The rollout; `out` itself if given. Environments of another device give one whose arrays
-        live there, see `rlcpu.cuda.envs.collect.Rollout`.
+        The rollout; `out` itself if given.
 
     Raises:
         TypeError, ValueError: an argument is bad, or the policy does not fit the environment.
@@ -48,12 +49,9 @@ def collect(
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
     num_steps = _check(env, num_steps)
-    if env.device != "cpu":
-        device: Any = env
-        return device.run_collect(*_start_on_device(env, policy), num_steps, out)
     prepared = prepare(env, policy)
     rollout = _take_rollout(env, prepared.form, num_steps, out)
-    if _run(env, prepared, prepared.collect_kernels, num_steps, rollout._outputs):
+    if prepared.collect(env, num_steps, rollout._outputs):
         finals = rollout._records.finals.reshape(rollout.observations.shape)
         check_rollout(env, policy, rollout._shown, finals)
     rollout._renew(policy, prepared)
@@ -73,11 +71,8 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
         12800
     """
     num_steps = _check(env, num_steps)
-    if env.device != "cpu":
-        device: Any = env
-        return Statistics(*device.run_simulate(*_start_on_device(env, policy), num_steps))
     prepared = prepare(env, policy)
-    if _run(env, prepared, prepared.simulate_kernels, num_steps, prepared.sums):
+    if prepared.simulate(env, num_steps):
         check_simulation(env, policy, prepared.sums)
     return Statistics.of_sums(env.num_envs * num_steps, prepared.sums[-1].tolist())
 
@@ -87,30 +82,6 @@ def _check(env: VectorEnv, num_steps: int) -> int:
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env={env!r}: expected a rlcpu VectorEnv (unwrapped)")
     return check_count("num_steps", num_steps)
-
-
-def _start_on_device(env: VectorEnv, policy: Policy) -> tuple[PolicyCode, PolicyArrays]:
-    """The policy as the device takes it; episodes are started where there are none."""
-    check_policy(policy)
-    if describe_fault(policy):
-        refuse_policy(policy, "actions that are not finite")
-    code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
-    env.start_episodes()
-    return code, arrays
-
-
-def _run(
-    env: VectorEnv, prepared: Prepared, kernels: Kernels, num_steps: int, outputs: Any
-) -> bool:
-    """Call a driver, again after the resets that it finds missing; whether it met a fault."""
-    while code := launch(
-        kernels, num_steps * prepared.shared_envs, env.num_threads,
-        prepared.env_arrays, prepared.policy_arrays, num_steps, env.num_envs, outputs,
-    ):  # fmt: skip
-        if code == FAULT:
-            return True
-        env.start_episodes()
-    return False
 
 
 def _take_rollout(env: VectorEnv, form: Form, num_steps: int, out: Rollout | None) -> Rollout:
@@ -166,7 +137,7 @@ class Prepared:
         self.env_arrays = tuple(
             EnvArrays(memory.real, memory.words, env.numbers, bounds, memory.clock)
         )
-        self.form = Form(env.num_envs, env.dynamics.observation_size, space.shape, env.dtype)
+        self.form = Form.of(env)
         self.sums = np.zeros((blocks + 1, 5))
         self.shared_envs = env.num_envs if blocks > 1 else 0
 
@@ -196,6 +167,25 @@ class Prepared:
         objects, values = policy.marks()  # type: ignore[attr-defined]
         return values == self._values and all(map(is_, objects, self._objects))
 
+    def collect(self, env: VectorEnv, num_steps: int, outputs: Any) -> bool:
+        """Take K steps, and overwrite the outputs; whether a number was not finite."""
+        return self._run(env, self.collect_kernels, num_steps, outputs)
+
+    def simulate(self, env: VectorEnv, num_steps: int) -> bool:
+        """Take K steps, and overwrite `sums`; whether a number was not finite."""
+        return self._run(env, self.simulate_kernels, num_steps, self.sums)
+
+    def _run(self, env: VectorEnv, kernels: Kernels, num_steps: int, outputs: Any) -> bool:
+        """Call a driver, again after the resets that it finds missing."""
+        while code := launch(
+            kernels, num_steps * self.shared_envs, env.num_threads,
+            self.env_arrays, self.policy_arrays, num_steps, env.num_envs, outputs,
+        ):  # fmt: skip
+            if code == FAULT:
+                return True
+            env.start_episodes()
+        return False
+
     @functools.cached_property
     def collect_kernels(self) -> Kernels:
         """See there."""
@@ -207,16 +197,44 @@ class Prepared:
         return simulate_kernels(self._env_code, self._real, self._code)
 
 
-def prepare(env: VectorEnv, policy: Policy) -> Prepared:
+class PreparedOnDevice:
+    """The same of environments on a device, for one call: see `Prepared`."""
+
+    def __init__(self, env: VectorEnv, policy: Policy) -> None:
+        if describe_fault(policy):
+            refuse_policy(policy, "actions that are not finite")
+        self._policy = policy.code(env.dynamics), policy.arrays(env.dynamics)
+        self._rollouts = backends.find(env.device, "rollouts")
+        self.form, self.sums = Form.of(env), np.zeros((1, 5))
+
+    def serves(self, env: VectorEnv, policy: Policy) -> bool:
+        """Whether another call may use it: the policy's numbers are copied in each."""
+        return False
+
+    def collect(self, env: VectorEnv, num_steps: int, outputs: Any) -> bool:
+        """Take K steps, and overwrite the outputs; what is not finite passes."""
+        env.start_episodes()
+        self._rollouts.collect(env, *self._policy, num_steps, outputs)
+        return False
+
+    def simulate(self, env: VectorEnv, num_steps: int) -> bool:
+        """Take K steps, and overwrite `sums`; what is not finite passes."""
+        env.start_episodes()
+        self.sums[-1] = self._rollouts.simulate(env, *self._policy, num_steps)
+        return False
+
+
+def prepare(env: VectorEnv, policy: Policy) -> Prepared | PreparedOnDevice:
     """What the last call prepared, if it still holds.
 
     Raises:
         TypeError, ValueError: it is no policy, or does not fit the environment.
     """
-    held: Prepared | None = env.prepared
+    held: Prepared | PreparedOnDevice | None = env.prepared
     if held is None or not held.serves(env, policy):
         check_policy(policy)
-        held = env.prepared = Prepared(env, policy)
+        kind = Prepared if env.device == "cpu" else PreparedOnDevice
+        held = env.prepared = kind(env, policy)
     return held
 
 

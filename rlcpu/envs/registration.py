@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import importlib
 from typing import Any
 
 import gymnasium
@@ -19,8 +18,6 @@ _BUILT_IN = {
     for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
 }
 _known: dict[str, Dynamics] = {}
-#: Modules that have the `VectorEnv` of a device. They are imported when one is asked for.
-_DEVICES = {"cpu": "rlcpu.envs.vector_env", "cuda": "rlcpu.cuda.envs"}
 
 
 def register(dynamics: Dynamics) -> None:
@@ -92,7 +89,7 @@ def make_vec(
     Args:
         environment: id, such as "CartPole-v1", or a `Dynamics`.
         num_envs: number of copies.
-        device: "cpu", or "cuda" for an NVIDIA GPU: see `rlcpu.cuda.envs.VectorEnv`.
+        device: "cpu", or "cuda" for an NVIDIA GPU: see `VectorEnv`.
         **options: `dtype`, `autoreset_mode`, `max_episode_steps`, `num_threads` and `render_mode`
             of `VectorEnv`; every other name is a parameter of the environment, such as `gravity`.
 
@@ -111,11 +108,8 @@ def make_vec(
     """
     settings, params = _split(options)
     dynamics = find(environment)
-    if not isinstance(device, str) or device not in _DEVICES:
-        raise ValueError(f'device={device!r}: expected "cpu" or "cuda"')
-    kind = importlib.import_module(_DEVICES[device]).VectorEnv
-    env: VectorEnv = kind(
-        dynamics.with_params(**params) if params else dynamics, num_envs, **settings
+    env = VectorEnv(
+        dynamics.with_params(**params) if params else dynamics, num_envs, device=device, **settings
     )
     if _known.get(dynamics.id) is dynamics:
         # Plain numbers and names, so that the spec can be written as JSON.

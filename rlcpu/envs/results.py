@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlcpu import backends
 from rlcpu.envs.networks import MLP, Critic
 from rlcpu.envs.policies import Array, Policy
 from rlcpu.envs.rollout import Records
+from rlcpu.envs.vector_env import VectorEnv, find_drivers
 
 
 @dataclasses.dataclass
@@ -64,35 +66,53 @@ class Form(NamedTuple):
     Attributes:
         action_shape: () of a `Discrete`, (action_size,) of a `Box`.
         dtype: of rewards and returns.
+        device: where the arrays are.
     """
 
     num_envs: int
     observation_size: int
     action_shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    device: str
+
+    @classmethod
+    def of(cls, env: VectorEnv) -> Form:
+        """That of an environment."""
+        shape: Any = env.single_action_space.shape
+        return cls(env.num_envs, env.dynamics.observation_size, shape, env.dtype, env.device)
 
     def allocate(self, num_steps: int) -> Records:
-        """The memory of a rollout."""
+        """The memory of a rollout.
+
+        Raises:
+            rlcpu.cuda.CudaMemoryError: the device has too little.
+        """
+        empty = find_drivers(self.device).empty
         count, size = num_steps * self.num_envs, self.observation_size
         real, width = self.dtype, math.prod(self.action_shape)
-        return Records(
-            observations=np.empty(count * size, np.float32),
-            actions=np.empty(count * width, np.float32 if self.action_shape else np.int64),
-            log_probs=np.empty(count, np.float32),
-            values=np.empty(count, np.float32),
-            rewards=np.empty(count, real),
-            flags=np.empty(2 * count, np.bool_),
-            finals=np.empty(count * size, np.float32),
-            totals=np.empty(count, real),
-            lengths=np.empty(count, np.uint32),
-            last=np.empty(self.num_envs * size, np.float32),
+        records = Records(
+            observations=empty(count * size, np.float32),
+            actions=empty(count * width, np.float32 if self.action_shape else np.int64),
+            log_probs=empty(count, np.float32),
+            values=empty(count, np.float32),
+            rewards=empty(count, real),
+            flags=empty(2 * count, np.bool_),
+            finals=empty(count * size, np.float32),
+            totals=empty(count, real),
+            lengths=empty(count, np.uint32),
+            last=empty(self.num_envs * size, np.float32),
         )
+        if self.device == "cpu":
+            return records
+        values = empty(count, np.float32), empty(self.num_envs, np.float32)
+        made: Records = backends.find(self.device, "rollouts").Records(*records, *values)
+        return made
 
     def shaped(self, records: Records, num_steps: int) -> dict[str, Array]:
         """What a rollout shows of its memory, by name."""
         shape = (num_steps, self.num_envs)
         terminated, truncated = records.flags.reshape(2, *shape)
-        return {
+        shown = {
             "observations": records.observations.reshape(*shape, -1),
             "actions": records.actions.reshape(*shape, *self.action_shape),
             "log_probs": records.log_probs.reshape(shape),
@@ -102,6 +122,11 @@ class Form(NamedTuple):
             "truncated": truncated,
             "last_observations": records.last.reshape(self.num_envs, -1),
         }
+        if self.device != "cpu":  # a device's kernel has the values at hand
+            device: Any = records
+            shown["final_values"] = device.final_values.reshape(shape)
+            shown["last_values"] = device.last_values
+        return shown
 
 
 #: Fields of a transition, as buffers name them.
@@ -118,7 +143,8 @@ class Rollout:
 
     `last_values` and all that is named after an end are computed when they are first asked for, of
     the policy as it was when it acted: a loop of single steps does not pay for a second pass
-    through the network and for searches that it does not need.
+    through the network and for searches that it does not need. On a device, what has T or N in its
+    shape is an array there; the four arrays of length F are on the host.
 
     Attributes:
         observations: (T, N, observation_size) float32, before each step.
@@ -160,13 +186,15 @@ class Rollout:
 
     def _bind(self) -> None:
         """What belongs to this process and these arrays."""
+        self._drivers = find_drivers(self._form.device)
         self._shown = self._form.shaped(self._records, self._num_steps)
-        self._outputs = tuple(self._records)
+        on_cpu = self._form.device == "cpu"
+        self._outputs: Any = tuple(self._records) if on_cpu else self._records
         self._source: object = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what `_bind` makes: a copy has arrays of its own."""
-        bound = ("_shown", "_outputs", "_source")
+        bound = ("_drivers", "_shown", "_outputs", "_source")
         return {name: value for name, value in self.__dict__.items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -176,9 +204,11 @@ class Rollout:
     def _renew(self, policy: Policy, source: object) -> None:
         """Show what a kernel has just written; `source` stands for the policy's present form."""
         shown = self.__dict__
-        shown.update(self._shown)
         for name in _DERIVED:
             shown.pop(name, None)
+        shown.update(self._shown)
+        if self._form.device != "cpu":
+            return
         if source is not self._source:
             self._source = source
             has_values = isinstance(policy, MLP) and policy.value is not None
@@ -196,7 +226,7 @@ class Rollout:
     @functools.cached_property
     def _ends(self) -> Array:
         """(F,) int64, step * N + environment of each end."""
-        terminated, truncated = self._records.flags.reshape(2, -1)
+        terminated, truncated = self._drivers.to_host(self._records.flags).reshape(2, -1)
         return np.flatnonzero(terminated | truncated)
 
     @functools.cached_property
@@ -212,7 +242,7 @@ class Rollout:
         The next row of `observations` shows nothing of it.
         """
         finals = self._records.finals.reshape(-1, self._form.observation_size)
-        return np.asarray(finals[self._ends])
+        return self._at_ends(finals)
 
     @functools.cached_property
     def final_values(self) -> Array:
@@ -236,12 +266,17 @@ class Rollout:
     @functools.cached_property
     def episode_returns(self) -> Array:
         """(F,) float64."""
-        return self._records.totals[self._ends].astype(np.float64)
+        return self._at_ends(self._records.totals).astype(np.float64)
 
     @functools.cached_property
     def episode_lengths(self) -> Array:
         """(F,) int64, in steps."""
-        return self._records.lengths[self._ends].astype(np.int64)
+        return self._at_ends(self._records.lengths).astype(np.int64)
+
+    def _at_ends(self, array: Any) -> Array:
+        """Rows of a flat array where episodes ended, on the host."""
+        rows: Array = self._drivers.to_host(array[self._drivers.asarray(self._ends)])
+        return rows
 
     def transitions(self, names: Iterable[str] = _TRANSITION) -> dict[str, Array]:
         """The T * N transitions, as a buffer takes them: step after step, all environments of each.
@@ -275,9 +310,15 @@ class Rollout:
     def _flat(self, name: str) -> Array:
         """One array of `transitions`."""
         if name == "next_observation":
-            following = np.concatenate([self.observations[1:], self.last_observations[None]])
-            flat = following.reshape(-1, self._form.observation_size)
-            flat[self._ends] = self.final_observations
+            asarray, flat = (
+                self._drivers.asarray,
+                self._drivers.empty(
+                    (self._num_steps * self._form.num_envs, self._form.observation_size), np.float32
+                ),
+            )
+            flat[: -self._form.num_envs] = self.observations[1:].reshape(-1, flat.shape[1])
+            flat[-self._form.num_envs :] = self.last_observations
+            flat[asarray(self._ends)] = asarray(self.final_observations)
             return flat
         array: Array = getattr(self, name if name.endswith("ated") else f"{name}s")
         return array.reshape(-1, *array.shape[2:])

@@ -15,14 +15,14 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rlcpu import backends
 from rlcpu.envs import batch
-from rlcpu.envs.batch import Memory
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import PENDING, pack, structure
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.checks import as_array, as_numbers, check_count
 from rlcpu.kernels.random import stream_seeds
-from rlcpu.kernels.threads import check_num_threads, launch
+from rlcpu.kernels.threads import check_num_threads
 
 Array = npt.NDArray[Any]
 _DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
@@ -76,6 +76,18 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     the last axis of memory (Fortran order), as Gymnasium's own CartPoleVectorEnv returns them;
     every returned array is new.
 
+    With `device="cuda"` arrays are CuPy's, on an NVIDIA GPU, and
+
+    * `step` takes actions on the device, of any library that has DLPack, or on the host, and waits
+      for the device to have checked them;
+    * in same-step mode `final_obs` is one array (num_envs, observation_size) of all environments,
+      of which those of `_final_obs` have ended;
+    * the environments cannot be copied or pickled.
+
+    With the same seed, both draw the same random numbers. float64 repeats the CPU's arithmetic but
+    for libdevice's sine, cosine and power, which are within 2 ulp of libm's; one float32 step errs
+    as on the CPU.
+
     Args:
         dynamics: the environment.
         num_envs: number of copies, N.
@@ -84,20 +96,23 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         max_episode_steps: steps after which an episode is truncated; None takes the dynamics' own.
         num_threads: threads to use for large batches; None takes all of numba's.
         render_mode: "rgb_array" or None.
+        device: "cpu" or "cuda", where the environments run and their arrays are.
 
     Attributes:
         dynamics: the environment, with the parameters that were given.
         dtype: NumPy dtype of state and rewards.
         memory, code, numbers: what kernels take: its memory, structure and run-time parameters.
-        autoreset_mode, num_threads: see above.
-        device: where its arrays live.
+        autoreset_mode, num_threads, device: see above.
         prepared: what the last `collect` or `simulate` made, see `rlcpu.envs.collect.Prepared`.
 
     Raises:
         TypeError, ValueError: for a bad argument, with its name and value.
+        rlcpu.cuda.CudaUnavailableError: there is no such device, with what to install.
+        rlcpu.cuda.CudaMemoryError: its memory is too small.
     """
 
-    device = "cpu"
+    memory: Any
+    numbers: Any
     prepared: Any = None
 
     def __init__(
@@ -110,9 +125,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         max_episode_steps: int | None = None,
         num_threads: int | None = None,
         render_mode: str | None = None,
+        device: str = "cpu",
     ) -> None:
         if not isinstance(dynamics, Dynamics):
             raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
+        self.device, self._drivers = device, find_drivers(device)
         self.dynamics = dynamics
         self.num_envs = check_count("num_envs", num_envs, limit=PENDING)
         self.dtype = np.dtype(check_dtype(dtype))
@@ -142,16 +159,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self._action_dtype = np.dtype(np.int64 if self.dynamics.is_discrete else np.float32)
         self._action_shape = self.action_space.shape
         self._seeded = self._ready = False
-        self._allocate(self.scalar_type, self.max_episode_steps or PENDING)
-
-    def _allocate(self, real: type, limit: int) -> None:
-        self.memory = Memory(self.code, self.num_envs, real, limit)
-        self.numbers = pack(self.dynamics.params, real)
-        self._find_kernels()
-        self._finals = np.empty(self._observation_shape if self._same_step else (0, 0), np.float32)
-
-    def _find_kernels(self) -> None:
-        self._kernels = batch.step_kernels(self.code, self.scalar_type, self._same_step)
+        self._drivers.allocate(self, self.max_episode_steps or PENDING)
 
     def __getstate__(self) -> dict[str, Any]:
         """All of it, episodes and random streams too, but what is found anew.
@@ -161,7 +169,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """
         if self.device != "cpu":
             raise TypeError(f"{self!r} cannot be copied or pickled: its memory is the device's")
-        found_anew = ("code", "numbers", "_kernels", "prepared")
+        found_anew = ("code", "numbers", "_kernels", "_drivers", "prepared")
         return {name: value for name, value in vars(self).items() if name not in found_anew}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -172,8 +180,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 f"{self.dynamics.id} had {self.memory.state_size} numbers in a state when it was "
                 f"pickled and has {self.code.state_size} now"
             )
-        self.numbers = pack(self.dynamics.params, self.scalar_type)
-        self._find_kernels()
+        self._drivers = find_drivers(self.device)
+        self._drivers.find_kernels(self)
 
     # ------------------------------------------------------------ reset
 
@@ -203,14 +211,9 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             raise ResetNeeded('options["reset_mask"]: the first reset has to be of all of them')
         params = reset_bounds(self.dynamics, options)
         self._seed(seed, mask)
-        self._restart(mask, pack(params, self.scalar_type))
+        self._drivers.restart(self, mask, pack(params, self.scalar_type))
         self._ready = True
         return self.observe(), {}
-
-    def _restart(self, mask: npt.NDArray[np.bool_], numbers: Array) -> None:
-        """Give the masked environments new states, drawn with the run-time params `numbers`."""
-        kernel, memory = batch.reset_kernel(self.code, self.scalar_type), self.memory
-        kernel(memory.real, memory.words, memory.pad(mask), numbers, memory.clock)
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
         if seed is None and self._seeded:
@@ -252,45 +255,48 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """
         if not self._ready:
             raise ResetNeeded("call reset() before step(): no environment has a state yet")
-        if not (
+        actions = self._take_actions(actions)
+        while (reached := self._drivers.step(self, actions)) is None:
+            actions = self._excuse(actions)
+        observations, rewards, terminated, truncated, finals = reached
+        if self.render_mode:
+            self._renderer.remember(self._drivers.to_host(actions))
+        infos = self._final_infos(finals, terminated | truncated) if self._same_step else {}
+        return observations, rewards, terminated, truncated, infos
+
+    def _take_actions(self, actions: Any) -> Any:
+        """The actions, of the right shape, on the host or on the environments' device."""
+        if (
             type(actions) is np.ndarray
             and actions.dtype == self._action_dtype
             and actions.shape == self._action_shape
             and actions.flags.c_contiguous
         ):
-            actions = convert_actions(actions, self.dynamics, self._action_shape)
-        if self._disabled:
-            self._check_running()
-        n, memory = self.num_envs, self.memory
-        observations = np.empty(self._observation_shape, np.float32)
-        rewards = np.empty(n, self.dtype)
-        terminated = np.empty(n, np.bool_)
-        truncated = np.empty(n, np.bool_)
-        while launch(
-            self._kernels, n, self.num_threads,
-            memory.real, memory.words, actions, self.numbers, memory.clock,
-            observations, rewards, terminated, truncated, self._finals,
-        ):  # fmt: skip
-            actions = self._excuse(actions)
-        if self.render_mode:
-            self._renderer.remember(actions)
-        infos = self._final_infos(terminated | truncated) if self._same_step else {}
-        return observations.T, rewards, terminated, truncated, infos
+            return actions
+        if self.device == "cpu" or backends.device_of(actions) == "cpu":
+            return convert_actions(actions, self.dynamics, self._action_shape)
+        actions = self._drivers.asarray(actions)
+        check_actions(actions, self.dynamics, self._action_shape)
+        return actions
 
     def _excuse(self, actions: Array) -> Array:
         """The actions, 0 for environments whose next step is their reset, as it ignores them.
 
         Raises:
             ValueError: another environment has a bad action.
+            gymnasium.error.ResetNeeded: an environment has finished and autoreset is disabled.
         """
-        excused = actions.copy()
+        if self._disabled:
+            self.check_running()
+        excused = np.array(self._drivers.to_host(actions))
         excused[self.memory.elapsed() == PENDING] = 0
         bad = find_bad_actions(excused, self.dynamics)
         if len(bad):
             raise ValueError(describe_bad_actions(excused, bad, self.dynamics))
         return excused
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Raise ResetNeeded if an environment has finished."""
         finished = np.flatnonzero(self.memory.elapsed() == PENDING)
         if len(finished):
             raise ResetNeeded(
@@ -298,13 +304,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 'is disabled: call reset(options={"reset_mask": terminated | truncated}) first'
             )
 
-    def _final_infos(self, done: npt.NDArray[np.bool_]) -> dict[str, Any]:
+    def _final_infos(self, finals: Any, done: Any) -> dict[str, Any]:
         """Gymnasium's infos of same-step autoreset: the last observation of finished episodes."""
-        if not done.any():
+        final_obs = self._drivers.final_observations(finals, done)
+        if final_obs is None:
             return {}
-        final_obs = np.full(self.num_envs, None, dtype=object)
-        for i in np.flatnonzero(done):
-            final_obs[i] = self._finals[:, i].copy()
         return {
             "final_obs": final_obs,
             "_final_obs": done,
@@ -316,10 +320,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     def observe(self) -> Array:
         """Observations of the present states, (num_envs, observation_size) float32."""
-        observations = np.empty(self._observation_shape, np.float32)
-        kernel = batch.observe_kernel(self.code, self.scalar_type)
-        kernel(self.memory.real, self.numbers, observations.ravel())
-        return observations.T
+        return self._drivers.observe(self)
 
     def start_episodes(self) -> None:
         """Reset what has never been reset, and what has finished and waits for its reset.
@@ -329,11 +330,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """
         if not self._ready:
             self.reset()
-        if self._disabled:
-            self._check_running()
-        finished = self.memory.elapsed() == PENDING
+        finished = self.memory.finished()
+        if self._disabled and finished.any():
+            self.check_running()
         if finished.any():
-            self._restart(finished, self.numbers)
+            self._drivers.restart(self, finished, self.numbers)
 
     @property
     def scalar_type(self) -> Any:
@@ -356,7 +357,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     @state.setter
     def state(self, state: npt.ArrayLike) -> None:
-        values = convert_state(state, (self.num_envs, self.dynamics.state_size), self.dtype)
+        given = self._drivers.to_host(state)
+        values = convert_state(given, (self.num_envs, self.dynamics.state_size), self.dtype)
         if not self._ready:
             self.reset()
         self.memory.set_state(values)
@@ -365,7 +367,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     def render(self) -> tuple[Array, ...] | None:
         """One RGB picture (height, width, 3) uint8 per environment, by Gymnasium's renderer."""
-        return self._renderer.render(self.state)
+        return self._renderer.render(self._drivers.to_host(self.state))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the renderer."""
@@ -374,7 +376,18 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     def __repr__(self) -> str:
         settings = {"num_envs": self.num_envs, "dtype": self.dtype.name}
+        if self.device != "cpu":
+            settings["device"] = self.device
         return self._describe(**settings, autoreset_mode=self.autoreset_mode.value)
+
+
+def find_drivers(device: str) -> Any:
+    """What runs environments on a device: `rlcpu.envs.batch`, or its counterpart there.
+
+    Raises:
+        ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`.
+    """
+    return batch if device == "cpu" else backends.find(device, "envs")
 
 
 # ---------------------------------------------------------------- arguments
@@ -405,15 +418,25 @@ def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | N
         ValueError: actions of another shape, or beyond int64.
     """
     array = as_array("actions", actions)
-    wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
-    if array.dtype.kind not in kinds:
-        raise TypeError(f"actions have dtype {array.dtype}: expected {wanted} dtype")
-    if array.shape != shape:
-        raise ValueError(f"actions have shape {array.shape}: expected {shape}")
+    check_actions(array, dynamics, shape)
     beyond = np.flatnonzero(array > np.iinfo(np.int64).max) if array.dtype == np.uint64 else ()
     if len(beyond):
         raise ValueError(describe_bad_actions(array, beyond, dynamics))
     return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
+
+
+def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> None:
+    """Raise unless an array on any device has the kind of dtype and the shape of actions.
+
+    Raises:
+        TypeError: another kind of dtype.
+        ValueError: another shape.
+    """
+    wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
+    if actions.dtype.kind not in kinds:
+        raise TypeError(f"actions have dtype {actions.dtype}: expected {wanted} dtype")
+    if actions.shape != shape:
+        raise ValueError(f"actions have shape {actions.shape}: expected {shape}")
 
 
 def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:

@@ -112,6 +112,8 @@ class PPO:
             raise TypeError(
                 f"env={env!r}: expected an id, a Dynamics or a rlcpu VectorEnv (unwrapped)"
             )
+        if isinstance(env, VectorEnv) and env.device != "cpu":
+            raise TypeError(f"env={env!r}: expected environments on the CPU")
         if not isinstance(env, VectorEnv):
             env = find(env)
         if config is None:

@@ -35,11 +35,15 @@ class Job(NamedTuple):
         name: in the table.
         kernel: `rlcpu.cuda.compile.Kernel`.
         signature: Numba's types of its arguments, such as "float32[::1], int64".
+        outputs: class of one more argument, if that is a NamedTuple.
+        fields: types of its fields.
     """
 
     name: str
     kernel: Any
     signature: str
+    outputs: Any = None
+    fields: str = ""
 
 
 def load(package: str) -> Iterator[Job]:
@@ -55,12 +59,16 @@ def load(package: str) -> Iterator[Job]:
 
 def compile_to_ptx(job: Job) -> str:
     """PTX of a kernel for sm_90."""
+    from numba.cuda import types as numba_types
     from numba.cuda.core import sigutils
 
     from rlcpu.cuda.compile import arithmetic
     from rlcpu.cuda.device import cuda
 
     args, _ = sigutils.normalize_signature(f"({job.signature},)")
+    if job.outputs:
+        fields, _ = sigutils.normalize_signature(f"({job.fields},)")
+        args = (*args, numba_types.NamedTuple(fields, job.outputs))
     with arithmetic(job.kernel.exact):
         fast = not job.kernel.exact
         function = job.kernel.dispatcher.py_func

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import rlcpu
-from rlcpu.cuda.envs import batch
-from rlcpu.cuda.envs.decide import network_of
-from rlcpu.cuda.envs.rollout import Key, collect_kernel, simulate_kernel
+from rlcpu.cuda import envs
+from rlcpu.cuda.networks import network_of
+from rlcpu.cuda.rollouts import Key, Records, Sums, rollout_kernel
 from rlcpu.envs.lane import structure
 from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, Uniform
@@ -18,8 +18,8 @@ from rlcpu.policies import MLP, Uniform
 U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
 
 
-def jobs() -> Iterator[tuple[str, Any, str]]:
-    """Name, kernel and signature of each."""
+def jobs() -> Iterator[tuple[Any, ...]]:
+    """Name, kernel, signature; class and signature of a last argument that is a NamedTuple."""
     for name in rlcpu.registered():
         yield step(name)
         for dtype in (np.float32, np.float64):
@@ -29,13 +29,11 @@ def jobs() -> Iterator[tuple[str, Any, str]]:
         yield from small(name)
     yield from networks("CartPole-v1", "separate")
     yield from networks("Pendulum-v1", "shared")
-    yield "finished", batch.finished_kernel(), f"{U32}, {FLAGS}, int32[::1]"
-    yield "either", batch.either_kernel(), f"{FLAGS}, {FLAGS}"
 
 
 def step(name: str) -> tuple[str, Any, str]:
     dynamics = find(name)
-    kernel = batch.step_kernel(structure(dynamics), np.float32, False, False)
+    kernel = envs.step_kernel(structure(dynamics), np.float32, False, False)
     actions = "int64[::1]" if dynamics.is_discrete else F32
     return (
         f"step {name} float32",
@@ -47,40 +45,35 @@ def step(name: str) -> tuple[str, Any, str]:
 
 def small(name: str) -> Iterator[tuple[str, Any, str]]:
     code = structure(find(name))
-    reset = batch.reset_kernel(code, np.float32)
+    reset = envs.reset_kernel(code, np.float32)
     yield f"reset {name} float32", reset, f"{F32}, {U32}, {U32}, {FLAGS}, {F32}, int64"
-    yield f"observe {name} float32", batch.observe_kernel(code, np.float32), f"{F32}, {F32}, {F32}"
+    yield f"observe {name} float32", envs.observe_kernel(code, np.float32), f"{F32}, {F32}, {F32}"
 
 
-def simulate(name: str, dtype: type) -> tuple[str, Any, str]:
+def simulate(name: str, dtype: type) -> tuple[Any, ...]:
     dynamics, kind = find(name), dtype.__name__
     key = Key(structure(dynamics), dtype, Uniform().code(dynamics), None)
-    return f"simulate {name} {kind}", simulate_kernel(key), f"{inputs(kind)}, {kind}[::1], {U32}"
+    out = Sums, f"{kind}[::1], {U32}"
+    return f"simulate {name} {kind}", rollout_kernel(key, False), inputs(kind), *out
 
 
-def collect(name: str) -> tuple[str, Any, str]:
+def collect(name: str) -> tuple[Any, ...]:
     dynamics = find(name)
     key = Key(structure(dynamics), np.float32, Uniform().code(dynamics), None)
-    signature = f"{inputs('float32')}, {outputs(name, 'float32')}"
-    return f"collect {name} float32", collect_kernel(key), signature
+    kernel = rollout_kernel(key, True)
+    return f"collect {name} float32", kernel, inputs("float32"), Records, records(name)
 
 
-def networks(name: str, value: str) -> Iterator[tuple[str, Any, str]]:
+def networks(name: str, value: str) -> Iterator[tuple[Any, ...]]:
     """Collect and simulate with a network of two layers of 64 units."""
     dynamics = find(name)
-    policy = MLP(dynamics.observation_space, dynamics.action_space, value=value)
-    code = policy.code(dynamics)
-    key = Key(structure(dynamics), np.float32, code, network_of(policy.arrays(dynamics), code))
-    arguments = inputs("float32")
-    yield (
-        f"collect MLP {name} float32",
-        collect_kernel(key),
-        f"{arguments}, {outputs(name, 'float32')}",
-    )
-    policy = MLP(dynamics.observation_space, dynamics.action_space, value=None)
-    code = policy.code(dynamics)
-    key = Key(structure(dynamics), np.float32, code, network_of(policy.arrays(dynamics), code))
-    yield f"simulate MLP {name} float32", simulate_kernel(key), f"{arguments}, {F32}, {U32}"
+    for does, head in (("collect", value), ("simulate", None)):
+        policy = MLP(dynamics.observation_space, dynamics.action_space, value=head)
+        code = policy.code(dynamics)
+        key = Key(structure(dynamics), np.float32, code, network_of(policy.arrays(dynamics), code))
+        kernel = rollout_kernel(key, does == "collect")
+        out = (Records, records(name)) if does == "collect" else (Sums, f"{F32}, {U32}")
+        yield f"{does} MLP {name} float32", kernel, inputs("float32"), *out
 
 
 def inputs(kind: str) -> str:
@@ -88,9 +81,8 @@ def inputs(kind: str) -> str:
     return f"{real}, {U32}, {U32}, {real}, {F32}, {F32}, int64, int64, boolean, int64, int64"
 
 
-def outputs(name: str, kind: str) -> str:
-    real = f"{kind}[::1]"
+def records(name: str) -> str:
     actions = "int64[::1]" if find(name).is_discrete else F32
-    return f"{F32}, {actions}, {F32}, {F32}, {real}, {FLAGS}, {F32}, {real}, {U32}, " + ", ".join(
+    return f"{F32}, {actions}, {F32}, {F32}, {F32}, {FLAGS}, {F32}, {F32}, {U32}, " + ", ".join(
         [F32] * 3
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 
 import rlcpu
-from rlcpu.cuda import DeviceArray, provider
+from rlcpu.backends import device_of
+from rlcpu.cuda.device import SIMULATED, asarray, cuda, to_host
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import MLP, Scalar, Uniform
 
 pytestmark = pytest.mark.device
 
-SIMULATED = provider.SIMULATED
 NUM_ENVS = 5 if SIMULATED else 1000
 NUM_STEPS = 5 if SIMULATED else 100
 #: Steps after which episodes are cut: ends of both kinds happen in the few steps of a test.
@@ -44,7 +46,7 @@ def actions_of(env: Any, rng: np.random.Generator) -> np.ndarray:
 
 def assert_close(found: Any, expected: Any, dtype: str, steps: int = 1) -> None:
     """Equal but for the rounding of some steps, which diverge as the physics does."""
-    found, expected = np.asarray(found), np.asarray(expected)
+    found = to_host(found)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     if found.dtype.kind == "f":
@@ -70,14 +72,17 @@ def test_step(name: str, mode: AutoresetMode, dtype: str) -> None:
         actions = actions_of(cpu, rng)
         expected, found = cpu.step(actions), device.step(actions)
         for ours, theirs in zip(found[:4], expected[:4], strict=True):
-            assert isinstance(ours, DeviceArray)
+            assert device_of(ours) == "cuda"
             assert_close(ours, theirs, dtype, steps)
         assert_close(device.state, cpu.state, dtype, steps)
         if "final_obs" in expected[4]:
             done = expected[4]["_final_obs"]
-            np.testing.assert_array_equal(np.asarray(found[4]["_final_obs"]), done)
+            assert found[4].keys() == expected[4].keys()
+            assert found[4]["final_info"] == {}
+            for name in ("_final_obs", "_final_info"):
+                np.testing.assert_array_equal(to_host(found[4][name]), done)
             finals = np.stack(list(expected[4]["final_obs"][done]))
-            assert_close(np.asarray(found[4]["final_obs"])[done], finals, dtype, steps)
+            assert_close(to_host(found[4]["final_obs"])[done], finals, dtype, steps)
 
 
 def test_actions_on_the_device_and_masked_reset() -> None:
@@ -86,7 +91,7 @@ def test_actions_on_the_device_and_masked_reset() -> None:
     mask = np.arange(NUM_ENVS) % 2 == 0
     for dtype in (np.int64, np.int32):
         actions = actions_of(cpu, rng).astype(dtype)
-        on_device = provider.cuda.to_device(actions)
+        on_device = cuda.to_device(actions)
         assert_close(device.step(on_device)[0], cpu.step(actions)[0], "float64", 2)
         options = {"reset_mask": mask, "low": -0.01, "high": 0.02}
         found, expected = (env.reset(options=options)[0] for env in (device, cpu))
@@ -103,10 +108,10 @@ def test_bad_actions_change_nothing() -> None:
         actions = actions_of(cpu, np.random.default_rng(2))
         wrong = actions.copy()
         wrong[1] = bad
-        before = np.asarray(device.state)
+        before = to_host(device.state)
         with pytest.raises(ValueError, match=message):
-            device.step(provider.cuda.to_device(wrong))
-        np.testing.assert_array_equal(np.asarray(device.state), before)
+            device.step(asarray(wrong))
+        np.testing.assert_array_equal(to_host(device.state), before)
         assert_close(device.step(actions)[0], cpu.step(actions)[0], "float64")
 
 
@@ -121,16 +126,46 @@ def test_the_action_of_one_that_waits_for_its_reset_is_ignored() -> None:
 
 
 def test_wrong_arrays_are_refused() -> None:
-    _, device = make("CartPole-v1")
-    upload = provider.cuda.to_device
-    with pytest.raises(TypeError, match="actions has dtype float32: expected int64"):
-        device.step(upload(np.zeros(NUM_ENVS, np.float32)))
-    with pytest.raises(ValueError, match=rf"actions has shape \(2,\): expected \({NUM_ENVS},\)"):
-        device.step(upload(np.zeros(2, np.int64)))
-    with pytest.raises(ValueError, match=r"actions has strides .*: expected a C-contiguous array"):
-        device.step(upload(np.zeros(2 * NUM_ENVS, np.int64))[::2])
+    cpu, device = make("CartPole-v1", "float64")
+    with pytest.raises(TypeError, match="actions have dtype float32: expected an integer dtype"):
+        device.step(asarray(np.zeros(NUM_ENVS, np.float32)))
+    with pytest.raises(ValueError, match=rf"actions have shape \(2,\): expected \({NUM_ENVS},\)"):
+        device.step(asarray(np.zeros(2, np.int64)))
     with pytest.raises(TypeError, match="actions have dtype float64"):
         device.step(np.zeros(NUM_ENVS))
+    every_second = np.arange(2 * NUM_ENVS) // 2 % 2
+    expected = cpu.step(every_second[::2])
+    assert_close(device.step(asarray(every_second)[::2])[0], expected[0], "float64")
+
+
+def test_one_class_on_every_device() -> None:
+    class Mine(VectorEnv):
+        pass
+
+    _, device = make("CartPole-v1")
+    assert type(device) is VectorEnv
+    env = Mine(device.dynamics, 2, device="cuda")
+    assert device_of(env.reset(seed=0)[0]) == "cuda"
+    assert type(rlcpu.collect(env, Uniform(), 2)) is rlcpu.Rollout
+    with pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copy.deepcopy(env)
+
+
+def test_state_can_be_set() -> None:
+    cpu, device = make("CartPole-v1", "float64", max_episode_steps=1)
+    actions = actions_of(cpu, np.random.default_rng(6))
+    for env in (cpu, device):
+        env.step(actions)  # all of them have finished
+        env.state = env.state
+    assert_close(device.step(asarray(actions))[0], cpu.step(actions)[0], "float64")
+
+
+def test_agents_refuse_a_device_at_once() -> None:
+    from rlcpu.train import PPO
+
+    _, device = make("CartPole-v1")
+    with pytest.raises(TypeError, match=r"env=.*device=\'?cuda\'?.*: expected .*on the CPU"):
+        PPO(device)
 
 
 def test_disabled_autoreset() -> None:
@@ -152,7 +187,7 @@ def test_reset_needed() -> None:
     with pytest.raises(ResetNeeded):
         env.step(np.zeros(2, np.int64))
     assert rlcpu.simulate(env, Uniform(), 1).num_steps == 2
-    assert "device='cuda'" in repr(env)
+    assert "device=cuda" in repr(env)
 
 
 # ---------------------------------------------------------------- rollouts
@@ -206,7 +241,7 @@ def test_collect_and_simulate(case: str) -> None:
             if SIMULATED or not network:
                 assert_close(found, wanted, "float32" if network else dtype, NUM_STEPS)
             else:  # a draw may fall between the roundings of two distributions
-                found, wanted = np.asarray(found), np.asarray(wanted)
+                found = to_host(found)
                 assert found.dtype == wanted.dtype
                 if field in ("observations", "log_probs", "values", "final_values"):
                     apart = ~np.isclose(found, wanted, rtol=1e-3, atol=1e-3)
@@ -243,8 +278,42 @@ def test_bad_out() -> None:
     rollout = rlcpu.collect(device, Uniform(), 2)
     with pytest.raises(ValueError, match="out has"):
         rlcpu.collect(device, Uniform(), 3, out=rollout)
-    with pytest.raises(TypeError, match="out=int: expected a Rollout of the device"):
+    with pytest.raises(TypeError, match="out=int: expected a Rollout"):
         rlcpu.collect(device, Uniform(), 3, out=3)
+    on_cpu = rlcpu.collect(rlcpu.make_vec("CartPole-v1", NUM_ENVS), Uniform(), 2)
+    with pytest.raises(ValueError, match="out has"):
+        rlcpu.collect(device, Uniform(), 2, out=on_cpu)
+
+
+def wide(width: int) -> Dynamics:
+    """Numbers that fall, with actions of some width."""
+    return Dynamics(
+        id="Wide-v0",
+        step=lambda state, action, params: ((state[0] - action[0],), state[0], False),
+        reset=lambda uniforms, params: (uniforms[0],),
+        observation_space=Box(-np.inf, np.inf, (1,), np.float32),
+        action_space=Box(-1.0, 1.0, (width,), np.float32),
+        params=rlcpu.make_vec("CartPole-v1").dynamics.params,
+        reset_draws=1,
+    )
+
+
+def test_out_of_another_action_shape_is_refused() -> None:
+    narrow, broad = (rlcpu.make_vec(wide(k), 3, device="cuda") for k in (1, 2))
+    rollout = rlcpu.collect(narrow, Uniform(), 2)
+    with pytest.raises(ValueError, match=r"out has .* the spaces of Wide-v0"):
+        rlcpu.collect(broad, Uniform(), 2, out=rollout)
+    assert rlcpu.collect(broad, Uniform(), 2).actions.shape == (2, 3, 2)
+
+
+def test_transitions() -> None:
+    cpu, device = make("CartPole-v1", "float64")
+    expected, found = (
+        rlcpu.collect(env, Uniform(), NUM_STEPS).transitions() for env in (cpu, device)
+    )
+    for name, values in expected.items():
+        assert device_of(found[name]) == "cuda"
+        assert_close(found[name], values, "float64", NUM_STEPS)
 
 
 # ---------------------------------------------------------------- the user's own

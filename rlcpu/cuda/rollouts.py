@@ -1,0 +1,293 @@
+"""Fused rollouts: K steps of N environments and their policy in one kernel, a thread for each.
+
+State, clock and return stay in registers from the first step to the last; the policy's weights are
+copied to shared memory once a block, where they fit. `simulate` keeps sums, `collect` everything:
+one loop, and a `Recorder` for each.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlcpu.cuda.compile import Kernel, kernel
+from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host
+from rlcpu.cuda.envs import make_turn, read, write
+from rlcpu.cuda.networks import Decide, Network, make_decide, network_of, pack_policy
+from rlcpu.envs.lane import Structure, compile_lane
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.envs.rollout import make_clip
+from rlcpu.kernels.random import mix
+
+u32, u64 = np.uint32, np.uint64
+#: Threads of a block at most; four blocks of 128 fill a multiprocessor with 128 registers each. The
+#: simulator runs a thread of the operating system for each.
+BLOCK = 4 if SIMULATED else 128
+#: Registers of a thread that runs a network: four blocks of 128 threads on a multiprocessor.
+REGISTERS = 128
+#: Steps of one launch of `simulate`: float32 sums of a thread are added to float64 after these.
+FLUSH = 1024
+#: Weights that a block keeps in shared memory: 48 KB are its limit, of which the sums of a block
+#: (see `_make_add_block`) take 3 KB in float64.
+SHARED_WEIGHTS = (48 * 1024 - 2 * 128 * (8 + 4)) // 4
+
+
+class Key(NamedTuple):
+    """What decides the machine code of a rollout."""
+
+    env: Structure
+    dtype: type
+    policy: PolicyCode
+    network: Network | None
+
+
+class Records(NamedTuple):
+    """What `collect` writes: the fields of `rlcpu.envs.rollout.Records`, and values.
+
+    Attributes:
+        final_values: (T * N,) float32, of the final observation where an episode was cut, else 0.
+        last_values: (N,) float32, of the last observations; 0 without a value head.
+    """
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    values: Any
+    rewards: Any
+    flags: Any
+    finals: Any
+    totals: Any
+    lengths: Any
+    last: Any
+    final_values: Any
+    last_values: Any
+
+
+class Sums(NamedTuple):
+    """What `simulate` adds up: per block, or the numbers of one thread.
+
+    Attributes:
+        returns: (2 * blocks,) sums of returns, then of their squares.
+        counts: (2 * blocks,) uint32, numbers of episodes, then of their steps.
+    """
+
+    returns: Any
+    counts: Any
+
+
+class Recorder(NamedTuple):
+    """What a rollout keeps: functions that its loop inlines.
+
+    Attributes:
+        see: (out, at, seen) before each step; `at` is step * N + environment.
+        put: (out, sums, at, chosen, end, params, weights, offset) -> sums, after it.
+        finish: (out, sums, i, seen, weights, offset) in the end, in each thread of an environment.
+        add: (out, sums) in the end, in all threads.
+    """
+
+    see: Callable[..., None]
+    put: Callable[..., Any]
+    finish: Callable[..., None]
+    add: Callable[..., None]
+
+
+def collect(
+    env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int, records: Records
+) -> None:
+    """Overwrite `records` with K steps; returns before that has happened."""
+    key, inputs = _inputs(env, code, arrays)
+    launch(rollout_kernel(key, True), env.num_envs, *inputs, num_steps, records, block=BLOCK)
+    env.memory.advance(num_steps)
+
+
+def simulate(env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int) -> list[float]:
+    """Episodes that ended, the sums of their returns, of the squares, 0, and of their lengths."""
+    if code.value == "separate":  # of which nothing is seen
+        code = code._replace(value="none")
+        nothing = arrays.weights[:0], np.zeros(1, np.int64)
+        arrays = arrays._replace(value_weights=nothing[0], value_sizes=nothing[1])
+    key, inputs = _inputs(env, code, arrays)
+    blocks, found = -(-env.num_envs // BLOCK), np.zeros(5)
+    for begin in range(0, num_steps, FLUSH):
+        part = min(FLUSH, num_steps - begin)
+        sums = Sums(empty(2 * blocks, env.dtype), empty(2 * blocks, np.uint32))
+        inputs[6] = env.memory.counter
+        run = rollout_kernel(key, False)
+        launch(run, env.num_envs, *inputs, part, sums, block=BLOCK, grid=blocks)
+        env.memory.advance(part)
+        returns = to_host(sums.returns).reshape(2, -1).sum(axis=1, dtype=np.float64)
+        counts = to_host(sums.counts).reshape(2, -1).sum(axis=1, dtype=np.int64)
+        found += (counts[0], *returns, 0, counts[1])
+    return found.tolist()
+
+
+def _inputs(env: Any, code: PolicyCode, arrays: PolicyArrays) -> tuple[Key, list[Any]]:
+    """The key and the first arguments of `rollout_kernel`."""
+    network, memory = network_of(arrays, code), env.memory
+    return Key(env.code, env.scalar_type, code, network), [
+        *(memory.states[0], memory.words, memory.elapsed_steps[0], env.numbers, memory.bounds),
+        *(asarray(pack_policy(arrays, network)), memory.counter, memory.limit),
+        *(bool(arrays.settings[1]), 0),
+    ]
+
+
+# ---------------------------------------------------------------- the loop
+
+
+def _stage(copy: Any, weights: Any) -> None:
+    """Copy a block's weights to its shared memory."""
+    for k in range(cuda.threadIdx.x, copy.shape[0], cuda.blockDim.x):
+        copy[k] = weights[k]
+    cuda.syncthreads()
+
+
+@functools.cache
+def rollout_kernel(key: Key, records: bool) -> Kernel:
+    """Driver of K steps, which keeps `Records` or `Sums`.
+
+    Its arguments are state, words, elapsed (see `rlcpu.cuda.envs.Memory`), params, bounds
+    (2 * action_size,) float32, weights (see `rlcpu.cuda.networks.pack_policy`), scalars counter,
+    limit, greedy, skip, which is 0 (see `rlcpu.cuda.networks.make_forward`), num_steps; and `out`.
+    """
+    env, dtype = key.env, key.dtype
+    lane, decide = compile_lane(env, dtype), make_decide(env, key.policy, key.network)
+    turn, clip = make_turn(env, dtype, True), make_clip(env, dtype)
+    see, put, finish, add = (_record if records else _add_up)(key, decide)
+    weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
+    unpack, observe, choose = lane.unpack, lane.observe, decide.choose
+    size, nothing, zero, two = env.state_size, dtype(0), u32(0), u64(2)
+    load, store, real, aligns = read(size, dtype), write(size, dtype), dtype, not SIMULATED
+    none = nothing, nothing, zero, zero
+
+    @kernel(exact=dtype is np.float64, max_registers=REGISTERS if decide.wide else None)
+    def rollout(
+        state, words, elapsed_steps, numbers, bounds, weights,
+        counter, limit, greedy, skip, num_steps, out,
+    ):  # fmt: skip
+        n, i = elapsed_steps.shape[0], cuda.grid(1)
+        policy, sums = weights, none
+        if fits:
+            if aligns:  # loads of four numbers need 16 bytes
+                policy = cuda.shared.array(weights_size, single, 16)
+            else:
+                policy = cuda.shared.array(weights_size, single)
+            _stage(policy, weights)
+        if i < n:
+            low, high = words[i], words[n + i]
+            now, total, elapsed = load(state, i, n), state[size * n + i], elapsed_steps[i]
+            for k in range(num_steps):
+                bits, offset, at = mix(low, high, u32(counter + k)), u64(skip * k) << two, k * n + i
+                seen = observe(now, unpack(numbers))
+                see(out, at, seen)
+                chosen = choose(seen, policy, offset, greedy, bits)
+                params = unpack(numbers)  # every step: registers are worth more than these loads
+                action = clip(chosen[0], bounds)
+                end = turn(now, elapsed, total, action, bits, params, u32(limit))
+                now, total, elapsed = end.kept, end.total, end.elapsed
+                sums = put(out, sums, at, chosen, end, params, policy, u64(skip * elapsed) << two)
+                if end.terminated or end.truncated:
+                    total, elapsed = nothing, zero
+            store(state, i, n, now)
+            state[size * n + i] = real(total)
+            elapsed_steps[i] = elapsed
+            finish(out, sums, i, observe(now, unpack(numbers)), policy, u64(skip) << two)
+        add(out, sums)
+
+    return rollout
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def _record(key: Key, decide: Decide) -> Recorder:
+    """Everything."""
+    env, zero, width = key.env, np.float32(0), key.env.observation_size
+    observe, valued = compile_lane(env, key.dtype).observe, decide.evaluate is not None
+    put_seen, put_action = write(width, np.float32), write(max(env.action_size, 1), np.float32)
+    evaluate: Any = decide.evaluate or _no_value
+    numbers = env.action_size
+
+    def see(out, at, seen):
+        put_seen(out.observations, at * width, 1, seen)
+
+    def put(out, sums, at, chosen, end, params, weights, offset):
+        if numbers:
+            put_action(out.actions, at * numbers, 1, chosen[0])
+        else:
+            out.actions[at] = chosen[0]
+        out.log_probs[at], out.values[at], out.rewards[at] = chosen[1], chosen[2], end.reward
+        out.flags[at], out.flags[out.rewards.shape[0] + at] = end.terminated, end.truncated
+        cut = zero
+        if end.terminated or end.truncated:
+            last = observe(end.reached, params)
+            put_seen(out.finals, at * width, 1, last)
+            out.totals[at], out.lengths[at] = end.total, end.elapsed
+            if valued and not end.terminated:
+                cut = evaluate(last, weights, offset)
+        out.final_values[at] = cut
+        return sums
+
+    def finish(out, sums, i, seen, weights, offset):
+        put_seen(out.last, i * width, 1, seen)
+        out.last_values[i] = evaluate(seen, weights, offset) if valued else zero
+
+    def add(out, sums):
+        pass
+
+    return Recorder(see, put, finish, add)
+
+
+def _add_up(key: Key, decide: Decide) -> Recorder:
+    """Sums of the episodes that ended: of returns, of their squares, of episodes and of steps."""
+    one, add_block = u32(1), _make_add_block(key.dtype)
+
+    def see(out, at, seen):
+        pass
+
+    def put(out, sums, at, chosen, end, params, weights, offset):
+        total, squares, episodes, steps = sums
+        if end.terminated or end.truncated:
+            total += end.total
+            squares += end.total * end.total
+            episodes = u32(episodes + one)
+            steps = u32(steps + end.elapsed)
+        return total, squares, episodes, steps
+
+    def finish(out, sums, i, seen, weights, offset):
+        pass
+
+    return Recorder(see, put, finish, add_block)
+
+
+def _no_value(observation, weights, offset):
+    return np.float32(0)
+
+
+@functools.cache
+def _make_add_block(dtype: type) -> Any:
+    """Function that adds four numbers of all threads of a block, in a fixed order."""
+    uint32, size, half_size = np.uint32, 2 * BLOCK, BLOCK
+
+    def add_block(out, sums):
+        reals = cuda.shared.array(size, dtype)
+        wholes = cuda.shared.array(size, uint32)  # the simulator tells arrays by their lines
+        t, half = cuda.threadIdx.x, cuda.blockDim.x // 2
+        reals[t], reals[half_size + t], wholes[t], wholes[half_size + t] = sums
+        cuda.syncthreads()
+        while half > 0:
+            if t < half:
+                reals[t] += reals[t + half]
+                reals[half_size + t] += reals[half_size + t + half]
+                wholes[t] += wholes[t + half]
+                wholes[half_size + t] += wholes[half_size + t + half]
+            cuda.syncthreads()
+            half //= 2
+        if t == 0:
+            block, blocks = cuda.blockIdx.x, cuda.gridDim.x
+            out.returns[block], out.returns[blocks + block] = reals[0], reals[half_size]
+            out.counts[block], out.counts[blocks + block] = wholes[0], wholes[half_size]
+
+    return add_block
