@@ -43,6 +43,14 @@ def test_launch() -> None:
 
 
 @pytest.mark.device
+def test_launches_of_several_sizes() -> None:
+    for size in (9, 2, 9):
+        x, out = asarray(np.ones(size, np.float32)), zeros(size, np.float32)
+        launch(_scale, size, Pair(x, x), np.float32(1), out)
+        assert to_host(out).tolist() == [3] * size
+
+
+@pytest.mark.device
 def test_kernel_may_overwrite_its_input() -> None:
     x = asarray(np.ones(5, np.float32))
     launch(_scale, 5, Pair(x, x), np.float32(1), x[:3])
