@@ -28,7 +28,7 @@ def find(device: str, chapter: str = "") -> Any:
         ValueError: there is no such device.
         rlcpu.cuda.CudaUnavailableError: nothing can run there, with what to install.
     """
-    if device != "cuda":
+    if not isinstance(device, str) or device != "cuda":
         raise ValueError(f'device={device!r}: expected "cpu" or "cuda"')
     backend: Any = importlib.import_module("rlcpu.cuda")
     backend.require_device()

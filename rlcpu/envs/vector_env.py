@@ -387,7 +387,8 @@ def find_drivers(device: str) -> Any:
     Raises:
         ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`.
     """
-    return batch if device == "cpu" else backends.find(device, "envs")
+    is_cpu = isinstance(device, str) and device == "cpu"  # not an array of names
+    return batch if is_cpu else backends.find(device, "envs")
 
 
 # ---------------------------------------------------------------- arguments
