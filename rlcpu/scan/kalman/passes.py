@@ -461,24 +461,23 @@ def drivers() -> Kernels:
     `size` the bytes of the cells of a block, `files` the addresses of those. One such loop serves
     all kernels, and links none of their code.
     """
-    return Kernels(_make_driver(False), _make_driver(True), GRAIN)
-
-
-def _make_driver(parallel: bool) -> Any:
     line = VECTOR_BYTES
 
-    @kernel(parallel=parallel)
-    def run_blocks(functions, table, size, lanes, blocks, tolerance, files):
-        for block in prange(blocks):
-            memory = np.zeros(size + 8 * ws.END + line, np.uint8)
-            cells = (memory.ctypes.data + line - 1) & -line
-            t, source = pointer_to(cells + size, np.int64(0)), pointer_to(table, np.int64(0))
-            for i in range(ws.END):
-                t[i] = source[i]
-            arguments = (cells, cells, cells + size, block * lanes, tolerance)
-            call_at(functions[0], arguments + files)
-            if functions[1] != 0:
-                call_at(functions[1], arguments + files)
-            memory[0] = 0  # keeps it alive until now: an address does not
+    def make(parallel: bool) -> Any:
+        @kernel(parallel=parallel)
+        def run_blocks(functions, table, size, lanes, blocks, tolerance, files):
+            for block in prange(blocks):
+                memory = np.zeros(size + 8 * ws.END + line, np.uint8)
+                cells = (memory.ctypes.data + line - 1) & -line
+                t, source = pointer_to(cells + size, np.int64(0)), pointer_to(table, np.int64(0))
+                for i in range(ws.END):
+                    t[i] = source[i]
+                arguments = (cells, cells, cells + size, block * lanes, tolerance)
+                call_at(functions[0], arguments + files)
+                if functions[1] != 0:
+                    call_at(functions[1], arguments + files)
+                memory[0] = 0  # keeps it alive until now: an address does not
 
-    return run_blocks
+        return run_blocks
+
+    return Kernels(make(False), make(True), GRAIN)
