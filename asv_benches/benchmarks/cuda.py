@@ -32,4 +32,4 @@ def SumTree(size):
     tree = require("rlcpu.replay.SumTree")(2**21, seed=0, device="cuda")
     tree.update(np.arange(2**21), rng.random(2**21))
     new = rng.integers(0, 2**21, size), rng.random(size)
-    return lambda: (tree.update(*new), float(tree.total)), lambda: np.asarray(tree.sample(size))
+    return lambda: (tree.update(*new), float(tree.total)), lambda: int(tree.sample(size)[-1])

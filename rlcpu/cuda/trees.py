@@ -206,7 +206,7 @@ class Tree(tree_cpu.Tree):
         """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
         leaves = self.numbers[indices]
         ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)
-        return leaves / total, xp.exp(np.float32(-beta) * xp.log(ratios))
+        return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))
 
     def draw_distinct(
         self, stream: Any, out: Any, stratified: bool = False, filled: int | None = None
@@ -271,6 +271,8 @@ class Tree(tree_cpu.Tree):
         """The leaves that have a weight and are new, each once, in order."""
         good = (self.numbers[drawn] + shift > 0.0) & (drawn < filled) & (self.stamps[drawn] == 0)
         drawn = drawn[good]
+        if not drawn.size:
+            return drawn
         _, first = xp.unique(drawn, return_index=True)
         return drawn[xp.sort(first)]
 

@@ -123,18 +123,18 @@ def to_array(leaf: Any, path: str, whole: str = "batch") -> Array:
         TypeError: masked, or Python objects.
         ValueError: lists of different lengths.
     """
-    kind = type(leaf).__name__
     if isinstance(leaf, np.ma.MaskedArray):
         expected = "an array without a mask, as that of .filled()"
         raise TypeError(f"{label(path, whole)} is a masked array: expected {expected}")
     try:
         array: Array = np.asarray(leaf)
     except Exception as error:  # of the caller's __array__ too, such as a tensor's on a GPU
-        found = f"{label(path, whole)} is a {kind} that NumPy cannot read"
+        found = f"{label(path, whole)} is a {type(leaf).__name__} that NumPy cannot read"
         raised = ValueError if isinstance(error, ValueError) else TypeError
         raise raised(f"{found}: expected an array ({error})") from error
     if array.dtype.hasobject:
-        raise TypeError(f"{label(path, whole)} is a {kind} of Python objects: expected an array")
+        found = f"{label(path, whole)} is a {type(leaf).__name__} of Python objects"
+        raise TypeError(f"{found}: expected an array")
     return array
 
 

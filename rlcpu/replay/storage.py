@@ -264,6 +264,7 @@ class Storage:
         begins: first byte of each field.
         fields: one array per field, (num_envs, length, *field.shape), in the block.
         in_file: whether the block is a file.
+        check: see `Structure.check`.
 
     Raises:
         TypeError: `memmap` is no path.
@@ -281,6 +282,7 @@ class Storage:
         twins: Mapping[int, int] | None = None,
     ) -> None:
         self.structure, self.num_envs, self.length = structure, num_envs, length
+        self.check = structure.check
         twins, fields = twins or {}, structure.fields
         self.stored = [number for number in range(len(fields)) if number not in twins]
         # Twins read one row beyond the last.
@@ -298,10 +300,6 @@ class Storage:
     def num_bytes(self) -> int:
         """Bytes of everything that is kept."""
         return self.block.size
-
-    def check(self, batch: Any, max_axes: int) -> tuple[list[Array], tuple[int, ...]]:
-        """The arrays of a batch; see `Structure.check`."""
-        return self.structure.check(batch, max_axes)
 
     def copy_rows(self, filled: int) -> list[Array]:
         """What `take_rows` needs: copies of the first so many slots of each environment."""
