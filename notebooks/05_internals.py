@@ -259,8 +259,9 @@ def compile_for_cuda():
     """Counts of float32 and float64 instructions in the PTX of a kernel around `step32`."""
     from numba.cuda import dispatcher
 
+    from rlcpu.cuda.compile import arithmetic
     from rlcpu.cuda.compile import kernel as cuda_kernel
-    from rlcpu.cuda.provider import arithmetic, cuda
+    from rlcpu.cuda.device import cuda
 
     @cuda_kernel
     def on_device(rows, actions):
@@ -275,7 +276,8 @@ def compile_for_cuda():
     try:
         signature = (numba.types.float32[:, ::1], numba.types.int32[::1])
         with arithmetic(exact=False):
-            ptx, _ = cuda.compile_ptx(on_device.dispatcher.py_func, signature, cc=(9, 0))
+            function = on_device.dispatcher.py_func
+            ptx, _ = cuda.compile_ptx(function, signature, cc=(9, 0), fastmath=True)
     finally:
         dispatcher.get_current_device = asked
     return {width: len(re.findall(rf"\.{width}\b", ptx)) for width in ("f32", "f64")}
@@ -285,7 +287,7 @@ try:
     print(compile_for_cuda())
 except Exception as error:
     print(f"Not compiled for CUDA: {type(error).__name__}: {str(error).splitlines()[0]}")
-    print('NVIDIA\'s compiler comes with pip install "numba-cuda[cu13]".')
+    print('NVIDIA\'s compiler comes with pip install "rlcpu[cuda]".')
 
 # %% [markdown]
 # ## The roofline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+import types
 from typing import TYPE_CHECKING
 
 from rlcpu.envs import Dynamics, VectorEnv, make_vec, register, registered
@@ -41,12 +41,41 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
 
     def __getattr__(name):
         if name in _MODULES:
-            return importlib.import_module(f"rlcpu.{name}")
+            return _load(name)
         if name not in _FROM_COLLECT:
             raise AttributeError(f"module 'rlcpu' has no attribute {name!r}{_hint(name)}")
-        value = getattr(importlib.import_module("rlcpu.envs.collect"), name)
+        from rlcpu.envs import collect as rollouts
+
+        value = getattr(rollouts, name)
         globals()[name] = value
         return value
+
+
+def _load(name: str) -> types.ModuleType:
+    """A module of this package, imported at its first use."""
+    if name == "nn":
+        import rlcpu.nn
+
+        return rlcpu.nn
+    if name == "policies":
+        import rlcpu.policies
+
+        return rlcpu.policies
+    if name == "replay":
+        import rlcpu.replay
+
+        return rlcpu.replay
+    if name == "scan":
+        import rlcpu.scan
+
+        return rlcpu.scan
+    if name == "train":
+        import rlcpu.train
+
+        return rlcpu.train
+    import rlcpu.envs
+
+    return rlcpu.envs
 
 
 def _hint(name: str) -> str:
@@ -55,7 +84,7 @@ def _hint(name: str) -> str:
         return ""
     places = dict.fromkeys(__all__, "rlcpu")
     for module in ("envs", *_MODULES):
-        for each in importlib.import_module(f"rlcpu.{module}").__all__:
+        for each in _load(module).__all__:
             places.setdefault(each, f"rlcpu.{module}")
     near = difflib.get_close_matches(name, places, n=1)
     return f": did you mean {places[near[0]]}.{near[0]}?" if near else ""

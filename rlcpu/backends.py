@@ -31,7 +31,7 @@ def find(device: str, chapter: str = "") -> Any:
     if not isinstance(device, str) or device != "cuda":
         raise ValueError(f'device={device!r}: expected "cpu" or "cuda"')
     backend: Any = importlib.import_module("rlcpu.cuda")
-    backend.require_device()
+    backend.device.require_device()
     return importlib.import_module(f"rlcpu.cuda.{chapter}") if chapter else backend
 
 

@@ -83,7 +83,7 @@ def check(args: argparse.Namespace) -> int:
 
 def info(args: argparse.Namespace) -> int:
     """Print versions, threads, vector width, cache folder and GPU of this machine."""
-    from rlcpu.cuda.provider import describe
+    from rlcpu.cuda import describe
     from rlcpu.kernels.threads import show_config
 
     config = {**show_config(), "cuda": describe()}

@@ -4,22 +4,18 @@ Nothing in the rest of the package imports this one at import time; `pip install
 brings what it needs.
 """
 
-from rlcpu.cuda.arrays import DeviceArray
 from rlcpu.cuda.device import (
     CudaMemoryError,
     CudaUnavailableError,
     describe,
     is_available,
-    require_device,
     synchronize,
 )
 
 __all__ = [
     "CudaMemoryError",
     "CudaUnavailableError",
-    "DeviceArray",
     "describe",
     "is_available",
-    "require_device",
     "synchronize",
 ]

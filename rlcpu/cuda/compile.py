@@ -58,7 +58,6 @@ def kernel(
     *,
     exact: bool = False,
     max_registers: int | None = None,
-    dtype: Any = None,
 ) -> Any:
     """Decorator: a driver as a `Kernel`; the functions that it closes over are rebuilt by `device`.
 
@@ -71,7 +70,6 @@ def kernel(
             multiplications are fused with additions, divisions and roots are within 2 ulp, and
             subnormals are 0; NaN and infinity keep their meaning.
         max_registers: limit per thread, where occupancy is worth more than registers.
-        dtype: not used.
     """
     if function is None:
         return functools.partial(kernel, exact=exact, max_registers=max_registers)
@@ -91,13 +89,12 @@ def kernel(
     return Kernel(dispatcher, exact)
 
 
-def device(function: Any, dtype: Any = None) -> Any:
+def device(function: Any) -> Any:
     """Device function that computes what a scalar function of the CPU does.
 
     Args:
         function: plain Python function, or a function compiled by `rlcpu.kernels.compile`
             (`specialise`, `inline`, `inline_exact`).
-        dtype: not used.
 
     Returns:
         A function that kernels made by `kernel` inline; in the simulator, plain Python.

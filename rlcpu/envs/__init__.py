@@ -1,6 +1,5 @@
 """Simulate and collect: environments, policies, and the loop that joins them."""
 
-import importlib
 from typing import TYPE_CHECKING
 
 from rlcpu.envs.dynamics import Dynamics
@@ -27,7 +26,9 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
     def __getattr__(name):
         if name not in ("Report", "check"):
             raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
-        return getattr(importlib.import_module("rlcpu.envs.checker"), name)
+        from rlcpu.envs import checker
+
+        return getattr(checker, name)
 
 
 def __dir__() -> list[str]:

@@ -7,14 +7,13 @@ typed foreign function interface (`rlcpu.scan.xla`) and copies nothing.
 from __future__ import annotations
 
 import functools
-import importlib
 from typing import Any
 
-from rlcpu.scan import xla
+import jax
+import jax.ffi
+import jax.numpy as jnp
 
-jax: Any = importlib.import_module("jax")  # no types where it is not installed
-jnp: Any = importlib.import_module("jax.numpy")
-importlib.import_module("jax.ffi")
+from rlcpu.scan import xla
 
 Array = Any  # jax.Array, where jax is installed
 

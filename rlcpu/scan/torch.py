@@ -5,12 +5,11 @@ Importing this module imports torch, which `rlcpu` itself does not need.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from rlcpu.scan.tridiagonal.vjp import tridiagonal_vjp
+import torch
 
-torch: Any = importlib.import_module("torch")  # no types where it is not installed
+from rlcpu.scan.tridiagonal.vjp import tridiagonal_vjp
 
 Tensor = Any  # torch.Tensor, where torch is installed
 

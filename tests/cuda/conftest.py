@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlcpu.cuda import provider
+from rlcpu.cuda import device
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -19,9 +19,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark device tests as `gpu` tests on a card; leave them out where they cannot run."""
     ours = [item for item in items if item.get_closest_marker("device")]
-    if provider.SIMULATED:
+    if device.SIMULATED:
         return
-    if provider.is_available():
+    if device.is_available():
         for item in ours:
             item.add_marker(pytest.mark.gpu)
         return

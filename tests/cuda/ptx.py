@@ -1,11 +1,10 @@
 """Compiles kernels to sm_90 machine code without a GPU, and reports what they need.
 
-    .venv-cuda/bin/python tests/cuda/ptx.py envs [--write] [--only NAME] [--save FOLDER]
+    .venv-cuda/bin/python tests/cuda/ptx.py envs [--only NAME] [--save FOLDER]
 
 prints, as JSON, for each kernel of `tests/cuda/envs/kernels.py` its registers, its stack, its
-spills and how often it computes in double precision; --write renews the table
-`tests/cuda/envs/registers.json`, --save keeps the PTX. It runs in an environment with NVIDIA's
-compiler: `make cuda` makes `.venv-cuda`.
+spills and how often it computes in double precision; --save keeps the PTX. It runs in an
+environment with NVIDIA's compiler: `make cuda` makes `.venv-cuda`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Job(NamedTuple):
     """A kernel to compile.
 
     Attributes:
-        name: in the table.
+        name: in the report.
         kernel: `rlcpu.cuda.compile.Kernel`.
         signature: Numba's types of its arguments, such as "float32[::1], int64".
         outputs: class of one more argument, if that is a NamedTuple.
@@ -132,19 +131,12 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("package", choices=sorted(p.parent.name for p in HERE.glob("*/kernels.py")))
-    parser.add_argument("--write", action="store_true", help="renew the table of registers")
     parser.add_argument("--only", metavar="NAME", default="", help="kernels whose name has NAME")
     parser.add_argument("--save", metavar="FOLDER", type=Path, help="where to keep the PTX")
     options = parser.parse_args()
     sys.path.insert(0, str(HERE.parents[1]))
     rows = table(options.package, options.only, options.save)
     print(json.dumps(rows, indent=1))
-    if options.write and not options.only:
-        kept = {
-            k: {"registers": row["registers"], "stack": row["stack"]} for k, row in rows.items()
-        }
-        lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in sorted(kept.items()))
-        (HERE / options.package / "registers.json").write_text(f"{{\n{lines}\n}}\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def test_torch_in_and_out_without_a_copy() -> None:
     observations = env.step(actions)[0]
     taken = torch.as_tensor(observations, device="cuda")
     assert taken.data_ptr() == observations.__cuda_array_interface__["data"][0]
-    np.testing.assert_array_equal(taken.cpu().numpy(), np.asarray(observations))
+    np.testing.assert_array_equal(taken.cpu().numpy(), to_host(observations))
     again = torch.from_dlpack(observations)
     assert again.data_ptr() == taken.data_ptr()
 
@@ -45,7 +45,7 @@ def test_torch_on_another_stream_is_waited_for() -> None:
             for _ in range(50):  # milliseconds, before the actions are there
                 numbers = numbers * 1.0
             actions = numbers[:NUM_ENVS].to(torch.int64)
-            results.append(np.asarray(env.step(actions)[0]))
+            results.append(to_host(env.step(actions)[0]))
     np.testing.assert_array_equal(*results)
 
 
@@ -55,7 +55,7 @@ def test_cupy_in_and_out_without_a_copy() -> None:
     observations = env.step(cupy.zeros(NUM_ENVS, cupy.int64))[0]
     taken = cupy.asarray(observations)
     assert taken.data.ptr == observations.__cuda_array_interface__["data"][0]
-    np.testing.assert_array_equal(cupy.asnumpy(taken), np.asarray(observations))
+    np.testing.assert_array_equal(cupy.asnumpy(taken), to_host(observations))
 
 
 def test_jax_in_and_out_without_a_copy() -> None:
@@ -65,7 +65,7 @@ def test_jax_in_and_out_without_a_copy() -> None:
     env = make()
     observations = env.step(jax.numpy.zeros(NUM_ENVS, jax.numpy.int32))[0]
     taken = jax.dlpack.from_dlpack(observations)
-    np.testing.assert_array_equal(np.asarray(taken), np.asarray(observations))
+    np.testing.assert_array_equal(np.asarray(taken), to_host(observations))
 
 
 @pytest.mark.parametrize("policy", ["uniform", "mlp"])
@@ -76,7 +76,7 @@ def test_two_runs_are_equal(policy: str) -> None:
         chosen: Any = Uniform()
         if policy == "mlp":
             chosen = MLP(env.single_observation_space, env.single_action_space)
-        totals.append((rlcpu.simulate(env, chosen, 200), np.asarray(env.state)))
+        totals.append((rlcpu.simulate(env, chosen, 200), to_host(env.state)))
     assert totals[0][0] == totals[1][0]
     np.testing.assert_array_equal(totals[0][1], totals[1][1])
 
@@ -84,11 +84,11 @@ def test_two_runs_are_equal(policy: str) -> None:
 def test_random_numbers_are_the_cpus() -> None:
     cpu = rlcpu.make_vec("CartPole-v1", NUM_ENVS, dtype="float64")
     gpu = make(dtype="float64")
-    np.testing.assert_array_equal(np.asarray(gpu.observe()), cpu.reset(seed=1)[0])
+    np.testing.assert_array_equal(to_host(gpu.observe()), cpu.reset(seed=1)[0])
 
 
 def test_memory_is_not_lost() -> None:
-    from rlcpu.cuda.provider import cuda
+    from rlcpu.cuda.device import cuda
 
     env = make()
     actions = np.zeros(NUM_ENVS, np.int64)
