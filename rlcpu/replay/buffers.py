@@ -41,12 +41,16 @@ class ReplayBuffer(Buffer):
             forked process shares it: what is added there, is added here, though not counted.
         seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
-        device: "cpu" or "cuda": where the transitions are, and batches of them.
+        device: "cpu" or "cuda": where the transitions are, and batches of them. The same ones are
+            drawn everywhere. On "cuda", fields are bool, integers or real numbers of at most 64
+            bits, and what is added may be there or on the host.
 
     Raises:
         TypeError, ValueError: an argument is of the wrong kind, or out of range.
         FileExistsError: there is something at `memmap` already.
         MemoryError: there is no room.
+        NotImplementedError: `derive_next` or `memmap` is asked for on a CUDA device.
+        CudaUnavailableError, CudaMemoryError: there is none, or not enough memory there.
 
     Example:
         >>> buffer = ReplayBuffer(1000, {"observation": np.zeros(4, np.float32), "reward": 0.0})

@@ -45,7 +45,7 @@ class Mixer:
         TypeError, ValueError: the buffers do not fit together, or an argument is of another kind.
 
     Example:
-        >>> demonstrations, own = (ReplayBuffer(100, {"x": 0}, seed=seed) for seed in (0, 1))
+        >>> demonstrations, own = (rlcpu.replay.ReplayBuffer(100, {"x": 0}) for _ in range(2))
         >>> mixer = Mixer([demonstrations, own], [1, 3])
         >>> mixer.add({"x": np.arange(5)}, to=0)
         >>> mixer.add({"x": np.arange(5)}, to=1)
@@ -135,8 +135,8 @@ class Mixer:
         pairs = zip(self.buffers, sizes, strict=True)
         parts = [buffer.sample(size) for buffer, size in pairs if size]
         structure, backend = self.buffers[0].structure, self.buffers[0].backend
-        axis = parts[0].rows.leaves[0].ndim - len(structure.fields[0].shape) - 1
-        columns = zip(*(part.rows.leaves for part in parts), strict=True)
+        columns = list(zip(*(structure.collect(part.data) for part in parts), strict=True))
+        axis = columns[0][0].ndim - len(structure.fields[0].shape) - 1
         leaves = [backend.concatenate(column, axis) for column in columns]
         indices = backend.concatenate([part.indices for part in parts], 0)
         batch = MixedBatch(structure.unflatten(leaves), None, indices, self)

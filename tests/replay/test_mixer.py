@@ -90,6 +90,25 @@ def test_saved_and_loaded(tmp_path):
         Mixer.load(tmp_path / "buffer")
 
 
+class Scaled(PrioritizedReplayBuffer):
+    """A user's buffer, whose batches have another array in the place of one."""
+
+    def sample(self, batch_size, **options):
+        batch = super().sample(batch_size, **options)
+        batch.data["y"] = 2 * batch.data["y"]
+        return batch
+
+
+def test_a_users_subclass(tmp_path):
+    mixer = Mixer([filled(ReplayBuffer, 0), filled(Scaled, 100)], [1, 2])
+    mixer.save(tmp_path / "mixer")
+    for each in (mixer, Mixer.load(tmp_path / "mixer")):
+        assert type(each.buffers[1]) is Scaled
+        batch = each.sample(9)
+        np.testing.assert_array_equal(batch["y"][:, 0], batch.sources * 200)
+        each.update_priorities(batch, 1.0)
+
+
 def test_bad_arguments():
     one = filled(ReplayBuffer, 0)
     for buffers, proportions, error in (
