@@ -155,3 +155,18 @@ def test_import_loads_nothing_optional() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == ""
+
+
+def test_training_loads_what_it_needs() -> None:
+    """An agent needs no replay, no GPU, no solvers, and no check of environments."""
+    code = (
+        "import sys, rlcpu.train; "
+        "print(*(name for name in sys.modules if name.startswith('rlcpu.')))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(result.stdout.split())
+    unneeded = ("rlcpu.replay", "rlcpu.cuda", "rlcpu.scan.kalman", "rlcpu.scan.tridiagonal")
+    assert not {name for name in loaded if name.startswith((*unneeded, "rlcpu.envs.checker"))}
+    assert len(loaded) <= 66

@@ -56,6 +56,10 @@ class Memory:
         self.clock = np.array([0, limit], np.uint32)
         self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
 
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Its arrays, by name: what a checkpoint keeps."""
+        return {"real": self.real, "words": self.words, "clock": self.clock}
+
     @property
     def state_size(self) -> int:
         """Numbers in a state."""

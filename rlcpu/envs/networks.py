@@ -222,6 +222,10 @@ class MLP:
             changed = f"policy.sizes={self.sizes} or policy.value_sizes={self.value_sizes}"
             raise ValueError(f"{changed} was changed: the sizes are fixed, make another policy")
 
+    def state(self) -> dict[str, Array]:
+        """Every array that a user or an agent may change, by name: what a checkpoint keeps."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
     def evaluate(self, observations: npt.ArrayLike) -> Array:
         """Values of observations.
 
@@ -329,15 +333,17 @@ class Critic:
 
     def __init__(self, policy: MLP) -> None:
         self._policy = copy.copy(policy)
-        parameters = "parameters" if policy.value == "shared" else "value_parameters"
-        self._names = (parameters, "observation_mean", "observation_scale")
-        for name in self._names:
-            setattr(self._policy, name, np.array(getattr(policy, name), np.float32))
+        self._name = "parameters" if policy.value == "shared" else "value_parameters"
+        names = (self._name, "observation_mean", "observation_scale")
+        self._arrays = [np.array(getattr(policy, name), np.float32) for name in names]
+        for name, array in zip(names, self._arrays, strict=True):
+            setattr(self._policy, name, array)
 
     def take(self, policy: MLP) -> None:
         """Copy the present numbers."""
-        for name in self._names:
-            np.copyto(getattr(self._policy, name), getattr(policy, name), casting="same_kind")
+        parameters, mean, scale = self._arrays
+        parameters[:] = getattr(policy, self._name)
+        mean[:], scale[:] = policy.observation_mean, policy.observation_scale
 
     def evaluate(self, observations: Array) -> Array:
         """(n,) float32 values of (n, observation_size) observations."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,16 +89,63 @@ class Network:
         self.free = np.zeros(0, np.float32) if free is None else free
 
     def outputs(self, inputs: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Outputs (n, sizes[-1]) float32 for inputs (n, sizes[0])."""
-        rows = np.asarray(inputs, np.float32)
-        if rows.ndim != 2 or rows.shape[1] != self.sizes[0]:
-            raise ValueError(f"inputs have shape {rows.shape}: expected (n, {self.sizes[0]})")
+        """Outputs (n, sizes[-1]) float32 for inputs (n, sizes[0]).
+
+        Raises:
+            ValueError: inputs have another shape.
+        """
+        rows = self._check("inputs", inputs, 0)
         return run_rows(self.parameters, self.sizes, ACTIVATIONS[self.activation], rows)
 
+    def gradients(
+        self, inputs: npt.ArrayLike, slopes: npt.ArrayLike
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Derivatives of sum(slopes * outputs), such as that of Q(s, a) by a.
 
-def num_parameters(sizes: npt.NDArray[np.int64]) -> int:
+        Args:
+            inputs: (n, sizes[0]).
+            slopes: (n, sizes[-1]), derivatives of what is differentiated by the outputs.
+
+        Returns:
+            Those by the parameters, (P,) float32 in their order, and by the inputs, (n, sizes[0])
+            float32.
+
+        Raises:
+            ValueError: inputs or slopes have another shape.
+        """
+        units = [self._check("inputs", inputs, 0)]
+        slope = self._check("slopes", slopes, -1)
+        if len(slope) != len(units[0]):
+            raise ValueError(f"slopes have {len(slope)} rows: expected {len(units[0])}")
+        layers, tanh = flat_layers(self.sizes, self.parameters), self.activation == "tanh"
+        for weights, biases in layers[:-1]:
+            rows = units[-1] @ weights + biases
+            units.append(np.tanh(rows) if tanh else np.maximum(rows, 0.0))
+        result = np.empty_like(self.parameters)
+        by_layers = flat_layers(self.sizes, result)
+        for layer in reversed(range(len(layers))):
+            by_weights, by_biases = by_layers[layer]
+            by_weights[:], by_biases[:] = units[layer].T @ slope, slope.sum(axis=0)
+            slope = slope @ layers[layer][0].T
+            if layer > 0:
+                slope *= (1.0 - units[layer] ** 2) if tanh else units[layer] > 0.0
+        return result, slope
+
+    def state(self) -> dict[str, npt.NDArray[np.float32]]:
+        """What is learnt, by name: what a checkpoint keeps."""
+        return {"parameters": self.parameters, "free": self.free}
+
+    def _check(self, name: str, values: npt.ArrayLike, layer: int) -> npt.NDArray[np.float32]:
+        """An argument with a row for each sample and a number for each unit of a layer."""
+        rows = np.asarray(values, np.float32)
+        if rows.ndim != 2 or rows.shape[1] != self.sizes[layer]:
+            raise ValueError(f"{name} have shape {rows.shape}: expected (n, {self.sizes[layer]})")
+        return rows
+
+
+def num_parameters(sizes: Iterable[int]) -> int:
     """Weights and biases of all layers."""
-    return int(((sizes[:-1] + 1) * sizes[1:]).sum())
+    return int(sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes)))
 
 
 def run_rows(

@@ -1,22 +1,78 @@
 """Recurrences over an axis, batched over the others."""
 
-from rlcpu.scan.kalman.loglik import KalmanGradients, kalman_loglik, kalman_loglik_vjp
-from rlcpu.scan.kalman.states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
-from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
-from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
-from rlcpu.scan.recurrences.n_step import nstep_returns
-from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace
-from rlcpu.scan.recurrences.returns import Advantages, discounted_returns, gae, lambda_returns
-from rlcpu.scan.tridiagonal.factor import TridiagonalFactors, factor_tridiagonal
-from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
-from rlcpu.scan.tridiagonal.status import (
-    SingularMatrixError,
-    SingularSystemError,
-    Status,
-    TridiagonalInfo,
-)
-from rlcpu.scan.tridiagonal.vjp import TridiagonalGradients, tridiagonal_vjp
+import importlib
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from rlcpu.scan.kalman.loglik import KalmanGradients, kalman_loglik, kalman_loglik_vjp
+    from rlcpu.scan.kalman.states import KalmanStates, SmoothedStates, kalman_filter, kalman_smooth
+    from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
+    from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
+    from rlcpu.scan.recurrences.n_step import nstep_returns
+    from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace
+    from rlcpu.scan.recurrences.returns import Advantages, discounted_returns, gae, lambda_returns
+    from rlcpu.scan.tridiagonal.factor import TridiagonalFactors, factor_tridiagonal
+    from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
+    from rlcpu.scan.tridiagonal.status import (
+        SingularMatrixError,
+        SingularSystemError,
+        Status,
+        TridiagonalInfo,
+    )
+    from rlcpu.scan.tridiagonal.vjp import TridiagonalGradients, tridiagonal_vjp
+
+#: Imported at first use: who needs returns does not wait for solvers and filters.
+_PLACES = {
+    "kalman.loglik": (
+        "KalmanGradients",
+        "kalman_loglik",
+        "kalman_loglik_vjp",
+    ),
+    "kalman.states": (
+        "KalmanStates",
+        "SmoothedStates",
+        "kalman_filter",
+        "kalman_smooth",
+    ),
+    "log_sums": (
+        "logcumsumexp",
+        "logcumsumexp_vjp",
+    ),
+    "recurrences.linear": (
+        "LinearGradients",
+        "linear_scan",
+        "linear_scan_vjp",
+    ),
+    "recurrences.n_step": ("nstep_returns",),
+    "recurrences.off_policy": (
+        "Clips",
+        "VTrace",
+        "retrace",
+        "vtrace",
+    ),
+    "recurrences.returns": (
+        "Advantages",
+        "discounted_returns",
+        "gae",
+        "lambda_returns",
+    ),
+    "tridiagonal.factor": (
+        "TridiagonalFactors",
+        "factor_tridiagonal",
+    ),
+    "tridiagonal.solve": ("solve_tridiagonal",),
+    "tridiagonal.status": (
+        "SingularMatrixError",
+        "SingularSystemError",
+        "Status",
+        "TridiagonalInfo",
+    ),
+    "tridiagonal.vjp": (
+        "TridiagonalGradients",
+        "tridiagonal_vjp",
+    ),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
 __all__ = [
     "Advantages",
     "Clips",
@@ -49,6 +105,16 @@ __all__ = [
     "tridiagonal_vjp",
     "vtrace",
 ]
+
+
+if not TYPE_CHECKING:  # type checkers shall find names that there are not
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module 'rlcpu.scan' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"rlcpu.scan.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -7,10 +7,8 @@ loaded agent goes on bit for bit as the saved one would have.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import math
-import operator
 import os
 import zipfile
 from typing import Any, NamedTuple
@@ -22,40 +20,21 @@ from rlcpu.envs.lane import LANES, NUM_WORDS
 from rlcpu.envs.registration import find, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
+from rlcpu.nn.network import num_parameters
 from rlcpu.train.config import PPOConfig
 from rlcpu.train.files import replacing
 
 Array = npt.NDArray[Any]
 FORMAT = "rlcpu PPO 1"
-#: Every array of an agent, and where it is.
-_STATE = {
-    "parameters": "policy.parameters",
-    "value_parameters": "policy.value_parameters",
-    "log_std": "policy.log_std",
-    "observation_mean": "policy.observation_mean",
-    "observation_scale": "policy.observation_scale",
-    "normalizer_mean": "normalizer.mean",
-    "normalizer_squares": "normalizer.squares",
-    "learner": "updater.learnt.parameters",
-    "learner_first": "updater.learnt.first",
-    "learner_second": "updater.learnt.second",
-    "learner_copies": "updater.learnt.copies",
-    "counters": "updater.counters",
-    "key": "updater.key",
-    "env_real": "env.memory.real",
-    "env_words": "env.memory.words",
-    "env_clock": "env.memory.clock",
-}
-_GETTERS = {name: operator.attrgetter(place) for name, place in _STATE.items()}
 #: What follows from the learner's parameters while an agent learns.
-_OF_LEARNER = {"parameters", "value_parameters", "log_std", "learner_copies"}
+_OF_LEARNER = {"policy_parameters", "policy_value_parameters", "policy_log_std", "learner_copies"}
 
 
 class Snapshot(NamedTuple):
     """What a call of `learn` changes of an agent, copied.
 
     Attributes:
-        arrays: by the names of `_state`; what the learner's parameters say already may be missing.
+        arrays: by the names of `state_of`; what follows from the learner's may be missing.
         steps: environment steps.
         observations: that the normalizer has seen.
         returns: of the last training episodes.
@@ -69,11 +48,23 @@ class Snapshot(NamedTuple):
     num_updates: int
 
 
+def state_of(agent: Any) -> dict[str, Array]:
+    """Every array of an agent that a checkpoint keeps, to read or to write."""
+    parts = {
+        "policy": agent.policy.state(),
+        "normalizer": agent.normalizer.state(),
+        "learner": agent.updater.state(),
+        "env": agent.env.memory.state(),
+    }
+    return {f"{part}_{name}": array for part in parts for name, array in parts[part].items()}
+
+
 def take_snapshot(agent: Any) -> Snapshot:
     """The agent as it is now, in the memory of the last snapshot: new memory costs page faults."""
     arrays: dict[str, Array] = agent._snapshot_arrays
-    for name in _STATE.keys() - _OF_LEARNER:
-        array = _GETTERS[name](agent)
+    for name, array in state_of(agent).items():
+        if name in _OF_LEARNER:
+            continue
         if name in arrays:
             np.copyto(arrays[name], array)
         else:
@@ -85,7 +76,7 @@ def take_snapshot(agent: Any) -> Snapshot:
 def go_back(agent: Any, snapshot: Snapshot) -> None:
     """Make the agent what it was. Interrupted, it can be called again."""
     agent.updater.discard()
-    state = _state(agent)
+    state = state_of(agent)
     for name, source in snapshot.arrays.items():
         state[name][...] = source
     if not snapshot.arrays.keys() >= _OF_LEARNER:
@@ -99,7 +90,7 @@ def go_back(agent: Any, snapshot: Snapshot) -> None:
 
 def save(agent: Any, path: str | os.PathLike[str]) -> None:
     """Write an agent to a file; an older file stays whole until the new one is."""
-    arrays: dict[str, Any] = {f"state {name}": value for name, value in _state(agent).items()}
+    arrays: dict[str, Any] = {f"state {name}": value for name, value in state_of(agent).items()}
     with replacing(path) as file:
         np.savez(file, format=FORMAT, description=json.dumps(_describe(agent)), **arrays)
 
@@ -120,7 +111,10 @@ def load(
         raise ValueError(f"{name}: no agent of rlcpu, or damaged: {reason}") from error
     try:
         agent = _rebuild(kind, description, arrays, env, num_threads)
-        for part, target in _state(agent).items():
+        state = state_of(agent)
+        if state.keys() != arrays.keys():
+            raise ValueError(f"it has other parts than {', '.join(state)}")
+        for part, target in state.items():
             source = arrays[part]
             if source.dtype != target.dtype or source.shape != target.shape:
                 wanted = f"{target.dtype} {target.shape}"
@@ -147,11 +141,10 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array
         texts = {name: str(_read_part(archive, parts[name])) for name in ("format", "description")}
         if texts["format"] != FORMAT:
             raise ValueError(f"format is {texts['format']}, expected {FORMAT}")
-        wanted = {f"state {name}": name for name in _STATE}
-        if parts.keys() != {*texts, *wanted}:
-            raise ValueError(f"it has other parts than {', '.join(_STATE)}")
-        arrays = {wanted[part]: _read_part(archive, parts[part]) for part in wanted}
-        return json.loads(texts["description"]), arrays
+        names = sorted(parts.keys() - texts.keys())
+        return json.loads(texts["description"]), {
+            name.removeprefix("state "): _read_part(archive, parts[name]) for name in names
+        }
 
 
 def _read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> Array:
@@ -176,7 +169,7 @@ def _check_description(
     returns = tuple(map(float, description["returns"]))
     if not np.isfinite(returns).all():
         raise ValueError("returns are not finite")
-    if (arrays["counters"] < 0).any():
+    if (arrays["learner_counters"] < 0).any():
         raise ValueError("counters are negative")
     steps = check_count("steps", description["steps"], 0)
     observations = check_count("observations", description["observations"], 0)
@@ -203,9 +196,10 @@ def _rebuild(
     dynamics = find(description["env"]) if env is None else env.dynamics
     layers = dynamics.observation_size, *config.hidden
     outputs = dynamics.num_actions + dynamics.action_size
+    value_layers = (*layers, 1) if config.value == "separate" else ()
     sizes = {
-        "parameters": _num_parameters(*layers, outputs + (config.value == "shared")),
-        "value_parameters": _num_parameters(*layers, 1) if config.value == "separate" else 0,
+        "policy_parameters": num_parameters((*layers, outputs + (config.value == "shared"))),
+        "policy_value_parameters": num_parameters(value_layers),
         "env_words": -(-config.num_envs // LANES) * NUM_WORDS * LANES,
     }
     for name, size in sizes.items():
@@ -240,12 +234,3 @@ def _describe(agent: Any) -> dict[str, Any]:
         "returns": list(agent.returns),
         "rng": agent.rng.bit_generator.state,
     }
-
-
-def _state(agent: Any) -> dict[str, Array]:
-    """Every array of an agent that a checkpoint keeps, to read or to write."""
-    return {name: get(agent) for name, get in _GETTERS.items()}
-
-
-def _num_parameters(*sizes: int) -> int:
-    return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))

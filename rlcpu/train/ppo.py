@@ -25,11 +25,9 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.config import PPOConfig, at, describe_unknown
-from rlcpu.train.defaults import default_config
+from rlcpu.train.config import PPOConfig, at, default_config, describe_unknown
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
-from rlcpu.train.normalizer import Normalizer
 from rlcpu.train.objective import Batch, Updater
 from rlcpu.train.precompile import precompiled
 
@@ -365,3 +363,38 @@ class PPO:
             ValueError: the file is damaged or something else, or env does not fit.
         """
         return checkpoint.load(cls, path, env, num_threads)
+
+
+class Normalizer:
+    """Mean and variance of all rows added so far.
+
+    Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing
+    sample variances".
+
+    Attributes:
+        count: rows so far.
+        mean, squares: (size,) float64, mean and sum of squared deviations.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.count = 0
+        self.mean = np.zeros(size)
+        self.squares = np.zeros(size)
+
+    def state(self) -> dict[str, Array]:
+        """Its arrays, by name."""
+        return {"mean": self.mean, "squares": self.squares}
+
+    def add(self, rows: Array) -> None:
+        """Add rows (n, size)."""
+        count = self.count + len(rows)
+        mean = rows.mean(axis=0, dtype=np.float64)
+        squares = ((rows - mean) ** 2).sum(axis=0)
+        delta = mean - self.mean
+        self.mean += delta * (len(rows) / count)
+        self.squares += squares + delta**2 * (self.count * len(rows) / count)
+        self.count = count
+
+    def scale(self) -> Array:
+        """(size,) float64, one over the standard deviation."""
+        return 1.0 / np.sqrt(self.squares / max(self.count, 1) + 1e-8)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from rlcpu import nn
 from rlcpu.nn.heads import categorical_slope, gaussian_coordinate
 
 
@@ -44,3 +45,24 @@ def test_gaussian_is_the_log_density_and_its_derivatives() -> None:
         gaussian_coordinate(action, mean, log_std - step),
     )
     assert by_log_std == pytest.approx((right[0] - left[0]) / (2.0 * step), abs=1e-8)
+
+
+def test_categorical_acts_by_its_probabilities() -> None:
+    act, logits = nn.categorical.act(3), (0.3, -0.7, 1.1)  # type: ignore[misc]
+    probs = np.exp(logits) / np.exp(logits).sum()
+    for uniform in np.linspace(0.0, 1.0, 101)[:-1]:
+        action, log_prob = act(logits, (uniform,), (), False)
+        assert action == np.searchsorted(probs.cumsum(), uniform, side="right")
+        assert log_prob == pytest.approx(math.log(probs[action]), abs=1e-12)
+    assert act(logits, (0.0,), (), True)[0] == 2
+
+
+def test_gaussian_acts_around_its_means() -> None:
+    act = nn.gaussian.act(2)  # type: ignore[misc]
+    means, log_stds = (0.5, -2.0), (-1.0, 0.3)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        action, log_prob = act(means, tuple(rng.random(4)), log_stds, False)
+        each = map(gaussian_coordinate, action, means, log_stds)
+        assert log_prob == pytest.approx(sum(density for density, _, _ in each), abs=1e-12)
+    assert act(means, (0.1, 0.2, 0.3, 0.4), log_stds, True)[0] == means

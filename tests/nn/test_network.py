@@ -114,3 +114,33 @@ def test_packed_parameters_hold_every_flat_parameter_once() -> None:
         copy_layers(network.packed_layers(sizes, net.parameters), network.flat_layers(sizes, back))
         np.testing.assert_array_equal(back, flat)
         assert np.count_nonzero(net.parameters) == flat.size
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_gradients_by_parameters_and_inputs(activation: str, architecture: tuple[int, ...]) -> None:
+    net, rng = network.Network(architecture, activation, seed=1), np.random.default_rng(0)
+    inputs = rng.normal(size=(7, architecture[0]))
+    slopes = rng.normal(size=(7, architecture[-1]))
+    by_parameters, by_inputs = net.gradients(inputs, slopes)
+    flat, code = net.parameters.astype(np.float64), network.ACTIVATIONS[activation]
+    wanted = naive_gradient(net.sizes, flat, code, inputs, slopes)
+    np.testing.assert_allclose(by_parameters, wanted, rtol=1e-4, atol=1e-4)
+    for k in range(architecture[0]):
+        step = 1e-6 * np.eye(architecture[0])[k]
+        above, below = (
+            naive.run_network(net.sizes, flat, activation, inputs + sign * step)
+            for sign in (1.0, -1.0)
+        )
+        slope = ((above - below) * slopes).sum(axis=1) / 2e-6
+        np.testing.assert_allclose(by_inputs[:, k], slope, rtol=1e-4, atol=1e-4)
+
+
+def test_bad_inputs_and_slopes() -> None:
+    net = network.Network((3, 8, 2))
+    with pytest.raises(ValueError, match=r"inputs have shape \(4, 2\): expected \(n, 3\)"):
+        net.outputs(np.zeros((4, 2)))
+    with pytest.raises(ValueError, match=r"slopes have shape \(4, 3\): expected \(n, 2\)"):
+        net.gradients(np.zeros((4, 3)), np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="slopes have 5 rows: expected 4"):
+        net.gradients(np.zeros((4, 3)), np.zeros((5, 2)))

@@ -217,23 +217,23 @@ def test_files_of_others_take_no_more_memory_than_they_are_long(tmp_path: Path) 
     ):
         change(path, description=json.dumps({**description, field: value}))
         fails(match)
-    change(path, **{"state key": np.array([{}], object)})
+    change(path, **{"state learner_key": np.array([{}], object)})
     fails("object")
-    change(path, **{"state key": None})
+    change(path, **{"state learner_key": None})
     fails("other parts")
     change(path, more=np.zeros(3))
     fails("other parts")
     # A megabyte of zeros that says it is a gigabyte.
-    change(path, **{"state key": None})
+    change(path, **{"state learner_key": None})
     with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("state key.npy", b"\0" * 2**24)
+        archive.writestr("state learner_key.npy", b"\0" * 2**24)
     fails("compressed")
-    change(path, **{"state key": None})
+    change(path, **{"state learner_key": None})
     header = io.BytesIO()
     fields = {"descr": "<f4", "fortran_order": False, "shape": (2**40,)}
     np.lib.format.write_array_header_1_0(header, fields)
     with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("state key.npy", header.getvalue())
+        archive.writestr("state learner_key.npy", header.getvalue())
     fails("0 bytes for float32")
     PPO.load(path)
 

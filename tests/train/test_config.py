@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcpu.train.config import PPOConfig, at
-from rlcpu.train.defaults import DEFAULTS, GENERAL, ZOO_CARTPOLE, default_config
+from rlcpu.train.config import DEFAULTS, GENERAL, ZOO_CARTPOLE, PPOConfig, at, default_config
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcpu.train.normalizer import Normalizer
+from rlcpu.train.ppo import Normalizer
 
 
 def test_parts_add_up_to_the_whole() -> None:
