@@ -9,6 +9,8 @@ import numpy as np
 
 #: DLPack's devices: memory of a CUDA device, and managed memory, which is used there.
 _CUDA = (2, 13)
+#: Types of most arguments: nothing else has to be asked of them.
+_HOST = {np.ndarray, float, int}
 
 
 def find(device: str, chapter: str = "") -> Any:
@@ -43,7 +45,7 @@ def device_of(*arrays: Any) -> str:
             counts as the device's.
     """
     for array in arrays:
-        if type(array) is not np.ndarray and _is_on_device(array):
+        if type(array) not in _HOST and _is_on_device(array):
             return "cuda"
     return "cpu"
 

@@ -82,21 +82,29 @@ class Episodes(NamedTuple):
             names: of these, as users know them.
             num_threads: at most so many threads.
         """
-        given = (None,) * len(names) if out is None else out
-        if not isinstance(given, tuple | list | np.ndarray) or len(given) != len(names):
+        if out is None:
+            outs = tuple([self.layout.empty(self.steps.reward.dtype) for _ in names])
+        else:
+            outs = self._outputs(out, names, problem.steps)
+        compute = run if self.backend is None else self.backend.run
+        compute(rule, self.layout, problem, outs, num_threads)
+        if out is None:
+            return outs
+        return tuple(new if own is None else own for own, new in zip(out, outs, strict=True))
+
+    def _outputs(self, out: Any, names: Sequence[str], steps: Step) -> tuple[Array, ...]:
+        """The arrays that were given, once they are checked, new ones where they are None."""
+        if not isinstance(out, tuple | list | np.ndarray) or len(out) != len(names):
             raise TypeError(f"out: expected {len(names)} arrays, got {type(out).__name__}")
-        inputs = [array for array in (*problem.steps, self.last) if array is not None]
+        inputs = [array for array in (*steps, self.last) if array is not None]
         outs: list[Any] = []
-        for name, array in zip(names, given, strict=True):
+        for name, array in zip(names, out, strict=True):
             if array is not None:
-                array = check_out(name, array, self.steps.reward, inputs, None, self.backend)
+                array = check_out(name, array, steps.reward, inputs, None, self.backend)
                 inputs.append(array)
             outs.append(array)
-        dtype = self.steps.reward.dtype
-        outs = [self.layout.empty(dtype) if array is None else array for array in outs]
-        compute = run if self.backend is None else self.backend.run
-        compute(rule, self.layout, problem, tuple(outs), num_threads)
-        return tuple(new if own is None else own for own, new in zip(given, outs, strict=True))
+        empty, dtype = self.layout.empty, steps.reward.dtype
+        return tuple(empty(dtype) if array is None else array for array in outs)
 
     def run_one(self, rule: Rule, problem: Problem, out: Any, num_threads: int | None) -> Any:
         """The same of a single result."""

@@ -92,23 +92,22 @@ def solve_tridiagonal(
         array([[1.5, 2. , 1.5],
                [1.5, 2. , 1.5]])
     """
-    backend = backend_of("tridiagonal", rhs, diagonal)
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method={method!r}: expected one of {', '.join(map(repr, METHODS))}")
     if check is not None and not (isinstance(check, str) and check == "residual"):
         raise ValueError(f'check={check!r}: expected "residual" or None')
     if num_threads is not None:
         num_threads = check_num_threads(num_threads)
-    if backend is not None and (periodic or check is not None):
-        what = "periodic=True" if periodic else 'check="residual"'
-        check_on_host(f"solve_tridiagonal with {what}", rhs=rhs, diagonal=diagonal)
-    is_ordinary = backend is None and type(axis) is int and axis == -1
-    if is_ordinary and lengths is None and check is None and not periodic:
+    if type(axis) is int and axis == -1 and lengths is None and check is None and not periodic:
         given = lower, diagonal, upper, rhs
         result = _solve_ordinary(given, out, METHODS[method], num_threads)
         if result is not None:
             info = TridiagonalInfo(np.zeros(result.shape[:-1], np.int8), None)
             return (result, info) if return_info else result
+    backend = backend_of("tridiagonal", rhs, diagonal)
+    if backend is not None and (periodic or check is not None):
+        what = "periodic=True" if periodic else 'check="residual"'
+        check_on_host(f"solve_tridiagonal with {what}", rhs=rhs, diagonal=diagonal)
     systems = check_systems((lower, diagonal, upper, rhs), axis, out, backend)
     mode = Mode(METHODS[method], bool(periodic), num_threads=num_threads)
     *batch, n = systems.arrays[0].shape
