@@ -107,7 +107,10 @@ def constants(numbers: tuple[float, ...], dtype: Any) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _constants(numbers: tuple[float, ...], dtype: Any, device: int) -> Any:
-    return asarray(np.array(numbers, dtype))
+    made = asarray(np.array(numbers, dtype))
+    if not SIMULATED:  # a stream that uses it later does not wait for this one
+        xp.cuda.get_current_stream().synchronize()
+    return made
 
 
 @functools.cache
@@ -302,7 +305,9 @@ def run(
     for name, array in zip(Step._fields, problem.steps, strict=True):
         nothing = np.zeros((), np.uint8 if name in FLAGS else dtype)
         arrays.append(layout.flat(nothing if array is None else array))
-    arrays += [layout.flat_ends(end.astype(dtype)) for end in (problem.last, problem.initial)]
+    arrays += [
+        layout.flat_ends(end.astype(dtype, copy=False)) for end in (problem.last, problem.initial)
+    ]
     written = [layout.flat(out) for out in outs]
     arrays += [written[0], written[-1]]
     (outer, steps, inner), chosen = layout.sizes, constants((1,), np.int32)

@@ -215,6 +215,13 @@ def test_functions_of_the_host() -> None:
         kalman_loglik(array.reshape(4, 1), one, one, one, one)
 
 
+def test_one_system() -> None:
+    lower, diagonal, upper, rhs = map(asarray, ([0.0, 1.0], [2.0, 2.0], [1.0, 0.0], [3.0, 3.0]))
+    np.testing.assert_allclose(to_host(solve_tridiagonal(lower, diagonal, upper, rhs)), 1.0)
+    with pytest.raises(SingularSystemError, match="1 of 1 systems not solved: singular"):
+        solve_tridiagonal(0.0, 0.0, 0.0, rhs)
+
+
 def test_few_long_systems() -> None:
     given = naive.make("random", (2, 300))
     x, status = solve(given, -1)
