@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import ONE_LINE, load, store
-from rlcpu.replay.tree import TUPLES, VECTORS, WIDTH
+from rlcpu.replay.tree import TUPLES, VECTORS, WIDTH, layout, make_rules, make_tree
 from rlcpu.replay.tree_cpu import Tree
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -87,6 +88,25 @@ def test_vectors_and_plain_python_agree_to_the_last_bit(leaves: np.ndarray, u: f
     np.testing.assert_array_equal(TUPLES.weigh(node, 0.1, 512.0, 64.0, 1000), weights)
     store_items(leaves, 12, 1, -1.0, weights)
     np.testing.assert_array_equal(TUPLES.keep(node, 8.0, 12, -1.0), weights)
+
+
+def test_rules_in_plain_python_are_the_kernels() -> None:
+    """A tree of values, built and walked uncompiled."""
+    rules, values = make_rules(lambda rule: rule, TUPLES), np.random.default_rng(0).normal(size=50)
+    tree, numbers, offsets = Tree(70, extremes=True), make_tree(70, True), layout.py_func(70)
+    tree.update(np.arange(50), values, 50)
+    numbers[:50] = values
+    for level in range(1, offsets.size - 1):
+        for node in range((offsets[level] - offsets[level - 1]) // WIDTH):
+            rules.refresh(rules.unpack(numbers, offsets, 50), level, node)
+    np.testing.assert_array_equal(numbers, tree.numbers)
+    levels, weights = rules.unpack(numbers, offsets, 50), values - values.min()
+    assert rules.weight_of_all(levels) == pytest.approx(weights.sum())
+    (there,) = np.nonzero(weights)
+    middles, found = (np.cumsum(weights) - weights / 2)[there], np.empty(there.size, np.int64)
+    rules.walk(levels, middles.copy(), found, found.size)
+    assert found.tolist() == there.tolist()
+    assert [rules.walk_in_order(levels, mark) for mark in middles] == there.tolist()
 
 
 @given(st.data())
