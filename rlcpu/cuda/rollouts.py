@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host
@@ -103,8 +104,14 @@ def collect(
     env.memory.advance(num_steps)
 
 
-def simulate(env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int) -> list[float]:
-    """Episodes that ended, the sums of their returns, of the squares, 0, and of their lengths."""
+def simulate(
+    env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int, totals: npt.NDArray[Any]
+) -> None:
+    """Overwrite the last row of `totals`.
+
+    It holds the episodes that ended, the sums of their returns, of the squares, 0, and the sum of
+    their lengths.
+    """
     if code.value == "separate":  # of which nothing is seen
         code = code._replace(value="none")
         nothing = arrays.weights[:0], np.zeros(1, np.int64)
@@ -121,7 +128,7 @@ def simulate(env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int) -
         returns = to_host(sums.returns).reshape(2, -1).sum(axis=1, dtype=np.float64)
         counts = to_host(sums.counts).reshape(2, -1).sum(axis=1, dtype=np.int64)
         found += (counts[0], *returns, 0, counts[1])
-    return found.tolist()
+    totals[-1] = found
 
 
 def _inputs(env: Any, code: PolicyCode, arrays: PolicyArrays) -> tuple[Key, list[Any]]:

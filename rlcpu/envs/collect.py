@@ -51,7 +51,7 @@ def collect(
     num_steps = _check(env, num_steps)
     prepared = prepare(env, policy)
     rollout = _take_rollout(env, prepared.form, num_steps, out)
-    if prepared.collect(env, num_steps, rollout._outputs):
+    if prepared.run(env, prepared.collect_kernels, num_steps, rollout._outputs):
         finals = rollout._records.finals.reshape(rollout.observations.shape)
         check_rollout(env, policy, rollout._shown, finals)
     rollout._renew(policy, prepared)
@@ -72,7 +72,7 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
     """
     num_steps = _check(env, num_steps)
     prepared = prepare(env, policy)
-    if prepared.simulate(env, num_steps):
+    if prepared.run(env, prepared.simulate_kernels, num_steps, prepared.sums):
         check_simulation(env, policy, prepared.sums)
     return Statistics.of_sums(env.num_envs * num_steps, prepared.sums[-1].tolist())
 
@@ -167,16 +167,8 @@ class Prepared:
         objects, values = policy.marks()  # type: ignore[attr-defined]
         return values == self._values and all(map(is_, objects, self._objects))
 
-    def collect(self, env: VectorEnv, num_steps: int, outputs: Any) -> bool:
-        """Take K steps, and overwrite the outputs; whether a number was not finite."""
-        return self._run(env, self.collect_kernels, num_steps, outputs)
-
-    def simulate(self, env: VectorEnv, num_steps: int) -> bool:
-        """Take K steps, and overwrite `sums`; whether a number was not finite."""
-        return self._run(env, self.simulate_kernels, num_steps, self.sums)
-
-    def _run(self, env: VectorEnv, kernels: Kernels, num_steps: int, outputs: Any) -> bool:
-        """Call a driver, again after the resets that it finds missing."""
+    def run(self, env: VectorEnv, kernels: Kernels, num_steps: int, outputs: Any) -> bool:
+        """Take K steps, after the resets that are missing; whether a number was not finite."""
         while code := launch(
             kernels, num_steps * self.shared_envs, env.num_threads,
             self.env_arrays, self.policy_arrays, num_steps, env.num_envs, outputs,
@@ -204,23 +196,18 @@ class PreparedOnDevice:
         if describe_fault(policy):
             refuse_policy(policy, "actions that are not finite")
         self._policy = policy.code(env.dynamics), policy.arrays(env.dynamics)
-        self._rollouts = backends.find(env.device, "rollouts")
+        rollouts = backends.find(env.device, "rollouts")
+        self.collect_kernels, self.simulate_kernels = rollouts.collect, rollouts.simulate
         self.form, self.sums = Form.of(env), np.zeros((1, 5))
 
     def serves(self, env: VectorEnv, policy: Policy) -> bool:
         """Whether another call may use it: the policy's numbers are copied in each."""
         return False
 
-    def collect(self, env: VectorEnv, num_steps: int, outputs: Any) -> bool:
+    def run(self, env: VectorEnv, kernels: Any, num_steps: int, outputs: Any) -> bool:
         """Take K steps, and overwrite the outputs; what is not finite passes."""
         env.start_episodes()
-        self._rollouts.collect(env, *self._policy, num_steps, outputs)
-        return False
-
-    def simulate(self, env: VectorEnv, num_steps: int) -> bool:
-        """Take K steps, and overwrite `sums`; what is not finite passes."""
-        env.start_episodes()
-        self.sums[-1] = self._rollouts.simulate(env, *self._policy, num_steps)
+        kernels(env, *self._policy, num_steps, outputs)
         return False
 
 

@@ -132,9 +132,11 @@ class Form(NamedTuple):
 #: Fields of a transition, as buffers name them.
 _TRANSITION = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
 #: What a rollout computes when it is first asked for.
-_DERIVED = (
-    *("last_values", "final_values", "final_indices", "final_observations"),
-    *("episode_returns", "episode_lengths", "_ends"),
+_DERIVED = frozenset(
+    (
+        *("last_values", "final_values", "final_indices", "final_observations"),
+        *("episode_returns", "episode_lengths", "_ends"),
+    )
 )
 
 
@@ -204,8 +206,8 @@ class Rollout:
     def _renew(self, policy: Policy, source: object) -> None:
         """Show what a kernel has just written; `source` stands for the policy's present form."""
         shown = self.__dict__
-        for name in _DERIVED:
-            shown.pop(name, None)
+        for name in _DERIVED.intersection(shown):
+            del shown[name]
         shown.update(self._shown)
         if self._form.device != "cpu":
             return
