@@ -1,6 +1,6 @@
 """Recurrences over an axis, batched over the others."""
 
-import importlib
+import types
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -112,9 +112,56 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
     def __getattr__(name):
         if name not in _MODULES:
             raise AttributeError(f"module 'rlcpu.scan' has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"rlcpu.scan.{_MODULES[name]}"), name)
+        value = getattr(_load(_MODULES[name]), name)
         globals()[name] = value
         return value
+
+
+def _load(place: str) -> types.ModuleType:
+    """A module of this package, imported at its first use."""
+    if place == "kalman.loglik":
+        from rlcpu.scan.kalman import loglik
+
+        return loglik
+    if place == "kalman.states":
+        from rlcpu.scan.kalman import states
+
+        return states
+    if place == "log_sums":
+        from rlcpu.scan import log_sums
+
+        return log_sums
+    if place == "recurrences.linear":
+        from rlcpu.scan.recurrences import linear
+
+        return linear
+    if place == "recurrences.n_step":
+        from rlcpu.scan.recurrences import n_step
+
+        return n_step
+    if place == "recurrences.off_policy":
+        from rlcpu.scan.recurrences import off_policy
+
+        return off_policy
+    if place == "recurrences.returns":
+        from rlcpu.scan.recurrences import returns
+
+        return returns
+    if place == "tridiagonal.factor":
+        from rlcpu.scan.tridiagonal import factor
+
+        return factor
+    if place == "tridiagonal.solve":
+        from rlcpu.scan.tridiagonal import solve
+
+        return solve
+    if place == "tridiagonal.status":
+        from rlcpu.scan.tridiagonal import status
+
+        return status
+    from rlcpu.scan.tridiagonal import vjp
+
+    return vjp
 
 
 def __dir__() -> list[str]:
