@@ -25,7 +25,7 @@ import numpy.typing as npt
 from numba import prange, types
 from numba.extending import register_jitable
 
-from rlcpu.kernels.compile import EXACT, c_function, kernel
+from rlcpu.kernels.compile import EXACT, INLINE, c_function, kernel
 from rlcpu.kernels.memory import (
     address,
     call_at,
@@ -50,8 +50,8 @@ from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 Array = npt.NDArray[Any]
 
 #: Decorators of what kernels call, in IEEE arithmetic: inlined, or functions of their own.
-inlined: Any = register_jitable(forceinline=True, error_model="numpy", fastmath=EXACT)
-called: Any = register_jitable(error_model="numpy", fastmath=EXACT)
+inlined: Any = register_jitable(fastmath=EXACT, **INLINE)
+called: Any = register_jitable(fastmath=EXACT, **{**INLINE, "forceinline": False})
 
 ONE = 1  # register of a vector
 GRAIN = 2**14  # numbers from which a second core is worth waking
@@ -324,7 +324,7 @@ class Shape(NamedTuple):
     size: Any
 
 
-@inlined
+@called
 def shape_of(plan, table):
     """Shape of the panels of a plan for a lane function; both are pointers."""
     lanes, inner, chunks = table[LANES], plan[INNER], plan[CHUNKS]
@@ -339,15 +339,15 @@ def shape_of(plan, table):
         per = (plan[OUTER] * inner * at_once + lanes - 1) // lanes
         return Shape(False, lanes, 0, per, per * (chunks // at_once), plane, size)
     blocks = (inner + lanes - 1) // lanes
-    if plan[OUTER] * at_once < 4:  # something for every core
-        blocks = inner // lanes // 4
+    if plan[OUTER] * at_once < 4:  # something for every core, but rows of some lines in a piece
+        blocks = max(blocks // 4, 4 if plan[ORDER] != 0 else 1)
     room = lanes * max(min(PANEL // (size * itemsize), blocks), 1)
     head = -leader[PLACE] % VECTOR_BYTES // itemsize  # in Python's sense, and so up to a line
     per = (inner - head + room - 1) // room + (1 if head > 0 else 0)
     return Shape(True, room, head, per, per * plan[OUTER] * chunks, plane, size)
 
 
-@inlined
+@called
 def find(plan, shape, panel, lists):
     """Write the lists of a panel's lanes; how many lanes there are."""
     chunks, arrays, room = plan[CHUNKS], plan[INPUTS] + plan[OUTPUTS] + 1, shape.room
@@ -568,7 +568,7 @@ def _scatter_vectors(plane, target, step, rows, count, size, streamed):
             store_first(load(source, by * size, ONE), row, by * lanes, rest)
 
 
-@inlined
+@called
 def _scatter_tiles(plane, target, starts, ends):
     """Rows of a lane side by side: transposed to where they belong."""
     lanes, least = width(plane, ONE), ends[0]
@@ -588,19 +588,13 @@ def _stream_tiles(plane, target, starts, ends, n, linear, inside):
     """The same past the caches: transposed to `linear`, then written in runs."""
     lanes, head, dense = width(plane, ONE), to_line(target, starts[0]), True
     for lane in range(lanes):
-        inside[lane] = lane * ends[0]
         dense &= starts[lane] == starts[0] + lane * ends[0] and ends[lane] == ends[0]
     for lane in range(lanes):
-        inside[lane] = inside[lane] if dense else lane * n
+        inside[lane] = lane * (ends[0] if dense else n)
     linear = shifted(linear, (lanes - head if dense else 0))  # lines of one are lines of the other
-    rows = ends[0] if dense else n
-    for k in range(0, rows // lanes * lanes, lanes):
-        store_tile(shifted(plane, k * lanes), linear, inside, k, ONE)
-    k = rows // lanes * lanes
-    if k < rows:
-        store_tile_first(shifted(plane, k * lanes), linear, inside, k, rows - k, ONE)
+    _scatter_tiles(plane, linear, inside, ends)
     if dense:
-        _stream_run(linear, target, starts[0], rows * lanes)
+        _stream_run(linear, target, starts[0], ends[0] * lanes)
     else:
         for lane in range(lanes):
             _stream_run(shifted(linear, lane * n), target, starts[lane], ends[lane])

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
-from rlcpu.scan.blocks import inlined
+from rlcpu.scan.blocks import called, inlined
 
 
 class Equation(NamedTuple):
@@ -358,7 +358,7 @@ WIDTH = 8
 _RHS, _SCALE = 6, 7
 
 
-@inlined
+@called
 def eliminate_column(work, row, column):
     """Bring the best pivot of a column to a row, and free the rows below of the column."""
     best = row
@@ -376,7 +376,7 @@ def eliminate_column(work, row, column):
             work[i, j] -= factor * work[row, j]
 
 
-@inlined
+@called
 def enter_row(work, row, rest, columns):
     """Write an equation of a chunk to a row, its four coefficients to some columns."""
     for j in range(WIDTH):
@@ -386,7 +386,7 @@ def enter_row(work, row, rest, columns):
     work[row, _RHS], work[row, _SCALE] = rest[4], rest[5]
 
 
-@inlined
+@called
 def _close(work):
     """Last and first unknown of the ring from the two equations that are left."""
     for i in (2, 3):
@@ -397,7 +397,7 @@ def _close(work):
     return work[2, _RHS] - work[2, 1] * first, first
 
 
-@inlined
+@called
 def join(rests, pivots, ends):
     """Solve for the first and last unknown of every chunk of a system.
 
