@@ -64,12 +64,11 @@ LARGE, STREAMED = 2**19, 2**22
 # ---------------------------------------------------------------- plans
 
 #: Positions in a plan: numbers of inputs and outputs; sizes of the batch axes together and of the
-#: last of them; number of the others; length of the axis; chunks of a system, rows of scratch for
-#: one, and the order in which they are visited, see `Cut`; whether systems are periodic; input
-#: whose neighbours beyond a chunk are looked up, or -1; whether to prefetch; whether to write past
-#: the caches; array that decides the layout.
+#: last of them; number of the others; length of the axis; chunks of a system, and rows of scratch
+#: for one; whether systems are periodic; input whose neighbours beyond a chunk are looked up, or
+#: -1; whether to prefetch; whether to write past the caches; array that decides the layout.
 INPUTS, OUTPUTS, OUTER, INNER, AXES, LENGTH = range(6)
-CHUNKS, ROWS, ORDER, PERIODIC, HALO, AHEAD, STREAM, LEADER, HEADER = range(6, 15)
+CHUNKS, ROWS, PERIODIC, HALO, AHEAD, STREAM, LEADER, HEADER = range(6, 14)
 #: What a plan says of each input, each output and the lengths: the address of the first number (0
 #: if there are no lengths), the strides along the axis and along the last batch axis, -1 or 1 if
 #: the first or last number of a system is never read, and what takes the place of such numbers.
@@ -99,18 +98,10 @@ class Input(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """How systems are cut.
-
-    Attributes:
-        chunks: number of them, see `parts_of`.
-        rows: of a chunk at most.
-        order: 0 for chunks that are lanes like systems, in any order; 1 if those of a system follow
-            one another from its first row on; -1 if they do so from its last row on.
-    """
+    """How systems are cut into `chunks` of at most `rows` rows, see `parts_of`."""
 
     chunks: int
     rows: int
-    order: int = 0
 
 
 @inlined
@@ -334,12 +325,11 @@ def shape_of(plan, table):
     plane = ((plan[ROWS] + lanes - 1) // lanes * lanes + 1) * lanes
     size, arrays = table[PLANES] * plane, plan[INPUTS] + plan[OUTPUTS]
     has_lengths = plan[HEADER + arrays * FIELDS + PLACE] != 0
-    at_once = chunks if plan[ORDER] == 0 else 1
     if leader[NEXT] != 1 or inner < lanes or (has_lengths and chunks > 1):
-        per = (plan[OUTER] * inner * at_once + lanes - 1) // lanes
-        return Shape(False, lanes, 0, per, per * (chunks // at_once), plane, size)
+        panels = (plan[OUTER] * inner * chunks + lanes - 1) // lanes
+        return Shape(False, lanes, 0, panels, panels, plane, size)
     blocks = (inner + lanes - 1) // lanes
-    if plan[OUTER] * at_once < 4:  # something for every core, but rows of some lines in a piece
+    if plan[OUTER] * chunks < 4:  # something for every core, but rows of some lines in a piece
         blocks = max(blocks // 4, 4 if plan[ORDER] != 0 else 1)
     room = lanes * max(min(PANEL // (size * itemsize), blocks), 1)
     head = -leader[PLACE] % VECTOR_BYTES // itemsize  # in Python's sense, and so up to a line
@@ -351,26 +341,22 @@ def shape_of(plan, table):
 def find(plan, shape, panel, lists):
     """Write the lists of a panel's lanes; how many lanes there are."""
     chunks, arrays, room = plan[CHUNKS], plan[INPUTS] + plan[OUTPUTS] + 1, shape.room
-    own, at_once = 0, chunks  # chunk of all lanes, and chunks that are lanes
-    if plan[ORDER] != 0:
-        own, panel, at_once = panel % chunks, panel // chunks, 1
-        own = own if plan[ORDER] > 0 else chunks - 1 - own
     group, number = panel // shape.per, panel % shape.per
     first = number * room
     if shape.head > 0 and number > 0:
         first += shape.head - room
-    count = min((plan[INNER] if shape.wide else plan[OUTER] * plan[INNER] * at_once) - first, room)
+    count = min((plan[INNER] if shape.wide else plan[OUTER] * plan[INNER] * chunks) - first, room)
     if shape.head > 0 and number == 0:
         count = shape.head
-    plain = (shape.wide or at_once == 1) and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
+    plain = (shape.wide or chunks == 1) and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
     lane: Any = 0
     while lane < room:
-        at, outer, chunk = first + min(lane, count - 1), group, own
-        if shape.wide and at_once > 1:
+        at, outer, chunk = first + min(lane, count - 1), group, 0
+        if shape.wide and chunks > 1:
             outer, chunk = group // chunks, group % chunks
         elif not shape.wide:
             outer = 0
-            if at_once > 1:
+            if chunks > 1:
                 at, chunk = at // chunks, at % chunks
             if plan[OUTER] > 1:
                 outer, at = at // plan[INNER], at % plan[INNER]
@@ -394,7 +380,7 @@ def _repeat_lane(plan, lists, where, count):
         if i < arrays:
             step = plan[HEADER + i * FIELDS + NEXT]
         elif i == arrays + NUMBER:
-            step = plan[CHUNKS] + abs(plan[ORDER])
+            step = plan[CHUNKS]
         elif i >= arrays + BEFORE and plan[HALO] >= 0 and row[0] != NOWHERE:
             step = plan[HEADER + plan[HALO] * FIELDS + NEXT]
         for k in range(1, count):
@@ -428,8 +414,7 @@ def _find_lane(plan, index, lists, where):
     ends = plan[PERIODIC] == 0 and chunk == parts - 1
     own[FIRST * room] = 1 if begins or stop == 0 else 0
     own[LAST * room] = max(stop - 1, 0) if ends else stop
-    system, places = outer * plan[INNER] + inner, plan[CHUNKS] + abs(plan[ORDER])
-    own[NUMBER * room] = system * places + chunk
+    own[NUMBER * room] = (outer * plan[INNER] + inner) * plan[CHUNKS] + chunk
     if plan[HALO] >= 0:
         start, step = lists[plan[HALO] * room + lane], plan[HEADER + plan[HALO] * FIELDS + STEP]
         last = start + (length - 1) * step
@@ -789,15 +774,13 @@ def drive(table, plan, parameter, beside):
     """Run a lane function over a plan, see `run`."""
     own, given = address(table), address(plan)
     shape, lanes = shape_of(given, own), table[LANES]
-    unit = plan[CHUNKS] if plan[ORDER] != 0 else 1  # panels that one core takes, one by one
-    tasks = shape.panels // unit
-    parts = min(tasks, PARTS)
+    parts = min(shape.panels, PARTS)
     failed = np.zeros(parts, np.int64)
     size = shape.room // lanes * shape.size + shape.plane
     size = (size + (4 + max(table[READS], table[WRITES]) + 3) * lanes) * (VECTOR_BYTES // lanes)
     lists = 8 * (2 * (LISTS + plan[INPUTS] + plan[OUTPUTS] + 1) * shape.room + lanes)
     for i in prange(parts):
-        first, last = tasks * i // parts * unit, tasks * (i + 1) // parts * unit
+        first, last = shape.panels * i // parts, shape.panels * (i + 1) // parts
         memory = np.empty(size + lists + VECTOR_BYTES, np.uint8)
         start = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
         scratch = start, start + size, failed.ctypes.data + 8 * i

@@ -26,6 +26,7 @@ reads_avx = pytest.mark.skipif(
 #: end of a call the sums are asked once whether they are finite.
 SUMS = {"vcvtss2sd", "vaddsd", "vcvtps2pd", "vaddpd", "vmovsd", "vmovupd", "vmovapd"}
 SUMS |= {"vfmadd213sd", "vfmadd231sd", "vmulsd", "vucomisd"}
+SUMS |= {"vcvtsi2sd", "vsubsd", "vcmpneqsd"}  # of a block: the lengths of episodes, and faults
 #: Moves and permutations of 64 bits at a time: no arithmetic.
 MOVES = re.compile(r"v?(mov|shuf|unpck|perm|blend|broadcast|insert|extract|gather|and|xor|or)")
 LIBM = ("sin", "cos", "tan", "exp", "log", "tanh", "pow", "floor", "fmod")
