@@ -329,8 +329,8 @@ def shape_of(plan, table):
         panels = (plan[OUTER] * inner * chunks + lanes - 1) // lanes
         return Shape(False, lanes, 0, panels, panels, plane, size)
     blocks = (inner + lanes - 1) // lanes
-    if plan[OUTER] * chunks < 4:  # something for every core, but rows of some lines in a piece
-        blocks = max(blocks // 4, 4 if plan[ORDER] != 0 else 1)
+    if plan[OUTER] * chunks < 4:  # something for every core
+        blocks = inner // lanes // 4
     room = lanes * max(min(PANEL // (size * itemsize), blocks), 1)
     head = -leader[PLACE] % VECTOR_BYTES // itemsize  # in Python's sense, and so up to a line
     per = (inner - head + room - 1) // room + (1 if head > 0 else 0)
