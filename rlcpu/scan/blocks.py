@@ -774,18 +774,19 @@ def drive(table, plan, parameter, beside):
     """Run a lane function over a plan, see `run`."""
     own, given = address(table), address(plan)
     shape, lanes = shape_of(given, own), table[LANES]
-    parts = min(shape.panels, PARTS)
+    panels = shape.panels
+    parts = min(panels, PARTS)
     failed = np.zeros(parts, np.int64)
     size = shape.room // lanes * shape.size + shape.plane
     size = (size + (4 + max(table[READS], table[WRITES]) + 3) * lanes) * (VECTOR_BYTES // lanes)
     lists = 8 * (2 * (LISTS + plan[INPUTS] + plan[OUTPUTS] + 1) * shape.room + lanes)
     for i in prange(parts):
-        first, last = shape.panels * i // parts, shape.panels * (i + 1) // parts
+        first, last = panels * i // parts, panels * (i + 1) // parts
         memory = np.empty(size + lists + VECTOR_BYTES, np.uint8)
         start = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
         scratch = start, start + size, failed.ctypes.data + 8 * i
-        panels = table.ctypes.data, plan.ctypes.data, first, last, parameter
-        call_at(table[RUN], (*panels, *beside, *scratch))
+        what = table.ctypes.data, plan.ctypes.data, first, last, parameter
+        call_at(table[RUN], (*what, *beside, *scratch))
         memory[0] = 0  # keeps it alive until now: an address does not
     return not failed.any()
 
