@@ -287,7 +287,7 @@ try:
     print(compile_for_cuda())
 except Exception as error:
     print(f"Not compiled for CUDA: {type(error).__name__}: {str(error).splitlines()[0]}")
-    print('NVIDIA\'s compiler comes with pip install "rlcpu[cuda]".')
+    print('NVIDIA\'s compiler comes with pip install ".[cuda]".')
 
 # %% [markdown]
 # ## The roofline

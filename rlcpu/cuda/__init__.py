@@ -1,6 +1,6 @@
 """The same scalar functions on NVIDIA GPUs: `device="cuda"` wherever it is taken.
 
-Nothing in the rest of the package imports this one at import time; `pip install 'rlcpu[cuda]'`
+Nothing in the rest of the package imports this one at import time; `pip install '.[cuda]'`
 brings what it needs.
 """
 

@@ -27,7 +27,7 @@ SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM", "0") not in ("", "0")
 BLOCK = 256
 #: The simulator runs a thread of the operating system for each: no more of them than items.
 _WARP = 4 if SIMULATED else 32
-_HINT = "needed are an NVIDIA GPU, its driver (580 or newer) and `pip install 'rlcpu[cuda]'`"
+_HINT = "needed are an NVIDIA GPU, its driver (580 or newer) and the extra: `pip install '.[cuda]'`"
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of Numba's own target

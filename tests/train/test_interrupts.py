@@ -32,7 +32,7 @@ def make_agent() -> PPO:
 
 def everything(agent: PPO) -> dict[str, Any]:
     described = checkpoint._describe(agent)
-    arrays = {name: array.tolist() for name, array in checkpoint._state(agent).items()}
+    arrays = {name: array.tolist() for name, array in checkpoint.state_of(agent).items()}
     return {**described, **arrays}
 
 
