@@ -306,15 +306,6 @@ def eliminate_ring(
 
 
 @inlined
-def reduce_pair(
-    one: Rest, two: Rest, equation: Equation, pivoting: float
-) -> tuple[Any, Rest, Rest]:
-    """The same without the pivot."""
-    _, inverse, left, last = eliminate_ring(one, two, equation, pivoting)
-    return inverse, left, last
-
-
-@inlined
 def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
     """The first two equations of a chunk as rests of x[1] and x[2], the natural pivot first."""
     nothing = nan_or_zero(top.lower)

@@ -16,10 +16,10 @@ from rlcpu.scan.tridiagonal.equations import (
     REST,
     WIDTH,
     eliminate_pair,
+    eliminate_ring,
     enter_chunk,
     join,
     open_chunk,
-    reduce_pair,
     scaled,
     substitute,
 )
@@ -102,7 +102,7 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
     for j, (begin, end) in enumerate(parts):
         one, two = open_chunk(equations[begin], equations[begin + 1])
         for equation in equations[begin + 2 : end]:
-            _, one, two = reduce_pair(one, two, equation, 1.0)
+            _, _, one, two = eliminate_ring(one, two, equation, 1.0)
         rests[j] = one, two
     join(rests, np.zeros((len(parts), 2, WIDTH)), ends)
     x = np.concatenate([_expand(equations, part, ends, j) for j, part in enumerate(parts)])
