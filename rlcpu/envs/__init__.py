@@ -5,13 +5,17 @@ from typing import TYPE_CHECKING
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import find, make_vec, register, registered
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.boards import Board
+from rlcpu.kernels.random import Rng
 
 if TYPE_CHECKING:
     from rlcpu.envs.checker import Report, check
 
 __all__ = [
+    "Board",
     "Dynamics",
     "Report",
+    "Rng",
     "VectorEnv",
     "check",
     "find",

@@ -19,12 +19,21 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numba import from_dtype, types
+from numba.core import cgutils
+from numba.extending import (
+    intrinsic,
+    make_attribute_wrapper,
+    models,
+    overload_method,
+    register_model,
+)
 
-from rlcpu.kernels.compile import define, inline, source_of_tuple
+from rlcpu.kernels.compile import INLINE, define, inline, source_of_tuple
 
 #: Numbers that one pair of words gives; those after them come from a pair of their own.
 GROUP = 8
@@ -44,7 +53,9 @@ _GOLDEN64 = u64(0x9E3779B97F4A7C15)
 _S1 = u64(0xBF58476D1CE4E5B9)
 _S2 = u64(0x94D049BB133111EB)
 _ONE64, _11, _27, _30, _31 = u64(1), u64(11), u64(27), u64(30), u64(31)
-_SCALE53 = 2.0**-53
+_32 = u64(32)
+_THREE, _SEVEN, _EIGHT, _24, _EVEN = u32(3), u32(7), u32(8), u32(24), u32(0xFFFFFFFE)
+_SCALE24, _SCALE32, _SCALE53 = 2.0**-24, 2.0**-32, 2.0**-53
 
 
 @inline
@@ -102,6 +113,131 @@ def splitmix64(x: Any) -> Any:
         x = (x ^ (x >> _30)) * _S1
         x = (x ^ (x >> _27)) * _S2
         return x ^ (x >> _31)
+
+
+# ---------------------------------------------------------------- numbers asked for one by one
+
+#: Groups of numbers that begin here are those of `Rng`: of steps, and of resets. Those below belong
+#: to functions that take `uniforms`, and to policies.
+STEP_GROUP, RESET_GROUP = 1 << 28, 1 << 29
+
+
+class Rng(NamedTuple):
+    """The random numbers of one step or reset of one environment: as many as it asks for.
+
+    Number k is the same however often it is asked for, and independent of every other: give each
+    use a k of its own. A k that is a constant costs least.
+
+    Attributes:
+        a, b: two 32-bit words, from `mix`; `Rng.of_seed` makes them.
+        first: the group of number 0.
+        dtype: of `uniform`: np.float32 has 24 random bits, np.float64 has 32.
+
+    Example:
+        >>> rng = Rng.of_seed(0)
+        >>> rng.integers(0, 6), rng.integers(1, 6), rng.integers(0, 6)
+        (3, 4, 3)
+    """
+
+    a: int
+    b: int
+    first: int = STEP_GROUP
+    dtype: type = np.float64
+
+    @classmethod
+    def of_seed(cls, seed: int, step: int = 0) -> Rng:
+        """The numbers of one step of the stream of a seed."""
+        low, high = keys(stream_seeds(seed, 1))
+        with np.errstate(over="ignore"):
+            a, b = mix.py_func(low[0], high[0], u32(step))
+        return cls(int(a), int(b))
+
+    def uniform(self, k: int) -> float:
+        """Number k of this step in [0, 1)."""
+        word = _draw(self, k)
+        if self.dtype is np.float32:
+            return (word >> 8) * 2.0**-24
+        return (word ^ word >> 24) * 2.0**-32
+
+    def integers(self, k: int, n: int) -> int:
+        """Number k of this step in 0, ..., n - 1, for n from 1 to 2**32."""
+        return _draw(self, k) * n >> 32
+
+
+def _draw(rng: Rng, k: int) -> int:
+    """The 32 bits of number k; in plain Python."""
+    if k < 0:
+        raise ValueError(f"k={k}: random numbers of a step are counted from 0")
+    with np.errstate(over="ignore"):
+        a, b = mix.py_func(u32(rng.a), u32(rng.b), u32(rng.first + k // GROUP))
+        first, second = _addends(k % GROUP)
+        return int(u32(a + u32(first)) * u32(b + u32(second)))
+
+
+class RngType(types.Type):
+    """Numba's type of an `Rng`, by the dtype of its real numbers."""
+
+    def __init__(self, real: types.Float) -> None:
+        super().__init__(name=f"Rng({real})")
+        self.real = real
+
+
+@register_model(RngType)
+class _RngModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        words = [(name, types.uint32) for name in ("a", "b", "first")]
+        super().__init__(manager, kind, words)
+
+
+for _name in ("a", "b", "first"):
+    make_attribute_wrapper(RngType, _name, _name)
+
+
+@functools.cache
+def make_rng(first: int, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (a, b) -> the `Rng` of two words, in kernels."""
+    kind = RngType(from_dtype(np.dtype(dtype)))
+
+    @intrinsic
+    def pack(typing, a, b, group):
+        def generate(context, builder, signature, args):
+            rng = cgutils.create_struct_proxy(kind)(context, builder)
+            rng.a, rng.b, rng.first = args
+            return rng._getvalue()
+
+        return kind(types.uint32, types.uint32, types.uint32), generate
+
+    group = u32(first)
+    return inline(lambda a, b: pack(a, b, group))
+
+
+@inline
+def _draw_word(rng, k):
+    """The 32 bits of number k: see `_draw`."""
+    a, b = mix(rng.a, rng.b, u32(rng.first + u32(u32(k) >> _THREE)))
+    z = u64(u64(u32(k) & _SEVEN) + _GOLDEN64)
+    z = u64(u64(z ^ (z >> _30)) * _S1)
+    z = u64(u64(z ^ (z >> _27)) * _S2)
+    z = u64(z ^ (z >> _31))
+    return u32(u32(a + (u32(z) & _EVEN)) * u32(b + u32(z >> _32)))
+
+
+@overload_method(RngType, "uniform", jit_options=INLINE)
+def _uniform(rng, k):
+    real = np.float32 if rng.real == types.float32 else np.float64
+    if real is np.float32:
+        return lambda rng, k: real(np.int32(_draw_word(rng, k) >> _EIGHT)) * real(_SCALE24)
+
+    def draw(rng, k):
+        word = _draw_word(rng, k)
+        return np.float64(np.int64(u32(word ^ (word >> _24)))) * _SCALE32
+
+    return draw
+
+
+@overload_method(RngType, "integers", jit_options=INLINE)
+def _integers(rng, k, n):
+    return lambda rng, k, n: np.int64(u64(u64(_draw_word(rng, k)) * u64(n)) >> _32)
 
 
 @inline

@@ -16,8 +16,11 @@ from scipy import stats
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.random import (
     GROUP,
+    STEP_GROUP,
+    Rng,
     _addends,
     keys,
+    make_rng,
     mix,
     splitmix64,
     stream_seeds,
@@ -291,3 +294,51 @@ def test_seeds_out_of_range_are_refused(bad):
 def test_lists_of_another_length_are_refused():
     with pytest.raises(ValueError, match=r"^seed has 3 entries: expected one int or a list of 2$"):
         stream_seeds([1, 2, 3], 2)
+
+
+# ---------------------------------------------------------------- numbers asked for one by one
+
+
+def make_ask(dtype: type) -> Any:
+    make = make_rng(STEP_GROUP, dtype)
+
+    @kernel
+    def ask(a, b, numbers, integers, sides):
+        for i in range(numbers.shape[0]):
+            rng = make(a[i], b[i])
+            for k in range(numbers.shape[1]):
+                numbers[i, k] = rng.uniform(k)
+                integers[i, k] = rng.integers(k, sides)
+
+    return ask
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_asked_for_are_those_of_python(dtype: type) -> None:
+    rngs = [Rng.of_seed(seed, step)._replace(dtype=dtype) for seed in range(3) for step in range(3)]
+    words = np.array([(rng.a, rng.b) for rng in rngs], np.uint32)
+    numbers, integers = np.zeros((9, 20), dtype), np.zeros((9, 20), np.int64)
+    make_ask(dtype)(words[:, 0].copy(), words[:, 1].copy(), numbers, integers, 1000)
+    assert numbers.tolist() == [[rng.uniform(k) for k in range(20)] for rng in rngs]
+    assert integers.tolist() == [[rng.integers(k, 1000) for k in range(20)] for rng in rngs]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_asked_for_are_uniform_and_independent(dtype: type) -> None:
+    low, high = keys(stream_seeds(5, 1))
+    with np.errstate(over="ignore"):
+        a, b = mix.py_func(low, high, np.arange(1 << 16, dtype=np.uint32))
+    numbers, integers = np.zeros((1 << 16, 10), dtype), np.zeros((1 << 16, 10), np.int64)
+    make_ask(dtype)(a, b, numbers, integers, 6)
+    for column in numbers.T:
+        assert stats.kstest(column, "uniform").pvalue > SIGNIFICANCE
+    for column in integers.T:
+        assert stats.chisquare(np.bincount(column, minlength=6)).pvalue > SIGNIFICANCE
+    for first, second in itertools.combinations(numbers.T.astype(np.float64), 2):
+        correlation = np.corrcoef(first, second)[0, 1] * np.sqrt(1 << 16)
+        assert abs(correlation) < LIMIT
+
+
+def test_rng_refuses_a_negative_number() -> None:
+    with pytest.raises(ValueError, match="k=-1: random numbers of a step are counted from 0"):
+        Rng.of_seed(0).uniform(-1)

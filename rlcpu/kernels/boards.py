@@ -1,0 +1,289 @@
+"""A set of up to 128 cells, such as the bricks on a board: an int in Python, two words in kernels.
+
+Kernels hold a board as two uint64, on which every operation is a handful of instructions without a
+branch, so that loops over environments vectorise.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.imputils import lower_constant
+from numba.extending import (
+    intrinsic,
+    lower_builtin,
+    make_attribute_wrapper,
+    models,
+    overload,
+    overload_method,
+    register_model,
+    type_callable,
+    typeof_impl,
+)
+
+#: Cells of a board.
+CELLS = 128
+_ALL = (1 << CELLS) - 1
+
+
+class Board(int):
+    """A set of cells 0 to 127, which never changes: every operation gives a new board.
+
+    Cell k is bit k of a whole number, so that `&`, `|`, `^`, `~`, `<<` and `>>` work on all cells
+    at once; what a shift moves beyond the last cell is lost. A board is true if it has a cell.
+
+    Args:
+        bits: whole number whose bit k says whether cell k is in the set, below 2**128.
+
+    Raises:
+        TypeError: bits is no whole number.
+        ValueError: bits is negative or has more than 128 bits, or a cell is not in 0 to 127. In
+            kernels nothing is raised: such a cell is in no board.
+
+    Example:
+        >>> board = Board().set(3).set(100)
+        >>> board.count(), board.test(100), (board >> 3).test(0), board.clear(3).count()
+        (2, True, True, 1)
+    """
+
+    def __new__(cls, bits: int = 0) -> Board:
+        """See the class."""
+        if isinstance(bits, float) or not hasattr(bits, "__index__"):
+            raise TypeError(f"bits={bits!r}: expected a whole number")
+        if not 0 <= bits <= _ALL:
+            raise ValueError(f"bits={bits}: expected 0 to 2**128 - 1")
+        return super().__new__(cls, bits)
+
+    def set(self, cell: int) -> Board:
+        """This board and one more cell."""
+        return self | _board_of(cell)
+
+    def clear(self, cell: int) -> Board:
+        """This board without one cell."""
+        return self & ~_board_of(cell)
+
+    def test(self, cell: int) -> bool:
+        """Whether a cell is in the set."""
+        return bool(self & _board_of(cell))
+
+    def count(self) -> int:
+        """How many cells are in the set."""
+        return self.bit_count()
+
+    def __and__(self, other: int) -> Board:
+        return Board(int(self) & other)
+
+    def __or__(self, other: int) -> Board:
+        return Board(int(self) | other)
+
+    def __xor__(self, other: int) -> Board:
+        return Board(int(self) ^ other)
+
+    def __invert__(self) -> Board:
+        return Board(int(self) ^ _ALL)
+
+    def __lshift__(self, cells: int) -> Board:
+        return Board((int(self) << cells) & _ALL) if cells < CELLS else Board()
+
+    def __rshift__(self, cells: int) -> Board:
+        return Board(int(self) >> cells)
+
+    def __repr__(self) -> str:
+        return f"Board({int(self):#x})"
+
+
+def _board_of(cell: int) -> Board:
+    if not 0 <= cell < CELLS:
+        raise ValueError(f"cell={cell}: a Board has the cells 0 to {CELLS - 1}")
+    return Board(1 << cell)
+
+
+# ---------------------------------------------------------------- what numba is taught
+
+
+class BoardType(types.Type):
+    """Numba's type of a board."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Board")
+
+
+BOARD = BoardType()
+_INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy", "no_cpython_wrapper": True}
+_u64, _ZERO, _ONE = np.uint64, np.uint64(0), np.uint64(1)
+_SIX, _LAST = np.uint64(6), np.uint64(63)
+
+
+@register_model(BoardType)
+class _BoardModel(models.StructModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, [("low", types.uint64), ("high", types.uint64)])
+
+
+make_attribute_wrapper(BoardType, "low", "low")
+make_attribute_wrapper(BoardType, "high", "high")
+
+
+@typeof_impl.register(Board)
+def _typeof(value: Board, context: Any) -> BoardType:
+    return BOARD
+
+
+@lower_constant(BoardType)
+def _constant(context: Any, builder: Any, kind: Any, value: int) -> Any:
+    words = divmod(int(value), 2**64)[::-1]
+    return ir.Constant.literal_struct([ir.Constant(ir.IntType(64), word) for word in words])
+
+
+@intrinsic
+def board_of_words(typing, low, high):
+    """The board of two uint64."""
+
+    def generate(context, builder, signature, args):
+        board = cgutils.create_struct_proxy(BOARD)(context, builder)
+        board.low, board.high = args
+        return board._getvalue()
+
+    return BOARD(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def _count_bits(typing, word):
+    """Bits of a uint64 that are set, as int64."""
+
+    def generate(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), generate
+
+
+type_callable(Board)(
+    lambda context: (
+        lambda bits=None: (
+            BOARD if bits is None or isinstance(bits, types.Integer | BoardType) else None
+        )
+    )
+)
+
+
+@lower_builtin(Board)
+def _empty(context, builder, signature, args):
+    return _constant(context, builder, BOARD, 0)
+
+
+@lower_builtin(Board, BoardType)
+def _same(context, builder, signature, args):
+    return args[0]
+
+
+@lower_builtin(Board, types.Integer)
+def _of_integer(context, builder, signature, args):
+    board = cgutils.create_struct_proxy(BOARD)(context, builder)
+    board.low = context.cast(builder, args[0], signature.args[0], types.uint64)
+    board.high = ir.Constant(ir.IntType(64), 0)
+    return board._getvalue()
+
+
+def _set(board, other):
+    bit = _cell(other)
+    return board_of_words(board.low | bit.low, board.high | bit.high)
+
+
+def _clear(board, other):
+    bit = _cell(other)
+    return board_of_words(board.low & ~bit.low, board.high & ~bit.high)
+
+
+def _test(board, other):
+    bit = _cell(other)
+    return (board.low & bit.low) | (board.high & bit.high) != _ZERO
+
+
+def _shift_left(board, other):
+    # Every shift is by 0 to 63, so that no branch is needed.
+    n = _u64(other)
+    by, words = n & _LAST, n >> _SIX
+    low = _u64(board.low << by)
+    high = _u64(board.high << by) | _u64((board.low >> _ONE) >> (_LAST - by))
+    return board_of_words(
+        low if words == _ZERO else _ZERO,
+        high if words == _ZERO else (low if words == _ONE else _ZERO),
+    )
+
+
+def _shift_right(board, other):
+    n = _u64(other)
+    by, words = n & _LAST, n >> _SIX
+    high = _u64(board.high >> by)
+    low = _u64(board.low >> by) | _u64((board.high << _ONE) << (_LAST - by))
+    return board_of_words(
+        low if words == _ZERO else (high if words == _ONE else _ZERO),
+        high if words == _ZERO else _ZERO,
+    )
+
+
+@njit(**_INLINE)
+def _cell(cell):
+    """The board of one cell; of none if the cell is not in 0 to 127."""
+    n = _u64(cell)
+    bit, word = _u64(_ONE << (n & _LAST)), n >> _SIX
+    return board_of_words(bit if word == _ZERO else _ZERO, bit if word == _ONE else _ZERO)
+
+
+def _teach(name: Any, code: Callable[..., Any], other: type | None = None) -> None:
+    """Teach numba an operator, or a method, of a board and perhaps another operand."""
+
+    # Not annotated: numba wants the signature of the implementation.
+    def one(board):
+        return code if isinstance(board, BoardType) else None
+
+    def two(board, other):
+        return code if isinstance(board, BoardType) and isinstance(other, kind) else None
+
+    kind: Any = other
+    chosen = two if other else one
+    if isinstance(name, str):
+        overload_method(BoardType, name, jit_options=_INLINE)(chosen)
+    else:
+        overload(name, jit_options=_INLINE)(chosen)
+
+
+_teach("set", _set, types.Integer)
+_teach("clear", _clear, types.Integer)
+_teach("test", _test, types.Integer)
+_teach("count", lambda board: _count_bits(board.low) + _count_bits(board.high))
+_teach(bool, lambda board: board.low | board.high != _ZERO)
+_teach(operator.invert, lambda board: board_of_words(~board.low, ~board.high))
+_teach(operator.lshift, _shift_left, types.Integer)
+_teach(operator.rshift, _shift_right, types.Integer)
+_teach(
+    operator.and_,
+    lambda board, other: board_of_words(board.low & other.low, board.high & other.high),
+    BoardType,
+)
+_teach(
+    operator.or_,
+    lambda board, other: board_of_words(board.low | other.low, board.high | other.high),
+    BoardType,
+)
+_teach(
+    operator.xor,
+    lambda board, other: board_of_words(board.low ^ other.low, board.high ^ other.high),
+    BoardType,
+)
+_teach(
+    operator.eq,
+    lambda board, other: (board.low ^ other.low) | (board.high ^ other.high) == _ZERO,
+    BoardType,
+)
+_teach(
+    operator.ne,
+    lambda board, other: (board.low ^ other.low) | (board.high ^ other.high) != _ZERO,
+    BoardType,
+)
