@@ -14,14 +14,23 @@ from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, cuda, launch, xp
 from rlcpu.replay import tree_cpu
-from rlcpu.replay.tree import TUPLES, WIDTH, find_mark, layout, make_rules, make_tree
+from rlcpu.replay.tree import (
+    WIDTH,
+    find_mark,
+    layout,
+    make_tree,
+    refresh,
+    unpack,
+    walk,
+    walk_in_order,
+    weight,
+    weight_of_all,
+)
 
 #: Most threads of the block that recomputes the upper levels; the simulator starts each of them.
 _TOP = 32 if SIMULATED else 512
 #: Entries up to which one block recomputes a level and all above it, which saves launches.
 _FEW = 8 * _TOP
-
-unpack, weight, weight_of_all, refresh, walk, walk_in_order = make_rules(lambda rule: rule, TUPLES)
 
 
 # ---------------------------------------------------------------- kernels
@@ -116,7 +125,7 @@ class Tree(tree_cpu.Tree):
 
     def __init__(self, capacity: int, extremes: bool) -> None:
         self.capacity = capacity
-        self._begins = [int(begin) for begin in layout.py_func(capacity)]
+        self._begins = [int(begin) for begin in layout(capacity)]
         self._size = self._begins[-1]
         self.most = float(np.finfo(np.float64).max) / self._begins[1]
         self.offsets = device.asarray(np.array(self._begins))

@@ -10,27 +10,21 @@ Leaves are of two kinds. *Priorities* are weights themselves, and zero means tha
 and the shift, which raises the smallest value to zero, may change at any time.
 
 A draw walks from the top to a leaf, one node per level. The rules of a walk and of the upkeep are
-written once, over a few operations on the eight numbers of a node (`Node`): vectors on the CPU, and
-tuples in plain Python, on a GPU and in tests. Both take sums in the same order: the same leaves
-have the same sums, bit for bit, and the same random numbers find the same leaves everywhere.
+plain Python, over a few operations on the eight numbers of a node. These are tuples here, on a GPU
+and in tests; on the CPU the same rules are compiled over vectors (`rlcpu.replay.tree_cpu`). Both
+take sums in the same order: the same leaves have the same sums, bit for bit, and the same random
+numbers find the same leaves everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels import memory, vectors
-from rlcpu.kernels.compile import inline_exact
-from rlcpu.kernels.memory import ONE_LINE, prefetch
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.kernels.vectors import lane_numbers, maximum, where
 from rlcpu.replay.storage import allocate
-
-Array = npt.NDArray[Any]
 
 #: Children of a node. A node's sum and the search inside it are chains of eight dependent
 #: operations in a plain loop; as vectors they take three steps each: sampling is 2.4x as fast.
@@ -58,7 +52,6 @@ class Levels(NamedTuple):
     filled: Any
 
 
-@inline_exact
 def layout(capacity):
     """(num_levels + 1,) int64 beginnings of the levels of a tree, and the end of the last one."""
     offsets, levels = np.zeros(32, np.int64), 1
@@ -71,9 +64,9 @@ def layout(capacity):
     return offsets[: levels + 1]
 
 
-def make_tree(capacity: int, extremes: bool) -> Array:
+def make_tree(capacity: int, extremes: bool) -> npt.NDArray[np.float64]:
     """The numbers of a tree without items, and whether lows and highs are kept in it."""
-    offsets = layout.py_func(capacity)
+    offsets = layout(capacity)
     size, inner = int(offsets[-1]), int(offsets[-1] - offsets[1])
     numbers = allocate(8 * (size + 2 * inner * extremes)).view(np.float64)
     numbers[size : size + inner] = np.inf
@@ -83,146 +76,85 @@ def make_tree(capacity: int, extremes: bool) -> Array:
 
 # ---------------------------------------------------------------- the eight numbers of a node
 
-
-class Node(NamedTuple):
-    """Operations on the numbers of a node.
-
-    Attributes:
-        load: (numbers, position) -> the eight from a position on.
-        total, lowest, highest: (node) -> sum, smallest and largest number.
-        search: (weights, mark) -> child in whose share of [0, sum) the mark falls, and the mark
-            from the share's beginning; between two shares or beyond the last, one of no weight.
-        weigh: (sums, shift, begin, span, filled) -> weights of eight children over `span` leaves
-            each, of which the first is number `begin` and `filled` are items.
-        keep: (leaves, begin, filled, other) -> the leaves, `other` for those that are no items.
-        spread: (node) -> the numbers as something with an index.
-        ask: (numbers, position) asks the memory for what will be read soon.
-    """
-
-    load: Any
-    total: Any
-    lowest: Any
-    highest: Any
-    search: Any
-    weigh: Any
-    keep: Any
-    spread: Any
-    ask: Any
+# Leaves are values here; priorities are values that are raised by 0, all of which are items.
 
 
-# On the CPU a node is a vector of eight.
-
-
-@inline_exact
-def _load_vector(numbers, position):
-    return memory.load(numbers, position, ONE_LINE)
-
-
-@inline_exact
-def _weigh_vector(sums, shift, begin, span, filled):
-    # Numba drops a branch on None when it compiles, so that nobody decides in a loop; a branch that
-    # was left would make it count references there, 28 times the time.
-    if filled is None:
-        return sums
-    counts = maximum(filled - (begin + lane_numbers(sums) * span), 0.0)
-    counts = where(counts < span, counts, span)
-    # Not contracted: of equal values, sum and product are rounded alike and cancel exactly.
-    return maximum(sums + counts * shift, 0.0)
-
-
-@inline_exact
-def _keep_vector(leaves, begin, filled, other):
-    if filled is None:
-        return where(leaves > 0.0, leaves, other)
-    return where(begin + lane_numbers(leaves) < filled, leaves, other)
-
-
-@inline_exact
-def _spread_vector(node):
-    numbers = np.empty(WIDTH, np.float64)
-    memory.store(node, numbers, 0)
-    return numbers
-
-
-#: On the CPU.
-VECTORS = Node(
-    load=_load_vector,
-    total=vectors.total,
-    lowest=vectors.lowest,
-    highest=vectors.highest,
-    search=vectors.search,
-    weigh=_weigh_vector,
-    keep=_keep_vector,
-    spread=_spread_vector,
-    ask=prefetch,
-)
-
-# Elsewhere it is a tuple. Leaves are values; priorities are values that are raised by 0.
-
-
-def _load_tuple(numbers, i):
+def load(numbers, i):
+    """The eight from a position on."""
     a, b, c, d = numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]
     return a, b, c, d, numbers[i + 4], numbers[i + 5], numbers[i + 6], numbers[i + 7]
 
 
-def _total_of_tuple(node):
+def ask(numbers, position):
+    """Ask the memory for what will be loaded soon."""
+
+
+def spread(node):
+    """The eight as something with an index."""
+    return node
+
+
+def total(node):
+    """Their sum."""
     a, b, c, d, e, f, g, h = node
     return ((a + e) + (c + g)) + ((b + f) + (d + h))
 
 
-def _lowest_of_tuple(node):
-    a, b, c, d, e, f, g, h = node
-    return min(min(min(a, b), min(c, d)), min(min(e, f), min(g, h)))
+def lowest(node):
+    """The smallest."""
+    return min(node)
 
 
-def _highest_of_tuple(node):
-    a, b, c, d, e, f, g, h = node
-    return max(max(max(a, b), max(c, d)), max(max(e, f), max(g, h)))
+def highest(node):
+    """The largest."""
+    return max(node)
 
 
-def _search_tuple(weights, mark):
+def search(weights, mark):
+    """The child in whose share of [0, sum) the mark falls, and the mark from the share's beginning.
+
+    Between two shares, or beyond the last, it is a child of no weight.
+    """
     a, b, c, d, e, f, g, _ = weights
     # Of distance 1, 2 and 4, as vectors do; the last sum is not looked at.
     ab, bc, cd, de, ef, fg = b + a, c + b, d + c, e + d, f + e, g + f
     abc, abcd, bcde, cdef, defg = bc + a, cd + ab, de + bc, ef + cd, fg + de
-    five, six, seven = bcde + a, cdef + ab, defg + abc
-    child, before = 7, seven
-    if seven > mark:
-        child, before = 6, six
-    if six > mark:
-        child, before = 5, five
-    if five > mark:
-        child, before = 4, abcd
-    if abcd > mark:
-        child, before = 3, abc
-    if abc > mark:
-        child, before = 2, ab
-    if ab > mark:
-        child, before = 1, a
+    sums = a, ab, abc, abcd, bcde + a, cdef + ab, defg + abc
+    child, before = 7, sums[6]
+    for k in range(6, 0, -1):
+        if sums[k] > mark:
+            child, before = k, sums[k - 1]
     if a > mark:
         child, before = 0, 0.0
     return child, max(mark - before, 0.0)
 
 
-def _weigh_number(number: Any, shift: Any, begin: Any, span: Any, filled: Any) -> Any:
-    return max(number + min(max(filled - begin, 0.0), span) * shift, 0.0)
+def raised(number, shift, count, span):
+    """The weight of a child, of which the first `count` of `span` leaves are items."""
+    return max(number + min(max(count, 0.0), span) * shift, 0.0)
 
 
-def _weigh_tuple(sums, shift, begin, span, filled):
+def weigh(sums, shift, begin, span, filled):
+    """Weights of eight children of `span` leaves each.
+
+    Their first leaf is number `begin`, and `filled` leaves of the tree are items.
+    """
     a, b, c, d, e, f, g, h = sums
+    count = filled - begin
     return (
-        _weigh_number(a, shift, begin, span, filled),
-        _weigh_number(b, shift, begin + span, span, filled),
-        _weigh_number(c, shift, begin + 2.0 * span, span, filled),
-        _weigh_number(d, shift, begin + 3.0 * span, span, filled),
-        _weigh_number(e, shift, begin + 4.0 * span, span, filled),
-        _weigh_number(f, shift, begin + 5.0 * span, span, filled),
-        _weigh_number(g, shift, begin + 6.0 * span, span, filled),
-        _weigh_number(h, shift, begin + 7.0 * span, span, filled),
+        raised(a, shift, count, span),
+        raised(b, shift, count - span, span),
+        raised(c, shift, count - 2.0 * span, span),
+        raised(d, shift, count - 3.0 * span, span),
+        raised(e, shift, count - 4.0 * span, span),
+        raised(f, shift, count - 5.0 * span, span),
+        raised(g, shift, count - 6.0 * span, span),
+        raised(h, shift, count - 7.0 * span, span),
     )
 
 
-def _keep_tuple(leaves, begin, filled, other):
+def keep(leaves, begin, filled, other):
+    """The leaves that are items, and `other` for those that are none."""
     a, b, c, d, e, f, g, h = leaves
     count = filled - begin
     return (
@@ -237,162 +169,119 @@ def _keep_tuple(leaves, begin, filled, other):
     )
 
 
-def _spread_tuple(node):
-    return node
-
-
-def _ask_nobody(numbers, position):
-    return None
-
-
-#: In plain Python.
-TUPLES = Node(
-    load=_load_tuple,
-    total=_total_of_tuple,
-    lowest=_lowest_of_tuple,
-    highest=_highest_of_tuple,
-    search=_search_tuple,
-    weigh=_weigh_tuple,
-    keep=_keep_tuple,
-    spread=_spread_tuple,
-    ask=_ask_nobody,
-)
-
-
 # ---------------------------------------------------------------- rules
 
 
-class Rules(NamedTuple):
-    """What `make_rules` makes, one function each: see there."""
-
-    unpack: Any
-    weight: Any
-    weight_of_all: Any
-    refresh: Any
-    walk: Any
-    walk_in_order: Any
+def find_shift(lows, filled):
+    """What raises the smallest value to zero."""
+    if filled is None:
+        return filled
+    return max(-lowest(load(lows, lows.size - WIDTH)), 0.0) if lows.size else 0.0
 
 
-def make_rules(compiled: Callable[..., Any], node: Node) -> Rules:
-    """The algorithm on one tree, over operations on a node; `compiled` decorates each function."""
-    load, total, lowest, highest, search, weigh, keep, spread, ask = node
+def unpack(numbers, offsets, filled):
+    """The levels of a tree in one array: all of sums, then of lows and of highs.
 
-    @compiled
-    def find_shift(lows, filled):
-        """What raises the smallest value to zero."""
-        if filled is None:
-            return filled
-        return max(-lowest(load(lows, lows.size - WIDTH)), 0.0) if lows.size else 0.0
+    One array, because each costs 0.04 us a call, and a tuple of them 0.5 us.
+    """
+    size = offsets[offsets.size - 1]
+    inner = size - offsets[1] if numbers.size > size else 0
+    lows, highs = numbers[size : size + inner], numbers[size + inner : size + 2 * inner]
+    shift = find_shift(lows, filled)
+    return Levels(numbers[:size], lows, highs, offsets, shift, filled)
 
-    @compiled
-    def unpack(numbers, offsets, filled):
-        """The levels of a tree in one array: all of sums, then of lows and of highs.
 
-        One array, because each costs 0.04 us a call, and a tuple of them 0.5 us.
-        """
-        size = offsets[offsets.size - 1]
-        inner = size - offsets[1] if numbers.size > size else 0
-        lows, highs = numbers[size : size + inner], numbers[size + inner : size + 2 * inner]
-        shift = find_shift(lows, filled)
-        return Levels(numbers[:size], lows, highs, offsets, shift, filled)
+def weight(leaf, shift, filled, index):
+    """Weight of one leaf."""
+    if filled is None:
+        return leaf
+    return leaf + shift if index < filled else 0.0
 
-    @compiled
-    def weight(leaf, shift, filled, index):
-        """Weight of one leaf."""
-        if filled is None:
-            return leaf
-        return leaf + shift if index < filled else 0.0
 
-    @compiled
-    def top_span(offsets):
-        """Leaves below each of the eight entries of the highest level."""
-        span = 1.0
-        for _ in range(offsets.size - 2):
-            span *= WIDTH
-        return span
+def top_span(offsets):
+    """Leaves below each of the eight entries of the highest level."""
+    span = 1.0
+    for _ in range(offsets.size - 2):
+        span *= WIDTH
+    return span
 
-    @compiled
-    def weights(sums, position, shift, filled, node, span):
-        """Weights of the eight children of a node, whose sums begin at a position."""
-        first = np.float64(node) * (WIDTH * span)
-        return weigh(load(sums, position), shift, first, span, filled)
 
-    @compiled
-    def weight_of_all(levels):
-        """Sum of all weights."""
-        offsets, shift, filled = levels.offsets, levels.shift, levels.filled
-        top = offsets[offsets.size - 2]
-        return total(weights(levels.sums, top, shift, filled, np.int64(0), top_span(offsets)))
+def weights(sums, position, shift, filled, node, span):
+    """Weights of the eight children of a node, whose sums begin at a position."""
+    first = np.float64(node) * (WIDTH * span)
+    return weigh(load(sums, position), shift, first, span, filled)
 
-    @compiled
-    def refresh(levels, level, node):
-        """Recompute one entry of a level from its children."""
-        offsets = levels.offsets
-        children = load(levels.sums, offsets[level - 1] + node * WIDTH)
-        levels.sums[offsets[level] + node] = total(children)
-        if levels.lows.size:
-            entry, first = offsets[level] - offsets[1] + node, np.float64(node) * WIDTH
-            if level == 1:
-                levels.lows[entry] = lowest(keep(children, first, levels.filled, np.inf))
-                levels.highs[entry] = highest(keep(children, first, levels.filled, -np.inf))
-            else:
-                below = offsets[level - 1] - offsets[1] + node * WIDTH
-                levels.lows[entry] = lowest(load(levels.lows, below))
-                levels.highs[entry] = highest(load(levels.highs, below))
 
-    @compiled
-    def walk(levels, marks, nodes, count):
-        """Fill `nodes[:count]` with the leaves at `marks[:count]`, which are overwritten.
+def weight_of_all(levels):
+    """Sum of all weights."""
+    offsets, shift, filled = levels.offsets, levels.shift, levels.filled
+    top = offsets[offsets.size - 2]
+    return total(weights(levels.sums, top, shift, filled, np.int64(0), top_span(offsets)))
 
-        Marks are positions in [0, sum of all weights).
-        """
-        sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
-        span = top_span(offsets)
+
+def refresh(levels, level, node):
+    """Recompute one entry of a level from its children."""
+    offsets = levels.offsets
+    children = load(levels.sums, offsets[level - 1] + node * WIDTH)
+    levels.sums[offsets[level] + node] = total(children)
+    if levels.lows.size:
+        entry, first = offsets[level] - offsets[1] + node, np.float64(node) * WIDTH
+        if level == 1:
+            levels.lows[entry] = lowest(keep(children, first, levels.filled, np.inf))
+            levels.highs[entry] = highest(keep(children, first, levels.filled, -np.inf))
+        else:
+            below = offsets[level - 1] - offsets[1] + node * WIDTH
+            levels.lows[entry] = lowest(load(levels.lows, below))
+            levels.highs[entry] = highest(load(levels.highs, below))
+
+
+def walk(levels, marks, nodes, count):
+    """Fill `nodes[:count]` with the leaves at `marks[:count]`, which are overwritten.
+
+    Marks are positions in [0, sum of all weights).
+    """
+    sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
+    span = top_span(offsets)
+    for q in range(count):
+        nodes[q] = 0
+    for up in range(offsets.size - 1):
+        level = offsets.size - 2 - up
+        # The leaves have nothing below: to ask for what is not there takes three times as long.
+        begin, below = offsets[level], offsets[level - 1] if level else np.int64(-1)
+        last = (begin - below) // WIDTH - 1 if level else offsets[1] - 1
         for q in range(count):
-            nodes[q] = 0
-        for up in range(offsets.size - 1):
-            level = offsets.size - 2 - up
-            # The leaves have nothing below: to ask for what is not there takes three times as long.
-            begin, below = offsets[level], offsets[level - 1] if level else np.int64(-1)
-            last = (begin - below) // WIDTH - 1 if level else offsets[1] - 1
-            for q in range(count):
-                node = nodes[q]
-                position = begin + node * WIDTH
-                child, marks[q] = search(
-                    weights(sums, position, shift, filled, node, span), marks[q]
-                )
-                # Beyond the last share is the padding of a level, and below that nothing.
-                nodes[q] = min(node * WIDTH + child, last)
-                if below >= 0:
-                    ask(sums, below + nodes[q] * WIDTH)
-            span /= WIDTH
-
-    @compiled
-    def walk_in_order(levels, mark):
-        """The leaf at a mark, of a weight above zero if any child on the way has one.
-
-        For a mark that fell between two shares, or beyond the last: here sums are taken in order,
-        which leaves no gaps.
-        """
-        sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
-        node, span = np.int64(0), top_span(offsets)
-        for up in range(offsets.size - 1):
-            position = offsets[offsets.size - 2 - up] + node * WIDTH
-            shares = spread(weights(sums, position, shift, filled, node, span))
-            before, after, child = 0.0, 0.0, 0
-            for j in range(WIDTH):
-                if shares[j] > 0.0 and (mark >= after or after == 0.0):
-                    before, child = after, j
-                after += shares[j]
-            mark = max(mark - before, 0.0)
-            node = node * WIDTH + child
-            span /= WIDTH
-        return node
-
-    return Rules(unpack, weight, weight_of_all, refresh, walk, walk_in_order)
+            node = nodes[q]
+            position = begin + node * WIDTH
+            child, marks[q] = search(weights(sums, position, shift, filled, node, span), marks[q])
+            # Beyond the last share is the padding of a level, and below that nothing.
+            nodes[q] = min(node * WIDTH + child, last)
+            if below >= 0:
+                ask(sums, below + nodes[q] * WIDTH)
+        span /= WIDTH
 
 
-@inline_exact
+def walk_in_order(levels, mark):
+    """The leaf at a mark, of a weight above zero if any child on the way has one.
+
+    For a mark that fell between two shares, or beyond the last: here sums are taken in order,
+    which leaves no gaps.
+    """
+    sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
+    node, span = np.int64(0), top_span(offsets)
+    for up in range(offsets.size - 1):
+        position = offsets[offsets.size - 2 - up] + node * WIDTH
+        shares = spread(weights(sums, position, shift, filled, node, span))
+        before, after, child = 0.0, 0.0, 0
+        for j in range(WIDTH):
+            if shares[j] > 0.0 and (mark >= after or after == 0.0):
+                before, child = after, j
+            after += shares[j]
+        mark = max(mark - before, 0.0)
+        node = node * WIDTH + child
+        span /= WIDTH
+    return node
+
+
 def find_mark(key, counter, weight, width, number):
     """The mark of draw `number` of a stream: in its stratum of a width, or in the whole weight."""
     u = uniform53(key, u64(counter + u64(number)))

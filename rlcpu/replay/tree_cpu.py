@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import functools
 import math
+import types
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import prange
 
+from rlcpu.kernels import functions, memory, vectors
 from rlcpu.kernels.compile import EXACT, inline, inline_exact, kernel, specialise
-from rlcpu.kernels.memory import ONE_LINE, load, prefetch
+from rlcpu.kernels.memory import ONE_LINE, prefetch
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.kernels.threads import Kernels, launch
-from rlcpu.kernels.vectors import highest
+from rlcpu.kernels.vectors import lane_numbers, maximum, where
+from rlcpu.replay import tree
 from rlcpu.replay.storage import placed
-from rlcpu.replay.tree import VECTORS, WIDTH, find_mark, layout, make_rules, make_tree
+from rlcpu.replay.tree import WIDTH, make_tree
 
 Array = npt.NDArray[Any]
 
@@ -33,7 +36,75 @@ _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
 _LARGEST_RATIO = np.float32(3e38)
 _HASH, _HIGH = u64(0x9E3779B97F4A7C15), u64(32)
 
-_unpack, _weight, _total, _refresh, _walk, _walk_in_order = make_rules(inline_exact, VECTORS)
+
+# ---------------------------------------------------------------- rules over vectors
+
+
+@inline_exact
+def load(numbers, position):
+    """See `rlcpu.replay.tree.load`; the numbers of a node are a vector from here on."""
+    return memory.load(numbers, position, ONE_LINE)
+
+
+@inline_exact
+def spread(node):
+    """See `rlcpu.replay.tree.spread`."""
+    numbers = np.empty(WIDTH, np.float64)
+    memory.store(node, numbers, 0)
+    return numbers
+
+
+@inline_exact
+def weigh(sums, shift, begin, span, filled):
+    """See `rlcpu.replay.tree.weigh`; of priorities, whose `filled` is None, the sums themselves."""
+    # Numba drops a branch on None when it compiles, so that nobody decides in a loop; a branch that
+    # was left would make it count references there, 28 times the time.
+    if filled is None:
+        return sums
+    counts = maximum(filled - (begin + lane_numbers(sums) * span), 0.0)
+    counts = where(counts < span, counts, span)
+    # Not contracted: of equal values, sum and product are rounded alike and cancel exactly.
+    return maximum(sums + counts * shift, 0.0)
+
+
+@inline_exact
+def keep(leaves, begin, filled, other):
+    """See `rlcpu.replay.tree.keep`; priorities above zero are items."""
+    if filled is None:
+        return where(leaves > 0.0, leaves, other)
+    return where(begin + lane_numbers(leaves) < filled, leaves, other)
+
+
+_OPERATIONS: dict[Any, Any] = {
+    tree.load: load,
+    tree.ask: prefetch,
+    tree.spread: spread,
+    tree.total: vectors.total,
+    tree.lowest: vectors.lowest,
+    tree.highest: vectors.highest,
+    tree.search: vectors.search,
+    tree.weigh: weigh,
+    tree.keep: keep,
+}
+
+
+@functools.cache
+def over_vectors(rule: Any) -> Any:
+    """A function of `rlcpu.replay.tree`, compiled over vectors in the place of tuples."""
+
+    def convert(_: str, value: Any) -> Any:
+        is_rule = isinstance(value, types.FunctionType) and value.__module__ == tree.__name__
+        return over_vectors(value) if is_rule else value
+
+    if rule in _OPERATIONS:
+        return _OPERATIONS[rule]
+    return inline_exact(functions.rebuild(rule, convert, lambda module: True))
+
+
+_layout, _unpack = over_vectors(tree.layout), over_vectors(tree.unpack)
+_weight, _weight_of_all = over_vectors(tree.weight), over_vectors(tree.weight_of_all)
+_refresh, _find_mark = over_vectors(tree.refresh), over_vectors(tree.find_mark)
+_walk, _walk_in_order = over_vectors(tree.walk), over_vectors(tree.walk_in_order)
 
 
 # ---------------------------------------------------------------- upkeep
@@ -42,7 +113,7 @@ _unpack, _weight, _total, _refresh, _walk, _walk_in_order = make_rules(inline_ex
 @inline_exact
 def unpack(numbers, capacity, filled):
     """The levels of a tree of so many leaves."""
-    return _unpack(numbers, layout(capacity), filled)
+    return _unpack(numbers, _layout(capacity), filled)
 
 
 @inline_exact
@@ -134,16 +205,16 @@ def _fill(levels, key, counter, weight, width, first, out):
     for begin in range(0, out.size, GROUP):
         count = min(GROUP, out.size - begin)
         for q in range(count):
-            marks[q] = find_mark(key, counter, weight, width, first + begin + q)
+            marks[q] = _find_mark(key, counter, weight, width, first + begin + q)
         _walk(levels, marks, out[begin : begin + count], count)
     for q in range(out.size):
         if not _weight(levels.sums[out[q]], levels.shift, levels.filled, out[q]) > 0.0:
-            out[q] = _walk_in_order(levels, find_mark(key, counter, weight, width, first + q))
+            out[q] = _walk_in_order(levels, _find_mark(key, counter, weight, width, first + q))
 
 
 @inline_exact
 def _total_of(numbers, capacity, filled):
-    return _total(unpack(numbers, capacity, filled))
+    return _weight_of_all(unpack(numbers, capacity, filled))
 
 
 @inline_exact
@@ -244,7 +315,7 @@ def _draw_successively(levels, key, counter, stratified, out):
     values = np.full(wanted, _leaf_without_weight(levels.shift))
     found, removed, draws, batch = 0, 0, 0, wanted
     while found < wanted:
-        before, weight = found, _total(levels)
+        before, weight = found, _weight_of_all(levels)
         count = min(wanted - found, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
         here = u64(counter + u64(draws))
@@ -298,8 +369,8 @@ def _draw_uniformly(key, counter, filled, out):
 @inline_exact
 def _none_weighs(levels):
     """Whether no value has a weight: all are equal, and not above zero."""
-    highs = load(levels.highs, levels.highs.size - WIDTH, ONE_LINE)
-    return highest(highs) + levels.shift <= 0.0
+    highs = load(levels.highs, levels.highs.size - WIDTH)
+    return vectors.highest(highs) + levels.shift <= 0.0
 
 
 @kernel(fastmath=EXACT)
@@ -377,7 +448,7 @@ class Tree:
 
     def __init__(self, capacity: int, extremes: bool) -> None:
         self.capacity, self.numbers = capacity, make_tree(capacity, extremes)
-        offsets = layout.py_func(capacity)
+        offsets = tree.layout(capacity)
         self._size = int(offsets[-1])  # numbers that are sums
         self.most = float(np.finfo(np.float64).max) / int(offsets[1])
 

@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import ONE_LINE, load, store
-from rlcpu.replay.tree import TUPLES, VECTORS, WIDTH, layout, make_rules, make_tree
-from rlcpu.replay.tree_cpu import Tree
+from rlcpu.kernels.vectors import highest, lowest, search, total
+from rlcpu.replay import tree as rules
+from rlcpu.replay.tree import WIDTH, make_tree
+from rlcpu.replay.tree_cpu import Tree, keep, weigh
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 eight = st.lists(numbers, min_size=WIDTH, max_size=WIDTH).map(np.array)
-
-
-keep, weigh, search = VECTORS.keep, VECTORS.weigh, VECTORS.search
-total, lowest, highest = VECTORS.total, VECTORS.lowest, VECTORS.highest
 
 
 @kernel(fastmath=EXACT)
@@ -77,23 +75,23 @@ def test_weights_of_values_are_their_sums_and_a_shift_for_each(
     leaves=st.lists(st.floats(0, 1e6), min_size=8, max_size=8).map(np.array), u=st.floats(0, 1.1)
 )
 def test_vectors_and_plain_python_agree_to_the_last_bit(leaves: np.ndarray, u: float) -> None:
-    out, node = np.zeros(5), TUPLES.load(leaves, 0)
-    mark = u * TUPLES.total(node)
+    out, node = np.zeros(5), rules.load(leaves, 0)
+    mark = u * rules.total(node)
     store_reductions(leaves, mark, out)
-    child, rest = TUPLES.search(node, mark)
-    found = TUPLES.total(node), TUPLES.lowest(node), TUPLES.highest(node), child, rest
+    child, rest = rules.search(node, mark)
+    found = rules.total(node), rules.lowest(node), rules.highest(node), child, rest
     np.testing.assert_array_equal(out, found)
     weights = np.zeros(8)
     store_weights(leaves, 0.1, 1000, 64.0, 1, weights)
-    np.testing.assert_array_equal(TUPLES.weigh(node, 0.1, 512.0, 64.0, 1000), weights)
+    np.testing.assert_array_equal(rules.weigh(node, 0.1, 512.0, 64.0, 1000), weights)
     store_items(leaves, 12, 1, -1.0, weights)
-    np.testing.assert_array_equal(TUPLES.keep(node, 8.0, 12, -1.0), weights)
+    np.testing.assert_array_equal(rules.keep(node, 8.0, 12, -1.0), weights)
 
 
 def test_rules_in_plain_python_are_the_kernels() -> None:
     """A tree of values, built and walked uncompiled."""
-    rules, values = make_rules(lambda rule: rule, TUPLES), np.random.default_rng(0).normal(size=50)
-    tree, numbers, offsets = Tree(70, extremes=True), make_tree(70, True), layout.py_func(70)
+    values = np.random.default_rng(0).normal(size=50)
+    tree, numbers, offsets = Tree(70, extremes=True), make_tree(70, True), rules.layout(70)
     tree.update(np.arange(50), values, 50)
     numbers[:50] = values
     for level in range(1, offsets.size - 1):
