@@ -1,11 +1,22 @@
 """Networks that are learnt, losses of a few lines, and the learner that runs both in kernels."""
 
+from rlcpu.nn.adam import Adam
 from rlcpu.nn.heads import Head, categorical, gaussian, of_action, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
 from rlcpu.nn.network import Network
 
-__all__ = ["Head", "Learner", "Loss", "Network", "categorical", "gaussian", "of_action", "outputs"]
+__all__ = [
+    "Adam",
+    "Head",
+    "Learner",
+    "Loss",
+    "Network",
+    "categorical",
+    "gaussian",
+    "of_action",
+    "outputs",
+]
 
 
 def __dir__() -> list[str]:

@@ -8,14 +8,14 @@ any number of workers.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import inline, kernel, merge, specialise
+from rlcpu.kernels.compile import inline, kernel, merge
+from rlcpu.nn.adam import make_adam, make_rates
 from rlcpu.nn.heads import fill
 from rlcpu.nn.losses import Loss, Objective, make_losses
 from rlcpu.nn.minibatch import gather, make_shuffle
@@ -280,35 +280,7 @@ def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
     return gradient
 
 
-# ---------------------------------------------------------------- Adam
-
-
-class Rates(NamedTuple):
-    """What one step has in common for all parameters.
-
-    Attributes:
-        step: learning rate / (1 - 0.9**number), number counting steps from 1.
-        root: 1 / sqrt(1 - 0.999**number), which corrects the root of the second moment.
-        epsilon: added to the root.
-    """
-
-    step: float
-    root: float
-    epsilon: float
-
-
-def adam(
-    parameter: float, gradient: float, first: float, second: float, rates: Rates
-) -> tuple[float, float, float]:
-    """New value of one parameter and of its first and second moment, which decay by 0.9 and 0.999.
-
-    Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1. The order
-    of operations is torch.optim.Adam's: epsilon is added to the corrected root.
-    """
-    first = first + (gradient - first) * 0.1
-    second = second * 0.999 + gradient * gradient * 0.001
-    change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
-    return parameter - change, first, second
+# ---------------------------------------------------------------- the gradient step
 
 
 @functools.cache
@@ -319,7 +291,7 @@ def make_step(dtype: type) -> Callable[..., None]:
     gradients of all networks for their common norm, which costs 1 us on two of 4-64-64 and saves a
     phase.
     """
-    update = specialise(adam, dtype)
+    apply, rates_of = make_adam(dtype), make_rates(dtype)
     one, zero = dtype(1), dtype(0)
 
     @inline
@@ -334,13 +306,6 @@ def make_step(dtype: type) -> Callable[..., None]:
             total += values[i] * values[i]
         return total
 
-    @inline
-    def apply(parameters, gradients, first, second, factor, rates):
-        for i in range(parameters.size):
-            parameters[i], first[i], second[i] = update(
-                parameters[i], gradients[i] * factor, first[i], second[i], rates
-            )
-
     @merge
     def step(k, parts, number, learnt, layout, total, space, settings):
         fill(total, zero)
@@ -350,13 +315,7 @@ def make_step(dtype: type) -> Callable[..., None]:
         factor = settings.max_norm / (norm + dtype(1e-6))
         factor = factor if factor < one else one
         begin, end = layout.begins[k], layout.begins[k + 1]
-        number = settings.steps + number
-        bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
-        rates = Rates(
-            dtype(settings.learning_rate / bias1),
-            dtype(1.0 / np.sqrt(bias2)),
-            settings.epsilon,
-        )
+        rates = rates_of(settings.steps + number, settings.learning_rate, settings.epsilon)
         apply(
             learnt.parameters[begin:end],
             total[begin:end],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rlcpu.nn.update import Rates, adam
+from rlcpu.nn import Adam
+from rlcpu.nn.adam import Rates, adam
 
 
 def test_adam_equals_the_algorithm_as_published() -> None:
@@ -27,3 +29,38 @@ def test_adam_equals_the_algorithm_as_published() -> None:
 
 def test_padding_stays_zero() -> None:
     assert adam(0.0, 0.0, 0.0, 0.0, Rates(1e-2, 30.0, 1e-5)) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_class_steps_a_slice_by_the_same_rule(dtype: Any) -> None:
+    rng = np.random.default_rng(1)
+    flat = rng.normal(size=12).astype(dtype)
+    expected, outside = flat[2:9].astype(float), flat[[0, 1, 9, 10, 11]].copy()
+    optimiser, m, v = Adam(flat[2:9], epsilon=1e-5), np.zeros(7), np.zeros(7)
+    for number in range(1, 20):
+        gradients = rng.normal(size=7).astype(dtype)
+        norm = optimiser.step(gradients, 1e-2, max_norm=1.5)
+        assert norm == pytest.approx(np.sqrt((gradients.astype(float) ** 2).sum()), rel=1e-6)
+        scaled = gradients * min(1.0, 1.5 / (norm + 1e-6))
+        rates = Rates(1e-2 / (1 - 0.9**number), (1 - 0.999**number) ** -0.5, 1e-5)
+        stepped = [adam(*item, rates) for item in zip(expected, scaled, m, v, strict=True)]
+        expected, m, v = np.array(stepped).T
+    np.testing.assert_allclose(flat[2:9], expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
+    np.testing.assert_array_equal(flat[[0, 1, 9, 10, 11]], outside)
+    assert optimiser.state()["counters"] == [19]
+
+
+def test_bad_input_changes_nothing() -> None:
+    with pytest.raises(TypeError, match="float32 or float64"):
+        Adam(np.zeros(3, np.int64))
+    with pytest.raises(ValueError, match="one contiguous axis"):
+        Adam(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="epsilon=0"):
+        Adam(np.zeros(3), epsilon=0)
+    optimiser = Adam(np.ones(3))
+    with pytest.raises(ValueError, match=r"gradients are float64 \(2,\): expected float64 \(3,\)"):
+        optimiser.step(np.ones(2), 0.1)
+    with pytest.raises(FloatingPointError, match="norm nan"):
+        optimiser.step(np.array([0.0, np.nan, 0.0]), 0.1)
+    np.testing.assert_array_equal(optimiser.parameters, np.ones(3))
+    assert optimiser.counters == [0]

@@ -1,0 +1,158 @@
+"""Adam: one scalar function, its loop for kernels to inline, and a class for everybody else.
+
+Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1. The order of
+operations is torch.optim.Adam's: epsilon is added to the corrected root.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.compile import inline, kernel, specialise
+
+Array = npt.NDArray[Any]
+
+
+class Rates(NamedTuple):
+    """What one step has in common for all parameters.
+
+    Attributes:
+        step: learning rate / (1 - 0.9**number), number counting steps from 1.
+        root: 1 / sqrt(1 - 0.999**number), which corrects the root of the second moment.
+        epsilon: added to the root.
+    """
+
+    step: float
+    root: float
+    epsilon: float
+
+
+def adam(
+    parameter: float, gradient: float, first: float, second: float, rates: Rates
+) -> tuple[float, float, float]:
+    """New value of a parameter, and of its first and second moment, which decay by 0.9, 0.999."""
+    first = first + (gradient - first) * 0.1
+    second = second * 0.999 + gradient * gradient * 0.001
+    change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
+    return parameter - change, first, second
+
+
+@functools.cache
+def make_rates(dtype: type) -> Callable[..., Rates]:
+    """`rates(number, learning_rate, epsilon)` of step `number`, counted from 1, in one dtype."""
+
+    @inline
+    def rates(number, learning_rate, epsilon):
+        bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
+        return Rates(dtype(learning_rate / bias1), dtype(1.0 / np.sqrt(bias2)), epsilon)
+
+    return rates
+
+
+@functools.cache
+def make_adam(dtype: type) -> Callable[..., None]:
+    """`apply(parameters, gradients, first, second, factor, rates)`: one step, in place.
+
+    `factor` is what gradients are multiplied by, such as one that brings them to a norm.
+    """
+    update = specialise(adam, dtype)
+
+    @inline
+    def apply(parameters, gradients, first, second, factor, rates):
+        for i in range(parameters.size):
+            parameters[i], first[i], second[i] = update(
+                parameters[i], gradients[i] * factor, first[i], second[i], rates
+            )
+
+    return apply
+
+
+@functools.cache
+def _make_kernel(dtype: type) -> Callable[..., None]:
+    apply, rates_of = make_adam(dtype), make_rates(dtype)
+
+    @kernel
+    def adam_step(parameters, gradients, first, second, numbers):
+        number, learning_rate, epsilon, factor = numbers
+        rates = rates_of(number, learning_rate, epsilon)
+        apply(parameters, gradients, first, second, factor, rates)
+
+    return adam_step
+
+
+class Adam:
+    """Adam on one flat array, such as the parameters of a `Network`, or a slice of it.
+
+    Args:
+        parameters: (P,) float32 or float64, contiguous; every step overwrites them.
+        epsilon: added to the corrected root of the second moment.
+
+    Attributes:
+        parameters, epsilon: see above.
+        first, second: (P,), the moments, which decay by 0.9 and 0.999 a step.
+        counters: (1,) int64, steps so far.
+
+    Raises:
+        TypeError, ValueError: parameters are no such array, or epsilon is not above 0.
+
+    Example:
+        >>> x = np.array([3.0, -2.0])
+        >>> optimiser = Adam(x)
+        >>> for _ in range(2000):
+        ...     norm = optimiser.step(2.0 * x, 0.01)
+        >>> bool(abs(x).max() < 1e-3)
+        True
+    """
+
+    def __init__(self, parameters: Array, *, epsilon: float = 1e-8) -> None:
+        kind = getattr(parameters, "dtype", None)
+        if not isinstance(parameters, np.ndarray) or kind not in (np.float32, np.float64):
+            raise TypeError(f"parameters: expected a float32 or float64 array, got {kind}")
+        if parameters.ndim != 1 or not parameters.flags.c_contiguous:
+            shape = parameters.shape
+            raise ValueError(f"parameters have shape {shape}: expected one contiguous axis")
+        if not 0.0 < epsilon < math.inf:
+            raise ValueError(f"epsilon={epsilon!r}: expected a number above 0")
+        self.parameters, self.epsilon = parameters, float(epsilon)
+        self.first, self.second = np.zeros_like(parameters), np.zeros_like(parameters)
+        self.counters = np.zeros(1, np.int64)
+
+    def step(self, gradients: Array, learning_rate: float, *, max_norm: float = math.inf) -> float:
+        """One step along the gradients.
+
+        Args:
+            gradients: (P,) of the parameters' dtype.
+            learning_rate: of this step.
+            max_norm: gradients are scaled down to this norm.
+
+        Returns:
+            The norm of the gradients, before they are scaled down.
+
+        Raises:
+            ValueError: gradients have another shape or dtype.
+            FloatingPointError: they hold NaN or infinity. Nothing is changed by a call that raises.
+        """
+        like = self.parameters
+        if np.shape(gradients) != like.shape or gradients.dtype != like.dtype:
+            found = f"{getattr(gradients, 'dtype', None)} {np.shape(gradients)}"
+            raise ValueError(f"gradients are {found}: expected {like.dtype} {like.shape}")
+        norm = float(np.linalg.norm(gradients))
+        if not math.isfinite(norm):
+            raise FloatingPointError(f"gradients have norm {norm}: expected finite numbers")
+        real: Any = like.dtype.type
+        self.counters += 1
+        factor = min(1.0, max_norm / (norm + 1e-6))
+        numbers = int(self.counters[0]), real(learning_rate), real(self.epsilon), real(factor)
+        run = _make_kernel(real)
+        run(like, np.ascontiguousarray(gradients), self.first, self.second, numbers)
+        return norm
+
+    def state(self) -> dict[str, Array]:
+        """Every array that a step changes but the parameters, by name, for a checkpoint."""
+        return {"first": self.first, "second": self.second, "counters": self.counters}
