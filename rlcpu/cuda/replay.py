@@ -13,7 +13,7 @@ from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp
 from rlcpu.cuda.trees import Tree
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.replay import checks
+from rlcpu.replay import fields
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.fields import label
 from rlcpu.replay.items import Ring, pick_item, spans, sum_ahead
@@ -215,37 +215,15 @@ class Backend:
         return xp.concatenate(list(arrays), axis)
 
     @staticmethod
-    def take_indices(indices: Any) -> Any:
-        """Indices, of the host or the device, as a new (n,) int64 array."""
-        if device_of(indices) == "cpu":
-            return asarray(checks.take_indices(indices))
-        array = asarray(indices)
-        if array.dtype.kind not in "iu":
-            raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
-        if array.ndim > 1:
-            raise ValueError(f"indices: expected shape (n,), got {array.shape}")
-        return array.astype(np.int64).reshape(-1)  # beyond int64 they become negative
-
-    @staticmethod
-    def take_numbers(name: str, numbers: Any, count: int) -> Any:
-        """Numbers, of the host or the device, as a new (count,) float64 array."""
-        if device_of(numbers) == "cpu":
-            return asarray(checks.take_numbers(name, numbers, count))
-        array = asarray(numbers)
-        if array.dtype.kind not in "fiu":
-            raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
-        if array.shape not in ((), (count,)):
-            raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
-        out = empty(count, np.float64)
-        out[:] = array
-        return out
+    def to_array(numbers: Any, name: str) -> Any:
+        """An array, of the host or the device."""
+        on_host = device_of(numbers) == "cpu"
+        return fields.to_array(numbers, name) if on_host else asarray(numbers)
 
     @staticmethod
     def first_offender(indices: Any, numbers: Any, capacity: int, low: float, high: float) -> int:
         """Position of the first pair with an index or a number out of its range, or -1."""
-        bad = ~((numbers >= low) & (numbers <= high))
-        if indices.size == numbers.size:
-            bad |= (indices < 0) | (indices >= capacity)
+        bad = (indices < 0) | (indices >= capacity) | ~((numbers >= low) & (numbers <= high))
         return int(bad.argmax()) if bad.any() else -1
 
     @staticmethod

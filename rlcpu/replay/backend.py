@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from rlcpu import backends
-from rlcpu.replay.checks import first_offender, take_indices, take_numbers
+from rlcpu.replay.checks import first_offender
 from rlcpu.replay.derive import make_storage
+from rlcpu.replay.fields import to_array
 from rlcpu.replay.items import draw_items
 from rlcpu.replay.tree_cpu import Tree
 
@@ -26,7 +27,9 @@ class Cpu:
         asarray: (host array) -> the same there.
         to_host: (array) -> the same in NumPy's memory, not to be written to.
         concatenate: (arrays, axis) -> one array.
-        take_indices, take_numbers, first_offender: see `rlcpu.replay.checks`.
+        to_array: (numbers, name) -> an array of what anybody handed over, there or on the host;
+            see `rlcpu.replay.fields.to_array`.
+        first_offender: see `rlcpu.replay.checks.first_offender`.
         draw_items: see `rlcpu.replay.items.draw_items`.
     """
 
@@ -37,8 +40,7 @@ class Cpu:
     asarray = staticmethod(np.asarray)
     to_host = staticmethod(np.asarray)
     concatenate = staticmethod(np.concatenate)
-    take_indices = staticmethod(take_indices)
-    take_numbers = staticmethod(take_numbers)
+    to_array = staticmethod(to_array)
     first_offender = staticmethod(first_offender)
     draw_items = staticmethod(draw_items)
 

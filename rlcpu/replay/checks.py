@@ -13,12 +13,10 @@ import numpy.typing as npt
 
 from rlcpu.kernels.checks import check_count as check_count
 from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.replay.fields import to_array
 
 Array = npt.NDArray[Any]
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
-_NONE = np.empty(0, np.int64)
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
@@ -59,59 +57,55 @@ def check_path(name: str, value: Any) -> Path:
 # ---------------------------------------------------------------- indices, and a number for each
 
 
-def take_indices(indices: Any) -> Array:
-    """Indices as a new (n,) int64 array; not yet compared with any limit.
+# Both are copied, so that nobody changes them between their check and their use: neither another
+# thread nor a kernel whose memory they are. `backend` is that of `rlcpu.replay.backend`.
 
-    They are copied, so that nobody changes them between their check and their use: neither another
-    thread nor a kernel whose memory they are. Masked ones are refused.
-    """
+
+def take_indices(backend: Any, indices: Any) -> Array:
+    """Indices as a new (n,) int64 array on a backend's device; not yet compared with any limit."""
     if type(indices) is np.ndarray and indices.dtype is _INT64 and indices.ndim == 1:
-        return indices.copy()  # the usual case, in half the time
-    array = to_array(indices, "", "indices")
+        return backend.asarray(indices.copy())  # the usual case, in half the time
+    array = backend.to_array(indices, "indices")
     empty_list = array.size == 0 and array.dtype == _FLOAT64
     if array.dtype.kind not in "iu" and not empty_list:
         raise TypeError(f"indices: expected whole numbers, got {array.dtype}")
     if array.ndim > 1:
         raise ValueError(f"indices: expected shape (n,), got {array.shape}")
-    if array.dtype != _INT64:
-        beyond = array > np.iinfo(np.int64).max if array.dtype.kind == "u" else np.False_
-        if np.any(beyond):
-            raise IndexError(f"indices: {array[beyond].ravel()[0]} is out of range")
-    return array.astype(_INT64).reshape(-1)
+    if array.dtype == np.uint64 and (beyond := array > np.iinfo(np.int64).max).any():
+        raise IndexError(f"indices: {array[beyond].ravel()[0]} is out of range")
+    return backend.asarray(array.astype(_INT64).reshape(-1))
 
 
-def take_numbers(name: str, numbers: Any, count: int) -> Array:
-    """Real numbers as a new (count,) float64 array, see `take_indices`; one number is repeated."""
-    if type(numbers) is float:
-        return np.full(count, numbers)
+def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
+    """Real numbers, or one that is repeated, as a new (count,) float64 array on the device."""
     if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
-        return numbers.copy()
-    array = to_array(numbers, "", name)
+        return backend.asarray(numbers.copy())
+    array = backend.to_array(numbers, name)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
-    if array.ndim == 0:
-        return np.full(count, array, np.float64)
-    if array.shape != (count,):
+    if array.shape not in ((), (count,)):
         raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
-    return array.astype(_FLOAT64)
+    if array.ndim:
+        return backend.asarray(array.astype(_FLOAT64))
+    out = backend.empty(count, _FLOAT64)
+    out[:] = float(array)
+    return out
 
 
 @kernel(fastmath=EXACT)
 def first_offender(indices, numbers, capacity, low, high):
     """Position of the first pair with an index or a number out of its range, or -1.
 
-    Indices are to be in [0, capacity), if there are any; numbers in [low, high], where NaN is not.
+    Indices are to be in [0, capacity), numbers in [low, high], where NaN is not.
     """
-    offenders, paired = 0, indices.size == numbers.size
+    offenders = 0
     for k in range(numbers.size):
-        index = indices[k] if paired else 0
-        index_fits = (index >= 0) & (index < capacity)
+        index_fits = (indices[k] >= 0) & (indices[k] < capacity)
         number_fits = (numbers[k] >= low) & (numbers[k] <= high)
         offenders += not (index_fits & number_fits)
     if offenders:
         for k in range(numbers.size):
-            index = indices[k] if paired else 0
-            if not (0 <= index < capacity and low <= numbers[k] <= high):
+            if not (0 <= indices[k] < capacity and low <= numbers[k] <= high):
                 return k
     return -1
 
@@ -131,8 +125,8 @@ def check_pairs(
     Raises:
         IndexError, TypeError, ValueError: they are not.
     """
-    array = backend.take_indices(indices)
-    values = backend.take_numbers(name, numbers, array.size)
+    array = take_indices(backend, indices)
+    values = take_numbers(backend, name, numbers, array.size)
     place = int(backend.first_offender(array, values, *limits))
     if place >= 0:
         index, value, (capacity, low, high) = int(array[place]), float(values[place]), limits
@@ -147,9 +141,9 @@ def check_range(
     backend: Any, name: str, numbers: Any, count: int, limits: tuple[float, float]
 ) -> Array:
     """(count,) numbers in [low, high], or one for all, on a backend's device; see `check_pairs`."""
-    values, (low, high) = backend.take_numbers(name, numbers, count), limits
-    place = int(backend.first_offender(_NONE, values, 1, low, high))
-    if place >= 0:
-        expected = f"a finite number in [{low:.3g}, {high:.3g}]"
+    values, (low, high) = take_numbers(backend, name, numbers, count), limits
+    wrong = ~((values >= low) & (values <= high))
+    if wrong.any():
+        expected, place = f"a finite number in [{low:.3g}, {high:.3g}]", int(wrong.argmax())
         raise ValueError(f"{name}: {float(values[place])} at {place}, expected {expected}")
     return values

@@ -116,31 +116,33 @@ def _as_tuples(item: Any, depth: int = _MAX_DTYPE_DEPTH) -> Any:
 # ---------------------------------------------------------------- what a field can take
 
 
-def to_array(leaf: Any, path: str, whole: str = "batch") -> Array:
-    """An array of what NumPy can read as one; `whole` is the name of a transition of one array.
+def to_array(leaf: Any, called: str) -> Array:
+    """An array of what NumPy can read as one; `called` is how messages call it.
 
     Raises:
         TypeError: masked, or Python objects.
         ValueError: lists of different lengths.
     """
+    if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
+        return leaf
     if isinstance(leaf, np.ma.MaskedArray):
         expected = "an array without a mask, as that of .filled()"
-        raise TypeError(f"{label(path, whole)} is a masked array: expected {expected}")
+        raise TypeError(f"{called} is a masked array: expected {expected}")
     try:
         array: Array = np.asarray(leaf)
     except Exception as error:  # of the caller's __array__ too, such as a tensor's on a GPU
-        found = f"{label(path, whole)} is a {type(leaf).__name__} that NumPy cannot read"
+        found = f"{called} is a {type(leaf).__name__} that NumPy cannot read"
         raised = ValueError if isinstance(error, ValueError) else TypeError
         raise raised(f"{found}: expected an array ({error})") from error
     if array.dtype.hasobject:
-        found = f"{label(path, whole)} is a {type(leaf).__name__} of Python objects"
+        found = f"{called} is a {type(leaf).__name__} of Python objects"
         raise TypeError(f"{found}: expected an array")
     return array
 
 
 def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array:
     """The array of a leaf that needs a cast, or is wrong."""
-    array = leaf if type(leaf) is np.ndarray else to_array(leaf, field.name)
+    array = to_array(leaf, label(field.name))
     same = array.dtype == field.dtype
     if not (same or _may_cast(array.dtype, field.dtype)):
         raise TypeError(f"{label(field.name)} has dtype {array.dtype}: expected {field.dtype}")

@@ -15,7 +15,7 @@ from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.buffers import TrajectoryQueue
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.checks import check_count, check_number
+from rlcpu.replay.checks import check_count, check_number, take_numbers
 
 Array = npt.NDArray[Any]
 
@@ -158,7 +158,7 @@ class Mixer:
         """
         if getattr(batch, "owner", None) is not self:
             raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
-        numbers = self.buffers[0].backend.take_numbers("priorities", priorities, len(batch))
+        numbers = take_numbers(self.buffers[0].backend, "priorities", priorities, len(batch))
         prioritized = {
             buffer: batch.sources == position
             for position, buffer in enumerate(self.buffers)

@@ -94,7 +94,7 @@ class Structure:
         leaves = _collect(self._root, batch)
         fields = self.fields
         if type(leaves[0]) is not _ndarray:
-            leaves = [to_array(leaves[0], fields[0].name), *leaves[1:]]
+            leaves = [to_array(leaves[0], label(fields[0].name)), *leaves[1:]]
         shape = leaves[0].shape
         lead = shape[: len(shape) - self._first_ndim]
         if len(lead) > max_axes:
@@ -245,7 +245,7 @@ def _learn_leaf(example: Any, path: str) -> _Node:
     there = getattr(example, "__cuda_array_interface__", None)  # of an array on a CUDA device
     if there is not None:
         return _leaf(make_field(path, np.dtype(there["typestr"]), tuple(there["shape"])))
-    array = to_array(example, path, "example")
+    array = to_array(example, label(path, "example"))
     return _leaf(make_field(path, array.dtype, array.shape))
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.replay.backend import find
-from rlcpu.replay.checks import check_count, check_flag, check_pairs, check_range
+from rlcpu.replay.checks import check_count, check_flag, check_pairs, check_range, take_indices
 from rlcpu.replay.lock import Locked, complete
 from rlcpu.replay.storage import make_stream
 
@@ -85,7 +85,7 @@ class SumTree(Locked):
 
     def __getitem__(self, indices: npt.ArrayLike) -> Any:
         """Priorities of items: float64 of the indices' shape, (n,) or ()."""
-        array = self._backend.take_indices(indices)
+        array = take_indices(self._backend, indices)
         if array.size and not (array.min() >= 0 and array.max() < self.capacity):
             worst = array.min() if array.min() < 0 else array.max()
             raise IndexError(f"indices: {worst} is out of range, expected 0 to {self.capacity - 1}")
