@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +14,11 @@ from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp
 from rlcpu.cuda.trees import Tree
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.replay import fields
+from rlcpu.replay import fields, storage
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.fields import label
-from rlcpu.replay.items import Ring, pick_item, spans, sum_ahead
-from rlcpu.replay.storage import allocate, plan, ranges, views
+from rlcpu.replay.items import Ring, pick_item, sum_ahead
+from rlcpu.replay.storage import Rows
 from rlcpu.replay.structure import Structure
 
 # ---------------------------------------------------------------- kernels
@@ -44,16 +45,8 @@ def look_ahead_kernel(columns, rows, ring, settings, sums, discounts, last):
 # ---------------------------------------------------------------- memory of transitions
 
 
-class Rows(NamedTuple):
-    """Memory of a batch: one array per field."""
-
-    leaves: list[Any]
-
-
-class Storage:
-    """Rows of transitions of `num_envs` environments, `length` rows each.
-
-    See `rlcpu.replay.storage.Storage`, whose methods these are.
+class Storage(storage.Storage):
+    """Rows of transitions on the device, one array per field.
 
     Attributes:
         fields: one array per field, (num_envs, length, *field.shape), on the device.
@@ -73,7 +66,7 @@ class Storage:
                     f"{label(field.name, 'example')} has dtype {field.dtype}: expected bool, "
                     "integers or real numbers of at most 64 bits on the device"
                 )
-        lead = num_envs, length
+        lead, self.stored = (num_envs, length), list(range(len(structure.fields)))
         self.fields = [device.zeros((*lead, *f.shape), f.dtype) for f in structure.fields]
 
     @property
@@ -103,7 +96,7 @@ class Storage:
         arrays = [leaf if device_of(leaf) == "cuda" else asarray(host) for leaf, host in pairs]
         return arrays, lead
 
-    def write(self, arrays: list[Any], slot: int) -> None:
+    def write(self, arrays: Sequence[Any], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) arrays to slots, going round."""
         num_steps = len(arrays[0])
         kept = min(num_steps, self.length)
@@ -114,7 +107,8 @@ class Storage:
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
-        return Rows([empty((*lead, *field.shape), field.dtype) for field in self.structure.fields])
+        leaves = [empty((*lead, *field.shape), field.dtype) for field in self.structure.fields]
+        return Rows(None, None, leaves)
 
     def gather(
         self,
@@ -144,42 +138,24 @@ class Storage:
         launch(look_ahead_kernel, rows.size, columns, rows, ring, settings, *out)
         return out
 
-    # ------------------------------------------------------------ copies and files
+    # ------------------------------------------------------------ files
 
-    def copy_rows(self, filled: int) -> list[Any]:
-        """What `take_rows` needs: copies of the first so many slots of each environment."""
-        return [field[:, :filled].copy() for field in self.fields]
+    def _on_host(self) -> storage.Storage:
+        """An empty storage of the CPU for the same rows."""
+        return storage.Storage(self.structure, self.num_envs, self.length)
 
-    def take_rows(self, rows: list[Any]) -> None:
-        """Take over what `copy_rows` of another storage returned; this one is new."""
-        for field, array in zip(self.fields, rows, strict=True):
-            field[:, : array.shape[1]] = array
-
-    def _block(self) -> tuple[Any, list[Any], list[int]]:
-        """Memory of the host as the CPU's storage has it, its columns, and where they begin."""
-        layout = plan(self.structure.fields, self.num_envs * self.length)
-        block, lead = allocate(layout.num_bytes), (self.num_envs, self.length)
-        return block, views(self.structure, block, layout.begins, lead), layout.begins
-
-    def sections(self, added: int, total: int) -> list[Section]:
-        """What a checkpoint holds: all rows are copied to the host."""
-        block, columns, begins = self._block()
-        for column, field in zip(columns, self.fields, strict=True):
+    def sections(self, added: int, ring: Ring) -> list[Section]:
+        """See `Saved.sections`: all rows are copied to the host."""
+        host = self._on_host()
+        for column, field in zip(host.fields, self.fields, strict=True):
             column[...] = to_host(field)
-        pairs = zip(begins, self.structure.fields, strict=True)
-        sizes = [(begin, field.row_bytes) for begin, field in pairs]
-        rows = [spans(first, total, self.length, self.num_envs) for first in (added, 0)]
-        return [Section("rows", block, *(ranges(sizes, each) for each in rows))]
+        return host.sections(added, ring)
 
-    def describe(self) -> dict[str, Any]:
-        """Nothing is needed beside the sections."""
-        return {}
-
-    def restore(self, source: Reader, description: dict[str, Any], ring: Ring) -> None:
-        """Take over what a checkpoint holds."""
-        block, columns, _ = self._block()
-        source.read_into("rows", block, zeroed=True)
-        for field, column in zip(self.fields, columns, strict=True):
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """See `Saved.restore`."""
+        host = self._on_host()
+        host.restore(state, source, ring)
+        for field, column in zip(self.fields, host.fields, strict=True):
             field[...] = asarray(column)
 
 

@@ -258,9 +258,9 @@ class Buffer(Locked, Shown):
 
     def sections(self, added: int, prefix: str = "") -> list[Section]:
         """What a checkpoint holds beside `describe()`; `added` steps were saved before."""
-        ring = self._ring
-        parts = (*self._storage.sections(added, ring.added), *self._sampler.sections(ring))
-        return [part._replace(name=prefix + part.name) for part in parts]
+        parts = self._storage, self._sampler
+        sections = [section for part in parts for section in part.sections(added, self._ring)]
+        return [section._replace(name=prefix + section.name) for section in sections]
 
     def describe(self) -> dict[str, Any]:
         """All that is no array, as JSON has it."""
@@ -271,7 +271,7 @@ class Buffer(Locked, Shown):
             "added": self._ring.added,
             "stream": [int(word) for word in self._stream],
             "state": self._sampler.state(),
-            "storage": self._storage.describe(),
+            "storage": self._storage.state(),
         }
 
     # ------------------------------------------------------------ loading
@@ -346,7 +346,7 @@ class Buffer(Locked, Shown):
         held, num_bytes = self._ring.filled * self._envs, source.num_held("rows")
         if held > num_bytes:  # a short file does not become many transitions of zeros
             raise ValueError(f"{held} transitions in {num_bytes} bytes of files")
-        self._storage.restore(source, header["storage"], self._ring)
+        self._storage.restore(header["storage"], source, self._ring)
         self._sampler.restore(header["state"], source, self._ring)
 
 

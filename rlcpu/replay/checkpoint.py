@@ -387,6 +387,24 @@ def nonsense(path: str | os.PathLike[str]) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
 
 
+class Saved:
+    """What a buffer is composed of, as checkpoints have it: nothing, where this is not overridden.
+
+    `ring` is the buffer's `rlcpu.replay.items.Ring`.
+    """
+
+    def sections(self, added: int, ring: Any) -> list[Section]:
+        """Arrays; `added` steps of the ring were saved before."""
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """Numbers, as JSON has them."""
+        return {}
+
+    def restore(self, state: dict[str, Any], source: Reader, ring: Any) -> None:
+        """Take over what a checkpoint holds; any error where that is nonsense."""
+
+
 def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:
     """Read a piece; the checksum of all up to its end."""
     if file.readinto(piece) < len(piece):

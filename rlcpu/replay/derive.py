@@ -278,14 +278,14 @@ class DerivingStorage(Storage):
 
     # ------------------------------------------------------------ files
 
-    def sections(self, added: int, total: int) -> list[Section]:
-        """See `Storage.sections`. What is in free slots is nobody's, and need not be up to date."""
+    def sections(self, added: int, ring: Ring) -> list[Section]:
+        """See `Saved.sections`. What is in free slots is nobody's, and need not be up to date."""
         numbers = self.aside.reshape(-1)
         # Those that were the newest ones change.
-        rows = [spans(n, total, self.length, self.num_envs) for n in (max(added - 1, 0), 0)]
+        rows = [spans(n, ring.added, self.length, self.num_envs) for n in (max(added - 1, 0), 0)]
         slots = [self._slots_of(each) for each in rows]
         return [
-            *super().sections(added, total),
+            *super().sections(added, ring),
             Section("aside", numbers.view(np.uint8), *(4 * each for each in rows)),
             Section("kept", self.kept, *slots),
         ]
@@ -298,14 +298,14 @@ class DerivingStorage(Storage):
         ends = slots[slots > 0] * self._slot_bytes
         return np.stack([ends - self._slot_bytes, ends], 1)
 
-    def describe(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Number of slots."""
         return {"slots": self.free.size - 1}
 
-    def restore(self, source: Reader, description: dict[str, Any], ring: Ring) -> None:
-        """See `Storage.restore`."""
-        super().restore(source, description, ring)
-        count = description["slots"]
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """See `Saved.restore`."""
+        super().restore(state, source, ring)
+        count = state["slots"]
         # `_grow` makes at most twice as many as there are rows.
         most = min(max(2 * ring.filled, 1) * self.num_envs, self.aside.size)
         if type(count) is not int or not self.num_envs <= count <= most:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.batch import Batch
-from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.checkpoint import Reader, Saved, Section
 from rlcpu.replay.checks import check_count, check_number, check_pairs, check_range
 from rlcpu.replay.items import Items, Ring, spans
 from rlcpu.replay.storage import allocate
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 MOST = 1e100  # priorities up to here: no exponent from 0 to 2 leaves the tree's range
 
 
-class Uniform:
+class Uniform(Saved):
     """Draws each item as likely as the others, with replacement; the base of the other samplers."""
 
     def __init__(self, items: Items, backend: Any) -> None:
@@ -46,17 +46,6 @@ class Uniform:
 
     def release(self) -> None:
         """Take note that what was drawn has been copied."""
-
-    def sections(self, ring: Ring) -> list[Section]:
-        """Arrays, for a checkpoint."""
-        return []
-
-    def state(self) -> dict[str, Any]:
-        """Numbers, for a checkpoint."""
-        return {}
-
-    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """Take over what a checkpoint holds; any error where that is nonsense."""
 
 
 class _Weighted(Uniform):
@@ -157,7 +146,7 @@ class ByPriority(_Weighted):
             indices, leaves = indices[there], leaves[there]
         self.largest = max(self.largest, self.tree.update(indices, leaves))
 
-    def sections(self, ring: Ring) -> list[Section]:
+    def sections(self, added: int, ring: Ring) -> list[Section]:
         """The leaves of items that ever began; others have no priority."""
         items = self.items
         begun = -(-ring.added // items.period)
@@ -168,7 +157,7 @@ class ByPriority(_Weighted):
         return {"largest": self.largest}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Uniform.restore`."""
+        """See `Saved.restore`."""
         leaves = self._read(source)
         items = np.flatnonzero(leaves)  # those without a priority take no memory
         limits = self.tree.capacity, 0.0, self.tree.most
@@ -235,12 +224,12 @@ class ByValue(_Weighted):
                 f"{weighty} have a weight above zero"
             )
 
-    def sections(self, ring: Ring) -> list[Section]:
+    def sections(self, added: int, ring: Ring) -> list[Section]:
         """The values."""
         return [self._section([(0, ring.filled)])]
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Uniform.restore`."""
+        """See `Saved.restore`."""
         leaves, items = self._read(source), np.arange(ring.filled)
         self.tree.update(*self.check_pairs(items, leaves[: ring.filled]), ring.filled)
 
@@ -282,7 +271,7 @@ class InOrder(Uniform):
         return {"taken": self.taken}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Uniform.restore`."""
+        """See `Saved.restore`."""
         self.taken = check_count("taken", state["taken"], 0)
         if not 0 <= self.waiting(ring) <= ring.length:
             raise ValueError(f"taken={self.taken}: expected at most {ring.added}")

@@ -21,7 +21,7 @@ from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
 from rlcpu.kernels.random import splitmix64, stream_seeds
 from rlcpu.kernels.threads import Kernels, launch
-from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.checkpoint import Reader, Saved, Section
 from rlcpu.replay.checks import check_path
 from rlcpu.replay.fields import Field
 from rlcpu.replay.items import Ring, look_ahead, spans
@@ -118,11 +118,6 @@ def views(
     """One array per field, (*lead, *field.shape), over a block."""
     pairs = zip(structure.fields, begins, strict=True)
     return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
-
-
-def ranges(columns: Iterable[tuple[int, int]], rows: Array) -> Array:
-    """(n, 2) bytes of so many ranges of rows in columns, of each its first byte and bytes a row."""
-    return np.concatenate([begin + rows * row_bytes for begin, row_bytes in columns])
 
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
@@ -247,7 +242,7 @@ def scatter(batch, storage, begin, row_bytes, shape, length):
 # ---------------------------------------------------------------- storage
 
 
-class Storage:
+class Storage(Saved):
     """Rows of transitions of `num_envs` environments, `length` rows each.
 
     Args:
@@ -392,22 +387,18 @@ class Storage:
 
     # ------------------------------------------------------------ files
 
-    def sections(self, added: int, total: int) -> list[Section]:
-        """What a checkpoint holds of `total` steps, of which `added` were saved before."""
-        rows = [spans(first, total, self.length, self.num_envs) for first in (added, 0)]
+    def sections(self, added: int, ring: Ring) -> list[Section]:
+        """See `Saved.sections`."""
+        rows = [spans(first, ring.added, self.length, self.num_envs) for first in (added, 0)]
         columns = [(self.begins[n], self.structure.fields[n].row_bytes) for n in self.stored]
-        return [Section("rows", self.block, *(ranges(columns, each) for each in rows))]
+        ranges = [
+            np.concatenate([begin + each * row_bytes for begin, row_bytes in columns])
+            for each in rows
+        ]
+        return [Section("rows", self.block, *ranges)]
 
-    def describe(self) -> dict[str, Any]:
-        """What `restore` needs beside the sections, as JSON has it."""
-        return {}
-
-    def restore(self, source: Reader, description: dict[str, Any], ring: Ring) -> None:
-        """Take over what a checkpoint holds.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is damaged, or nonsense.
-        """
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """See `Saved.restore`."""
         source.read_into("rows", self.block, zeroed=True)
 
 
@@ -415,11 +406,11 @@ class Rows(NamedTuple):
     """Memory of a batch.
 
     Attributes:
-        block: (num_bytes,) uint8, overwritten by `Storage.gather`.
-        table: (num_fields, 3) int64, see `GATHER`.
+        block: (num_bytes,) uint8, overwritten by `Storage.gather`; None on a GPU.
+        table: (num_fields, 3) int64, see `GATHER`; None on a GPU.
         leaves: one array per field, over the block.
     """
 
-    block: Array
-    table: Array
+    block: Any
+    table: Any
     leaves: list[Any]
