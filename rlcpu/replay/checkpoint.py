@@ -28,7 +28,7 @@ import secrets
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +164,8 @@ def save(
             kept = old if old.token == since and not _find_damage(path, old) else _NOTHING
             new = _write_segment(path, token, header, sections, kept)
             temporary = path / f"rlcpu-{token}.part"
-            _write_file(temporary, [_encode(new)])
+            with _new_file(temporary) as write:
+                write(_encode(new))
             _sync(path)  # the segment's name has to last before the manifest that names it
             os.replace(temporary, path / MANIFEST)
             _sync(path)
@@ -182,19 +183,16 @@ def _write_segment(
     """Write the segment that makes a new checkpoint of the old one, and return its manifest."""
     name, size = f"rlcpu-{token}.data", 0
     made: dict[str, tuple[int, list[_Part]]] = {}
-
-    def blocks() -> Iterator[bytes]:
-        nonlocal size
+    with _new_file(path / name) as write:
         for section, parts, table in _plan(sections, old):
-            begin, checksum = size, 0
+            checksum, num_bytes = 0, _num_bytes(table)
             for block in _blocks(table, section.data):
-                yield block
-                checksum, size = zlib.crc32(block, checksum), size + len(block)
-            num_bytes = size - begin - table.nbytes
-            new = [_Part(name, begin, len(table), num_bytes, checksum)] if num_bytes else []
-            made[section.name] = len(section.data), [*parts, *new]
-
-    _write_file(path / name, blocks())
+                write(block)
+                checksum = zlib.crc32(block, checksum)
+            if len(table):
+                part = _Part(name, size, len(table), num_bytes - table.nbytes, checksum)
+                parts, size = [*parts, part], size + num_bytes
+            made[section.name] = len(section.data), parts
     named = [part.file for _, parts in made.values() for part in parts]
     return _Manifest(token, header, {each: old.files.get(each, size) for each in named}, made)
 
@@ -225,7 +223,7 @@ def _merge(ranges: Ranges | None, data: Bytes) -> Table:
     end = np.maximum.accumulate(end)
     first = np.flatnonzero(np.append(True, begin[1:] > end[:-1])[: len(begin)])
     last = np.append(first[1:], len(begin))[: len(first)] - 1
-    return np.stack([begin[first], end[last]], 1)
+    return np.stack([begin[first], end[last]], 1).astype("<i8")
 
 
 def _num_bytes(table: Table) -> int:
@@ -235,7 +233,7 @@ def _num_bytes(table: Table) -> int:
 
 def _blocks(table: Table, data: Bytes) -> Iterator[bytes]:
     """A table and the bytes of its ranges; many small ranges together are one block."""
-    pending: list[Any] = [table.astype("<i8").tobytes()]
+    pending: list[Any] = [table.tobytes()]
     size = 0
     for piece in _pieces(table, data):
         pending.append(piece)
@@ -254,14 +252,18 @@ def _pieces(table: Table, data: Bytes) -> Iterator[memoryview]:
             yield view[at : min(at + BLOCK, end)]
 
 
-def _write_file(path: Path, blocks: Iterable[bytes]) -> None:
-    """Make a new file, and make it durable."""
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """A function that writes to a new file, which is durable in the end."""
     handle = _open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+    def write(block: bytes) -> None:
+        view = memoryview(block)
+        while view:  # the system may take fewer at a time
+            view = view[os.write(handle, view) :]
+
     try:
-        for block in blocks:
-            view = memoryview(block)
-            while view:  # the system may take fewer at a time
-                view = view[os.write(handle, view) :]
+        yield write
         os.fsync(handle)
     finally:
         os.close(handle)
