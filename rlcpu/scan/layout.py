@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.vectors import VECTOR_BYTES
-
 Array = npt.NDArray[Any]
 
 LINE = 64  # bytes of a cache line
+#: Bytes of an array that repeats a number in place of a longer one: a page, which is what kernels
+#: read of a run at most, and the lanes that they take through time. Blocks of 1 KB take 1.3x as
+#: long.
+REPEATED = 4096
 
 
 class Place(NamedTuple):
@@ -29,8 +31,8 @@ class Place(NamedTuple):
         address: of the first number.
         outer: stride over the axes before time, in numbers.
         time: stride over steps.
-        lane: stride over the axes after time. In runs the stride is 1, or 0 where a vector full of
-            the same number stands for all.
+        lane: stride over the axes after time. In runs the stride is 1, or 0 where `REPEATED` bytes
+            of the same number stand for all.
     """
 
     array: Array
@@ -73,7 +75,8 @@ class Layout(NamedTuple):
         if whole.strides[run] != 0:
             return place_of(np.ascontiguousarray(whole))
         once = whole[tuple(slice(None if stride else 1) for stride in whole.strides)]
-        numbers = np.repeat(once, VECTOR_BYTES // whole.itemsize, axis=run)
+        count = min(whole.shape[run], REPEATED // whole.itemsize)
+        numbers = np.repeat(once, count, axis=run)
         moves = [stride != 0 for stride in whole.strides]
         _, address, *strides = place_of(numbers)
         return Place(numbers, address, *(s * m for s, m in zip(strides, moves, strict=True)))
@@ -141,7 +144,7 @@ def place_of(array: Array) -> Place:
 @functools.lru_cache(maxsize=64)
 def repeated(number: bytes, dtype: Any) -> Place:
     """One number in place of an array."""
-    array = np.full(VECTOR_BYTES // len(number), np.frombuffer(number, dtype)[0])
+    array = np.full(REPEATED // len(number), np.frombuffer(number, dtype)[0])
     return Place(array, address_of(array), 0, 0, 0)
 
 

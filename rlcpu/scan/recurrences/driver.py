@@ -48,6 +48,7 @@ from rlcpu.kernels.memory import (
 from rlcpu.kernels.threads import Kernels
 from rlcpu.kernels.vectors import VECTOR_BYTES, smallest_normal, where
 from rlcpu.kernels.vectors import fill as filled
+from rlcpu.scan.layout import REPEATED
 from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, link, link_always
 
 GRAIN = 2**16  # steps of all lanes, 40 us, from which a second core is worth waking
@@ -83,12 +84,10 @@ class Runs(NamedTuple):
 
     Attributes:
         pointers: to the first number of the first run.
-        along: strides inside of a run: 1, or 0 for an array that repeats a vector of one number.
         across: strides from one run to the next.
     """
 
     pointers: Any
-    along: Any
     across: Any
 
 
@@ -112,7 +111,7 @@ strides_of = of_steps("plan, k", {f: f"plan[k + {i}]" for i, f in enumerate(Step
 @inline_exact
 def moved(runs, strides, by):
     """The arrays from a place that is so many strides further."""
-    return Runs(_moved(runs.pointers, strides, by), runs.along, runs.across)
+    return Runs(_moved(runs.pointers, strides, by), runs.across)
 
 
 def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
@@ -127,25 +126,23 @@ def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
     def make_reader(fields: tuple[str, ...]) -> Any:
         def gather(number: str, flag: str) -> Any:
             expressions = {f: flag if f in FLAGS else number for f in fields}
-            return of_steps("x, along, by, count", expressions, **names)
+            return of_steps("x, by, count", expressions, **names)
 
-        whole = gather(
-            "load(x.@, by * along.@, 1)", "load_mask(x.@, by * along.@, filled(zero, 1))"
-        )
+        whole = gather("load(x.@, by, 1)", "load_mask(x.@, by, filled(zero, 1))")
         first = gather(
-            "load_first(x.@, by * along.@, count, zero, 1)",
-            "load_mask_first(x.@, by * along.@, filled(zero, 1), count)",
+            "load_first(x.@, by, count, zero, 1)",
+            "load_mask_first(x.@, by, filled(zero, 1), count)",
         )
 
         @inline_exact
         def read(runs, by, count):
             if count < full:
-                return first(runs.pointers, runs.along, by, count)
-            return whole(runs.pointers, runs.along, by, count)
+                return first(runs.pointers, by, count)
+            return whole(runs.pointers, by, count)
 
         return read
 
-    lines = "\n".join(f"    prefetch(runs.pointers.{f}, by * runs.along.{f})" for f in reads)
+    lines = "\n".join(f"    prefetch(runs.pointers.{f}, by)" for f in reads)
     ask = inline_exact(define(f"def ask(runs, by):\n{lines}", prefetch=prefetch))
     seen = ("value", "lambda_", "ratio", "action_value")
     return make_reader(reads), make_reader(tuple(name for name in reads if name in seen)), ask
@@ -175,16 +172,15 @@ def make_arrays(dtype: Any) -> Any:
 
     @inline_exact
     def arrays_of(plan, outer, lane):
-        along, across = (TIMES, OUTERS) if plan[INNER] == 1 else (LANES, TIMES)
+        across = OUTERS if plan[INNER] == 1 else TIMES
         k = first  # no constant: `place` would be compiled for each of them
         none, no_flag = pointer_to(plan[NOTHING], zero), pointer_to(plan[NOTHING], flag)
         end = Runs(
             only_value(place(plan, k + LAST, outer, lane, zero), none, no_flag),
-            only_stride(plan[along + LAST]),
             only_stride(plan[across + LAST]),
         )
         pointers = all_places(plan, k, outer, lane)
-        return Runs(pointers, strides_of(plan, along), strides_of(plan, across)), end
+        return Runs(pointers, strides_of(plan, across)), end
 
     return arrays_of
 
@@ -264,19 +260,28 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
     arrays_of, write = make_arrays(dtype), make_write(dtype, rule.outputs)
 
     @inline_exact
+    def vector(here, after, targets, by, count, carried, streamed, options):
+        """One step of the lanes of a vector, or of the first ones."""
+        one, following = gather(here, by, count), gather_after(after, by, count)
+        a, b = coefficients(one, following, options)
+        before = load(carried, by, 1)
+        y = connect(a, b, before)
+        # All lanes: a load of what has just been written to some of them waits for the store.
+        store(y, carried, by)
+        write(results(y, before, one, following, options), targets, 0, by, count, streamed)
+
+    @inline_exact
     def advance(here, after, ahead, targets, width, carried, streamed, options):
         """One step of all lanes; asks for the lines of the next."""
         compact()
-        for by in range(0, width, full):
-            ask(ahead, by)
-            count = min(full, width - by)
-            one, following = gather(here, by, count), gather_after(after, by, count)
-            a, b = coefficients(one, following, options)
-            before = load(carried, by, 1)
-            y = connect(a, b, before)
-            # All lanes: a load of what has just been written to some of them waits for the store.
-            store(y, carried, by)
-            write(results(y, before, one, following, options), targets, 0, by, count, streamed)
+        # Whole vectors apart: a mask in the loop takes 1.5x as long where few arrays are read.
+        for i in range(width // full):
+            ask(ahead, i * full)
+            vector(here, after, targets, i * full, full, carried, streamed, options)
+        whole = width // full * full
+        if whole < width:
+            ask(ahead, whole)
+            vector(here, after, targets, whole, width - whole, carried, streamed, options)
 
     @inline_exact
     def columns(plan, options, outer, lane, width):
@@ -308,7 +313,7 @@ class Area(NamedTuple):
     Attributes:
         a: run by run, as the arrays of steps.
         b: y takes its place.
-        y: b; in windows the values after the steps, whose place y takes.
+        y: b; in windows the values after the steps.
         stride: from one run to the next.
         before: from a step to the next one in time.
         carried: y of the step computed before the piece, of every row.
@@ -456,11 +461,11 @@ def make_connect(rule: Rule, dtype: Any) -> Any:
 
 
 def make_slide(dtype: Any) -> Any:
-    """Function: y of windows of n steps, each of which ends in a value, in place of the values."""
-    full = lanes_of(dtype)
+    """Function: write y of windows of n steps, each of which ends in a value."""
+    full, write = lanes_of(dtype), make_write(dtype, 1)
 
     @inline_exact
-    def slide(area, runs, length, n):
+    def slide(area, targets, runs, length, n):
         compact()
         for run in range(runs):
             for by in range(0, length, full):
@@ -469,7 +474,7 @@ def make_slide(dtype: Any) -> Any:
                 for k in range(n):
                     step = at + (n - 1 - k) * area.before
                     y = link(load(area.a, step, 1), load(area.b, step, 1), y)
-                store(y, area.y, at)
+                write((y,), targets, run, by, min(full, length - by), 0)
 
     return slide
 
@@ -531,10 +536,13 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
 
 
 def make_windows(rule: Rule, dtype: Any) -> Any:
-    """Function: the windows that begin in a piece of time, of a block of lanes or of one row."""
-    fill, finish = make_passes(rule, dtype, True)
+    """Function: the windows that begin in a piece of time, of a block of lanes or of one row.
+
+    Their only result is y.
+    """
+    fill, _ = make_passes(rule, dtype, True)
     slide, arrays_of, allocate = make_slide(dtype), make_arrays(dtype), make_area(dtype)
-    zero, one = dtype(0.0), dtype(1.0)
+    zero, one, most = dtype(0.0), dtype(1.0), REPEATED // np.dtype(dtype).itemsize
 
     @inline_exact
     def windows(plan, options, outer, lane, width, begin):
@@ -547,7 +555,7 @@ def make_windows(rule: Rule, dtype: Any) -> Any:
         area, numbers, starts = allocate(runs, length, is_row, 3)
         done = 0
         while done < known:
-            part = 1 if begin + done == last else min(known, last - begin) - done
+            part = 1 if begin + done == last else min(known - done, last - begin - done, most)
             here, after = piece_of(plan, arrays, end, begin + done, part)
             runs, length = (1, part) if is_row else (part, width)
             fill(here, after, here, runs, length, area, done * area.before, options)
@@ -559,9 +567,7 @@ def make_windows(rule: Rule, dtype: Any) -> Any:
                 area.a[at], area.b[at] = one, zero
                 area.y[at] = value[i * plan[LANES + LAST]]
         runs, length = (1, count) if is_row else (count, width)
-        slide(area, runs, length, n)
-        # The results are y alone: it does not matter which steps they see.
-        finish(plan, outer, lane, begin, arrays, arrays, runs, length, area, options)
+        slide(area, targets_of(plan, outer, lane, begin, zero), runs, length, n)
         return numbers.size + starts.size  # alive up to here
 
     return windows

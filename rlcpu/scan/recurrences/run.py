@@ -12,14 +12,12 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
-from rlcpu.scan.layout import Layout, Place, address_of
+from rlcpu.scan.layout import REPEATED, Layout, Place, address_of
 from rlcpu.scan.recurrences.driver import FIRST, INITIAL, REGISTERS, kernels, lanes_of
 from rlcpu.scan.recurrences.rules import Rule, Step
 
 Array = npt.NDArray[Any]
 
-#: Bytes of the lanes of a block: a page of each array. Blocks of 1 KB take 1.3x as long.
-BLOCK = 4096
 PIECE = 128  # steps of a piece of rows
 WINDOW_PIECE = 512  # steps of a row whose windows are computed at a time
 WINDOW_STEPS, WINDOW_VECTORS = 32, 4  # the same of a block of lanes, and its width
@@ -29,7 +27,7 @@ MANY = 16  # rows from which there are enough for vectors across them
 LONG = 2**15  # steps from which two passes take less time than one that waits for every step
 
 UNUSED = Step(*(None,) * len(Step._fields))
-_ZEROS = np.zeros(VECTOR_BYTES, np.uint8)
+_ZEROS = np.zeros(REPEATED, np.uint8)
 _ZERO = Place(_ZEROS, address_of(_ZEROS), 0, 0, 0)
 
 
@@ -116,7 +114,7 @@ def _width(layout: Layout, dtype: Any) -> int:
     """How many lanes make a block: as many as fit, but something to do for every core."""
     size, full = layout.inner * dtype.itemsize, lanes_of(dtype)
     wanted = -(-numba.config.NUMBA_NUM_THREADS // layout.outer)
-    slices = max(-(-size // BLOCK), min(wanted, size // 512), 1)
+    slices = max(-(-size // REPEATED), min(wanted, size // 512), 1)
     return -(-layout.inner // (slices * full)) * full
 
 

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from rlcpu.kernels.vectors import VECTOR_BYTES
-from rlcpu.scan.layout import layout_of
-
-VECTOR = VECTOR_BYTES // 8
+from rlcpu.scan.layout import REPEATED, layout_of
 
 
 def described(array, like, axis):
@@ -74,21 +71,27 @@ def test_parts_of_arrays(array, axis, copied):
         ((6, 7), 1, 42),  # the same for every outer index
         ((6, 7), 2, 210),  # copied: rows that no stride leads to
         ((5, 1, 7), 1, 35),
-        ((6, 1), 1, 6 * VECTOR),  # the same for all lanes
-        ((5, 6, 1), 1, 30 * VECTOR),
+        ((6, 1), 1, 6 * 7),  # the same for all lanes
+        ((5, 6, 1), 1, 30 * 7),
         ((5, 1, 1), 2, 210),
-        ((1, 1, 1), 2, VECTOR),
+        ((1, 1, 1), 2, 7),
         ((7,), 2, 7),
-        ((1, 1, 1), 0, VECTOR),
-        ((), 1, VECTOR),
+        ((1, 1, 1), 0, 6 * 7),
+        ((), 1, REPEATED // 8),
     ],
 )
-def test_repeated_numbers_are_spread_over_a_vector_at_most(shape, axis, size):
+def test_repeated_numbers_are_spread_over_what_kernels_read_at_most(shape, axis, size):
     array = np.random.default_rng(0).normal(size=shape)
     described(array, WHOLE, axis)
     found = layout_of(WHOLE, axis).place(array).array
     reach = sum((n - 1) * stride for n, stride in zip(found.shape, found.strides, strict=True))
     assert reach // 8 + 1 == size
+
+
+def test_long_runs_of_one_number_are_a_page():
+    rows = np.zeros((3, 2000))
+    assert layout_of(rows, 0).place(np.ones((3, 1))).array.size == 3 * REPEATED // 8
+    assert layout_of(rows, 1).place(np.ones((3, 1))).array.size == 3 * REPEATED // 8
 
 
 def test_zero_keeps_its_sign():

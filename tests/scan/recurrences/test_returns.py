@@ -102,7 +102,7 @@ def test_writing_past_the_caches_changes_nothing(monkeypatch, axis, offsets):
     problem = make_problem(shape, "float32", 0.05, axis=axis)
     expected = problem.call(gae, "values", gamma=0.9, lambda_=0.8)
     monkeypatch.setattr(run, "LARGE", 0)
-    monkeypatch.setattr(run, "BLOCK", 128)
+    monkeypatch.setattr(run, "REPEATED", 128)
     memory = np.empty((2, problem.rewards.size + 32), np.float32)
     begins = [-m.ctypes.data // 4 % 16 + k for m, k in zip(memory, offsets, strict=True)]
     out = [m[b : b + problem.rewards.size] for m, b in zip(memory, begins, strict=True)]
