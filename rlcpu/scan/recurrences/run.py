@@ -62,11 +62,13 @@ def run(
     num_threads, dtype = check_num_threads(num_threads), outs[0].dtype
     if outs[0].size == 0:
         return
-    written = [out if layout.target(out) else layout.empty(dtype) for out in outs]
+    targets = [layout.target(out) for out in outs]
+    written = [out if t else layout.empty(dtype) for out, t in zip(outs, targets, strict=True)]
     arrays = [_ZERO if array is None else layout.place(array) for array in problem.steps]
     for array in (problem.last, problem.initial):
         arrays.append(layout.place_ends(np.asarray(array, dtype)))
-    arrays += [layout.place(written[0]), layout.place(written[-1])]
+    for i in (0, -1):
+        arrays.append(targets[i] or layout.place(written[i]))
     is_long = layout.inner == 1 and layout.outer < MANY and layout.num_steps >= LONG
     start = _run_long if is_long and not rule.cuts else _launch
     start(rule, layout, problem, arrays, dtype, num_threads)
