@@ -1,6 +1,5 @@
 """Store and sample."""
 
-from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffers import (
     ItemBuffer,
     PrioritizedReplayBuffer,
@@ -10,6 +9,7 @@ from rlcpu.replay.buffers import (
     TrajectoryBuffer,
     TrajectoryQueue,
 )
+from rlcpu.replay.items import Batch
 from rlcpu.replay.mixer import MixedBatch, Mixer
 from rlcpu.replay.sum_tree import SumTree
 

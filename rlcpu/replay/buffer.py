@@ -17,13 +17,12 @@ import numpy.typing as npt
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.replay import checkpoint
 from rlcpu.replay.backend import find
-from rlcpu.replay.batch import Batch, Shown, show_bytes
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.checks import check_count, check_flag, check_number
-from rlcpu.replay.fields import Field
-from rlcpu.replay.items import Items, NStep, Ring
+from rlcpu.replay.checks import check_count, check_flag
+from rlcpu.replay.fields import Field, Shown, show_bytes
+from rlcpu.replay.items import Batch, Items, NStep, Ring
 from rlcpu.replay.lock import Locked, complete
-from rlcpu.replay.samplers import MOST, ByPriority, Uniform
+from rlcpu.replay.samplers import Uniform
 from rlcpu.replay.storage import make_stream
 from rlcpu.replay.structure import Structure
 
@@ -90,7 +89,7 @@ class Buffer(Locked, Shown):
         self.derive_next = check_flag("derive_next", options.derive_next)
         self._stream = make_stream(options.seed)
         self._num_threads = check_num_threads(options.num_threads)
-        self.structure, self.num_envs = as_structure(example), num_envs
+        self.structure, self.num_envs = Structure(example), num_envs
         self._envs = 1 if num_envs is None else num_envs
         self._ring = Ring(length, 0)
         self._items = Items(self._envs, length // period, steps, period)
@@ -348,68 +347,3 @@ class Buffer(Locked, Shown):
             raise ValueError(f"{held} transitions in {num_bytes} bytes of files")
         self._storage.restore(header["storage"], source, self._ring)
         self._sampler.restore(header["state"], source, self._ring)
-
-
-def as_structure(example: Any) -> Structure:
-    """The structure of an example, or the example itself if it is one."""
-    return example if isinstance(example, Structure) else Structure(example)
-
-
-class Prioritized(Buffer):
-    """What buffers with priorities have in common."""
-
-    _sampler: ByPriority
-
-    def _set_exponents(self, alpha: float, beta: float, epsilon: float) -> None:
-        self.alpha = check_number("alpha", alpha, 0.0, 2.0)
-        self.beta = check_number("beta", beta, 0.0, 1.0)
-        self.epsilon = check_number("epsilon", epsilon, 0.0, MOST)
-
-    def _make_sampler(self) -> ByPriority:
-        exponents = self.alpha, self.beta, self.epsilon
-        return ByPriority(self._items, self.backend, *exponents, self._num_threads)
-
-    def sample(
-        self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
-    ) -> Batch:
-        """Draw transitions or sequences by priority, with replacement.
-
-        Args:
-            batch_size: how many.
-            beta: instead of the buffer's own.
-            out: a batch that this buffer returned for the same size: overwritten and returned.
-
-        Returns:
-            Their copies, leaves (batch_size, *shape), or (sequence_length, batch_size, *shape),
-            with indices, probabilities and importance weights.
-
-        Raises:
-            TypeError, ValueError: an argument is of the wrong kind, there is nothing to be drawn,
-                or none of it has a priority above zero.
-        """
-        return self._sample(batch_size, out, beta)
-
-    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
-        """Give transitions or sequences new priorities; of equal indices the last one counts.
-
-        A transition that was overwritten since it was drawn hands its priority to its successor;
-        sequences that are no longer there, or not again yet, are passed over.
-
-        Args:
-            indices: (n,) of any integer dtype, as a batch has them.
-            priorities: (n,), or one for all; finite and not negative, as the size of a temporal
-                difference is.
-
-        Raises:
-            IndexError: an index is out of range, or nothing was written there yet.
-            TypeError: an array is of another kind.
-            ValueError: a priority is NaN, negative or above 1e100, or a shape is wrong. Nothing is
-                changed by a call that raises.
-        """
-        array, leaves = self.check_priorities(indices, priorities)
-        with self.locked():
-            self._sampler.update(self._ring, array, leaves)
-
-    def check_priorities(self, indices: Any, priorities: Any) -> tuple[Array, Array]:
-        """Indices and leaves for `update_priorities`, or its exception."""
-        return self._sampler.check(self._ring, indices, priorities)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.replay.batch import Batch
-from rlcpu.replay.buffer import Array, Buffer, Options, Path, Prioritized, as_structure
-from rlcpu.replay.checks import check_count
-from rlcpu.replay.items import NStep
+from rlcpu.replay.buffer import Array, Buffer, Options, Path
+from rlcpu.replay.checks import check_count, check_number
+from rlcpu.replay.items import Batch, NStep
 from rlcpu.replay.lock import complete
-from rlcpu.replay.samplers import ByValue, InOrder
+from rlcpu.replay.samplers import MOST, ByPriority, ByValue, InOrder
+from rlcpu.replay.structure import Structure
 
 
 class ReplayBuffer(Buffer):
@@ -78,7 +78,7 @@ class ReplayBuffer(Buffer):
         if num_envs is not None:
             num_envs = check_count("num_envs", num_envs)
         self.capacity = check_count("capacity", capacity, num_envs or 1)
-        structure = as_structure(example)
+        structure = Structure(example)
         self._n_step = NStep(structure, n_step, gamma)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
         options = Options(memmap, seed, num_threads, device, derive_next)
@@ -109,6 +109,66 @@ class ItemBuffer(ReplayBuffer):
     def _check(self, batch: Any) -> list[Array]:
         """The arrays of one item, structured and shaped like the example."""
         return [array[None, None] for array in self._storage.check(batch, 0)[0]]
+
+
+class Prioritized(Buffer):
+    """What buffers with priorities have in common."""
+
+    _sampler: ByPriority
+
+    def _set_exponents(self, alpha: float, beta: float, epsilon: float) -> None:
+        self.alpha = check_number("alpha", alpha, 0.0, 2.0)
+        self.beta = check_number("beta", beta, 0.0, 1.0)
+        self.epsilon = check_number("epsilon", epsilon, 0.0, MOST)
+
+    def _make_sampler(self) -> ByPriority:
+        exponents = self.alpha, self.beta, self.epsilon
+        return ByPriority(self._items, self.backend, *exponents, self._num_threads)
+
+    def sample(
+        self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
+    ) -> Batch:
+        """Draw transitions or sequences by priority, with replacement.
+
+        Args:
+            batch_size: how many.
+            beta: instead of the buffer's own.
+            out: a batch that this buffer returned for the same size: overwritten and returned.
+
+        Returns:
+            Their copies, leaves (batch_size, *shape), or (sequence_length, batch_size, *shape),
+            with indices, probabilities and importance weights.
+
+        Raises:
+            TypeError, ValueError: an argument is of the wrong kind, there is nothing to be drawn,
+                or none of it has a priority above zero.
+        """
+        return self._sample(batch_size, out, beta)
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Give transitions or sequences new priorities; of equal indices the last one counts.
+
+        A transition that was overwritten since it was drawn hands its priority to its successor;
+        sequences that are no longer there, or not again yet, are passed over.
+
+        Args:
+            indices: (n,) of any integer dtype, as a batch has them.
+            priorities: (n,), or one for all; finite and not negative, as the size of a temporal
+                difference is.
+
+        Raises:
+            IndexError: an index is out of range, or nothing was written there yet.
+            TypeError: an array is of another kind.
+            ValueError: a priority is NaN, negative or above 1e100, or a shape is wrong. Nothing is
+                changed by a call that raises.
+        """
+        array, leaves = self.check_priorities(indices, priorities)
+        with self.locked():
+            self._sampler.update(self._ring, array, leaves)
+
+    def check_priorities(self, indices: Any, priorities: Any) -> tuple[Array, Array]:
+        """Indices and leaves for `update_priorities`, or its exception."""
+        return self._sampler.check(self._ring, indices, priorities)
 
 
 class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
@@ -154,18 +214,9 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         device: str = "cpu",
     ) -> None:
         self._set_exponents(alpha, beta, epsilon)
-        super().__init__(
-            capacity,
-            example,
-            num_envs=num_envs,
-            n_step=n_step,
-            gamma=gamma,
-            derive_next=derive_next,
-            memmap=memmap,
-            seed=seed,
-            num_threads=num_threads,
-            device=device,
-        )
+        options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
+        options |= {"n_step": n_step, "gamma": gamma, "derive_next": derive_next}
+        super().__init__(capacity, example, num_envs=num_envs, device=device, **options)
 
 
 class ReturnWeightedBuffer(Buffer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,8 +10,8 @@ import numpy.typing as npt
 
 from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.random import u64, uniform53
-from rlcpu.replay.batch import Batch
 from rlcpu.replay.checks import check_count, check_number
+from rlcpu.replay.fields import Field, Shown
 from rlcpu.replay.structure import Structure
 
 Array = npt.NDArray[Any]
@@ -111,6 +112,60 @@ def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
     pieces = [(start, min(start + count, length)), (0, max(start + count - length, 0))]
     kept = [piece for piece in pieces if piece[1] > piece[0]]
     return np.concatenate([base + piece for piece in kept]) if kept else np.empty((0, 2), np.int64)
+
+
+# ---------------------------------------------------------------- what is drawn
+
+
+class Batch(Shown):
+    """Transitions, or sequences of them, drawn from a buffer; arrays are where the buffer is.
+
+    Attributes:
+        data: structured like the buffer's example, each leaf (batch_size, *shape), or
+            (sequence_length, batch_size, *shape). `sample(out=)` overwrites these arrays: an entry
+            that you replace by another array stays as it is.
+        indices: (batch_size,) int64, for `update_priorities`.
+        probabilities: (batch_size,) float64, with which each was drawn; None if all were alike.
+        weights: (batch_size,) float32, importance weights, at most 1; None if all are alike.
+        discounts: (batch_size,) float32, of the value of what follows an n-step return; None if
+            there is none.
+        rows: the memory of the data, for the owner's storage; None in a copy.
+        owner: the buffer; None in a copy.
+    """
+
+    __slots__ = ("data", "discounts", "indices", "owner", "probabilities", "rows", "weights")
+
+    def __init__(self, data: Any, rows: Any, indices: npt.NDArray[np.int64], owner: Any) -> None:
+        self.data = data
+        self.indices = indices
+        self.probabilities: npt.NDArray[np.float64] | None = None
+        self.weights: npt.NDArray[np.float32] | None = None
+        self.discounts: npt.NDArray[np.float32] | None = None
+        self.rows, self.owner = rows, owner
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The numbers alone: a copy is no memory of a buffer, which does not go with it."""
+        state = {name: getattr(self, name) for name in {*Batch.__slots__, *self.__slots__}}
+        return {**state, "rows": None, "owner": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Part of the data: `batch["reward"]` is `batch.data["reward"]`."""
+        return self.data[key]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def _facts(self) -> list[str]:
+        others = ("probabilities", "weights", "discounts", "sources")
+        told = [name for name in others if getattr(self, name, None) is not None]
+        return [f"{len(self):,} drawn", *(f"with {name}" for name in told)]
+
+    def _fields(self) -> Iterable[Field]:
+        return Structure(self.data).fields
 
 
 # ---------------------------------------------------------------- returns of n steps

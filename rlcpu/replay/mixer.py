@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay import checkpoint
-from rlcpu.replay.batch import Batch
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.buffers import TrajectoryQueue
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_number, take_numbers
+from rlcpu.replay.items import Batch
 
 Array = npt.NDArray[Any]
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.replay.batch import Batch
 from rlcpu.replay.checkpoint import Reader, Saved, Section
 from rlcpu.replay.checks import check_count, check_number, check_pairs, check_range
-from rlcpu.replay.items import Items, Ring, spans
+from rlcpu.replay.items import Batch, Items, Ring, spans
 from rlcpu.replay.storage import allocate
 
 Array = npt.NDArray[Any]

@@ -44,7 +44,7 @@ class Structure:
     float is float64, an int is int64. Fields are kept in native byte order.
 
     Args:
-        example: one transition.
+        example: one transition, or a structure.
 
     Attributes:
         fields: in the order of the dict's keys, the tuple's positions, the dataclass's fields.
@@ -59,7 +59,7 @@ class Structure:
     """
 
     def __init__(self, example: Any) -> None:
-        self._set(_learn(example))
+        self._set(example._root if isinstance(example, Structure) else _learn(example))
 
     def _set(self, root: _Node) -> None:
         self._root = root
