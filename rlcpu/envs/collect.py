@@ -52,8 +52,7 @@ def collect(
     prepared = prepare(env, policy)
     rollout = _take_rollout(env, prepared.form, num_steps, out)
     if prepared.run(env, prepared.collect_kernels, num_steps, rollout._outputs):
-        finals = rollout._records.finals.reshape(rollout.observations.shape)
-        check_rollout(env, policy, rollout._shown, finals)
+        prepared.check(env, policy, rollout)
     rollout._renew(policy, prepared)
     return rollout
 
@@ -73,7 +72,7 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
     num_steps = _check(env, num_steps)
     prepared = prepare(env, policy)
     if prepared.run(env, prepared.simulate_kernels, num_steps, prepared.sums):
-        check_simulation(env, policy, prepared.sums)
+        prepared.check_sums(env, policy)
     return Statistics.of_sums(env.num_envs * num_steps, prepared.sums[-1].tolist())
 
 
@@ -178,6 +177,15 @@ class Prepared:
             env.start_episodes()
         return False
 
+    def check(self, env: VectorEnv, policy: Policy, rollout: Rollout) -> None:
+        """Raise FloatingPointError for the first number of a rollout that is not finite."""
+        finals = rollout._records.finals.reshape(rollout.observations.shape)
+        check_rollout(env, policy, rollout._shown, finals)
+
+    def check_sums(self, env: VectorEnv, policy: Policy) -> None:
+        """The same after a simulation."""
+        check_simulation(env, policy, self.sums)
+
     @functools.cached_property
     def collect_kernels(self) -> Kernels:
         """See there."""
@@ -211,16 +219,18 @@ class PreparedOnDevice:
         return False
 
 
-def prepare(env: VectorEnv, policy: Policy) -> Prepared | PreparedOnDevice:
-    """What the last call prepared, if it still holds.
+def prepare(env: VectorEnv, policy: Policy) -> Any:
+    """What the last call prepared, if it still holds: a `Prepared`, or its counterpart.
 
     Raises:
         TypeError, ValueError: it is no policy, or does not fit the environment.
     """
-    held: Prepared | PreparedOnDevice | None = env.prepared
+    held = env.prepared
     if held is None or not held.serves(env, policy):
         check_policy(policy)
-        kind = Prepared if env.device == "cpu" else PreparedOnDevice
+        kind: Any = Prepared if env.device == "cpu" else PreparedOnDevice
+        if env.dynamics.engine is not None:
+            kind = env.dynamics.engine.Prepared
         held = env.prepared = kind(env, policy)
     return held
 

@@ -12,7 +12,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -134,6 +134,19 @@ class Dynamics:
             _check_importable(self, name, type(value) if name == "params" else value)
         fields = (field.name for field in dataclasses.fields(self) if field.init)
         return functools.partial(Dynamics, **{name: getattr(self, name) for name in fields}), ()
+
+    #: What runs it in the place of `rlcpu.envs.batch`, if another engine does.
+    engine: ClassVar[Any] = None
+
+    def observed_as(self, dtype: Any) -> Box:
+        """The observation space of environments of a dtype."""
+        return self.observation_space
+
+    def sample_observation(self) -> tuple[float, ...]:
+        """The observation of one reset."""
+        state = self.reset((0.5,) * self.reset_draws, self.params)
+        observation: tuple[float, ...] = self.observe(state, self.params)
+        return observation
 
     @property
     def observation_size(self) -> int:

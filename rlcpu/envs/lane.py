@@ -74,6 +74,8 @@ def structure(dynamics: Dynamics) -> Structure:
 
     Equal code gives the same structure, and a helper or a constant changed since another one.
     """
+    if dynamics.engine is not None:
+        return dynamics.engine.structure(dynamics)
     fields = [name for name in Structure._fields if name not in ("params_type", "options")]
     options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
     made: Structure = freeze(

@@ -188,8 +188,7 @@ class Scalar:
         Raises:
             TypeError, ValueError: it fails, or returns something else than it has to.
         """
-        state = dynamics.reset((0.5,) * dynamics.reset_draws, dynamics.params)
-        observation = dynamics.observe(state, dynamics.params)
+        observation = dynamics.sample_observation()
         try:
             result = call_bounded(self.act, observation, self.params, (0.5,) * self.draws)
         except EndlessError as error:

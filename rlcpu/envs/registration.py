@@ -18,6 +18,8 @@ _BUILT_IN = {
     for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
 }
 _known: dict[str, Dynamics] = {}
+#: Tasks of MuJoCo, which is imported when one of them is asked for.
+_MUJOCO = ("HalfCheetah-v5",)
 
 
 def register(dynamics: Dynamics) -> None:
@@ -34,29 +36,36 @@ def register(dynamics: Dynamics) -> None:
     """
     if not isinstance(dynamics, Dynamics):
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
-    if dynamics.id in _BUILT_IN and dynamics is not _BUILT_IN[dynamics.id]:
+    if dynamics.id in _MUJOCO or _BUILT_IN.get(dynamics.id, dynamics) is not dynamics:
         raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
-    name = f"rlcpu/{dynamics.id}"
+    _tell_gymnasium(dynamics.id, dynamics)
+    _known[dynamics.id] = dynamics
+
+
+def _tell_gymnasium(id: str, limits: Any) -> None:
+    """Register an id with the limits of a `Dynamics` or of Gymnasium's own environment."""
+    name = f"rlcpu/{id}"
     gymnasium.registry.pop(name, None)
     gymnasium.register(
         name,
         entry_point=f"{__name__}:make_scalar",
         vector_entry_point=f"{__name__}:make_vec",
-        max_episode_steps=dynamics.max_episode_steps,
-        reward_threshold=dynamics.reward_threshold,
-        kwargs={"environment": dynamics.id},
+        max_episode_steps=limits.max_episode_steps,
+        reward_threshold=limits.reward_threshold,
+        kwargs={"environment": id},
     )
-    _known[dynamics.id] = dynamics
 
 
 def register_built_in() -> None:
     """Register the environments of this library."""
     for dynamics in _BUILT_IN.values():
         register(dynamics)
+    for id in _MUJOCO:
+        _tell_gymnasium(id, gymnasium.spec(id))
 
 
 def registered() -> list[str]:
-    """The ids of all known environments."""
+    """The ids of all known environments; those of MuJoCo are known once they were made."""
     return list(_known)
 
 
@@ -66,17 +75,23 @@ def find(environment: str | Dynamics) -> Dynamics:
     Raises:
         TypeError: it is neither an id nor a `Dynamics`.
         ValueError: no environment has the id; the message lists the known ones.
+        ImportError: it is one of MuJoCo's, which is not installed.
     """
     if isinstance(environment, Dynamics):
         return environment
     if not isinstance(environment, str):
         raise TypeError(f"environment={environment!r}: expected an id or a Dynamics")
     name = environment.removeprefix("rlcpu/")
+    if name in _MUJOCO and name not in _known:
+        from rlcpu.envs.mujoco import tasks
+
+        _known[name] = tasks.TASKS[name]()
     if name not in _known:
-        near = difflib.get_close_matches(name, _known, n=1)
+        known = dict.fromkeys((*_known, *_MUJOCO))
+        near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
-            f"environment={environment!r} is unknown: {hint}known are {', '.join(_known)}"
+            f"environment={environment!r} is unknown: {hint}known are {', '.join(known)}"
         )
     return _known[name]
 

@@ -67,6 +67,7 @@ class Form(NamedTuple):
         action_shape: () of a `Discrete`, (action_size,) of a `Box`.
         dtype: of rewards and returns.
         device: where the arrays are.
+        observation_dtype: of observations.
     """
 
     num_envs: int
@@ -74,12 +75,14 @@ class Form(NamedTuple):
     action_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     device: str
+    observation_dtype: np.dtype[Any] = np.dtype(np.float32)
 
     @classmethod
     def of(cls, env: VectorEnv) -> Form:
         """That of an environment."""
         shape: Any = env.single_action_space.shape
-        return cls(env.num_envs, env.dynamics.observation_size, shape, env.dtype, env.device)
+        seen: Any = env.single_observation_space.dtype
+        return cls(env.num_envs, env.dynamics.observation_size, shape, env.dtype, env.device, seen)
 
     def allocate(self, num_steps: int) -> Records:
         """The memory of a rollout.
@@ -89,18 +92,18 @@ class Form(NamedTuple):
         """
         empty = find_drivers(self.device).empty
         count, size = num_steps * self.num_envs, self.observation_size
-        real, width = self.dtype, math.prod(self.action_shape)
+        real, width, seen = self.dtype, math.prod(self.action_shape), self.observation_dtype
         records = Records(
-            observations=empty(count * size, np.float32),
+            observations=empty(count * size, seen),
             actions=empty(count * width, np.float32 if self.action_shape else np.int64),
             log_probs=empty(count, np.float32),
             values=empty(count, np.float32),
             rewards=empty(count, real),
             flags=empty(2 * count, np.bool_),
-            finals=empty(count * size, np.float32),
+            finals=empty(count * size, seen),
             totals=empty(count, real),
             lengths=empty(count, np.uint32),
-            last=empty(self.num_envs * size, np.float32),
+            last=empty(self.num_envs * size, seen),
         )
         if self.device == "cpu":
             return records
@@ -315,7 +318,8 @@ class Rollout:
             asarray, flat = (
                 self._drivers.asarray,
                 self._drivers.empty(
-                    (self._num_steps * self._form.num_envs, self._form.observation_size), np.float32
+                    (self._num_steps * self._form.num_envs, self._form.observation_size),
+                    self._form.observation_dtype,
                 ),
             )
             flat[: -self._form.num_envs] = self.observations[1:].reshape(-1, flat.shape[1])

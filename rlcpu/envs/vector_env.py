@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from rlcpu import backends
 from rlcpu.envs import batch
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.lane import PENDING, pack, structure
+from rlcpu.envs.lane import PENDING, structure
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.checks import as_array, as_numbers, check_count
 from rlcpu.kernels.random import stream_seeds
@@ -39,7 +39,8 @@ class Parameters:
 
     def _show_parameters(self) -> None:
         """The last line of `__init__`."""
-        constants = self.dynamics.step.__globals__.items()
+        is_ours = self.dynamics.engine is None
+        constants = self.dynamics.step.__globals__.items() if is_ours else ()
         numbers = {k.lower(): v for k, v in constants if k.isupper() and type(v) in (int, float)}
         known = {**numbers, **self.dynamics.params._asdict()}
         read_only = known.keys() - set(dir(self))
@@ -129,7 +130,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     ) -> None:
         if not isinstance(dynamics, Dynamics):
             raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
-        self.device, self._drivers = device, find_drivers(device)
+        self.device, self._drivers = device, find_drivers(device, dynamics)
         self.dynamics = dynamics
         self.num_envs = check_count("num_envs", num_envs, limit=PENDING)
         self.dtype = np.dtype(check_dtype(dtype))
@@ -140,9 +141,10 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.max_episode_steps = limit
         self.num_threads = check_num_threads(num_threads)
         # Copies: seeding the spaces of one environment must not change another's samples.
-        self.single_observation_space = copy.deepcopy(dynamics.observation_space)
+        observed = dynamics.observed_as(self.dtype)
+        self.single_observation_space = copy.deepcopy(observed)
         self.single_action_space = copy.deepcopy(dynamics.action_space)
-        self.observation_space = batch_space(dynamics.observation_space, self.num_envs)
+        self.observation_space = batch_space(observed, self.num_envs)
         self.action_space = batch_space(dynamics.action_space, self.num_envs)
         self._renderer = Renderer(dynamics, render_mode)
         self.render_mode = render_mode
@@ -180,7 +182,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 f"{self.dynamics.id} had {self.memory.state_size} numbers in a state when it was "
                 f"pickled and has {self.code.state_size} now"
             )
-        self._drivers = find_drivers(self.device)
+        self._drivers = find_drivers(self.device, self.dynamics)
         self._drivers.find_kernels(self)
 
     # ------------------------------------------------------------ reset
@@ -211,7 +213,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             raise ResetNeeded('options["reset_mask"]: the first reset has to be of all of them')
         params = reset_bounds(self.dynamics, options)
         self._seed(seed, mask)
-        self._drivers.restart(self, mask, pack(params, self.scalar_type))
+        self._drivers.restart(self, mask, self._drivers.pack(params, self.scalar_type))
         self._ready = True
         return self.observe(), {}
 
@@ -358,10 +360,14 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     @state.setter
     def state(self, state: npt.ArrayLike) -> None:
         given = self._drivers.to_host(state)
-        values = convert_state(given, (self.num_envs, self.dynamics.state_size), self.dtype)
+        is_ours = self.dynamics.engine is None
+        dtype = self.dtype if is_ours else np.dtype(np.float64)
+        values = convert_state(given, (self.num_envs, self.dynamics.state_size), dtype)
         if not self._ready:
             self.reset()
         self.memory.set_state(values)
+        if not is_ours:
+            self._drivers.refresh(self)
 
     # ------------------------------------------------------------ the rest of Gymnasium's contract
 
@@ -381,13 +387,18 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         return self._describe(**settings, autoreset_mode=self.autoreset_mode.value)
 
 
-def find_drivers(device: str) -> Any:
+def find_drivers(device: str, dynamics: Dynamics | None = None) -> Any:
     """What runs environments on a device: `rlcpu.envs.batch`, or its counterpart there.
 
     Raises:
-        ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`.
+        ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; a task of another
+            engine runs on the CPU alone.
     """
     is_cpu = isinstance(device, str) and device == "cpu"  # not an array of names
+    if dynamics is not None and dynamics.engine is not None:
+        if not is_cpu:
+            raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
+        return dynamics.engine
     return batch if is_cpu else backends.find(device, "envs")
 
 

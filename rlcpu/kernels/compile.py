@@ -151,7 +151,9 @@ def _is_fixed(module: types.ModuleType) -> bool:
 _in_progress: set[Callable[..., Any]] = set()
 
 
-def specialise(function: Callable[..., Any], dtype: Any, exact: bool = False) -> Any:
+def specialise(
+    function: Callable[..., Any], dtype: Any, exact: bool = False, arrays: bool = False
+) -> Any:
     """Compile-ready twin of a scalar function that computes in one dtype.
 
     Float constants, float globals (arrays and tuples of floats too) and float defaults become
@@ -163,6 +165,7 @@ def specialise(function: Callable[..., Any], dtype: Any, exact: bool = False) ->
         function: plain Python function of numbers and tuples.
         dtype: `np.float32` or `np.float64`, the type of every real number in it.
         exact: keep IEEE semantics and the written order of operations (no contraction).
+        arrays: the function is given arrays in memory, which it may slice and write to.
 
     Returns:
         A lazily compiled function, inlined wherever a kernel calls it; the same one for equal code.
@@ -176,11 +179,11 @@ def specialise(function: Callable[..., Any], dtype: Any, exact: bool = False) ->
             f"got {type(function).__name__}"
         )
     with _lock:
-        return _specialise(freeze(function), np.dtype(dtype).type, bool(exact))
+        return _specialise(freeze(function), np.dtype(dtype).type, bool(exact), bool(arrays))
 
 
 @functools.cache
-def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
+def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: bool) -> Any:
     """Of a frozen function."""
     if function in _in_progress:
         raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
@@ -189,7 +192,7 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
         in_maths = function.__module__ == maths.__name__
         twin = rebuild(
             function,
-            lambda _, value: _convert(value, function, dtype, exact),
+            lambda _, value: _convert(value, function, dtype, exact, arrays),
             # Our own mathematics means NumPy itself when it names it; numba knows other packages.
             lambda module: in_maths or _is_known(module),
             code=_convert_code(function.__code__, dtype),
@@ -205,7 +208,7 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool) -> Any:
     # With its wrapper: a specialised function that Python calls must not crash the process.
     options = {**INLINE, "no_cpython_wrapper": False}
     if package_of(function) != "rlcpu":
-        options["pipeline_class"] = guard.UserCompiler
+        options["pipeline_class"] = guard.ArrayCompiler if arrays else guard.UserCompiler
     return njit(fastmath=EXACT if exact else flags, **options)(twin)
 
 
@@ -220,11 +223,13 @@ def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
     return code.replace(co_consts=tuple(constant(value) for value in code.co_consts))
 
 
-def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool) -> Any:
+def _convert(
+    value: Any, function: types.FunctionType, dtype: type, exact: bool, arrays: bool
+) -> Any:
     """What a global or a closed-over value of a function becomes inside its twin."""
 
     def convert(item: Any) -> Any:
-        return _convert(item, function, dtype, exact)
+        return _convert(item, function, dtype, exact, arrays)
 
     if type(value) in (float, np.float32, np.float64):
         return dtype(value)
@@ -240,7 +245,7 @@ def _convert(value: Any, function: types.FunctionType, dtype: type, exact: bool)
         replacement = own.get(getattr(value, "__name__", ""))
         return specialise(replacement, dtype, exact) if replacement else value
     if isinstance(value, types.FunctionType) and not _has_overload(value):
-        return specialise(value, dtype, exact)
+        return specialise(value, dtype, exact, arrays)
     return value
 
 

@@ -8,6 +8,7 @@ which costs two instructions and vectorises.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import operator
 import re
@@ -76,10 +77,14 @@ _ALLOCATED = (types.List, types.Set, types.DictType, types.Generator)
 _INDICES = (types.Integer, types.IntEnumMember)
 
 
-def _guarded(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
-    """The statement, or several that do the same with `read`."""
+def _guarded(statement: Any, scope: Any, state: Any, arrays: bool = False) -> Iterator[Any]:
+    """The statement, or several that do the same with `read`.
+
+    With `arrays` the function has arrays that are not constants, and may slice them.
+    """
     made = hooks.assigned(statement, state)
-    if isinstance(made, _ALLOCATED) or (isinstance(made, types.Array) and made.mutable):
+    is_array = isinstance(made, types.Array) and made.mutable and not arrays
+    if isinstance(made, _ALLOCATED) or is_array:
         raise errors.TypingError(
             f"it makes {_named(made)}, and kernels allocate nothing", statement.loc
         )
@@ -90,6 +95,9 @@ def _guarded(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
     kinds = index.types if isinstance(index, types.BaseTuple) else (index,)
     is_table = isinstance(table, types.Array | types.BaseTuple)
     if not is_table or not all(isinstance(kind, _INDICES) for kind in kinds):
+        if arrays:
+            yield statement
+            return
         raise errors.TypingError(
             f"{_named(table)} is read by {_named(index)}: tables take whole numbers", statement.loc
         )
@@ -109,18 +117,32 @@ def _named(kind: Any) -> str:
 _failures: dict[python_types.FunctionType, str] = {}
 
 
-class UserCompiler(hooks.compiler_with(_guarded)):  # type: ignore[misc]
-    """Numba's compiler for a user's scalar function: its `pipeline_class`."""
+class _Explaining:
+    """What a compiler of users' functions adds to numba's."""
 
     def compile_extra(self, function: Any) -> Any:
         """Compile, and remember in one sentence what is wrong."""
         try:
-            compiled = super().compile_extra(function)
+            compiled = super().compile_extra(function)  # type: ignore[misc]
         except errors.NumbaError as error:
             _failures[function] = _sentence(function, error)
             raise
         _failures.pop(function, None)
         return compiled
+
+
+class UserCompiler(_Explaining, hooks.compiler_with(_guarded)):  # type: ignore[misc]
+    """Numba's compiler for a user's scalar function: its `pipeline_class`."""
+
+
+_guarded_in_memory = functools.partial(_guarded, arrays=True)
+
+
+class ArrayCompiler(_Explaining, hooks.compiler_with(_guarded_in_memory)):  # type: ignore[misc]
+    """The same for a function that is given arrays in memory."""
+
+
+# ---------------------------------------------------------------- what users are told
 
 
 def explain(error: Exception, callees: Iterable[Any]) -> None:

@@ -51,8 +51,15 @@ _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GEN
 _UNDEFINED = object()
 
 
-def check_source(function: types.FunctionType, seen: set[Any] | None = None) -> None:
+def check_source(
+    function: types.FunctionType, seen: set[Any] | None = None, *, may_write: bool = False
+) -> None:
     """Refuse what no kernel can do, in a function and in the plain functions that it calls.
+
+    Args:
+        function: plain Python function.
+        seen: functions that are not looked at again.
+        may_write: whether it may write to arrays that it is given.
 
     Raises:
         TypeError: it raises, allocates, prints, draws random numbers of its own, uses a name that
@@ -64,21 +71,24 @@ def check_source(function: types.FunctionType, seen: set[Any] | None = None) -> 
         return
     seen.add(function)
     for code in codes(function.__code__):
-        for line, reason in _faults(function, code):
+        for line, reason in _faults(function, code, may_write):
             raise TypeError(f"{place(code.co_filename, line, function.__name__)} {reason}")
         for _, _, value in _reads(function, code):
             plain = value.py_func if is_jitted(value) else value
             if isinstance(plain, types.FunctionType):
-                check_source(plain, seen)
+                check_source(plain, seen, may_write=may_write)
 
 
-def _faults(function: types.FunctionType, code: types.CodeType) -> Iterator[tuple[int, str]]:
+def _faults(
+    function: types.FunctionType, code: types.CodeType, may_write: bool
+) -> Iterator[tuple[int, str]]:
     """Line of everything in a code object that no kernel can do, and what is wrong with it."""
     if code.co_flags & _GENERATORS:
         yield code.co_firstlineno, _GENERATOR
     lists = []  # those that do not become a tuple, as in `(*state, 0.0)`
     for line, instruction in _instructions(code):
-        if instruction.opname in _REASONS:
+        is_write = instruction.opname == "STORE_SUBSCR" and may_write
+        if instruction.opname in _REASONS and not is_write:
             yield line, _REASONS[instruction.opname]
         if instruction.opname == "BUILD_LIST":
             lists.append(line)

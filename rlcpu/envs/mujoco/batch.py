@@ -1,0 +1,328 @@
+"""A batch of MuJoCo simulations: its memory, and what `VectorEnv` and `collect` ask for.
+
+MuJoCo keeps the simulations' states and runs them on threads of its own; everything else that they
+keep between two calls is in arrays of this module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Any, NoReturn
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.batch import asarray, empty, to_host
+from rlcpu.envs.faults import check_rollout
+from rlcpu.envs.lane import PENDING
+from rlcpu.envs.mujoco import lane
+from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
+from rlcpu.envs.mujoco.lane import Arrays, make_run, pack, structure
+from rlcpu.envs.mujoco.library import INTEGRATION, library
+from rlcpu.envs.networks import describe_fault, refuse_policy
+from rlcpu.envs.policies import Policy, PolicyArrays
+from rlcpu.envs.results import Form
+from rlcpu.envs.rollout import Records
+from rlcpu.kernels.random import splitmix64
+from rlcpu.kernels.threads import default_num_threads
+
+__all__ = ["allocate", "asarray", "empty", "pack", "structure", "to_host"]
+
+Array = npt.NDArray[Any]
+
+
+class Batch:
+    """MuJoCo's own memory and threads for N simulations of a model.
+
+    Attributes:
+        state: (N, nstate) float64, MuJoCo's states; writable.
+    """
+
+    def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int) -> None:
+        error = ctypes.create_string_buffer(1000)
+        config = np.array([num_threads, 0], np.int32)  # mjBatchConfig: nthread, persistent
+        made = library().mjb_makeBatch(
+            model._address, num_envs, config.ctypes.data, error, len(error)
+        )
+        if not made:
+            raise RuntimeError(f"MuJoCo made no batch of {num_envs}: {error.value.decode()}")
+        self.address, self.process = ctypes.c_void_p(made), os.getpid()
+        size = mujoco.mj_stateSize(model, INTEGRATION)
+        memory = (ctypes.c_double * (num_envs * size)).from_address(library().mjb_state(made))
+        self.state: Array = np.ctypeslib.as_array(memory).reshape(num_envs, size)
+        self._status = (ctypes.c_int * num_envs).from_address(library().mjb_status(made))
+        self._model = model  # kept alive
+        self._finalizer = weakref.finalize(self, _delete, made, self.process)
+
+    def apply(self, function: int, job: Array, *, save: bool = True) -> bool:
+        """Call a function for each simulation; whether MuJoCo raised an error in one."""
+        return bool(
+            library().mjb_apply(self.address, None, 0, function, job.ctypes.data, int(save))
+        )
+
+    def errors(self) -> dict[int, str]:
+        """MuJoCo's messages of the last call, by simulation."""
+        failed = np.flatnonzero(np.ctypeslib.as_array(self._status))
+        return {int(i): library().mjb_error(self.address, int(i)).decode() for i in failed}
+
+
+def _delete(address: int, process: int) -> None:
+    """Free a batch, unless it is a parent's: its threads are not here, and would be waited for."""
+    if os.getpid() == process:
+        library().mjb_deleteBatch(address)
+
+
+class Memory:
+    """State, random streams and episode clocks of N simulations; see `lane.Arrays`."""
+
+    _KEPT = ("observation", "measured", "elapsed", "returns", "streams", "unstable")
+
+    def __init__(
+        self, dynamics: MuJoCoDynamics, code: lane.Structure, num_envs: int, num_threads: int
+    ) -> None:
+        n = self.num_envs = num_envs
+        self._model, self._num_threads = dynamics.model, num_threads
+        self.state_size = code.state_size
+        self.observation = np.zeros((n, code.observation_size))
+        self.measured = np.zeros((n, code.measure_size))
+        self.elapsed_steps = np.full(n, PENDING, np.uint32)
+        self.returns, self.unstable = np.zeros(n), np.zeros(n, np.uint32)
+        self.streams = np.zeros((n, 4), np.uint64)
+        self.uniforms = np.zeros((n, code.reset_draws))
+        self.applied = np.zeros((n, code.action_size), np.float32)
+        self._batch: Batch | None = None
+
+    @property
+    def batch(self) -> Batch:
+        """MuJoCo's part, made anew in a forked child, which lacks the threads of its parent's."""
+        held = self._batch
+        if held is None or held.process != os.getpid():
+            self._batch = Batch(self._model, self.num_envs, self._num_threads)
+            if held is not None:
+                self._batch.state[:] = held.state
+        return self._batch  # type: ignore[return-value]
+
+    def state(self) -> dict[str, Array]:
+        """Its arrays, by name: what a checkpoint keeps."""
+        return {
+            "physics": self.batch.state,
+            "observation": self.observation,
+            "measured": self.measured,
+            "elapsed": self.elapsed_steps,
+            "returns": self.returns,
+            "words": self.streams,
+            "unstable": self.unstable,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_batch": self.batch.state.copy()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _batch=None)
+        self.batch.state[:] = state["_batch"]
+
+    def get_state(self) -> Array:
+        """(N, nstate), a copy."""
+        return self.batch.state.copy()
+
+    def set_state(self, state: Array) -> None:
+        """Copy (N, nstate) in; finished episodes become running ones."""
+        self.batch.state[:] = state
+        finished = self.finished()
+        self.returns[finished] = 0.0
+        self.elapsed_steps[finished] = 0
+
+    def get_returns(self) -> Array:
+        """(N,) returns of the running episodes so far, a copy."""
+        return self.returns.copy()
+
+    def finish(self, mask: npt.NDArray[np.bool_]) -> None:
+        """End the episodes of the masked environments: they wait for a reset."""
+        self.elapsed_steps[mask] = PENDING
+
+    def elapsed(self) -> npt.NDArray[np.uint32]:
+        """(N,) steps of the running episodes; `PENDING` where one has finished."""
+        return self.elapsed_steps.copy()
+
+    def finished(self) -> npt.NDArray[np.bool_]:
+        """(N,) which episodes wait for their reset."""
+        return self.elapsed_steps == PENDING
+
+    def seed(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
+        """Start the streams of the masked environments anew, from one seed each."""
+        policy = splitmix64(seeds)
+        with np.errstate(over="ignore"):
+            reset = splitmix64(policy + np.uint64(1))
+        none = np.zeros_like(policy)
+        fresh = np.stack((policy, reset, none, none), axis=1)
+        self.streams[mask] = fresh[mask]
+
+
+# ---------------------------------------------------------------- calls
+
+
+def _job(env: Any, mode: int, **arrays: Any) -> Array:
+    """What a call takes; see `lane.MODE` and `lane.Arrays`."""
+    job, memory = np.zeros(lane.JOB_SIZE, np.int64), env.memory
+    limit = env.max_episode_steps or PENDING
+    job[:7] = (mode, 1, env.num_envs, limit, env._same_step, 0, 0)
+    given = {
+        "observation": memory.observation, "measured": memory.measured,
+        "elapsed": memory.elapsed_steps, "returns": memory.returns, "streams": memory.streams,
+        "unstable": memory.unstable, "uniforms": memory.uniforms, "applied": memory.applied,
+        "numbers": env.numbers, **arrays,
+    }  # fmt: skip
+    for name, array in given.items():
+        job[7 + Arrays._fields.index(name)] = array.ctypes.data
+    return job
+
+
+def _call(env: Any, run: int, job: Array, *, save: bool = True) -> None:
+    """Run a job.
+
+    Raises:
+        RuntimeError: MuJoCo found an error in a simulation, whose episode ends.
+    """
+    if env.memory.batch.apply(run, job, save=save):
+        _refuse(env)
+
+
+def _refuse(env: Any) -> NoReturn:
+    """Raise RuntimeError for what MuJoCo said of the last call."""
+    errors = env.memory.batch.errors()
+    failed = np.zeros(env.num_envs, np.bool_)
+    failed[list(errors)] = True
+    env.memory.finish(failed)
+    first, message = next(iter(errors.items()))
+    raise RuntimeError(
+        f"{env.dynamics.id}: MuJoCo failed in environment {first} ({len(errors)} of "
+        f"{env.num_envs} environments): {message}"
+    )
+
+
+def allocate(env: Any, limit: int) -> None:
+    """Give the environments their memory, and find their kernels."""
+    threads = min(env.num_threads or default_num_threads(), env.num_envs)
+    env.memory = Memory(env.dynamics, env.code, env.num_envs, threads)
+    find_kernels(env)
+
+
+def find_kernels(env: Any) -> None:
+    """Give the environments their kernel and numbers, which copies of them find anew."""
+    env.numbers = pack(env.dynamics.params, env.scalar_type)
+    env._kernels = make_run(env.code, env.scalar_type, None)
+
+
+def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
+    """Observations, rewards, terminated, truncated and, in same-step mode, what was reached.
+
+    Returns:
+        None if nothing was stepped: an action is bad.
+
+    Raises:
+        gymnasium.error.ResetNeeded: an environment has finished while autoreset is disabled.
+        RuntimeError: see `_call`.
+    """
+    if env._disabled:
+        env.check_running()
+    if np.isnan(actions).any():
+        return None
+    n, shape = env.num_envs, env.memory.observation.shape
+    observations, rewards = np.empty(shape, env.dtype), np.empty(n, env.dtype)
+    flags = np.empty((2, n), np.bool_)
+    finals = np.empty(shape if env._same_step else (0, 0), env.dtype)
+    job = _job(
+        env, lane.STEP,
+        actions=actions, rewards=rewards, flags=flags, finals=finals, last=observations,
+    )  # fmt: skip
+    job[lane.RECORD] = 1
+    _call(env, env._kernels, job)
+    return observations, rewards, flags[0], flags[1], finals
+
+
+def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: Array) -> None:
+    """Give the masked environments new states, drawn with the run-time params `numbers`."""
+    last = np.empty(env.memory.observation.shape, env.dtype)
+    _call(env, env._kernels, _job(env, lane.RESTART, mask=mask, numbers=numbers, last=last))
+
+
+def observe(env: Any) -> Array:
+    """Observations of the present states, (num_envs, observation_size)."""
+    return env.memory.observation.astype(env.dtype)
+
+
+def refresh(env: Any) -> None:
+    """Compute what derives from states that were set."""
+    _call(env, env._kernels, _job(env, lane.FORWARD), save=False)
+
+
+def final_observations(finals: Array, done: npt.NDArray[np.bool_]) -> Any:
+    """What finished environments reached, an object array (num_envs,); None if there is none."""
+    if not done.any():
+        return None
+    final_obs = np.full(done.size, None, dtype=object)
+    for i in np.flatnonzero(done):
+        final_obs[i] = finals[i].copy()
+    return final_obs
+
+
+# ---------------------------------------------------------------- collect and simulate
+
+
+class Prepared:
+    """An environment and a policy that fit each other; see `rlcpu.envs.collect.Prepared`.
+
+    Raises:
+        TypeError, ValueError: they do not fit.
+    """
+
+    collect_kernels, simulate_kernels = True, False
+
+    def __init__(self, env: Any, policy: Policy) -> None:
+        self._run = make_run(env.code, env.scalar_type, policy.code(env.dynamics))
+        self._policy: PolicyArrays = policy.arrays(env.dynamics)
+        space = env.single_action_space
+        self._bounds = np.stack((space.low, space.high)).astype(np.float32)
+        self.form = Form.of(env)
+        self.sums = np.zeros((env.num_envs + 1, 5))
+
+    def serves(self, env: Any, policy: Policy) -> bool:
+        """Whether another call may use it: a policy's numbers are looked up in each."""
+        return False
+
+    def run(self, env: Any, record: bool, num_steps: int, outputs: Any) -> bool:
+        """Take K steps, after the resets that are missing; whether a number was not finite."""
+        env.start_episodes()
+        self.sums.fill(0.0)
+        arrays = {"sums": self.sums, "bounds": self._bounds}
+        if record:
+            recorded = Records(*outputs)._asdict()
+            arrays |= {name: array for name, array in recorded.items() if array.size}
+        job = _job(env, lane.ROLLOUT, **arrays)
+        job[lane.NUM_STEPS], job[lane.RECORD] = num_steps, record
+        first = 7 + len(Arrays._fields)
+        job[first::2] = [array.ctypes.data for array in self._policy]
+        job[first + 1 :: 2] = [array.size for array in self._policy]
+        _call(env, self._run, job)
+        np.sum(self.sums[:-1], axis=0, out=self.sums[-1])
+        return bool(self.sums[-1, lane.FAULTS] != 0.0)
+
+    def check(self, env: Any, policy: Policy, rollout: Any) -> None:
+        """Raise FloatingPointError for the first number of a rollout that is not finite."""
+        finals = rollout._records.finals.reshape(rollout.observations.shape)
+        check_rollout(env, policy, rollout._shown, finals)
+
+    def check_sums(self, env: Any, policy: Policy) -> None:
+        """Raise FloatingPointError for the first environment with a number that is not finite."""
+        broken = np.isnan(self.sums[:-1, lane.FAULTS])
+        env.memory.finish(broken)
+        if describe_fault(policy):
+            refuse_policy(policy, "actions that are not finite")
+        raise FloatingPointError(
+            f"{env.dynamics.id}: environment {np.argmax(broken)} had an observation, an action or "
+            f"a reward that was not finite ({broken.sum()} of {env.num_envs} environments): "
+            "rlcpu.collect names the step"
+        )

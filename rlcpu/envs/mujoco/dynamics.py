@@ -1,0 +1,462 @@
+"""The contract of a MuJoCo task: a model, and scalar functions of one simulation's fields."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import numbers
+import os
+import pickle
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlcpu.envs import dynamics as base
+from rlcpu.envs.mujoco.library import make_view
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.source import EndlessError, call_bounded, check_source
+
+_ARGUMENTS = {
+    "reset": ("data", "uniforms", "params"),
+    "measure": ("data", "params"),
+    "reward": ("data", "action", "before", "after", "params"),
+    "terminated": ("data", "params"),
+    "truncated": ("data", "params"),
+    "observe": ("data", "observation", "params"),
+}
+_WRITERS = ("reset", "observe")
+#: What `names` may name, and mjModel's table of where its numbers begin; None stands for its id.
+_OBJECTS: dict[str, tuple[mujoco.mjtObj, str | None]] = {
+    "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR, None),
+    "body": (mujoco.mjtObj.mjOBJ_BODY, None),
+    "dof": (mujoco.mjtObj.mjOBJ_JOINT, "jnt_dofadr"),
+    "geom": (mujoco.mjtObj.mjOBJ_GEOM, None),
+    "joint": (mujoco.mjtObj.mjOBJ_JOINT, "jnt_qposadr"),
+    "sensor": (mujoco.mjtObj.mjOBJ_SENSOR, "sensor_adr"),
+    "site": (mujoco.mjtObj.mjOBJ_SITE, None),
+    "tendon": (mujoco.mjtObj.mjOBJ_TENDON, None),
+}
+
+
+class NoParams(NamedTuple):
+    """The parameters of a task without any."""
+
+
+def measure_nothing(data: Any, params: Any) -> tuple[float, ...]:
+    """What a reward compares that compares nothing."""
+    return ()
+
+
+def never(data: Any, params: Any) -> bool:
+    """For tasks that do not end by themselves."""
+    return False
+
+
+class MuJoCoDynamics(base.Dynamics):
+    """A task of MuJoCo as a model, the fields that it reads, and scalar functions.
+
+    The functions describe ONE simulation in plain Python. `data` has the arrays of mjData, or of
+    mjModel, that `fields` names, whole numbers for `names`, and `dt`, the seconds of a step; a
+    float is float64, as MuJoCo computes. They are compiled into one function with the policy, which
+    MuJoCo's own threads run: policy, physics, reward and resets of K steps, without Python. What
+    `Dynamics` says of functions holds, but that arrays are sliced as in NumPy, and that `reset` and
+    `observe` write into the arrays that they are given.
+
+    Fields that MuJoCo derives from positions and velocities, such as `xpos`, are those before the
+    last of a step's `frame_skip` simulation steps, as in Gymnasium; `current=True` computes them
+    anew after the step, as dm_control does. A difference between two steps is therefore taken
+    between what `measure` returned after each.
+
+    Args:
+        id: name and version, such as "HalfCheetah-v5".
+        xml: path of a model, its XML itself, or a `mujoco.MjModel`.
+        frame_skip: simulation steps of one step.
+        fields: names of the arrays of mjData, or of mjModel, that the functions read, such as
+            ("qpos", "qvel", "xpos", "body_mass"); all of float64.
+        names: for each whole number that `data` shall have what it stands for: "body:torso",
+            "site:...", "geom:...", "actuator:..." and "tendon:..." are ids, "sensor:..." where the
+            sensor's numbers begin in `sensordata`, "joint:..." and "dof:..." where the joint's
+            begin in `qpos` and `qvel`.
+        reset: (data, uniforms, params), changes `qpos`, `qvel` and the like, which MuJoCo has just
+            set to the model's defaults; `uniforms` are `reset_draws` numbers in [0, 1).
+        observe: (data, observation, params), writes all of `observation`, float64.
+        reward: (data, action, before, after, params) -> float; the action is a float32 array,
+            before and after are what `measure` returned at the step's beginning and end.
+        terminated: (data, params) -> bool; by default never.
+        truncated: (data, params) -> bool; by default never.
+        measure: (data, params) -> tuple of floats; by default empty.
+        params: NamedTuple of defaults, each of which a user can override by name: numbers, and
+            tuples of numbers, are read at run time; bools are constants of the machine code.
+        observation_size: numbers in an observation, or (model, params) -> int.
+        reset_draws: random numbers that a reset takes, or (model, params) -> int.
+        current: see above.
+        max_episode_steps, reward_threshold: see `Dynamics`.
+
+    Attributes:
+        model: the compiled model, a copy; each `VectorEnv` has one more.
+        observation_space: unbounded, (observation_size,) float64: what an environment of
+            `dtype="float64"` returns, as Gymnasium's; of others it is float32.
+        action_space: (nu,) float32, the ranges of the model's actuators.
+
+    Raises:
+        TypeError, ValueError: at construction, naming the argument, its value and what was
+            expected; for a model that does not load with MuJoCo's message. The functions are tried
+            on a few states and actions first.
+    """
+
+    xml: Any
+    model: mujoco.MjModel
+    frame_skip: int
+    fields: tuple[str, ...]
+    names: Mapping[str, str]
+    measure: Callable[..., Any]
+    reward: Callable[..., Any]
+    terminated: Callable[..., Any]
+    truncated: Callable[..., Any]
+    current: bool
+    measure_size: int
+    view: Any
+    look: Any
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        xml: Any,
+        frame_skip: int,
+        fields: tuple[str, ...],
+        reset: Callable[..., None],
+        observe: Callable[..., None],
+        reward: Callable[..., float],
+        observation_size: int | Callable[..., int],
+        reset_draws: int | Callable[..., int] = 0,
+        terminated: Callable[..., bool] = never,
+        truncated: Callable[..., bool] = never,
+        measure: Callable[..., tuple[float, ...]] = measure_nothing,
+        names: Mapping[str, str] | None = None,
+        params: Any = NoParams(),  # noqa: B008 - a tuple
+        current: bool = False,
+        max_episode_steps: int | None = None,
+        reward_threshold: float | None = None,
+    ) -> None:
+        self._given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        given = {k: v for k, v in self._given.items() if k != "observation_size"}
+        given |= {"names": dict(names or {}), "reset_draws": 0, "step_draws": 0}
+        vars(self).update(given, reset_options={}, original=None)
+        base._check_description(self)
+        for name in _ARGUMENTS:
+            self._check_function(name)
+        vars(self)["frame_skip"] = check_count(f"{id}: frame_skip", frame_skip)
+        vars(self)["params"] = _convert_params(id, params)
+        try:
+            self._find_all()
+        except ValueError as error:
+            raise ValueError(f"{id}: {error}") from None
+        self._try_functions()
+
+    # `Dynamics` is a dataclass whose fields are none of this class's arguments.
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in vars(self):
+            raise AttributeError(f"{self.id}: {name} cannot be set: make another MuJoCoDynamics")
+        vars(self)[name] = value
+
+    def __repr__(self) -> str:
+        return f"MuJoCoDynamics({self.id})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
+        """What makes it again, from its functions by name; see `Dynamics.__reduce__`."""
+        for name in _ARGUMENTS:
+            base._check_importable(self, name, getattr(self, name))
+        base._check_importable(self, "params", type(self.params))
+        for name in ("observation_size", "reset_draws"):
+            if callable(self._given[name]):
+                base._check_importable(self, name, self._given[name])
+        return functools.partial(MuJoCoDynamics, **{**self._given, "params": self.params}), ()
+
+    @property
+    def engine(self) -> Any:
+        """What runs it: the counterpart of `rlcpu.envs.batch`."""
+        from rlcpu.envs.mujoco import batch
+
+        return batch
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation."""
+        return int(self.observation_space.shape[0])
+
+    def observed_as(self, dtype: Any) -> Box:
+        """The observation space of environments of a dtype."""
+        return Box(-np.inf, np.inf, (self.observation_size,), np.dtype(dtype).type)
+
+    @property
+    def dt(self) -> float:
+        """Seconds of one step."""
+        return float(self.model.opt.timestep * self.frame_skip)
+
+    def with_params(self, **params: Any) -> MuJoCoDynamics:
+        """The same task with other parameters, `frame_skip` or `xml_file`.
+
+        Args:
+            **params: new values by name; `xml_file` is a path, relative to Gymnasium's models
+                unless it begins with ".", "/" or "~", as there.
+
+        Raises:
+            TypeError: for an unknown name, or a value of the wrong kind.
+            ValueError: for a NaN, a model that does not fit, or values with which a trial fails.
+        """
+        changes: dict[str, Any] = {}
+        if "xml_file" in params:
+            changes["xml"] = find_model(params.pop("xml_file"))
+        if "frame_skip" in params:
+            changes["frame_skip"] = params.pop("frame_skip")
+        known = self.params._asdict()
+        for name, value in params.items():
+            if name not in known:
+                valid = ", ".join((*known, "frame_skip", "xml_file"))
+                raise TypeError(f"{self.id} has no parameter {name}; it has: {valid}")
+            if _kind(value) != _kind(known[name]):
+                wanted = {"b": "True or False", "n": "a number"}.get(
+                    _kind(known[name]), f"{len(known[name])} numbers" if "t" else ""
+                )
+                raise TypeError(f"{self.id}: {name}={value!r} has to be {wanted}")
+        changes["params"] = self.params._replace(**params)
+        return MuJoCoDynamics(**{**self._given, **changes})
+
+    def sample_observation(self) -> tuple[float, ...]:
+        """The observation of one reset."""
+        data = self._make_data()
+        self._reset(data, 0.5)
+        return tuple(self._observe(data))
+
+    # ------------------------------------------------------------ what the model has
+
+    def _find_all(self) -> None:
+        """The model, the places of fields and names in it, and the spaces."""
+        model = vars(self)["model"] = load_model(self.xml)
+        for name in (*self.fields, *self.names, "dt"):
+            if not isinstance(name, str) or not name.isidentifier():
+                raise ValueError(f"fields, names: {name!r} is no name")
+        constants = {k: find_name(model, k, v) for k, v in self.names.items()}
+        given = (*self.fields, *constants)
+        if len({*given, "dt"}) <= len(given):
+            raise ValueError(f"fields, names: {given} and dt have to be different")
+        if model.nu == 0:
+            raise ValueError("xml: the model has no actuators: expected at least one")
+        # `ctrl` takes the actions; the other two every task has.
+        needed = dict.fromkeys((*self.fields, "qpos", "qvel", "ctrl"))
+        made = make_view(model, tuple(needed), {**constants, "dt": self.dt})
+        vars(self)["view"], vars(self)["look"] = made
+        size, draws = self._given["observation_size"], self._given["reset_draws"]
+        size = size(model, self.params) if callable(size) else size
+        draws = draws(model, self.params) if callable(draws) else draws
+        vars(self)["reset_draws"] = check_count("reset_draws", draws, 0)
+        size = check_count("observation_size", size)
+        vars(self)["observation_space"] = Box(-np.inf, np.inf, (size,), np.float64)
+        limited = model.actuator_ctrllimited.astype(bool)[:, None]
+        bounds = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
+        low, high = bounds.astype(np.float32).T
+        vars(self)["action_space"] = Box(low, high, dtype=np.float32)
+        vars(self)["state_size"] = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION)
+
+    def _check_function(self, name: str) -> None:
+        """Check that a function is plain Python, takes its arguments and holds nothing refused."""
+        function, expected = getattr(self, name), ", ".join(_ARGUMENTS[name])
+        if not isinstance(function, types.FunctionType):
+            raise TypeError(
+                f"{self.id}: {name}={function!r} has to be a plain Python function, "
+                f"got {type(function).__name__}"
+            )
+        try:
+            inspect.signature(function).bind(*_ARGUMENTS[name])
+        except TypeError:
+            raise TypeError(
+                f"{self.id}: {name} has to take ({expected}); "
+                f"it takes {inspect.signature(function)}"
+            ) from None
+        try:
+            check_source(function, may_write=name in _WRITERS)
+        except TypeError as error:
+            raise TypeError(f"{self.id}: {error}") from None
+
+    # ------------------------------------------------------------ trials, in plain Python
+
+    def _try_functions(self) -> None:
+        """Reset, measure, observe and take three steps, from a few starts."""
+        data, space = self._make_data(), self.action_space
+        for uniform in (0.0, 0.5, 1.0 - 2.0**-53):
+            for bound in (space.low, space.high):  # type: ignore[union-attr]
+                self._reset(data, uniform)
+                before = self._measure(data)
+                vars(self).setdefault("measure_size", len(before))
+                for _ in range(3):
+                    self._observe(data)
+                    before = self._try_step(data, np.clip(bound, -1e3, 1e3), before)
+
+    def _try_step(
+        self, data: mujoco.MjData, action: Any, before: tuple[float, ...]
+    ) -> tuple[float, ...]:
+        """Take a step, ask for all that is asked of it, and return what is measured after it."""
+        action = action.astype(np.float32)
+        self.advance(data, action)
+        after, seen = self._measure(data), self.look(self.model, data)
+        if len(after) != self.measure_size:
+            raise ValueError(
+                f"{self.id}: measure has to return as many numbers each time; returned {before}, "
+                f"then {after}"
+            )
+        reward = self._call("reward", seen, action, before, after)
+        if not isinstance(reward, float | np.floating) or not math.isfinite(reward):
+            raise TypeError(f"{self.id}: reward has to return a finite float; returned {reward!r}")
+        for name in ("terminated", "truncated"):
+            ended = self._call(name, seen)
+            if not isinstance(ended, bool | np.bool_):
+                raise TypeError(f"{self.id}: {name} has to return a bool; returned {ended!r}")
+        return after
+
+    def _make_data(self) -> mujoco.MjData:
+        return mujoco.MjData(self.model)
+
+    def advance(self, data: mujoco.MjData, action: Any) -> None:
+        """One step of a simulation of `model`, as kernels take it."""
+        data.ctrl[:] = action
+        mujoco.mj_step(self.model, data, self.frame_skip)
+        if self.current:
+            mujoco.mj_step1(self.model, data)
+        mujoco.mj_rnePostConstraint(self.model, data)
+
+    def _reset(self, data: mujoco.MjData, uniform: float) -> None:
+        mujoco.mj_resetData(self.model, data)
+        self._call("reset", self.look(self.model, data), np.full(self.reset_draws, uniform))
+        if not (np.isfinite(data.qpos).all() and np.isfinite(data.qvel).all()):
+            raise ValueError(f"{self.id}: reset wrote qpos={data.qpos}, qvel={data.qvel}")
+        mujoco.mj_forward(self.model, data)
+
+    def _measure(self, data: mujoco.MjData) -> tuple[float, ...]:
+        found = self._call("measure", self.look(self.model, data))
+        is_tuple = isinstance(found, tuple)
+        if not is_tuple or not all(isinstance(number, float | np.floating) for number in found):
+            raise TypeError(
+                f"{self.id}: measure has to return a tuple of floats; returned {found!r}"
+            )
+        return tuple(map(float, found))
+
+    def _observe(self, data: mujoco.MjData) -> Any:
+        row = np.full(self.observation_size, np.nan)
+        self._call("observe", self.look(self.model, data), row)
+        if not np.isfinite(row).all():
+            raise ValueError(
+                f"{self.id}: observe has to write {row.size} finite numbers; observation"
+                f"[{np.flatnonzero(~np.isfinite(row))[0]}] is not finite, or was not written"
+            )
+        return row
+
+    def _call(self, name: str, *inputs: Any) -> Any:
+        try:
+            return call_bounded(getattr(self, name), *inputs, self.params)
+        except EndlessError as error:
+            raise ValueError(
+                f"{self.id}: {name} does not end: {error} is run again and again"
+            ) from None
+        except Exception as error:
+            raise ValueError(f"{self.id}: {name} raised {error!r}") from error
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def find_model(path: Any) -> str:
+    """The path of an `xml_file`, as Gymnasium finds it.
+
+    Raises:
+        ValueError: there is no such file.
+    """
+    import gymnasium
+
+    text = os.path.expanduser(os.fspath(path))
+    if not text.startswith((".", os.sep)):
+        home = os.path.dirname(gymnasium.__file__)
+        text = os.path.join(home, "envs", "mujoco", "assets", text)
+    if not os.path.exists(text):
+        raise ValueError(f"xml_file={path!r}: there is no file {text}")
+    return text
+
+
+def load_model(xml: Any) -> mujoco.MjModel:
+    """The model of a path, of XML, or a copy of a model.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: it does not load; with MuJoCo's message, which tells the line.
+    """
+    if isinstance(xml, mujoco.MjModel):
+        return pickle.loads(pickle.dumps(xml))
+    if not isinstance(xml, str | os.PathLike):
+        raise TypeError(f"xml={xml!r}: expected a path, XML or a mujoco.MjModel")
+    text = os.fspath(xml)
+    try:
+        if "<" in text:
+            return mujoco.MjModel.from_xml_string(text)
+        return mujoco.MjModel.from_xml_path(text)
+    except ValueError as error:
+        shown = "the given XML" if "<" in text else repr(text)
+        raise ValueError(f"xml: {shown} does not load: {error}") from None
+
+
+def find_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
+    """The whole number that an entry of `names` stands for.
+
+    Raises:
+        ValueError: there is no such object.
+    """
+    kind, _, name = target.partition(":") if isinstance(target, str) else ("", "", "")
+    if kind not in _OBJECTS:
+        kinds = ", ".join(_OBJECTS)
+        raise ValueError(f'names[{alias!r}]={target!r}: expected "kind:name", of kind {kinds}')
+    number, table = _OBJECTS[kind]
+    found = mujoco.mj_name2id(model, number, name)
+    if found < 0:
+        counts = {"dof": "njnt", "joint": "njnt", "actuator": "nu"}
+        total = getattr(model, counts.get(kind, f"n{kind}"))
+        have = [mujoco.mj_id2name(model, number, i) for i in range(total)]
+        raise ValueError(
+            f"names[{alias!r}]={target!r}: the model has no such {kind}, it has "
+            f"{', '.join(filter(None, have)) or 'none'}"
+        )
+    return int(found if table is None else getattr(model, table)[found])
+
+
+def _kind(value: Any) -> str:
+    """Whether a parameter is a bool, a number or so many numbers."""
+    if isinstance(value, bool | np.bool_):
+        return "b"
+    return f"t{len(value)}" if isinstance(value, tuple | list) else "n"
+
+
+def _convert_params(name: str, params: Any) -> Any:
+    """The parameters with bools, floats and tuples of floats.
+
+    Raises:
+        TypeError, ValueError: they are no NamedTuple, or hold something else.
+    """
+    if not isinstance(params, tuple) or not hasattr(params, "_fields"):
+        raise TypeError(f"{name}: params={params!r} has to be an instance of a NamedTuple class")
+    converted: list[Any] = []
+    for field, value in zip(params._fields, params, strict=True):
+        items = value if isinstance(value, tuple | list) else (value,)
+        for item in items:
+            if not isinstance(item, numbers.Real | np.bool_):
+                raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
+            if math.isnan(item):
+                raise ValueError(f"{name}: {field}={value!r} has to be a number, not NaN")
+        kind = _kind(value)
+        if kind == "b":
+            converted.append(bool(value))
+        else:
+            converted.append(tuple(map(float, value)) if kind != "n" else float(value))
+    return type(params)(*converted)

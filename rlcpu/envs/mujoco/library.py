@@ -1,0 +1,142 @@
+"""MuJoCo's C library: its functions, and where the fields of its structs are, as kernels see them.
+
+Code that names a symbol can be kept on disk, code that holds its address cannot: kernels call
+MuJoCo by names, which LLVM finds because the library is loaded here.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import glob
+import os
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from numba import carray, types
+
+from rlcpu.kernels.compile import define, inline_exact
+from rlcpu.kernels.memory import pointer_to
+
+try:
+    import mujoco
+except ImportError as error:
+    raise ImportError('MuJoCo is missing: pip install "rlcpu[mujoco]"') from error
+
+#: Oldest release whose library runs batches: `mjb_apply`.
+OLDEST = (3, 17)
+if tuple(map(int, mujoco.__version__.split(".")[:2])) < OLDEST:
+    raise ImportError(
+        f"MuJoCo {mujoco.__version__} is too old, rlcpu needs {OLDEST[0]}.{OLDEST[1]} or later: "
+        'pip install --upgrade "rlcpu[mujoco]"'
+    )
+
+_PATTERN = os.path.join(os.path.dirname(mujoco.__file__), "*mujoco*.[sd][oyl]*")
+PATH = sorted(glob.glob(_PATTERN))[0]
+llvm.load_library_permanently(PATH)
+
+#: All that a simulation's next step depends on.
+INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
+#: Fields of mjData that `mj_rnePostConstraint` computes, and `mj_step` alone does not.
+AFTER_CONSTRAINTS = ("cacc", "cfrc_ext", "cfrc_int")
+
+_both = types.void(types.intp, types.intp)
+mj_step, mj_step1, mj_forward, mj_reset_data, mj_rne_post_constraint = (
+    types.ExternalFunction(name, _both)
+    for name in ("mj_step", "mj_step1", "mj_forward", "mj_resetData", "mj_rnePostConstraint")
+)
+
+
+@functools.cache
+def library() -> Any:
+    """The functions of batches, which run without Python's lock."""
+    found, pointer, integer = ctypes.CDLL(PATH), ctypes.c_void_p, ctypes.c_int
+    found.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
+    found.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
+    found.mjb_error.argtypes = [pointer, integer]
+    for name in ("mjb_makeBatch", "mjb_state", "mjb_status"):
+        getattr(found, name).restype = pointer
+    found.mjb_error.restype = ctypes.c_char_p
+    for name in ("mjb_state", "mjb_status", "mjb_deleteBatch"):
+        getattr(found, name).argtypes = [pointer]
+    return found
+
+
+# ---------------------------------------------------------------- fields of structs
+
+f64 = np.float64(0)
+i64 = np.int64(0)
+
+
+@inline_exact
+def array_at(address, shape, like):
+    """The C-contiguous array at an address; whoever owns its memory keeps it alive."""
+    return carray(pointer_to(address, like), shape)
+
+
+def find_offset(struct: Any, name: str) -> int:
+    """Bytes from the start of a model's or a simulation's struct to its pointer `name`.
+
+    The struct is searched for the address that MuJoCo's bindings report: no release's layout is
+    written down here. The address of an empty field is in no struct.
+    """
+    wanted, offset = getattr(struct, name).ctypes.data, 0
+    while ctypes.c_uint64.from_address(struct._address + offset).value != wanted:
+        offset += 8
+    return offset
+
+
+def warnings_offset(data: mujoco.MjData) -> tuple[int, int]:
+    """Bytes from the start of mjData to its first counter of warnings, and between two of them."""
+    numbers = data.warning.number
+    return numbers.ctypes.data - data._address, numbers.strides[0]
+
+
+def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
+    """The struct that has a field, the simulation's before the model's.
+
+    Raises:
+        ValueError: none has it, or its numbers are not float64, or there are none of them.
+    """
+    for struct in (data, model):
+        field = getattr(struct, name, None)
+        if isinstance(field, np.ndarray):
+            if field.dtype != np.float64 or field.size == 0:
+                raise ValueError(
+                    f"fields: {name!r} has {field.size} numbers of {field.dtype}: expected at "
+                    "least one, of float64"
+                )
+            return struct
+    raise ValueError(f"fields: {name!r} is no array of mjData or mjModel")
+
+
+def make_view(model: mujoco.MjModel, fields: tuple[str, ...], constants: dict[str, Any]) -> Any:
+    """Two functions that give a NamedTuple of arrays over `fields`, and of constants by name.
+
+    Returns:
+        The inlinable function (address of mjModel, address of mjData), and the one of Python's
+        (MjModel, MjData).
+    """
+    data, other, items = mujoco.MjData(model), mujoco.MjData(model), []
+    space: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
+    for name in fields:
+        owner = owner_of(model, data, name)
+        offset = find_offset(owner, name)
+        if owner is data and offset != find_offset(other, name):
+            raise RuntimeError(f"fields: {name!r} was not found in mjData: please report this")
+        shape = tuple(map(int, getattr(owner, name).shape))
+        start = f"{'d' if owner is data else 'm'} + {offset}"
+        items.append(f"array_at(array_at({start}, (1,), i64)[0], {shape}, f64)")
+    names = (*fields, *constants)
+    kind: Any = collections.namedtuple("Data", names)  # type: ignore[misc]
+    space |= {"Data": kind, **{f"c_{name}": value for name, value in constants.items()}}
+    items += [f"c_{name}" for name in constants]
+    source = f"def view(m, d): return Data({', '.join(items)})"
+
+    def look(model: mujoco.MjModel, data: mujoco.MjData) -> Any:
+        arrays = (getattr(owner_of(model, data, name), name) for name in fields)
+        return kind(*arrays, *constants.values())
+
+    return inline_exact(define(source, **space)), look
