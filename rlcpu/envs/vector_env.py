@@ -264,6 +264,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         if self.render_mode:
             self._renderer.remember(self._drivers.to_host(actions))
         infos = self._final_infos(finals, terminated | truncated) if self._same_step else {}
+        if self.dynamics.engine is not None:
+            infos |= self._drivers.infos(self)
         return observations, rewards, terminated, truncated, infos
 
     def _take_actions(self, actions: Any) -> Any:

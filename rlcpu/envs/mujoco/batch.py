@@ -78,8 +78,6 @@ def _delete(address: int, process: int) -> None:
 class Memory:
     """State, random streams and episode clocks of N simulations; see `lane.Arrays`."""
 
-    _KEPT = ("observation", "measured", "elapsed", "returns", "streams", "unstable")
-
     def __init__(
         self, dynamics: MuJoCoDynamics, code: lane.Structure, num_envs: int, num_threads: int
     ) -> None:
@@ -90,6 +88,7 @@ class Memory:
         self.measured = np.zeros((n, code.measure_size))
         self.elapsed_steps = np.full(n, PENDING, np.uint32)
         self.returns, self.unstable = np.zeros(n), np.zeros(n, np.uint32)
+        self.counted = self.unstable.copy()
         self.streams = np.zeros((n, 4), np.uint64)
         self.uniforms = np.zeros((n, code.reset_draws))
         self.applied = np.zeros((n, code.action_size), np.float32)
@@ -239,8 +238,15 @@ def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
         actions=actions, rewards=rewards, flags=flags, finals=finals, last=observations,
     )  # fmt: skip
     job[lane.RECORD] = 1
+    env.memory.counted = env.memory.unstable.copy()
     _call(env, env._kernels, job)
     return observations, rewards, flags[0], flags[1], finals
+
+
+def infos(env: Any) -> dict[str, Any]:
+    """Infos of the last step: "unstable", of the simulations that MuJoCo had to reset, if any."""
+    unstable = env.memory.unstable != env.memory.counted
+    return {"unstable": unstable, "_unstable": unstable.copy()} if unstable.any() else {}
 
 
 def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: Array) -> None:

@@ -9,9 +9,11 @@ import numbers
 import os
 import pickle
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import gymnasium
 import mujoco
 import numpy as np
 from gymnasium.spaces import Box
@@ -21,6 +23,8 @@ from rlcpu.envs.mujoco.library import make_view
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
+#: Folder of Gymnasium's models.
+ASSETS = os.path.join(os.path.dirname(gymnasium.__file__), "envs", "mujoco", "assets")
 _ARGUMENTS = {
     "reset": ("data", "uniforms", "params"),
     "measure": ("data", "params"),
@@ -157,7 +161,10 @@ class MuJoCoDynamics(base.Dynamics):
             self._find_all()
         except ValueError as error:
             raise ValueError(f"{id}: {error}") from None
-        self._try_functions()
+        try:
+            self._try_functions()
+        except mujoco.FatalError as error:
+            raise ValueError(f"{id}: MuJoCo failed: {error}") from None
 
     # `Dynamics` is a dataclass whose fields are none of this class's arguments.
     def __setattr__(self, name: str, value: Any) -> None:
@@ -221,9 +228,8 @@ class MuJoCoDynamics(base.Dynamics):
                 valid = ", ".join((*known, "frame_skip", "xml_file"))
                 raise TypeError(f"{self.id} has no parameter {name}; it has: {valid}")
             if _kind(value) != _kind(known[name]):
-                wanted = {"b": "True or False", "n": "a number"}.get(
-                    _kind(known[name]), f"{len(known[name])} numbers" if "t" else ""
-                )
+                kind = _kind(known[name])
+                wanted = {"b": "True or False", "n": "a number"}.get(kind, f"{kind[1:]} numbers")
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {wanted}")
         changes["params"] = self.params._replace(**params)
         return MuJoCoDynamics(**{**self._given, **changes})
@@ -376,12 +382,9 @@ def find_model(path: Any) -> str:
     Raises:
         ValueError: there is no such file.
     """
-    import gymnasium
-
     text = os.path.expanduser(os.fspath(path))
     if not text.startswith((".", os.sep)):
-        home = os.path.dirname(gymnasium.__file__)
-        text = os.path.join(home, "envs", "mujoco", "assets", text)
+        text = os.path.join(ASSETS, text)
     if not os.path.exists(text):
         raise ValueError(f"xml_file={path!r}: there is no file {text}")
     return text
@@ -389,6 +392,9 @@ def find_model(path: Any) -> str:
 
 def load_model(xml: Any) -> mujoco.MjModel:
     """The model of a path, of XML, or a copy of a model.
+
+    Warns:
+        RuntimeWarning: what MuJoCo warns of, of models that are not Gymnasium's.
 
     Raises:
         TypeError: it is none of these.
@@ -398,14 +404,19 @@ def load_model(xml: Any) -> mujoco.MjModel:
         return pickle.loads(pickle.dumps(xml))
     if not isinstance(xml, str | os.PathLike):
         raise TypeError(f"xml={xml!r}: expected a path, XML or a mujoco.MjModel")
-    text = os.fspath(xml)
+    text, said, before = os.fspath(xml), [], mujoco.get_mju_user_warning()
+    shown = "the given XML" if "<" in text else repr(text)
+    mujoco.set_mju_user_warning(said.append)  # by default they go to a file in the present folder
     try:
-        if "<" in text:
-            return mujoco.MjModel.from_xml_string(text)
-        return mujoco.MjModel.from_xml_path(text)
+        load = mujoco.MjModel.from_xml_string if "<" in text else mujoco.MjModel.from_xml_path
+        model = load(text)
     except ValueError as error:
-        shown = "the given XML" if "<" in text else repr(text)
         raise ValueError(f"xml: {shown} does not load: {error}") from None
+    finally:
+        mujoco.set_mju_user_warning(before)
+    if said and not text.startswith(ASSETS):  # of Gymnasium's own models nobody can do anything
+        warnings.warn(f"xml: {shown}: {'; '.join(said)}", RuntimeWarning, stacklevel=2)
+    return model
 
 
 def find_name(model: mujoco.MjModel, alias: str, target: Any) -> int:

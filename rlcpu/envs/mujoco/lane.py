@@ -261,7 +261,7 @@ def _make_physics(env: Structure) -> Physics:
     store = inline_exact(define(f"def store(row, values):{lines}"))
     frame_skip, current, after_constraints = env.frame_skip, env.current, env.after_constraints
     first, distance = env.warnings
-    one, zero, i32 = np.uint32(1), np.uint32(0), np.int32(0)
+    one, zero, i32, mark = np.uint32(1), np.uint32(0), np.int32(0), np.int32(1000)
     bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
 
     @inline_exact
@@ -285,18 +285,21 @@ def _make_physics(env: Structure) -> Physics:
     @inline_exact
     def advance(m, d, i, data, arrays, params):
         action = arrays.applied[i]
-        # A mjData serves many simulations: its counters may be those of another one.
+        # A mjData serves many simulations: its counters may be those of another one. MuJoCo sets
+        # them to 0 as it resets a simulation, and prints what it counts as the first one.
         positions, velocities, accelerations = (
             array_at(d + bad_qpos, (1,), i32),
             array_at(d + bad_qvel, (1,), i32),
             array_at(d + bad_qacc, (1,), i32),
         )
-        positions[0] = velocities[0] = accelerations[0] = i32
+        positions[0] = velocities[0] = accelerations[0] = mark
         for k in range(size):
             data.ctrl[k] = action[k]
         for _ in range(frame_skip):
             mj_step(m, d)
-        if positions[0] + velocities[0] + accelerations[0] > 0:
+        kept = positions[0] == mark and velocities[0] == mark and accelerations[0] == mark
+        positions[0] = velocities[0] = accelerations[0] = i32
+        if not kept:
             arrays.unstable[i] += one
             return 0.0, False, True
         if current:

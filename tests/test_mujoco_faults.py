@@ -1,0 +1,217 @@
+"""What goes wrong in MuJoCo: simulations that blow up, its errors, forks, and bad descriptions."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import rlcpu
+
+mujoco = pytest.importorskip("mujoco")
+
+from rlcpu.envs.mujoco import MuJoCoDynamics  # noqa: E402
+
+#: A pole on a cart, and a force that no solver survives if it is let.
+POLE = """
+<mujoco>
+  <option timestep="0.02" integrator="Euler"/>
+  <worldbody>
+    <body name="cart">
+      <joint name="slide" type="slide" axis="1 0 0" limited="false"/>
+      <geom type="box" size="0.1 0.1 0.1" mass="1"/>
+      <body name="pole">
+        <joint name="hinge" type="hinge" axis="0 1 0" limited="false"/>
+        <geom type="capsule" fromto="0 0 0 0 0 0.6" size="0.05" mass="0.1"/>
+        <site name="tip" pos="0 0 0.6"/>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor name="push" joint="slide" gear="10" ctrllimited="true" ctrlrange="-1 1"/>
+  </actuator>
+</mujoco>
+"""
+
+
+class Params(NamedTuple):
+    noise: float = 0.01
+    bounds: tuple[float, float] = (-1.0, 1.0)
+
+
+def reset(data, uniforms, params):
+    for k in range(2):
+        data.qpos[k] += params.noise * (2.0 * uniforms[k] - 1.0)
+
+
+def observe(data, observation, params):
+    observation[:2] = data.qpos
+    observation[2:] = data.qvel
+
+
+def reward(data, action, before, after, params):
+    return after[0] - before[0]
+
+
+def measure(data, params):
+    return (data.site_xpos[data.tip, 2],)
+
+
+def terminated(data, params):
+    return data.qpos[0] < params.bounds[0] or data.qpos[0] > params.bounds[1]
+
+
+def task(**changes: Any) -> MuJoCoDynamics:
+    given: dict[str, Any] = {
+        "id": "Pole-v0", "xml": POLE, "frame_skip": 2, "fields": ("qpos", "qvel", "site_xpos"),
+        "names": {"tip": "site:tip"}, "params": Params(), "reset": reset, "reset_draws": 2,
+        "observe": observe, "observation_size": 4, "reward": reward, "measure": measure,
+        "terminated": terminated, "max_episode_steps": 50,
+    }  # fmt: skip
+    return MuJoCoDynamics(**{**given, **changes})
+
+
+def make(num_envs: int = 4, **options: Any) -> Any:
+    changes = options.pop("changes", {})
+    env = rlcpu.make_vec(task(**changes), num_envs, **{"dtype": "float64", **options})
+    env.reset(seed=0)
+    return env
+
+
+def test_a_simulation_that_blows_up_is_truncated_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    env = make(autoreset_mode=AutoresetMode.SAME_STEP)
+    state = env.state
+    velocities = env.dynamics.model.nq + 1  # behind the time
+    state[2, velocities] = 1e200
+    env.state = state
+    seen = env.observe()
+    fresh, rewards, terminated, truncated, infos = env.step(np.zeros((4, 1), np.float32))
+    assert truncated.tolist() == [False, False, True, False]
+    assert not terminated.any()
+    assert rewards[2] == 0.0
+    assert infos["unstable"].tolist() == truncated.tolist()
+    np.testing.assert_array_equal(infos["final_obs"][2], seen[2])
+    assert np.abs(fresh[2]).max() <= 0.01
+    env.step(np.zeros((4, 1), np.float32))
+    assert not list(tmp_path.iterdir())  # where MuJoCo would write a log
+
+
+def test_an_error_of_mujoco_is_named_and_ends_the_episode() -> None:
+    broken = task()
+    broken.model.opt.integrator = 99  # which every step looks at, and nothing before
+    env = rlcpu.make_vec(broken, 4)
+    env.reset(seed=0)
+    text = r"Pole-v0: MuJoCo failed in environment 0 \(4 of 4 environments\): .*integrator"
+    with pytest.raises(RuntimeError, match=text):
+        env.step(np.zeros((4, 1), np.float32))
+    assert env.memory.finished().all()
+    model = mujoco.MjModel.from_xml_string(POLE)
+    model.opt.integrator = 99
+    with pytest.raises(ValueError, match=r"Pole-v0: MuJoCo failed: .*integrator"):
+        task(xml=model)
+
+
+def child(env: Any, actions: Any) -> None:
+    """Step in a forked child, and leave without what pytest would do."""
+    status = 1
+    try:
+        env.step(actions)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_has_a_batch_of_its_own() -> None:
+    env = make(num_threads=2)
+    actions = np.full((4, 1), 0.5, np.float32)
+    env.step(actions)
+    process = os.fork()
+    if process == 0:
+        child(env, actions)
+    assert os.waitpid(process, 0)[1] == 0
+    env.step(actions)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_goes_on_independently_and_alike(duplicate: Any) -> None:
+    env = make(max_episode_steps=7)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (20, 4, 1)).astype(np.float32)
+    for action in actions[:5]:
+        env.step(action)
+    other = duplicate(env)
+    for action in actions[5:]:
+        for a, b in zip(env.step(action)[:4], other.step(action)[:4], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_state_that_is_set_goes_on_as_before() -> None:
+    env, other = make(), make()
+    actions = np.full((4, 1), 0.5, np.float32)
+    for _ in range(5):
+        env.step(actions)
+    other.state = env.state
+    np.testing.assert_array_equal(other.observe(), env.observe())
+    np.testing.assert_array_equal(other.state, env.state)
+    for _ in range(5):
+        np.testing.assert_array_equal(env.step(actions)[0], other.step(actions)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "text"),
+    [
+        ({"fields": ("qpos", "colour")}, ValueError, "'colour' is no array of mjData or mjModel"),
+        ({"fields": ("qpos", "qvel", "act")}, ValueError, "'act' has 0 numbers"),
+        ({"names": {"tip": "site:top"}}, ValueError, "no such site, it has tip"),
+        ({"names": {"tip": "top"}}, ValueError, 'expected "kind:name"'),
+        ({"xml": POLE.replace("</worldbody>", "")}, ValueError, "the given XML does not load"),
+        ({"xml": "nowhere.xml"}, ValueError, "'nowhere.xml' does not load"),
+        ({"xml": 3}, TypeError, "expected a path, XML or a mujoco.MjModel"),
+        ({"observation_size": 5}, ValueError, r"could not broadcast|observation\[4\]"),
+        ({"observation_size": 3}, ValueError, "could not broadcast"),
+        ({"frame_skip": 0}, ValueError, "frame_skip=0"),
+        ({"reset_draws": 1}, ValueError, "IndexError"),
+        ({"reward": lambda data: 0.0}, TypeError, r"reward has to take \(data, action, before"),
+        ({"measure": lambda data, params: 1.0}, TypeError, "measure has to return a tuple"),
+        ({"terminated": lambda data, params: 1}, TypeError, "terminated has to return a bool"),
+        ({"params": {"a": 1}}, TypeError, "NamedTuple"),
+        ({"id": "Pole"}, ValueError, "a name and a version"),
+    ],
+)
+def test_bad_descriptions_are_refused(changes: Any, kind: type, text: str) -> None:
+    with pytest.raises(kind, match=text):
+        task(**changes)
+
+
+def raise_always(data, params):
+    raise ValueError
+
+
+def test_what_no_kernel_can_do_is_refused() -> None:
+    with pytest.raises(TypeError, match="raises, and other environments"):
+        task(terminated=raise_always)
+
+
+def test_parameters_are_checked() -> None:
+    assert task().with_params(bounds=[-2, 2]).params.bounds == (-2.0, 2.0)
+    with pytest.raises(TypeError, match="it has: noise, bounds, frame_skip"):
+        task().with_params(speed=1.0)
+    with pytest.raises(TypeError, match="bounds=3 has to be 2 numbers"):
+        task().with_params(bounds=3)
+    with pytest.raises(ValueError, match="not NaN"):
+        task().with_params(noise=float("nan"))
+    with pytest.raises(ValueError, match="there is no file"):
+        task().with_params(xml_file="./nowhere.xml")
+    with pytest.raises(ValueError, match='runs on the "cpu" alone'):
+        rlcpu.make_vec(task(), 2, device="cuda")
