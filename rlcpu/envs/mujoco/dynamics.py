@@ -404,7 +404,8 @@ def load_model(xml: Any) -> mujoco.MjModel:
         return pickle.loads(pickle.dumps(xml))
     if not isinstance(xml, str | os.PathLike):
         raise TypeError(f"xml={xml!r}: expected a path, XML or a mujoco.MjModel")
-    text, said, before = os.fspath(xml), [], mujoco.get_mju_user_warning()
+    text, before = os.fspath(xml), mujoco.get_mju_user_warning()
+    said: list[str] = []
     shown = "the given XML" if "<" in text else repr(text)
     mujoco.set_mju_user_warning(said.append)  # by default they go to a file in the present folder
     try:
