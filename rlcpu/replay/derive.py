@@ -21,6 +21,7 @@ from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import copy_bytes, pointer_at, prefetch
 from rlcpu.kernels.vectors import call
 from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.fields import Field
 from rlcpu.replay.items import Ring, spans
 from rlcpu.replay.storage import Rows, Storage, allocate, placed
 from rlcpu.replay.structure import Structure
@@ -145,25 +146,22 @@ def replace_aside(rows, aside, length, kept, places, storage, batch, table):
 
 def find_twins(structure: Structure) -> dict[int, int]:
     """Positions of the fields of `next_observation`, and those of the same in `observation`."""
-    observation = _beneath(structure, "observation")
-    following = _beneath(structure, "next_observation")
-    alike = [{name: each[1:] for name, each in f.items()} for f in (observation, following)]
-    if alike[0] != alike[1]:
+    sides: list[dict[Field, int]] = []
+    for name in ("observation", "next_observation"):
+        try:
+            numbers = structure.select(name)
+        except ValueError as error:
+            raise ValueError(f"derive_next: {error}") from error
+        fields = [structure.fields[number] for number in numbers]
+        named = [field._replace(name=field.name.removeprefix(name)) for field in fields]
+        sides.append(dict(zip(named, numbers, strict=True)))
+    observation, following = sides
+    if observation.keys() != following.keys():
         raise ValueError(
             "derive_next: expected 'observation' and 'next_observation' of the same fields, "
             f"dtypes and shapes, got {structure}"
         )
-    return {number: observation[name][0] for name, (number, *_) in following.items()}
-
-
-def _beneath(structure: Structure, name: str) -> dict[str, tuple[Any, ...]]:
-    """Position, dtype and shape of each field of a subtree, by its name there."""
-    try:
-        numbers = structure.select(name)
-    except ValueError as error:
-        raise ValueError(f"derive_next: {error}") from error
-    fields = [(number, structure.fields[number]) for number in numbers]
-    return {f.name.removeprefix(name): (number, f.dtype, f.shape) for number, f in fields}
+    return {number: observation[field] for field, number in following.items()}
 
 
 class DerivingStorage(Storage):

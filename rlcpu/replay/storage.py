@@ -89,34 +89,26 @@ def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
     return np.array([splitmix64(stream_seeds(whole, 1))[0], 0], np.uint64)
 
 
-class Plan(NamedTuple):
-    """Where the fields of so many rows lie in a block of bytes.
+def lay_out(fields: Iterable[Field], num_rows: int) -> tuple[list[int], int]:
+    """First byte of each field of so many rows in a block of bytes, and the block's end.
 
-    Attributes:
-        begins: first byte of each field.
-        num_bytes: of the block.
+    They come field after field, each from a cache line on.
+
+    Raises:
+        MemoryError: no address reaches the end.
     """
-
-    begins: list[int]
-    num_bytes: int
-
-
-def plan(fields: Iterable[Field], num_rows: int) -> Plan:
-    """Field after field, each from a cache line on; MemoryError if no address reaches the end."""
     begins, end = [], 0
     for field in fields:
         begins.append(end)
         end += -(-field.row_bytes * num_rows // _ALIGN) * _ALIGN
     if end > np.iinfo(np.intp).max:
         raise MemoryError(f"no room for {end:,} bytes")
-    return Plan(begins, end)
+    return begins, end
 
 
-def views(
-    structure: Structure, block: Array, begins: list[int], lead: tuple[int, ...]
-) -> list[Any]:
+def _views(fields: Iterable[Field], block: Array, begins: list[int], *lead: int) -> list[Any]:
     """One array per field, (*lead, *field.shape), over a block."""
-    pairs = zip(structure.fields, begins, strict=True)
+    pairs = zip(fields, begins, strict=True)
     return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
 
 
@@ -281,14 +273,13 @@ class Storage(Saved):
         twins, fields = twins or {}, structure.fields
         self.stored = [number for number in range(len(fields)) if number not in twins]
         # Twins read one row beyond the last.
-        layout = plan([fields[n] for n in self.stored], num_envs * length + bool(twins))
-        size = layout.num_bytes
+        stored = [fields[number] for number in self.stored]
+        begins, size = lay_out(stored, num_envs * length + bool(twins))
         self.block: Array = allocate(size) if memmap is None else _map_new_file(memmap, size)
-        begins = dict(zip(self.stored, layout.begins, strict=True))
-        begins.update((n, begins[twin] + fields[n].row_bytes) for n, twin in twins.items())
-        self.begins = [begins[number] for number in range(len(fields))]
-        self.fields = views(structure, self.block, self.begins, (num_envs, length))
-
+        of = dict(zip(self.stored, begins, strict=True))
+        of |= {number: of[twin] + fields[number].row_bytes for number, twin in twins.items()}
+        self.begins = [of[number] for number in range(len(fields))]
+        self.fields = _views(fields, self.block, self.begins, num_envs, length)
         self.in_file = memmap is not None
 
     @property
@@ -333,17 +324,15 @@ class Storage(Saved):
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
-        layout = plan(self.structure.fields, batch_size * (steps or 1))
-        block = np.empty(layout.num_bytes + _ALIGN, np.uint8)
-        block = block[-block.ctypes.data % _ALIGN :][: layout.num_bytes]
+        fields = self.structure.fields
+        begins, size = lay_out(fields, batch_size * (steps or 1))
+        block = np.empty(size + _ALIGN, np.uint8)
+        block = block[-block.ctypes.data % _ALIGN :][:size]
         table = [
             (begin, field.row_bytes, to)
-            for field, begin, to in zip(
-                self.structure.fields, self.begins, layout.begins, strict=True
-            )
+            for begin, field, to in zip(self.begins, fields, begins, strict=True)
         ]
-        leaves = views(self.structure, block, layout.begins, lead)
-        return Rows(block, np.array(table, np.int64), leaves)
+        return Rows(block, np.array(table, np.int64), _views(fields, block, begins, *lead))
 
     def gather(
         self,
