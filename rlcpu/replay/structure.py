@@ -8,7 +8,7 @@ In a checkpoint it is a JSON value, which names no class that would be imported.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from reprlib import repr as shorten
 from typing import Any, NamedTuple
 
@@ -167,7 +167,7 @@ class Structure:
         known = None if example is None else _learn(example)
         structure = Structure.__new__(Structure)
         try:
-            structure._set(_learn(_Description(description, known)))
+            structure._set(_parse((description, known)))
             if structure.describe() == description:
                 return structure
         except (LookupError, TypeError, AttributeError) as error:
@@ -215,11 +215,28 @@ def _leaf(field: Field) -> _Node:
 
 def _learn(example: Any, path: str = "", depth: int = 0) -> _Node:
     """The node of an example, or of the part of it at a path, so many levels down."""
+    opened = _open(example, label(path, "example"))
+    if opened is not None:
+        return _container(*opened, path, depth, _learn)
+    if isinstance(example, spaces.Space):
+        return _leaf(make_field(path, np.dtype(example.dtype), tuple(example.shape or ())))
+    there = getattr(example, "__cuda_array_interface__", None)  # of an array on a CUDA device
+    if there is not None:
+        return _leaf(make_field(path, np.dtype(there["typestr"]), tuple(there["shape"])))
+    array = to_array(example, label(path, "example"))
+    return _leaf(make_field(path, array.dtype, array.shape))
+
+
+def _container(
+    kind: str,
+    items: list[tuple[Any, Any]],
+    cls: Any,
+    path: str,
+    depth: int,
+    learn: Callable[[Any, str, int], _Node],
+) -> _Node:
+    """The node of a container, whose items `learn` makes nodes of; checks their names."""
     whole = label(path, "example")
-    opened = _open(example, whole)
-    if opened is None:
-        return _learn_leaf(example, path)
-    kind, items, cls = opened
     if not items:
         raise ValueError(f"{whole} is empty: expected at least one field")
     if depth == _MAX_DEPTH:
@@ -231,28 +248,14 @@ def _learn(example: Any, path: str = "", depth: int = 0) -> _Node:
             raise ValueError(f"{whole} has the key {name!r}: expected a name without dots")
     names = tuple(str.__str__(name) for name, _ in items)
     pairs = zip(names, items, strict=True)
-    children = tuple(_learn(item, _join(path, name), depth + 1) for name, (_, item) in pairs)
+    children = tuple(learn(item, _join(path, name), depth + 1) for name, (_, item) in pairs)
     fields = tuple(field for child in children for field in child.fields)
     flat = all(child.kind == _ARRAY for child in children)
     return _Node(kind, path, fields, names, children, flat, cls)
 
 
-def _learn_leaf(example: Any, path: str) -> _Node:
-    if isinstance(example, _Description):
-        return example.make_leaf(path)
-    if isinstance(example, spaces.Space):
-        return _leaf(make_field(path, np.dtype(example.dtype), tuple(example.shape or ())))
-    there = getattr(example, "__cuda_array_interface__", None)  # of an array on a CUDA device
-    if there is not None:
-        return _leaf(make_field(path, np.dtype(there["typestr"]), tuple(there["shape"])))
-    array = to_array(example, label(path, "example"))
-    return _leaf(make_field(path, array.dtype, array.shape))
-
-
 def _open(value: Any, whole: str) -> tuple[str, list[tuple[Any, Any]], Any] | None:
     """The kind, the named children and the class of a container; None for a leaf."""
-    if isinstance(value, _Description):
-        return value.open(whole)
     if isinstance(value, spaces.Dict):
         return "dict", list(value.spaces.items()), None
     if isinstance(value, spaces.Tuple):
@@ -385,45 +388,35 @@ def _describe(node: _Node) -> Any:
     return {"kind": node.kind, "items": [[name, _describe(child)] for name, child in pairs]}
 
 
-class _Description(NamedTuple):
-    """The part of a description that stands at a path, from a source of no trust.
+def _parse(saved: tuple[Any, _Node | None], path: str = "", depth: int = 0) -> _Node:
+    """The node of a description of no trust; many an exception where it is malformed.
 
-    Attributes:
-        json: a `_describe`.
-        known: the example's node of this place, for its class; None where there is no example.
+    Args:
+        saved: a `_describe`, and the example's node of this place, for its class; None where there
+            is no example.
+        path: of the node.
+        depth: levels above it.
     """
-
-    json: Any
-    known: _Node | None
-
-    def open(self, whole: str) -> tuple[str, list[tuple[str, _Description]], Any] | None:
-        """See `_open`; many an exception where it is malformed."""
-        kind, known = self.json["kind"], self.known
-        if kind == _ARRAY:
-            return None
-        items = {item[0]: item[1] for item in self.json["items"]}
-        found = f"a {kind} of {', '.join(items)}"
-        positions = [str(position) for position in range(len(items))]
-        if kind not in _CONTAINERS or (kind in ("tuple", "list") and list(items) != positions):
-            raise ValueError(f"{whole} was saved as {found}, which is no container")
-        if known is None:
-            if kind in ("NamedTuple", "dataclass"):
-                raise ValueError(f"{whole} was saved as {found}: expected example=, for its class")
-            return kind, [(name, _Description(part, None)) for name, part in items.items()], None
-        # A NamedTuple is made by position.
-        order = list if kind == "NamedTuple" else set
-        if known.kind != kind or order(known.names) != order(items):
-            raise ValueError(f"{whole} is {known}: expected {found}")
-        beneath = dict(zip(known.names, known.children, strict=True))
-        parts = [(name, _Description(part, beneath[name])) for name, part in items.items()]
-        return kind, parts, known.cls
-
-    def make_leaf(self, path: str) -> _Node:
-        """The node of an array."""
-        shape, whole = self.json["shape"], label(path, "example")
+    json, known = saved
+    whole, kind = label(path, "example"), json["kind"]
+    if kind == _ARRAY:
+        shape = json["shape"]
         if not all(type(size) is int and size >= 0 for size in shape):
             raise ValueError(f"{whole} was saved with {shorten(shape)}, which is not a shape")
-        node = _leaf(make_field(path, parse_dtype(self.json["dtype"], whole), tuple(shape)))
-        if self.known is not None and self.known.fields != node.fields:
-            raise ValueError(f"{whole} is {self.known}: expected {node}")
+        node = _leaf(make_field(path, parse_dtype(json["dtype"], whole), tuple(shape)))
+        if known is not None and known.fields != node.fields:
+            raise ValueError(f"{whole} is {known}: expected {node}")
         return node
+    items = {item[0]: item[1] for item in json["items"]}
+    found = f"a {kind} of {', '.join(items)}"
+    positions = [str(position) for position in range(len(items))]
+    if kind not in _CONTAINERS or (kind in ("tuple", "list") and list(items) != positions):
+        raise ValueError(f"{whole} was saved as {found}, which is no container")
+    if known is None and kind in ("NamedTuple", "dataclass"):
+        raise ValueError(f"{whole} was saved as {found}: expected example=, for its class")
+    order = list if kind == "NamedTuple" else set  # which is made by position
+    if known is not None and (known.kind != kind or order(known.names) != order(items)):
+        raise ValueError(f"{whole} is {known}: expected {found}")
+    beneath = dict(zip(known.names, known.children, strict=True)) if known else {}
+    parts = [(name, (part, beneath.get(name))) for name, part in items.items()]
+    return _container(kind, parts, known.cls if known else None, path, depth, _parse)
