@@ -98,11 +98,9 @@ class Storage(storage.Storage):
 
     def write(self, arrays: Sequence[Any], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) arrays to slots, going round."""
-        num_steps = len(arrays[0])
-        kept = min(num_steps, self.length)
-        slots = (slot + num_steps - kept + xp.arange(kept)) % self.length
+        slots = (slot + xp.arange(len(arrays[0]))) % self.length
         for field, array in zip(self.fields, arrays, strict=True):
-            field[:, slots] = array[num_steps - kept :].swapaxes(0, 1)
+            field[:, slots] = array.swapaxes(0, 1)
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
         """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""

@@ -161,8 +161,13 @@ class Buffer(Locked, Shown):
         return arrays if len(lead) == 2 else [array[None] for array in arrays]
 
     def _write(self, arrays: list[Array], before: Ring, *more: Array) -> None:
-        """Store checked arrays behind what the ring held `before`; for `complete`."""
-        self._storage.write(arrays, before.slot)
+        """Store checked arrays behind what the ring held `before`; for `complete`.
+
+        Of more steps than there are slots, the last ones are kept, where they belong.
+        """
+        skipped = max(len(arrays[0]) - before.length, 0)
+        kept = [array[skipped:] for array in arrays] if skipped else arrays
+        self._storage.write(kept, (before.slot + skipped) % before.length)
         self._ring = after = Ring(before.length, before.added + len(arrays[0]))
         self._sampler.add(before, after, *more)
 

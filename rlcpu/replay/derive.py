@@ -226,13 +226,12 @@ class DerivingStorage(Storage):
 
     def write(self, arrays: Sequence[Array], slot: int) -> None:
         """See `Storage.write`. If MemoryError is raised, nothing was written."""
-        skipped, num_envs = max(len(arrays[0]) - self.length, 0), self.num_envs
-        num_steps, begin = len(arrays[0]) - skipped, (slot + skipped) % self.length
+        num_steps, num_envs = len(arrays[0]), self.num_envs
         if not num_steps:
             return
-        pairs = [[_bytes(arrays[number][skipped:]) for number in pair] for pair in self._pairs]
+        pairs = [[_bytes(arrays[number]) for number in pair] for pair in self._pairs]
         aside, rows = self.aside.reshape(-1), np.empty((1 + num_steps) * num_envs, np.int64)
-        number_rows(begin, self.length, num_envs, rows)
+        number_rows(slot, self.length, num_envs, rows)
         unequal = np.zeros(rows.size, np.bool_)
         unequal[-num_envs:] = True  # those that become the newest
         unequal[:num_envs] = num_steps == self.length  # about to be overwritten

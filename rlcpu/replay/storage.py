@@ -299,17 +299,13 @@ class Storage(Saved):
     def write(self, arrays: Sequence[Array], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) arrays to the slots from `slot` on, going round.
 
-        Of more steps than there are slots, the last ones are kept, where they belong.
+        There are `length` steps at most.
         """
-        num_steps = len(arrays[0])
-        skipped = max(num_steps - self.length, 0)
-        begin = (slot + skipped) % self.length
-        first = skipped + min(num_steps - skipped, self.length - begin)
+        first = self.length - slot
         for number in self.stored:
-            array = arrays[number]
-            self._put(number, array[skipped:first], begin)
-            if first < num_steps:
-                self._put(number, array[first:], 0)
+            self._put(number, arrays[number][:first], slot)
+            if first < len(arrays[0]):
+                self._put(number, arrays[number][first:], 0)
 
     def _put(self, number: int, array: Array, slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) to slots of one field that do not go round."""
@@ -358,16 +354,10 @@ class Storage(Saved):
     def look_ahead(
         self, fields: list[int], rows: Array, ring: tuple[int, int], settings: tuple[int, float]
     ) -> tuple[Array, Array, Array]:
-        """Sums of rewards ahead of rows, discounts, and the last rows: see `rlcpu.replay.items`.
+        """Sums of rewards ahead of rows, discounts, and the last rows; see `items.look_ahead`.
 
-        Args:
-            fields: positions of reward, terminated and truncated.
-            rows: (batch_size,) int64.
-            ring: length and newest slot.
-            settings: n and gamma.
-
-        Returns:
-            (batch_size,) float64, float32 and int64.
+        `fields` are positions of reward, terminated and truncated; what is returned is
+        (batch_size,) float64, float32 and int64.
         """
         sums, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
         out = sums, discounts, np.empty(rows.size, np.int64)
