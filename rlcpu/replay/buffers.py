@@ -123,7 +123,7 @@ class Prioritized(Buffer):
 
     def _make_sampler(self) -> ByPriority:
         exponents = self.alpha, self.beta, self.epsilon
-        return ByPriority(self._items, self.backend, *exponents, self._num_threads)
+        return ByPriority(self._items, self.backend, exponents, self._num_threads)
 
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None

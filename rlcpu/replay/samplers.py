@@ -6,6 +6,7 @@ holds the lock in every call. `ring` is where the buffer is, and `backend` where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,7 @@ class ByPriority(_Weighted):
 
     Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3.
 
-    Args:
-        items: what is drawn; none of them has a priority at first.
-        backend: where the tree is.
-        alpha: 0 draws uniformly, 1 in proportion; at most 2.
-        beta: 0 to 1, how much of the bias importance weights correct.
-        epsilon: added to each priority, so that items of priority 0 are drawn too.
-        num_threads: most threads to use.
+    No item has a priority at first. Exponents are alpha, beta and epsilon.
 
     Attributes:
         tree: of (priority + epsilon) ** alpha.
@@ -93,16 +88,10 @@ class ByPriority(_Weighted):
     limits = 0.0, MOST
 
     def __init__(
-        self,
-        items: Items,
-        backend: Any,
-        alpha: float,
-        beta: float,
-        epsilon: float,
-        num_threads: int | None,
+        self, items: Items, backend: Any, exponents: Sequence[float], num_threads: int | None
     ) -> None:
         super().__init__(items, backend)
-        self.alpha, self.beta, self.epsilon = alpha, beta, epsilon
+        self.alpha, self.beta, self.epsilon = exponents
         self.num_threads = num_threads
         self.tree = backend.tree(check_count("capacity", items.num_envs * items.per_env), False)
         self.largest = 1.0
@@ -121,15 +110,13 @@ class ByPriority(_Weighted):
         self.tree.write_runs(items.num_envs, max(first, end), last, np.zeros(1))
 
     def draw(
-        self, stream: Array, ring: Ring, indices: Array, batch: Batch | None, beta: Any = None
+        self, stream: Array, ring: Ring, indices: Array, batch: Any, beta: float | None = None
     ) -> None:
         """Fill indices, and the batch's probabilities and weights."""
         self.items.to_draw(ring)
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
         total = self.tree.draw(stream, indices, False, self.num_threads)
-        found = self.tree.weights(indices, total, beta)
-        if batch is not None:
-            batch.probabilities, batch.weights = found
+        batch.probabilities, batch.weights = self.tree.weights(indices, total, beta)
 
     def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
         """Indices, and their leaves, or an exception: the only place where alpha is applied."""
@@ -160,17 +147,11 @@ class ByPriority(_Weighted):
         leaves = self._read(source)
         items = np.flatnonzero(leaves)  # those without a priority take no memory
         limits = self.tree.capacity, 0.0, self.tree.most
-        name = self.name
-        self.tree.update(*check_pairs(self.backend, name, items, leaves[items], limits))
+        self.tree.update(*check_pairs(self.backend, self.name, items, leaves[items], limits))
         self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
 
 
 # ---------------------------------------------------------------- by value
-
-
-def largest_value(capacity: int) -> float:
-    """Largest size of a value: sums of them, raised by the smallest, have to be finite."""
-    return float(np.finfo(np.float64).max) / (4 * capacity + 64)
 
 
 class ByValue(_Weighted):
@@ -179,9 +160,7 @@ class ByValue(_Weighted):
     Sums are kept of the values themselves, so that another smallest value changes all weights in no
     time, when it comes and when it goes.
 
-    Args:
-        items: transitions of one environment.
-        backend: where the tree is.
+    Items are transitions of one environment.
 
     Attributes:
         tree: of the values.
@@ -192,7 +171,9 @@ class ByValue(_Weighted):
 
     def __init__(self, items: Items, backend: Any) -> None:
         super().__init__(items, backend)
-        self.tree, most = backend.tree(items.per_env, True), largest_value(items.per_env)
+        self.tree = backend.tree(items.per_env, True)
+        # Sums of values that are raised by the smallest have to be finite.
+        most = float(np.finfo(np.float64).max) / (4 * items.per_env + 64)
         self.limits = -most, most
 
     def check(self, values: Any, count: int) -> Array:

@@ -10,20 +10,26 @@ Leaves are of two kinds. *Priorities* are weights themselves, and zero means tha
 and the shift, which raises the smallest value to zero, may change at any time.
 
 A draw walks from the top to a leaf, one node per level. The rules of a walk and of the upkeep are
-plain Python, over a few operations on the eight numbers of a node. These are tuples here, on a GPU
-and in tests; on the CPU the same rules are compiled over vectors (`rlcpu.replay.tree_cpu`). Both
-take sums in the same order: the same leaves have the same sums, bit for bit, and the same random
-numbers find the same leaves everywhere.
+plain Python, over a few operations on the eight numbers of a node, which are a tuple in tests and
+on a GPU. For the CPU the same rules are compiled over vectors (`over_vectors`). Both take sums in
+the same order: the same leaves have the same sums, bit for bit, and the same random numbers find
+the same leaves everywhere.
 """
 
 from __future__ import annotations
 
+import functools
+import types
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels import functions, memory, vectors
+from rlcpu.kernels.compile import inline_exact
+from rlcpu.kernels.memory import ONE_LINE, prefetch
 from rlcpu.kernels.random import u64, uniform53
+from rlcpu.kernels.vectors import lane_numbers, maximum, where
 from rlcpu.replay.storage import allocate
 
 #: Children of a node. A node's sum and the search inside it are chains of eight dependent
@@ -286,3 +292,67 @@ def find_mark(key, counter, weight, width, number):
     """The mark of draw `number` of a stream: in its stratum of a width, or in the whole weight."""
     u = uniform53(key, u64(counter + u64(number)))
     return (number + u) * width if width > 0.0 else u * weight
+
+
+# ---------------------------------------------------------------- on the CPU: a node is a vector
+
+
+@inline_exact
+def load_vector(numbers, position):
+    """See `load`."""
+    return memory.load(numbers, position, ONE_LINE)
+
+
+@inline_exact
+def spread_vector(node):
+    """See `spread`."""
+    numbers = np.empty(WIDTH, np.float64)
+    memory.store(node, numbers, 0)
+    return numbers
+
+
+@inline_exact
+def weigh_vector(sums, shift, begin, span, filled):
+    """See `weigh`; of priorities, whose `filled` is None, the sums themselves."""
+    # Numba drops a branch on None when it compiles, so that nobody decides in a loop; a branch that
+    # was left would make it count references there, 28 times the time.
+    if filled is None:
+        return sums
+    counts = maximum(filled - (begin + lane_numbers(sums) * span), 0.0)
+    counts = where(counts < span, counts, span)
+    # Not contracted: of equal values, sum and product are rounded alike and cancel exactly.
+    return maximum(sums + counts * shift, 0.0)
+
+
+@inline_exact
+def keep_vector(leaves, begin, filled, other):
+    """See `keep`; priorities above zero are items."""
+    if filled is None:
+        return where(leaves > 0.0, leaves, other)
+    return where(begin + lane_numbers(leaves) < filled, leaves, other)
+
+
+_OPERATIONS: dict[Any, Any] = {
+    load: load_vector,
+    ask: prefetch,
+    spread: spread_vector,
+    total: vectors.total,
+    lowest: vectors.lowest,
+    highest: vectors.highest,
+    search: vectors.search,
+    weigh: weigh_vector,
+    keep: keep_vector,
+}
+
+
+@functools.cache
+def over_vectors(rule: Any) -> Any:
+    """A function of this module, compiled for the CPU, over vectors in the place of tuples."""
+
+    def convert(_: str, value: Any) -> Any:
+        is_rule = isinstance(value, types.FunctionType) and value.__module__ == __name__
+        return over_vectors(value) if is_rule else value
+
+    if rule in _OPERATIONS:
+        return _OPERATIONS[rule]
+    return inline_exact(functions.rebuild(rule, convert, lambda module: True))

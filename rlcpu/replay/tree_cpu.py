@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import functools
 import math
-import types
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels import functions, memory, vectors
+from rlcpu.kernels import vectors
 from rlcpu.kernels.compile import EXACT, inline, inline_exact, kernel, specialise
-from rlcpu.kernels.memory import ONE_LINE, prefetch
+from rlcpu.kernels.memory import prefetch
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.kernels.threads import Kernels, launch
-from rlcpu.kernels.vectors import lane_numbers, maximum, where
-from rlcpu.replay import tree
+from rlcpu.replay import tree as rules
 from rlcpu.replay.storage import placed
-from rlcpu.replay.tree import WIDTH, make_tree
+from rlcpu.replay.tree import WIDTH, load_vector, make_tree, over_vectors
 
 Array = npt.NDArray[Any]
 
@@ -36,75 +34,10 @@ _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
 _LARGEST_RATIO = np.float32(3e38)
 _HASH, _HIGH = u64(0x9E3779B97F4A7C15), u64(32)
 
-
-# ---------------------------------------------------------------- rules over vectors
-
-
-@inline_exact
-def load(numbers, position):
-    """See `rlcpu.replay.tree.load`; the numbers of a node are a vector from here on."""
-    return memory.load(numbers, position, ONE_LINE)
-
-
-@inline_exact
-def spread(node):
-    """See `rlcpu.replay.tree.spread`."""
-    numbers = np.empty(WIDTH, np.float64)
-    memory.store(node, numbers, 0)
-    return numbers
-
-
-@inline_exact
-def weigh(sums, shift, begin, span, filled):
-    """See `rlcpu.replay.tree.weigh`; of priorities, whose `filled` is None, the sums themselves."""
-    # Numba drops a branch on None when it compiles, so that nobody decides in a loop; a branch that
-    # was left would make it count references there, 28 times the time.
-    if filled is None:
-        return sums
-    counts = maximum(filled - (begin + lane_numbers(sums) * span), 0.0)
-    counts = where(counts < span, counts, span)
-    # Not contracted: of equal values, sum and product are rounded alike and cancel exactly.
-    return maximum(sums + counts * shift, 0.0)
-
-
-@inline_exact
-def keep(leaves, begin, filled, other):
-    """See `rlcpu.replay.tree.keep`; priorities above zero are items."""
-    if filled is None:
-        return where(leaves > 0.0, leaves, other)
-    return where(begin + lane_numbers(leaves) < filled, leaves, other)
-
-
-_OPERATIONS: dict[Any, Any] = {
-    tree.load: load,
-    tree.ask: prefetch,
-    tree.spread: spread,
-    tree.total: vectors.total,
-    tree.lowest: vectors.lowest,
-    tree.highest: vectors.highest,
-    tree.search: vectors.search,
-    tree.weigh: weigh,
-    tree.keep: keep,
-}
-
-
-@functools.cache
-def over_vectors(rule: Any) -> Any:
-    """A function of `rlcpu.replay.tree`, compiled over vectors in the place of tuples."""
-
-    def convert(_: str, value: Any) -> Any:
-        is_rule = isinstance(value, types.FunctionType) and value.__module__ == tree.__name__
-        return over_vectors(value) if is_rule else value
-
-    if rule in _OPERATIONS:
-        return _OPERATIONS[rule]
-    return inline_exact(functions.rebuild(rule, convert, lambda module: True))
-
-
-_layout, _unpack = over_vectors(tree.layout), over_vectors(tree.unpack)
-_weight, _weight_of_all = over_vectors(tree.weight), over_vectors(tree.weight_of_all)
-_refresh, _find_mark = over_vectors(tree.refresh), over_vectors(tree.find_mark)
-_walk, _walk_in_order = over_vectors(tree.walk), over_vectors(tree.walk_in_order)
+_layout, _unpack = over_vectors(rules.layout), over_vectors(rules.unpack)
+_weight, _weight_of_all = over_vectors(rules.weight), over_vectors(rules.weight_of_all)
+_refresh, _find_mark = over_vectors(rules.refresh), over_vectors(rules.find_mark)
+_walk, _walk_in_order = over_vectors(rules.walk), over_vectors(rules.walk_in_order)
 
 
 # ---------------------------------------------------------------- upkeep
@@ -369,7 +302,7 @@ def _draw_uniformly(key, counter, filled, out):
 @inline_exact
 def _none_weighs(levels):
     """Whether no value has a weight: all are equal, and not above zero."""
-    highs = load(levels.highs, levels.highs.size - WIDTH)
+    highs = load_vector(levels.highs, levels.highs.size - WIDTH)
     return vectors.highest(highs) + levels.shift <= 0.0
 
 
@@ -448,7 +381,7 @@ class Tree:
 
     def __init__(self, capacity: int, extremes: bool) -> None:
         self.capacity, self.numbers = capacity, make_tree(capacity, extremes)
-        offsets = tree.layout(capacity)
+        offsets = rules.layout(capacity)
         self._size = int(offsets[-1])  # numbers that are sums
         self.most = float(np.finfo(np.float64).max) / int(offsets[1])
 
@@ -482,13 +415,13 @@ class Tree:
         return float(self.numbers[half - WIDTH : half].min()), float(self.numbers[-WIDTH:].max())
 
     def update(self, indices: Array, leaves: Array, filled: int | None = None) -> float:
-        """Write leaves, and return the largest; see `rlcpu.replay.tree.update`."""
+        """Write leaves, and return the largest; see the kernel `update`."""
         return float(update(self.numbers, self.capacity, filled, indices, leaves))
 
     def write_runs(
         self, num_envs: int, begin: int, end: int, leaves: Array, filled: int | None = None
     ) -> None:
-        """Write the leaves of new items; see `rlcpu.replay.tree.write_runs`."""
+        """Write the leaves of new items; see the kernel `write_runs`."""
         write_runs(self.numbers, self.capacity, filled, num_envs, begin, end, leaves)
 
     def rebuild(self, filled: int | None = None) -> None:

@@ -11,8 +11,8 @@ from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import ONE_LINE, load, store
 from rlcpu.kernels.vectors import highest, lowest, search, total
 from rlcpu.replay import tree as rules
-from rlcpu.replay.tree import WIDTH, make_tree
-from rlcpu.replay.tree_cpu import Tree, keep, weigh
+from rlcpu.replay.tree import WIDTH, keep_vector, make_tree, weigh_vector
+from rlcpu.replay.tree_cpu import Tree
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 eight = st.lists(numbers, min_size=WIDTH, max_size=WIDTH).map(np.array)
@@ -20,12 +20,12 @@ eight = st.lists(numbers, min_size=WIDTH, max_size=WIDTH).map(np.array)
 
 @kernel(fastmath=EXACT)
 def store_items(leaves, filled, node, other, out):
-    store(keep(load(leaves, 0, ONE_LINE), node * 8.0, filled, other), out, 0)
+    store(keep_vector(load(leaves, 0, ONE_LINE), node * 8.0, filled, other), out, 0)
 
 
 @kernel(fastmath=EXACT)
 def store_weights(sums, shift, filled, span, node, out):
-    store(weigh(load(sums, 0, ONE_LINE), shift, node * 8.0 * span, span, filled), out, 0)
+    store(weigh_vector(load(sums, 0, ONE_LINE), shift, node * 8.0 * span, span, filled), out, 0)
 
 
 @kernel(fastmath=EXACT)
