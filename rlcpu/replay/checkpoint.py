@@ -452,7 +452,14 @@ def _current(path: Path) -> _Manifest:
         FileNotFoundError: there is no such folder.
         ValueError: it is something else than a checkpoint, or its manifest is damaged.
     """
-    if not _has_manifest(path):
+    try:
+        names = os.listdir(path)
+    except NotADirectoryError as error:
+        raise ValueError(f"{path}: no folder, and a checkpoint is one") from error
+    if MANIFEST not in names:
+        # Where the first save was killed, all names are ours.
+        if any(name != LOCK and not _OURS.fullmatch(name) for name in names):
+            raise ValueError(f"{path}: a folder that is not empty, and no checkpoint of rlcpu")
         return _NOTHING
     path = path / MANIFEST
     with open(_open_file(path, os.O_RDONLY), "rb") as file:
@@ -497,12 +504,7 @@ def _decode(content: Any) -> _Manifest:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a checkpoint's folder, if it is not there yet.
-
-    Raises:
-        FileNotFoundError: there is no folder to make it in.
-        ValueError: there is something else.
-    """
+    """Make a checkpoint's folder; ValueError where there is something else already."""
     if os.path.lexists(path):
         _current(path)
         return
@@ -511,20 +513,6 @@ def _make_folder(path: Path) -> None:
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}") from error
     _sync(path.parent)
-
-
-def _has_manifest(path: Path) -> bool:
-    """Whether there is one; raises as `_current` for a folder that has none and is not ours."""
-    try:
-        names = os.listdir(path)
-    except NotADirectoryError as error:
-        raise ValueError(f"{path}: no folder, and a checkpoint is one") from error
-    if MANIFEST in names:
-        return True
-    # Where the first save was killed, all names are ours.
-    if any(name != LOCK and not _OURS.fullmatch(name) for name in names):
-        raise ValueError(f"{path}: a folder that is not empty, and no checkpoint of rlcpu")
-    return False
 
 
 @contextlib.contextmanager
@@ -552,12 +540,12 @@ def _locked(path: Path, *, write: bool) -> Iterator[None]:
 
 
 def _flock(handle: int, operation: str) -> None:
-    if fcntl is not None and handle >= 0:
-        try:
+    try:
+        if fcntl is not None and handle >= 0:
             fcntl.flock(handle, getattr(fcntl, operation))
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 def _open_file(path: Path, flags: int) -> int:
