@@ -26,7 +26,7 @@ from rlcpu.cli_arguments import (
     whole,
 )
 from rlcpu.cli_pictures import plot
-from rlcpu.cli_train import EXIT_FAILED, evaluate, train
+from rlcpu.cli_train import ALGORITHMS, EXIT_FAILED, evaluate, train
 
 EXIT_BAD_ARGUMENTS = 2
 EXIT_INTERRUPTED = 130
@@ -157,7 +157,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"rlcpu {rlcpu.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, run, add_arguments, summary in (
-        ("train", train, add_train_arguments, "train an agent with PPO and evaluate it"),
+        ("train", train, add_train_arguments, "train an agent and evaluate it"),
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
         ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
@@ -185,6 +185,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--threads", metavar="N", type=whole(1), help="threads (all cores)")
     add("--no-progress", action="store_true", help="no progress bar")
     add = parser.add_argument_group("a new agent").add_argument
+    add("--algo", choices=ALGORITHMS, help="what learns (ppo)")
     add("--seed", metavar="N", type=whole(0), help="the run is a function of it (0)")
     add("--num-envs", metavar="N", type=whole(1), help="environments (the environment's default)")
     add("--dtype", choices=DTYPES, help="of the simulation (float32)")
@@ -195,7 +196,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "default": [],
     }
     add("--param", **repeated, help="a parameter of the environment, such as gravity=1.6")
-    add("--set", **repeated, help="a hyper-parameter of PPOConfig, such as learning_rate=1e-3")
+    add("--set", **repeated, help="a hyper-parameter, such as learning_rate=1e-3")
     add = parser.add_argument_group("results").add_argument
     add("--save", metavar="FILE", type=output_file, help="write the agent, also if interrupted")
     add("--csv", metavar="FILE", type=output_file, help="write the learning curve as a table")
@@ -206,7 +207,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu eval`."""
     add = parser.add_argument
-    add("load", metavar="FILE", help="an agent that `rlcpu train --save` or PPO.save wrote")
+    add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
     add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
     add("--episodes", metavar="N", type=whole(1), default=100, help="to evaluate (100)")
     add("--seed", metavar="N", type=whole(0), help="of the episodes (the agent's, plus 1)")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlcpu.train import PPO
+    from rlcpu.cli_train import Agent
 
 #: Frames of a film: an episode of an environment without a limit need not end.
 MOST_FRAMES = 2000
@@ -100,7 +100,7 @@ def draw_curves(
 # ---------------------------------------------------------------- films
 
 
-def check_renderer(agent: PPO) -> None:
+def check_renderer(agent: Agent) -> None:
     """Draw one picture of the agent's environment.
 
     Raises:
@@ -120,7 +120,7 @@ def check_renderer(agent: PPO) -> None:
         raise CommandError(f"--video: {error}") from None
 
 
-def film(agent: PPO, seed: int) -> Iterator[NDArray[np.uint8]]:
+def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
     """Pictures (height, width, 3) of one greedy episode, from its start to its end."""
     # Pictures in memory need neither a screen nor a greeting.
     for name, value in (("PYGAME_HIDE_SUPPORT_PROMPT", "1"), ("SDL_VIDEODRIVER", "dummy")):
@@ -145,7 +145,7 @@ def film(agent: PPO, seed: int) -> Iterator[NDArray[np.uint8]]:
         env.close()
 
 
-def write_video(agent: PPO, path: Path, seed: int) -> None:
+def write_video(agent: Agent, path: Path, seed: int) -> None:
     """Film one greedy episode.
 
     Raises:

@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlcpu.train import PPO, History
+    from rlcpu.train import History
+    from rlcpu.train.off_policy import OffPolicy
+    from rlcpu.train.ppo import PPO
+
+    Agent = PPO | OffPolicy
 
 EXIT_FAILED = 1
+#: What --algo takes: names of the classes in `rlcpu.train`.
+ALGORITHMS = ("ppo", "dqn")
 #: What a new agent is made of, and a saved one has already.
-_OF_NEW_AGENTS = ("seed", "num_envs", "dtype", "param", "set")
+_OF_NEW_AGENTS = ("algo", "seed", "num_envs", "dtype", "param", "set")
 
 
 class Terminated(KeyboardInterrupt):
@@ -106,14 +112,13 @@ def terminating() -> Iterator[None]:
 # ---------------------------------------------------------------- agents
 
 
-def make_agent(args: argparse.Namespace) -> PPO:
+def make_agent(args: argparse.Namespace) -> Agent:
     """The agent that the arguments describe.
 
     Raises:
         CommandError: the trainer refuses one of them.
     """
     from rlcpu.envs.registration import find
-    from rlcpu.train import PPO
 
     if args.load:
         for name in _OF_NEW_AGENTS:
@@ -126,9 +131,18 @@ def make_agent(args: argparse.Namespace) -> PPO:
     options = {"dtype": "float32", **{k: v for k, v in options.items() if v is not None}}
     try:
         env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
-        return PPO(env, seed=args.seed or 0, **{**options, **unique(args.set, options)})
+        kind = algorithms()[args.algo or "ppo"]
+        agent: Agent = kind(env, seed=args.seed or 0, **{**options, **unique(args.set, options)})
+        return agent
     except (TypeError, ValueError, MemoryError) as error:
         raise CommandError(error) from error
+
+
+def algorithms() -> dict[str, Any]:
+    """The classes of agents, by the names that --algo takes."""
+    from rlcpu import train
+
+    return {name: getattr(train, name.upper()) for name in ALGORITHMS}
 
 
 def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any]:
@@ -140,16 +154,18 @@ def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any
     return chosen
 
 
-def load_agent(args: argparse.Namespace) -> PPO:
+def load_agent(args: argparse.Namespace) -> Agent:
     """The agent of a file.
 
     Raises:
         CommandError: there is none, or of another environment.
     """
-    from rlcpu.train import PPO
+    from rlcpu.train.checkpoint import format_of
 
+    words = format_of(args.load).split()
+    kind = algorithms().get(words[1].lower() if len(words) == 3 else "") or algorithms()["ppo"]
     try:
-        agent = PPO.load(args.load, num_threads=args.threads)
+        agent: Agent = kind.load(args.load, num_threads=args.threads)
     except FileNotFoundError:
         raise CommandError(f"there is no file {args.load!r}") from None
     except (OSError, TypeError, ValueError) as error:
@@ -171,7 +187,7 @@ class Results:
         target: mean return, or None.
     """
 
-    def __init__(self, args: argparse.Namespace, agent: PPO, target: float | None) -> None:
+    def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:
         self.args, self.agent, self.target = args, agent, target
         self.written: list[str] = []
         self.failed: list[str] = []
@@ -188,7 +204,9 @@ class Results:
         args, history = self.args, self.agent.history
         if args.plot and history.updates:
             seed, env_id = self.agent.seed, self.agent.env.dynamics.id
-            title = f"PPO on {env_id}, seed {seed}: {history.time_total:.2f} s"
+            title = (
+                f"{type(self.agent).__name__} on {env_id}, seed {seed}: {history.time_total:.2f} s"
+            )
             curves = {"training, mean of the last episodes": history.curve}
             greedy = None if returns is None else (history.steps, returns)
             self._write(

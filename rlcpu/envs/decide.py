@@ -72,12 +72,13 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
 def _decide_by_network(
     env: Structure, dtype: type, policy: PolicyCode, draws: Callable[..., Any]
 ) -> Decide:
-    outputs = env.action_size or env.num_actions
-    log_stds = "".join(f"log_std[{k}], " for k in range(env.action_size))
+    head: Any = policy.head or (categorical if env.num_actions else gaussian).act
+    outputs = policy.outputs or env.action_size or env.num_actions
+    constants = policy.num_params if policy.head else env.action_size
+    log_stds = "".join(f"log_std[{k}], " for k in range(constants))
     unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
     load_outputs, peek = load_rows(outputs, "outputs"), row_access("outputs")[0]
-    act: Any = (categorical if env.num_actions else gaussian).act
-    act, has_value = specialise(act(outputs), np.float32), policy.value != "none"
+    act, has_value = specialise(head(outputs), np.float32), policy.value != "none"
     none = np.float32(0)
 
     @inline

@@ -33,10 +33,13 @@ class PolicyCode(NamedTuple):
         act: scalar function (observation, params, uniforms) -> (action, log_prob, value), or None
             for a network.
         params_type: class of its params, if it is a NamedTuple.
-        num_params: its fields.
+        num_params: its fields; those of a head of the policy's own.
         draws: random numbers that it takes.
         value: where the value comes from: a "scalar" function, a "shared" or "separate" network, or
             "none".
+        head: number of outputs -> what acts on a network's outputs, see `rlcpu.nn.heads.Head.act`;
+            None for the usual one of the action space.
+        outputs: of the network that the head reads; 0 for one of each action.
     """
 
     act: Callable[..., Any] | None
@@ -44,6 +47,8 @@ class PolicyCode(NamedTuple):
     num_params: int
     draws: int
     value: str
+    head: Callable[[int], Callable[..., Any]] | None = None
+    outputs: int = 0
 
 
 class PolicyArrays(NamedTuple):
@@ -53,7 +58,7 @@ class PolicyArrays(NamedTuple):
         weights, sizes: (P,) float32 and (L + 1,) int64, the policy network, or the scalar
             policy's params.
         value_weights, value_sizes: the value network, if it is a separate one.
-        log_std: (action_size,) float32 of a Gaussian.
+        log_std: (action_size,) float32 of a Gaussian, or the params of a head of the policy's own.
         mean, scale: (observation_size,) float32: the network sees (observation - mean) * scale,
             clipped to +-10.
         settings: (2,) int64: activation code, 1 for greedy actions.

@@ -124,14 +124,7 @@ class Learner:
     def write_copies(self) -> None:
         """Make the transposed weights anew, as `network.refresh_copies` does for one network."""
         for k in range(len(self.networks)):
-            view: Any = network.network_of.py_func(self.learnt, self.layout, k)
-            for layer, row in enumerate(view.table.tolist()):
-                rows, columns, begin, end, copy, _, _, width = row
-                last = layer == len(view.table) - 1
-                if last or layer > 0:
-                    width = width if last else rows
-                    copies = view.copies[copy : copy + columns * width].reshape(columns, width)
-                    copies[:, :rows] = view.parameters[begin:end].reshape(rows, columns).T
+            network.write_copies(network.network_of.py_func(self.learnt, self.layout, k))
 
     def _pair_views(self) -> list[tuple[Array, Array]]:
         """Each weight and bias array, as the learner has it and as the network has."""

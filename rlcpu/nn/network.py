@@ -284,17 +284,19 @@ def network_of(learnt, layout, k):
 
 
 @inline
-def _copy_last(weights, copies, rows, columns, width):
-    for row in range(rows):
+def copy_last(weights, copies, first, end, columns, width):
+    """Transpose rows [first, end) of the last layer's weights, for its forward pass."""
+    for row in range(first, end):
         for column in range(columns):
             copies[column * width + row] = weights[row * columns + column]
 
 
 @inline
-def _copy_square(weights, copies, rows, columns):
+def copy_square(weights, copies, first, end, rows, columns):
+    """Transpose rows [first, end) of a hidden layer's weights, for its backward pass."""
     source, out = address(weights), address(copies)
     step = width(source, 1)
-    for row in range(0, rows, step):
+    for row in range(first, end, step):
         for column in range(0, columns, step):
             transpose(
                 Matrix(source, row * columns + column, columns, 1),
@@ -310,9 +312,20 @@ def refresh_copies(network):
         rows, columns, begin, end, copy, _, _, width_out = network.table[layer]
         weights, copies = network.parameters[begin:end], network.copies[copy:]
         if layer == layers - 1:
-            _copy_last(weights, copies, rows, columns, width_out)
+            copy_last(weights, copies, 0, rows, columns, width_out)
         elif layer > 0:
-            _copy_square(weights, copies, rows, columns)
+            copy_square(weights, copies, 0, rows, rows, columns)
+
+
+def write_copies(network: Any) -> None:
+    """The same in plain Python, for an array that has no kernel at hand."""
+    for layer, row in enumerate(network.table.tolist()):
+        rows, columns, begin, end, copy, _, _, width = row
+        last = layer == len(network.table) - 1
+        if last or layer > 0:
+            width = width if last else rows
+            copies = network.copies[copy : copy + columns * width].reshape(columns, width)
+            copies[:, :rows] = network.parameters[begin:end].reshape(rows, columns).T
 
 
 @functools.cache
@@ -361,8 +374,13 @@ def make_forward(dtype: type) -> Callable[..., int]:
 
 
 @functools.cache
-def make_backward(dtype: type) -> Callable[..., None]:
+def make_backward(dtype: type, by: str = "parameters") -> Callable[..., None]:
     """Backward pass over samples in one dtype, for kernels to inline.
+
+    Args:
+        dtype: of all numbers.
+        by: "parameters", or "inputs": then `gradients` stay as they are, and the derivatives by the
+            inputs take the place of the inputs in `activations`; there are hidden layers.
 
     Returns:
         `backward(network, activations, slopes, gradients, samples)`: adds the gradients of the
@@ -371,6 +389,21 @@ def make_backward(dtype: type) -> Callable[..., None]:
         overwritten. `slopes` ((samples + 1) * widest layer,) is scratch.
     """
     zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
+    by_parameters = by == "parameters"
+
+    @inline
+    def dot(row, other):
+        total = zero
+        for i in range(row.size):
+            total += row[i] * other[i]
+        return total
+
+    @inline
+    def to_inputs(inputs, width, weights, slopes, columns):
+        for i in range(slopes.size // columns):
+            slope = slopes[i * columns : (i + 1) * columns]
+            for k in range(weights.size // columns):
+                inputs[i * width + k] = dot(weights[k * columns : (k + 1) * columns], slope)
 
     @inline
     def add_rows(sums, rows):
@@ -406,13 +439,19 @@ def make_backward(dtype: type) -> Callable[..., None]:
                 through_tanh(here, slopes[: here.size])
             elif not last:
                 through_relu(here, slopes[: here.size])
-            add_rows(gradients[biases : biases + width_out], here)
+            if by_parameters:
+                add_rows(gradients[biases : biases + width_out], here)
             before, after = Matrix(units, inputs, width_in, 1), Matrix(units, outputs, width_out, 1)
             total = Matrix(sums, begin, columns, 1)
             left = (
                 Matrix(units, outputs, 1, width_out) if last else Matrix(units, inputs, 1, width_in)
             )
-            product(left, before if last else after, total, total, (rows, samples, columns), none)
+            if by_parameters:
+                right = before if last else after
+                product(left, right, total, total, (rows, samples, columns), none)
+            elif layer == 0:
+                place = activations[inputs : inputs + samples * width_in]
+                to_inputs(place, width_in, network.parameters[begin:biases], here, columns)
             if layer > 0:
                 zeros = samples * width_in
                 for i in range(zeros, zeros + width_in):

@@ -108,6 +108,11 @@ def make_layout(networks: list[Network], losses: list[Loss]) -> Layout:
     inputs = {int(each.sizes[0]) for each in networks}
     if len(inputs) != 1:
         raise ValueError(f"networks have inputs of sizes {sorted(inputs)}: expected one size")
+    return lay_out(networks)._replace(places=_find_outputs(networks, losses))
+
+
+def lay_out(networks: list[Network]) -> Layout:
+    """The same of networks that no loss reads."""
     tables = [layer_table(each.sizes) for each in networks]
     most = max(map(len, tables))
     begins, copies, free = [0], [0], []
@@ -122,7 +127,7 @@ def make_layout(networks: list[Network], losses: list[Loss]) -> Layout:
         begins=np.array(begins),
         copies_begins=np.array(copies),
         free=np.array(free),
-        places=_find_outputs(networks, losses),
+        places=np.zeros((0, 3), np.int64),
     )
 
 

@@ -11,11 +11,13 @@ import json
 import math
 import os
 import zipfile
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import LANES, NUM_WORDS
 from rlcpu.envs.registration import find, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
@@ -91,8 +93,15 @@ def go_back(agent: Any, snapshot: Snapshot) -> None:
 def save(agent: Any, path: str | os.PathLike[str]) -> None:
     """Write an agent to a file; an older file stays whole until the new one is."""
     arrays: dict[str, Any] = {f"state {name}": value for name, value in state_of(agent).items()}
+    write(path, FORMAT, _describe(agent), arrays)
+
+
+def write(
+    path: str | os.PathLike[str], format: str, description: Any, arrays: dict[str, Any]
+) -> None:
+    """Write what is described as JSON, and arrays whose names begin with "state "."""
     with replacing(path) as file:
-        np.savez(file, format=FORMAT, description=json.dumps(_describe(agent)), **arrays)
+        np.savez(file, format=format, description=json.dumps(description), **arrays)
 
 
 def load(
@@ -100,25 +109,10 @@ def load(
 ) -> Any:
     """The agent of class `kind` in a file; see `PPO.load`."""
     name = os.fspath(path)
-    try:
-        description, arrays = _read(path)
-        snapshot, rng = _check_description(description, arrays)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # NumPy's readers, and zip's, raise many kinds
-        plain = isinstance(error, OSError | ValueError | zipfile.BadZipFile)
-        reason = str(error) if plain else repr(error)
-        raise ValueError(f"{name}: no agent of rlcpu, or damaged: {reason}") from error
+    description, arrays, (snapshot, rng) = read(path, FORMAT, _check_description)
     try:
         agent = _rebuild(kind, description, arrays, env, num_threads)
-        state = state_of(agent)
-        if state.keys() != arrays.keys():
-            raise ValueError(f"it has other parts than {', '.join(state)}")
-        for part, target in state.items():
-            source = arrays[part]
-            if source.dtype != target.dtype or source.shape != target.shape:
-                wanted = f"{target.dtype} {target.shape}"
-                raise ValueError(f"{part} is {source.dtype} {source.shape}, expected {wanted}")
+        check_fit(state_of(agent), arrays)
     except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{name}: does not fit: {error}") from error
     go_back(agent, snapshot)
@@ -126,7 +120,48 @@ def load(
     return agent
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array]]:
+def read(
+    path: str | os.PathLike[str], format: str, check: Callable[[Any, dict[str, Array]], Any]
+) -> tuple[dict[str, Any], dict[str, Array], Any]:
+    """Description and arrays of a file, and what `check` makes of them.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is of another format, or damaged.
+    """
+    try:
+        description, arrays = _read(path, format)
+        return description, arrays, check(description, arrays)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # NumPy's readers, and zip's, raise many kinds
+        plain = isinstance(error, OSError | ValueError | zipfile.BadZipFile)
+        reason = str(error) if plain else repr(error)
+        name = os.fspath(path)
+        raise ValueError(f"{name}: no agent of rlcpu, or damaged: {reason}") from error
+
+
+def check_fit(state: dict[str, Array], arrays: dict[str, Array]) -> None:
+    """Raise ValueError unless a file has an agent's arrays, and no others."""
+    if state.keys() != arrays.keys():
+        raise ValueError(f"it has other parts than {', '.join(state)}")
+    for part, target in state.items():
+        source = arrays[part]
+        if source.dtype != target.dtype or source.shape != target.shape:
+            wanted = f"{target.dtype} {target.shape}"
+            raise ValueError(f"{part} is {source.dtype} {source.shape}, expected {wanted}")
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The format that a file says to have; "" if it is no file of ours."""
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            return str(_read_part(archive, archive.getinfo("format.npy")))
+    except (OSError, LookupError, ValueError, zipfile.BadZipFile):
+        return ""
+
+
+def _read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """Description and arrays of a file. No array takes more memory than it has bytes in the file.
 
     Raises:
@@ -139,8 +174,8 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Array
         if len(parts) != len(archive.infolist()):
             raise ValueError("it has two parts of one name")
         texts = {name: str(_read_part(archive, parts[name])) for name in ("format", "description")}
-        if texts["format"] != FORMAT:
-            raise ValueError(f"format is {texts['format']}, expected {FORMAT}")
+        if texts["format"] != format:
+            raise ValueError(f"format is {texts['format']}, expected {format}")
         names = sorted(parts.keys() - texts.keys())
         return json.loads(texts["description"]), {
             name.removeprefix("state "): _read_part(archive, parts[name]) for name in names
@@ -186,14 +221,7 @@ def _rebuild(
 ) -> Any:
     """A new agent like the described one, of the arrays' size; they are still to be copied."""
     config = PPOConfig(**description["config"])
-    if env is not None and env.dynamics.id != description["env"]:
-        raise ValueError(f"env={env!r}: expected {description['env']}")
-    if env is None and description["env"] not in registered():
-        raise ValueError(
-            f"its environment {description['env']} is not registered: import the module that does "
-            "so first, or give env= (on the command line, module:id)"
-        )
-    dynamics = find(description["env"]) if env is None else env.dynamics
+    dynamics = find_env(description, env)
     layers = dynamics.observation_size, *config.hidden
     outputs = dynamics.num_actions + dynamics.action_size
     value_layers = (*layers, 1) if config.value == "separate" else ()
@@ -205,28 +233,63 @@ def _rebuild(
     for name, size in sizes.items():
         if arrays[name].size != size:
             raise ValueError(f"{name} has {arrays[name].size} numbers, expected {size}")
-    if env is None:
-        params = description["params"]
-        dynamics.with_params(**params)  # the names are those of parameters, and of nothing else
-        env = make_vec(
-            description["env"],
-            config.num_envs,
-            dtype=description["dtype"],
-            max_episode_steps=description["max_episode_steps"],
-            num_threads=num_threads,
-            **params,
-        )
+    env = make_env(description, config.num_envs, env, num_threads)
     return kind(env, seed=description["seed"], num_threads=num_threads, config=config)
 
 
-def _describe(agent: Any) -> dict[str, Any]:
-    """What is no array, as JSON takes it."""
-    env = agent.env
+def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
+    """The described environment, or the given one if it is that.
+
+    Raises:
+        ValueError: it is another one, or not registered.
+    """
+    if env is not None and env.dynamics.id != description["env"]:
+        raise ValueError(f"env={env!r}: expected {description['env']}")
+    if env is None and description["env"] not in registered():
+        raise ValueError(
+            f"its environment {description['env']} is not registered: import the module that does "
+            "so first, or give env= (on the command line, module:id)"
+        )
+    return find(description["env"]) if env is None else env.dynamics
+
+
+def make_env(
+    description: dict[str, Any], num_envs: int, env: VectorEnv | None, num_threads: int | None
+) -> VectorEnv:
+    """The described environments, or the given ones.
+
+    Raises:
+        ValueError: see `find_env`.
+    """
+    dynamics = find_env(description, env)
+    if env is not None:
+        return env
+    params = description["params"]
+    dynamics.with_params(**params)  # the names are those of parameters, and of nothing else
+    return make_vec(
+        description["env"],
+        num_envs,
+        dtype=description["dtype"],
+        max_episode_steps=description["max_episode_steps"],
+        num_threads=num_threads,
+        **params,
+    )
+
+
+def describe_env(env: VectorEnv) -> dict[str, Any]:
+    """What `make_env` makes environments of, as JSON takes it."""
     return {
         "env": env.dynamics.id,
         "params": env.dynamics.params._asdict(),
         "dtype": env.dtype.name,
         "max_episode_steps": env.max_episode_steps,
+    }
+
+
+def _describe(agent: Any) -> dict[str, Any]:
+    """What is no array, as JSON takes it."""
+    return {
+        **describe_env(agent.env),
         "config": dataclasses.asdict(agent.config),
         "seed": agent.seed,
         "steps": agent.steps,

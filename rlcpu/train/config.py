@@ -8,16 +8,32 @@ import math
 import numbers
 import reprlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.registration import find
+from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 
 SCHEDULES = ("constant", "linear")
 _INF = math.inf
 #: float32, in which the networks compute, holds ten thousand million times as much.
 _MOST = 1e28
-#: Range of each count, and of each real number: (least, most, whether the least itself is allowed).
-_COUNTS = {"num_envs": 2**24, "num_steps": 2**24, "num_epochs": 2**16, "minibatch_size": 2**30}
+#: Largest of each count, and range of each real number: (least, most, whether the least itself is
+#: allowed).
+_COUNTS = {
+    "num_envs": 2**24,
+    "num_steps": 2**24,
+    "num_epochs": 2**16,
+    "minibatch_size": 2**30,
+    "num_updates": 2**24,
+    "learning_starts": 2**40,
+    "capacity": 2**40,
+    "batch_size": 2**24,
+    "n_step": 2**16,
+    "target_period": 2**30,
+    "policy_delay": 2**16,
+}
 _REALS: dict[str, tuple[float, float, bool]] = {
     "learning_rate": (0.0, _MOST, True),
     "clip_range": (0.0, _INF, False),
@@ -30,6 +46,24 @@ _REALS: dict[str, tuple[float, float, bool]] = {
     "adam_epsilon": (0.0, _MOST, False),
     "log_std_init": (-20.0, 20.0, True),
     "reward_scale": (0.0, _MOST, False),
+    "tau": (0.0, 1.0, False),
+    "exploration_initial": (0.0, 1.0, True),
+    "exploration_final": (0.0, 1.0, True),
+    "exploration_fraction": (0.0, 1.0, False),
+    "temperature": (0.0, _MOST, False),
+    "target_entropy": (-_MOST, _MOST, True),
+    "exploration_noise": (0.0, _MOST, True),
+    "target_noise": (0.0, _MOST, True),
+    "target_noise_clip": (0.0, _MOST, True),
+}
+#: Numbers that may be None, and counts that may be 0.
+_OPTIONAL, _FROM_ZERO = ("target_kl", "target_entropy"), ("learning_starts",)
+_CHOICES = {
+    "learning_rate_schedule": SCHEDULES,
+    "clip_schedule": SCHEDULES,
+    "value": ("separate", "shared"),
+    "activation": ("tanh", "relu"),
+    "replay": ("uniform", "prioritized", "return"),
 }
 #: What stable-baselines3 and CleanRL call our settings, and what else people try.
 _ALIASES = {
@@ -44,7 +78,6 @@ _ALIASES = {
     "clip_coef": "clip_range",
     "discount": "gamma",
     "gae_lambda": "lambda_",
-    "ent_coef": "entropy_coefficient",
     "vf_coef": "value_coefficient",
     "max_grad_norm": "max_gradient_norm",
     "normalize_advantage": "normalize_advantages",
@@ -56,11 +89,64 @@ _ALIASES = {
     "verbose": "learn(..., progress=True)",
     "total_timesteps": "learn(total_steps)",
     "n_jobs": "num_threads",
+    "buffer_size": "capacity",
+    "gradient_steps": "num_updates",
+    "train_freq": "num_steps",
+    "target_update_interval": "target_period",
+    "exploration_final_eps": "exploration_final",
+    "exploration_initial_eps": "exploration_initial",
+    "ent_coef": "entropy_coefficient",
+    "replay_buffer_class": "buffer",
+    "target_policy_noise": "target_noise",
+    "action_noise": "exploration_noise",
 }
 
 
+class Settings:
+    """Base of dataclasses of hyper-parameters: checks each field by its name."""
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {}
+        for name in self.names():
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if name in _COUNTS:
+                least = int(name not in _FROM_ZERO)
+                checked[name] = check_count(name, value, least, _COUNTS[name] + 1)
+            elif name in _REALS:
+                checked[name] = _check_real(name, value, *_REALS[name])
+            elif name in _CHOICES:
+                _check_choice(name, value, _CHOICES[name])
+            elif name == "hidden":
+                checked[name] = _check_hidden(value)
+            elif not isinstance(value, bool):
+                raise TypeError(f"{name}={value!r}: expected True or False")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Of the fields."""
+        kind: Any = cls
+        return [field.name for field in dataclasses.fields(kind)]
+
+    def replace(self, changes: Mapping[str, Any]) -> Self:
+        """The same settings but for the given ones.
+
+        Raises:
+            TypeError: a name that is no hyper-parameter; the message says which one may be meant.
+        """
+        for name in changes:
+            if name not in self.names():
+                raise TypeError(describe_unknown(name, self.names()))
+        this: Any = self
+        changed: Self = dataclasses.replace(this, **changes)
+        return changed
+
+
 @dataclasses.dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(Settings):
     """Hyper-parameters of PPO; their meaning, and the default settings, are stable-baselines3's.
 
     Attributes:
@@ -118,44 +204,26 @@ class PPOConfig:
     value: Literal["separate", "shared"] = "separate"
     log_std_init: float = 0.0
 
-    def __post_init__(self) -> None:
-        checked: dict[str, Any] = {
-            name: check_count(name, getattr(self, name), limit=most + 1)
-            for name, most in _COUNTS.items()
-        }
-        for name, (least, most, closed) in _REALS.items():
-            value = getattr(self, name)
-            if not (name == "target_kl" and value is None):
-                checked[name] = _check_real(name, value, least, most, closed)
-        for name in ("learning_rate_schedule", "clip_schedule"):
-            _check_choice(name, getattr(self, name), SCHEDULES)
-        _check_choice("value", self.value, ("separate", "shared"))
-        _check_choice("activation", self.activation, ("tanh", "relu"))
-        for name in ("normalize_advantages", "normalize_observations"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name}={getattr(self, name)!r}: expected True or False")
-        checked["hidden"] = _check_hidden(self.hidden)
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
 
-    def replace(self, changes: Mapping[str, Any]) -> PPOConfig:
-        """The same settings but for the given ones.
+def check_env(env: Any) -> Dynamics | VectorEnv:
+    """The environment, or environments, of an agent.
 
-        Raises:
-            TypeError: a name that is no hyper-parameter; the message says which one may be meant.
-        """
-        names = [field.name for field in dataclasses.fields(self)]
-        for name in changes:
-            if name not in names:
-                raise TypeError(describe_unknown(name, names))
-        return dataclasses.replace(self, **changes)
+    Raises:
+        TypeError: it is something else, or on a device.
+        ValueError: there is none of this id.
+    """
+    if not isinstance(env, str | Dynamics | VectorEnv):
+        raise TypeError(f"env={env!r}: expected an id, a Dynamics or a rlcpu VectorEnv (unwrapped)")
+    if isinstance(env, VectorEnv) and env.device != "cpu":
+        raise TypeError(f"env={env!r}: expected environments on the CPU")
+    return env if isinstance(env, VectorEnv) else find(env)
 
 
-def describe_unknown(name: str, known: Sequence[str]) -> str:
+def describe_unknown(name: str, known: Sequence[str], algorithm: str = "PPO") -> str:
     """One sentence on a setting that there is not."""
     near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
     hint = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
-    return f"{name}: PPO has no such setting; {hint}"
+    return f"{name}: {algorithm} has no such setting; {hint}"
 
 
 def at(value: float, schedule: str, remaining: float) -> float:

@@ -30,7 +30,7 @@ class Progress:
         episode_return: mean return of the last 100 training episodes (NaN before the first ends).
         time_collect, time_update, time_total: seconds in this call: simulating and inferring,
             updating the networks, everything. Compiling is left out.
-        losses: of the last update.
+        losses: NamedTuple of means over the last update; of `Losses` for PPO.
     """
 
     steps: int = 0
@@ -39,12 +39,10 @@ class Progress:
     time_collect: float = 0.0
     time_update: float = 0.0
     time_total: float = 0.0
-    losses: Losses = dataclasses.field(default_factory=Losses)
+    losses: Any = dataclasses.field(default_factory=Losses)
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Progress))
-#: Columns of `History.to_csv`; what belongs to the losses has their prefix.
-COLUMNS = (*_FIELDS[:-1], *(f"loss_{name}" for name in Losses._fields))
 
 
 @dataclasses.dataclass(repr=False)
@@ -89,7 +87,8 @@ class History(Progress):
         with replacing(path) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
             table = csv.writer(text)
-            table.writerow(COLUMNS)
+            losses = self.updates[0].losses if self.updates else self.losses
+            table.writerow([*_FIELDS[:-1], *(f"loss_{name}" for name in losses._fields)])
             for update in self.updates:
                 table.writerow([*(getattr(update, name) for name in _FIELDS[:-1]), *update.losses])
             text.detach()

@@ -7,7 +7,6 @@ leaves open (normalised advantages, no clipped values, Adam's epsilon) stable-ba
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,13 +18,13 @@ import numpy.typing as npt
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import MLP
-from rlcpu.envs.registration import find, make_vec
+from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.config import PPOConfig, at, default_config, describe_unknown
+from rlcpu.train.config import PPOConfig, at, check_env, default_config, describe_unknown
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.objective import Batch, Updater
@@ -102,18 +101,11 @@ class PPO:
         **unknown: NoReturn,
     ) -> None:
         arguments = locals()
-        names = [field.name for field in dataclasses.fields(PPOConfig)]
+        names = PPOConfig.names()
         if unknown:
             raise TypeError(describe_unknown(next(iter(unknown)), [*_OWN, *names]))
         seed = check_count("seed", seed, 0, 2**128)
-        if not isinstance(env, str | Dynamics | VectorEnv):
-            raise TypeError(
-                f"env={env!r}: expected an id, a Dynamics or a rlcpu VectorEnv (unwrapped)"
-            )
-        if isinstance(env, VectorEnv) and env.device != "cpu":
-            raise TypeError(f"env={env!r}: expected environments on the CPU")
-        if not isinstance(env, VectorEnv):
-            env = find(env)
+        env = check_env(env)
         if config is None:
             config = default_config(env.id if isinstance(env, Dynamics) else env.dynamics.id)
         elif not isinstance(config, PPOConfig):

@@ -1,0 +1,386 @@
+"""Policies of agents that learn off-policy: one network, and how it explores.
+
+Each is a policy for `rlcpu.collect` and `rlcpu.simulate`. What decides how much it explores is a
+run-time number, so that an agent's random first steps, its learning and its evaluation run in one
+kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.networks import refuse_policy
+from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.kernels.checks import as_numbers
+from rlcpu.kernels.compile import define
+from rlcpu.nn.heads import log_density, standard_normal
+from rlcpu.nn.network import ACTIVATIONS, CLIP, Network, orthogonal, run_rows
+
+Array = npt.NDArray[Any]
+#: Bounds beyond this are none: Gymnasium gives speeds those of float32.
+_UNBOUNDED = 1e6
+#: Range of the logarithm of a squashed Gaussian's deviation; stable-baselines3's.
+LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
+LOG_2 = math.log(2.0)
+
+
+# ---------------------------------------------------------------- scalar functions
+
+
+def squash(u: float) -> tuple[float, float]:
+    """tanh(u), and the logarithm of its derivative 1 - tanh(u)**2.
+
+    The latter as 2 (log 2 - u - softplus(-2u)), which stays finite where tanh rounds to 1
+    (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", appendix C).
+    """
+    softplus = max(-2.0 * u, 0.0) + math.log(1.0 + math.exp(-2.0 * abs(u)))
+    return math.tanh(u), 2.0 * (LOG_2 - u - softplus)
+
+
+def squashed_gaussian(mean: float, log_std: float, noise: float) -> tuple[float, float]:
+    """One number of an action in (-1, 1), and its log-density.
+
+    With u = mean + exp(log_std) * noise the action is tanh(u), and
+
+        log pi = log Normal(u; mean, exp(log_std)) - log(1 - tanh(u)**2)
+
+    Source: Haarnoja et al. 2018, "Soft actor-critic", equation 21 (appendix C).
+    """
+    action, log_slope = squash(mean + math.exp(log_std) * noise)
+    return action, log_density(noise, log_std) - log_slope
+
+
+def bounded_log_std(x: float) -> float:
+    """The output of a network, clipped to the range of a squashed Gaussian's `log_std`."""
+    return min(max(x, LOWEST_LOG_STD), HIGHEST_LOG_STD)
+
+
+@functools.cache
+def act_epsilon_greedy(size: int) -> Callable[..., Any]:
+    """Scalar function: the action of the largest output, or with probability `params[0]` any.
+
+    The first of equal outputs counts. Source: Watkins 1989, "Learning from delayed rewards".
+    """
+    lines = ["top = values[0]", "best = zero"]
+    for k in range(1, size):
+        lines += [f"best = i32({k}) if values[{k}] > top else best", f"top = max(top, values[{k}])"]
+    lines += [
+        f"drawn = i32(uniforms[1] * {float(size)})",
+        "explores = (uniforms[0] < params[0]) and not greedy",
+        "return (drawn if explores else best), 0.0",
+    ]
+    source = "def act(values, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
+    return define(source, i32=np.int32, zero=np.int32(0))
+
+
+@functools.cache
+def act_squashed(size: int) -> Callable[..., Any]:
+    """Scalar function that draws an action from a squashed Gaussian, and scales it to its bounds.
+
+    Of `size` outputs the first half are means, the others logarithms of deviations. `params` are
+    the probability of an action drawn uniformly from the bounds, their centres and half widths.
+    """
+    count = size // 2
+    lines = [f"explores = (uniforms[{2 * count}] < params[0]) and not greedy"]
+    for k in range(count):
+        lines += [
+            f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
+            "z = 0.0 if greedy else drawn",
+            f"a, l{k} = squashed(outputs[{k}], bounded(outputs[{count + k}]), z)",
+            f"a = 2.0 * uniforms[{2 * k}] - 1.0 if explores else a",
+            f"a{k} = params[{1 + k}] + params[{1 + count + k}] * a",
+        ]
+    return _define_vector(lines, count, normal=standard_normal, squashed=squashed_gaussian,
+                          bounded=bounded_log_std)  # fmt: skip
+
+
+@functools.cache
+def act_noisy(size: int) -> Callable[..., Any]:
+    """Scalar function: tanh of the outputs plus Gaussian noise, clipped and scaled to the bounds.
+
+    `params` are the probability of an action drawn uniformly from the bounds, the deviation of the
+    noise, centres and half widths.
+    """
+    lines = [f"explores = (uniforms[{2 * size}] < params[0]) and not greedy"]
+    for k in range(size):
+        lines += [
+            f"drawn = normal(uniforms[{2 * k}], uniforms[{2 * k + 1}])",
+            f"a = tanh(outputs[{k}]) + (0.0 if greedy else params[1] * drawn)",
+            f"a = 2.0 * uniforms[{2 * k}] - 1.0 if explores else min(max(a, -1.0), 1.0)",
+            f"l{k} = 0.0",
+            f"a{k} = params[{2 + k}] + params[{2 + size + k}] * a",
+        ]
+    return _define_vector(lines, size, normal=standard_normal, tanh=math.tanh)
+
+
+def _define_vector(lines: list[str], count: int, **namespace: Any) -> Callable[..., Any]:
+    """The function of these lines, which returns a0, a1, ... and the sum of l0, l1, ..."""
+    actions = "".join(f"a{k}, " for k in range(count))
+    total = " + ".join(f"l{k}" for k in range(count))
+    source = "def act(outputs, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
+    return define(f"{source}\n    return ({actions}), {total}", **namespace)
+
+
+# ---------------------------------------------------------------- policies
+
+
+class Actor:
+    """A network that acts; base of the policies below.
+
+    Args:
+        dynamics: the environment.
+        outputs: of the network.
+        hidden: sizes of its hidden layers.
+        activation: "tanh" or "relu".
+        params: numbers of the head, float32.
+        gain: of the weights of the last layer, orthogonal as the others.
+        seed: of the weights.
+
+    Attributes:
+        network: what is learnt.
+        params: (any,) float32, what the head reads; the first is the probability of an action drawn
+            uniformly.
+        observation_mean, observation_scale: (observation_size,) float32: the network sees
+            (observation - mean) * scale, clipped to +-10. Bounds of the observation space that are
+            below a million become +-1.
+        deterministic: whether to act without exploring.
+    """
+
+    act: Callable[[int], Callable[..., Any]]
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        outputs: int,
+        hidden: Sequence[int],
+        activation: str,
+        params: Sequence[float],
+        gain: float,
+        seed: int,
+    ) -> None:
+        sizes = np.array([dynamics.observation_size, *hidden, outputs])
+        rng = np.random.default_rng(seed)
+        parameters = orthogonal(rng, sizes, gain)
+        self.network = Network(sizes, activation, parameters=parameters)
+        self.params = np.array(params, np.float32)
+        self.observation_mean, self.observation_scale = normalisation(dynamics)
+        self.deterministic = False
+
+    def __repr__(self) -> str:
+        layers = "-".join(map(str, self.network.sizes))
+        return f"{type(self).__name__}({layers} {self.network.activation})"
+
+    def _draws(self, dynamics: Dynamics) -> int:
+        return 2 if dynamics.is_discrete else 2 * dynamics.action_size + 1
+
+    def _outputs(self, dynamics: Dynamics) -> int:
+        """Of the network that the head reads."""
+        return int(self.network.sizes[-1])
+
+    def code(self, dynamics: Dynamics) -> PolicyCode:
+        """See `PolicyCode`.
+
+        Raises:
+            ValueError: the sizes do not fit the environment.
+        """
+        inputs = int(self.network.sizes[0])
+        if inputs != dynamics.observation_size or self._count(dynamics) != self.params.size:
+            raise ValueError(f"{self!r} does not fit {dynamics.id}")
+        draws, outputs = self._draws(dynamics), self._outputs(dynamics)
+        return PolicyCode(None, None, self.params.size, draws, "none", type(self).act, outputs)
+
+    def _count(self, dynamics: Dynamics) -> int:
+        """How many params the head has."""
+        return 1
+
+    def arrays(self, dynamics: Dynamics) -> PolicyArrays:
+        """See `PolicyArrays`."""
+        settings = [ACTIVATIONS[self.network.activation], self.deterministic]
+        return PolicyArrays(
+            self.network.parameters,
+            self.network.sizes,
+            np.zeros(0, np.float32),
+            np.zeros(1, np.int64),
+            self.params,
+            self.observation_mean,
+            self.observation_scale,
+            np.array(settings, np.int64),
+        )
+
+    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """See `rlcpu.envs.policies.Policy`."""
+        arrays = self.network.parameters, self.params, self.observation_mean
+        return (*arrays, self.observation_scale), (self.deterministic,)
+
+    def outputs(self, observations: npt.ArrayLike) -> Array:
+        """Outputs (n, sizes[-1]) float32 of the network for (n, observation_size).
+
+        Raises:
+            ValueError: observations have another shape.
+            FloatingPointError: observations, parameters or outputs are NaN or infinite.
+        """
+        rows = np.atleast_2d(as_numbers("observations", observations)).astype(np.float32)
+        sizes = self.network.sizes
+        if rows.ndim != 2 or rows.shape[1] != sizes[0]:
+            shape = np.shape(observations)
+            raise ValueError(f"observations have shape {shape}: expected (n, {sizes[0]})")
+        if not np.isfinite(rows).all():
+            place = np.argwhere(~np.isfinite(rows))[0].tolist()
+            raise FloatingPointError(
+                f"observations{place}={rows[tuple(place)]}: expected finite numbers"
+            )
+        seen = np.clip((rows - self.observation_mean) * self.observation_scale, -CLIP, CLIP)
+        activation = ACTIVATIONS[self.network.activation]
+        outputs = run_rows(self.network.parameters, sizes, activation, seen)
+        if not np.isfinite(outputs).all():
+            refuse_policy(self, "outputs that are not finite")
+        return outputs
+
+    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
+        """Actions (n,) or (n, action_size) for (n, observation_size); greedy without a generator.
+
+        Raises:
+            ValueError, FloatingPointError: see `outputs`.
+        """
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Array]:
+        """What a user or an agent may change, by name: what a checkpoint keeps."""
+        normalisation = {"mean": self.observation_mean, "scale": self.observation_scale}
+        return {"parameters": self.network.parameters, "params": self.params, **normalisation}
+
+
+class EpsilonGreedy(Actor):
+    """Takes the action of the largest output, or with probability epsilon any; for `Discrete`.
+
+    The network's outputs are values of the actions. One more than there are actions is the value of
+    the state, which the others are relative to (`dueling`); it changes no choice.
+    """
+
+    act = staticmethod(act_epsilon_greedy)
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        hidden: Sequence[int] = (64, 64),
+        activation: str = "relu",
+        dueling: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.num_actions = dynamics.num_actions
+        outputs = self.num_actions + dueling
+        super().__init__(dynamics, outputs, hidden, activation, [1.0], 1.0, seed)
+
+    def _outputs(self, dynamics: Dynamics) -> int:
+        return self.num_actions
+
+    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
+        """See `Actor.actions`."""
+        best = np.argmax(self.outputs(observations)[:, : self.num_actions], axis=1)
+        if rng is None:
+            return best
+        explores = rng.random(best.shape) < self.params[0]
+        return np.where(explores, rng.integers(self.num_actions, size=best.shape), best)
+
+
+class Squashed(Actor):
+    """Base of policies of bounded real numbers, which networks see as numbers in [-1, 1].
+
+    Attributes:
+        center, half: (action_size,) float32, an action is center + half * (what the network gives).
+    """
+
+    #: Params in front of the centres, and outputs for each number.
+    own_params = 1
+    per_number = 1
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        hidden: Sequence[int] = (256, 256),
+        activation: str = "relu",
+        seed: int = 0,
+    ) -> None:
+        self.center, self.half = bounds(dynamics)
+        params = [1.0, *[0.0] * (self.own_params - 1), *self.center, *self.half]
+        outputs = self.per_number * dynamics.action_size
+        super().__init__(dynamics, outputs, hidden, activation, params, 0.01, seed)
+
+    def _count(self, dynamics: Dynamics) -> int:
+        return self.own_params + 2 * dynamics.action_size
+
+
+class SquashedGaussian(Squashed):
+    """Draws actions from a Gaussian that tanh squashes; its deviation depends on the observation.
+
+    The first outputs of the network are means, the others logarithms of deviations, clipped to
+    [-20, 2]. See `squashed_gaussian`.
+    """
+
+    act = staticmethod(act_squashed)
+    per_number = 2
+
+    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
+        """See `Actor.actions`."""
+        means, log_stds = np.split(self.outputs(observations), 2, axis=1)
+        if rng is not None:
+            stds = np.exp(np.clip(log_stds, LOWEST_LOG_STD, HIGHEST_LOG_STD))
+            means = means + stds * rng.standard_normal(means.shape)
+        return (self.center + self.half * np.tanh(means)).astype(np.float32)
+
+
+class Noisy(Squashed):
+    """tanh of the network's outputs, and Gaussian noise of one deviation to explore."""
+
+    act = staticmethod(act_noisy)
+    own_params = 2
+
+    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
+        """See `Actor.actions`."""
+        actions = np.tanh(self.outputs(observations))
+        if rng is not None:
+            noise = self.params[1] * rng.standard_normal(actions.shape)
+            actions = np.clip(actions + noise, -1.0, 1.0)
+        return (self.center + self.half * actions).astype(np.float32)
+
+
+def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
+    """Means and scales that bring observations to +-1 where their space has bounds."""
+    space: Any = dynamics.observation_space
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED) & (high > low)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    mean, scale = (low + high) / 2, 2.0 / (high - low)
+    return mean.astype(np.float32), scale.astype(np.float32)
+
+
+def bounds(dynamics: Dynamics) -> tuple[Array, Array]:
+    """Centres and half widths (action_size,) of the actions.
+
+    Raises:
+        TypeError: actions are no real numbers.
+        ValueError: they have no bounds.
+    """
+    space = dynamics.action_space
+    if not isinstance(space, Box):
+        raise TypeError(f"{dynamics.id} has action_space={space}: expected a Box")
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise ValueError(f"{dynamics.id}: action_space={space} has to be bounded")
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    return ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+
+
+def check_discrete(dynamics: Dynamics) -> None:
+    """Raise TypeError unless actions are numbers of a `Discrete`."""
+    if not isinstance(dynamics.action_space, Discrete):
+        raise TypeError(
+            f"{dynamics.id} has action_space={dynamics.action_space}: expected Discrete"
+        )

@@ -1,0 +1,593 @@
+"""What agents that learn from a replay buffer have in common: settings, the loop, files.
+
+A round of `learn` collects `num_steps` steps of every environment in one call, stores them, and
+makes `num_updates` updates from minibatches of the buffer. An agent of its own brings a policy, a
+`StagedLearner` with the equations of its paper, and how it explores; see `rlcpu.train.dqn`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import os
+import tempfile
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu import replay
+from rlcpu.envs.collect import Rollout, collect
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.registration import find, make_vec
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels import announce
+from rlcpu.kernels.checks import check_count
+from rlcpu.nn.stages import StagedLearner, Transitions
+from rlcpu.replay.buffer import Buffer, Prioritized
+from rlcpu.train import checkpoint
+from rlcpu.train.actors import Actor, Squashed
+from rlcpu.train.config import Settings, check_env, describe_unknown
+from rlcpu.train.evaluate import evaluate
+from rlcpu.train.history import Bar, History, Progress, clock
+
+Array = npt.NDArray[Any]
+#: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
+WINDOW = 100
+#: Environment steps between two entries of the history, and between two looks at the target.
+REPORT_STEPS, LOOK_STEPS = 500, 2000
+#: Minibatches that are drawn, and learnt from, in one call.
+AT_ONCE = 8
+#: Classes of buffers by the name that settings give them.
+BUFFERS: dict[str, type[Buffer]] = {
+    "uniform": replay.ReplayBuffer,
+    "prioritized": replay.PrioritizedReplayBuffer,
+    "return": replay.ReturnWeightedBuffer,
+}
+_OWN = ("seed", "num_threads", "dtype", "buffer", "config")
+
+
+@dataclasses.dataclass(frozen=True)
+class OffPolicyConfig(Settings):
+    """Hyper-parameters of agents that learn from a replay buffer.
+
+    Attributes:
+        num_envs: N, environments that are stepped together.
+        num_steps: T, steps of each environment in a round.
+        num_updates: updates in a round.
+        learning_starts: environment steps before the first update, with random actions.
+        capacity: transitions that the buffer keeps.
+        replay: how they are drawn: "uniform", "prioritized", or in proportion to the "return" of
+            their episode (until it ends: the mean of the last episodes' returns).
+        batch_size: transitions of an update.
+        learning_rate: of Adam.
+        gamma: discount per step, in [0, 1].
+        n_step: steps whose rewards are added up before the value of what follows.
+        tau: part of the way that targets go towards the networks, 0 to 1.
+        target_period: updates between two such steps.
+        max_gradient_norm: norm above which gradients are scaled down to it.
+        adam_epsilon: added to the root of Adam's second moment.
+        hidden: units of the hidden layers, of all networks.
+        activation: "relu" or "tanh".
+
+    Raises:
+        TypeError, ValueError: a value of another type or outside of its range, with its name.
+    """
+
+    num_envs: int = 8
+    num_steps: int = 1
+    num_updates: int = 8
+    learning_starts: int = 1000
+    capacity: int = 100_000
+    replay: Literal["uniform", "prioritized", "return"] = "uniform"
+    batch_size: int = 256
+    learning_rate: float = 3e-4
+    gamma: float = 0.99
+    n_step: int = 1
+    tau: float = 0.005
+    target_period: int = 1
+    max_gradient_norm: float = float("inf")
+    adam_epsilon: float = 1e-8
+    hidden: tuple[int, ...] = (256, 256)
+    activation: Literal["relu", "tanh"] = "relu"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hidden:
+            raise ValueError("hidden=(): expected one hidden layer at least")
+        if self.capacity < max(self.batch_size, self.num_envs * (self.n_step + 1)):
+            raise ValueError(
+                f"capacity={self.capacity}: expected room for batch_size={self.batch_size} and for "
+                f"n_step + 1 steps of {self.num_envs} environments"
+            )
+        if self.replay == "return" and self.n_step > 1:
+            raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
+
+
+class OffPolicy:
+    """An agent that learns from a replay buffer; base of `DQN`, `SAC`, `TD3` and `DDPG`.
+
+    Every field of its config, such as `learning_rate`, is a keyword argument too.
+
+    Args:
+        env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
+            resets).
+        seed: the whole run is a function of it, whatever the number of threads.
+        num_threads: threads at most; None takes all of numba's.
+        dtype: of the simulation; the networks compute in float32.
+        buffer: what `rlcpu.replay` makes, uniform, prioritised or return-weighted, with the fields
+            of `rlcpu.train.off_policy.example_of(env)`; None makes one as the settings say.
+        config: all settings at once; None takes the environment's default ones.
+        **settings: fields of the config that are to be different.
+
+    Attributes:
+        env, policy, buffer, config, seed: see above; `policy` is one for `rlcpu.collect`.
+        steps, num_updates: environment steps and updates so far, over all calls of `learn`.
+        history: of the last call of `learn`, or of the present one.
+
+    Raises:
+        TypeError, ValueError: a bad argument, with its name and value.
+    """
+
+    algorithm: ClassVar[str]
+    Config: ClassVar[type[OffPolicyConfig]]
+    #: Settings by the environment's id.
+    defaults: ClassVar[dict[str, Any]] = {}
+    config: Any
+    policy: Any
+
+    def __init__(
+        self,
+        env: str | Dynamics | VectorEnv,
+        *,
+        seed: int = 0,
+        num_threads: int | None = None,
+        dtype: str = "float32",
+        buffer: Any = None,
+        config: OffPolicyConfig | None = None,
+        **settings: Any,
+    ) -> None:
+        seed = check_count("seed", seed, 0, 2**128)
+        env = check_env(env)
+        dynamics = env if isinstance(env, Dynamics) else env.dynamics
+        self.config = self._choose(dynamics, env, config, settings)
+        self.policy = self._make_policy(dynamics, 0)  # refuses an environment that does not fit
+        if isinstance(env, Dynamics):
+            env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
+        self.env, self.seed, self.steps = env, seed, 0
+        streams = np.random.SeedSequence(seed).generate_state(4 + env.num_envs, np.uint64)
+        env.reset(seed=streams[4:].tolist())
+        self.policy = self._make_policy(dynamics, int(streams[0]))
+        self.learner = self._make_learner(int(streams[1]), num_threads or env.num_threads)
+        self.rng = np.random.default_rng(int(streams[2]))
+        self.buffer = self._take_buffer(buffer, int(streams[3]))
+        self.returns: deque[float] = deque(maxlen=WINDOW)
+        self.history = History()
+        self._rollout: Rollout | None = None
+        self._batches: dict[Any, Any] = {}
+        self._looked = 0
+
+    @classmethod
+    def _choose(
+        cls, dynamics: Dynamics, env: Any, config: Any, settings: Mapping[str, Any]
+    ) -> OffPolicyConfig:
+        """The settings: those given, the environment's, or general ones."""
+        if config is None:
+            config = cls.defaults.get(dynamics.id) or cls.Config()
+        elif not isinstance(config, cls.Config):
+            raise TypeError(f"config={config!r}: expected a {cls.Config.__name__}")
+        given = {name: value for name, value in settings.items() if value is not None}
+        for name in given:
+            if name not in config.names():
+                names = [*_OWN, *config.names()]
+                raise TypeError(describe_unknown(name, names, cls.algorithm))
+        held = env.num_envs if isinstance(env, VectorEnv) else None
+        if held and given.setdefault("num_envs", held) != held:
+            raise ValueError(f"num_envs={given['num_envs']}: env has {held}")
+        chosen: OffPolicyConfig = config.replace(given)
+        return chosen
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.env.dynamics.id}, seed={self.seed}, "
+            f"num_envs={self.env.num_envs}, {self.policy!r}, {self.steps:,} steps learnt)"
+        )
+
+    # ------------------------------------------------------------ what an algorithm brings
+
+    def _make_policy(self, dynamics: Dynamics, seed: int) -> Actor:
+        """A new policy; raises TypeError or ValueError for an environment that does not fit."""
+        raise NotImplementedError
+
+    def _make_learner(self, seed: int, num_threads: int | None) -> StagedLearner:
+        """The networks and stages; network 0 is the policy's."""
+        raise NotImplementedError
+
+    def _explore(self, fraction: float) -> None:
+        """Set how much the policy explores after this fraction of the steps."""
+        raise NotImplementedError
+
+    def _coefficients(self) -> Any:
+        """Numbers that the stages read."""
+        raise NotImplementedError
+
+    def _options(self) -> dict[str, Any]:
+        """Options of `StagedLearner.update`, learning rates at least."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ the buffer
+
+    def _take_buffer(self, buffer: Any, seed: int) -> Buffer:
+        """The given buffer, after checks, or a new one."""
+        example = example_of(self.env)
+        config = self.config
+        if buffer is None:
+            kind: Any = BUFFERS[config.replay]
+            options = {}
+            if config.replay != "return":
+                options = {"num_envs": config.num_envs, "n_step": config.n_step}
+                options["gamma"] = config.gamma
+            made: Buffer = kind(config.capacity, example, seed=seed, **options)
+            return made
+        if not isinstance(buffer, replay.ReplayBuffer | replay.ReturnWeightedBuffer):
+            raise TypeError(
+                f"buffer={buffer!r}: expected a ReplayBuffer, PrioritizedReplayBuffer or "
+                "ReturnWeightedBuffer"
+            )
+        if buffer.device != "cpu":
+            raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
+        wanted = replay.ItemBuffer(1, example)._fields()
+        if sorted(buffer._fields()) != sorted(wanted):
+            found, fields = ([_show(f) for f in x] for x in (buffer._fields(), wanted))
+            raise ValueError(
+                f"buffer has the fields {', '.join(found)}: expected {', '.join(fields)}"
+            )
+        if buffer.num_envs not in (None, self.env.num_envs):
+            raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {self.env.num_envs}")
+        return buffer
+
+    def _remember(self, rollout: Rollout) -> None:
+        """Store a rollout's transitions."""
+        columns = rollout.transitions()
+        if columns["reward"].dtype != np.float32:
+            columns["reward"] = columns["reward"].astype(np.float32)
+        if isinstance(self.buffer, replay.ReturnWeightedBuffer):
+            self._add_weighted(self.buffer, columns, rollout)
+            return
+        if self.buffer.num_envs is not None:
+            shape = rollout.rewards.shape
+            columns = {name: x.reshape(*shape, *x.shape[1:]) for name, x in columns.items()}
+        self.buffer.add(columns)
+
+    def _add_weighted(
+        self, buffer: replay.ReturnWeightedBuffer, columns: Any, rollout: Rollout
+    ) -> None:
+        """Store transitions with the return of their episode.
+
+        While an episode runs, its transitions have the mean of the last returns in its place.
+        """
+        count, num_envs = buffer._ring.added, self.env.num_envs
+        buffer.add(columns, float(np.mean(self.returns)) if self.returns else 0.0)
+        ends = zip(
+            rollout.final_indices, rollout.episode_lengths, rollout.episode_returns, strict=True
+        )
+        for (step, i), length, total in ends:
+            steps = np.arange(max(step + 1 - length, -count // num_envs), step + 1)
+            places = count + steps * num_envs + i
+            places = places[places >= max(0, buffer._ring.added - buffer.capacity)]
+            if places.size:
+                buffer.update_values(places % buffer.capacity, total)
+
+    # ------------------------------------------------------------ learning
+
+    def learn(
+        self,
+        total_steps: int | float,
+        *,
+        callback: Callable[[Progress], bool | None] | None = None,
+        target_return: float | None = None,
+        progress: bool = False,
+    ) -> History:
+        """Collect and update until the steps are used up, the target is reached, or told to stop.
+
+        Args:
+            total_steps: environment steps, rounded up to whole rounds; schedules run over them.
+            callback: called after every 500 steps; learning stops when it returns False.
+            target_return: stop once the mean return of 100 greedy episodes reaches it, and that of
+                100 others as well. They are simulated every 2,000 steps.
+            progress: show a progress bar.
+
+        Returns:
+            What was reached; `agent.history` is the same, also while learning goes on.
+
+        Raises:
+            TypeError, ValueError: a bad argument.
+            FloatingPointError: a reward, observation or gradient is NaN or infinite; the message
+                says which. It was not learnt from.
+
+        After these, and after Ctrl-C and an exception in the callback, what was learnt is kept: the
+        agent can be evaluated and saved, and the next `learn` goes on with it.
+        """
+        total_steps = check_count("total_steps", total_steps)
+        self.learner.read_networks((0,))  # the user may have written to the policy
+        history = self.history = History(losses=self._no_losses)
+        start, compiled, before = clock(), announce.seconds(), self.steps
+        shown = Bar(self.env.dynamics.id, total_steps) if progress else contextlib.nullcontext()
+        try:
+            with shown as bar:
+                while not history.stopped:
+                    last = min(total_steps, history.steps + REPORT_STEPS)
+                    while history.steps < last:
+                        self._advance(history, total_steps)
+                    history.solved = self._is_solved(target_return, history.steps >= total_steps)
+                    history.time_total = clock() - start
+                    history.time_compile = announce.seconds() - compiled
+                    if history.solved:
+                        history.stopped = "solved"
+                    elif history.steps >= total_steps:
+                        history.stopped = "steps"
+                    history.add()
+                    if bar is not None:
+                        bar.show(history)
+                    if callback is not None and callback(history) is False and not history.stopped:
+                        history.stopped = "callback"
+        except BaseException as error:
+            self.learner.discard()
+            self._batches.clear()
+            history.steps = self.steps - before
+            history.stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
+            raise
+        return history
+
+    def _advance(self, history: History, total_steps: int) -> None:
+        """One round: collect, store, update."""
+        start, config = clock(), self.config
+        if self.steps >= config.learning_starts:
+            self._explore(history.steps / total_steps)
+        rollout = self._rollout = collect(
+            self.env, self.policy, config.num_steps, out=self._rollout
+        )
+        self.returns.extend(rollout.episode_returns.tolist())
+        self._remember(rollout)
+        self.steps += rollout.rewards.size
+        history.steps += rollout.rewards.size
+        history.episodes += len(rollout.episode_returns)
+        history.episode_return = float(np.mean(self.returns)) if self.returns else float("nan")
+        now = clock()
+        history.time_collect += now - start
+        if self.steps >= config.learning_starts and self.buffer.can_sample(config.batch_size):
+            history.losses = self._improve()
+            history.time_update += clock() - now
+
+    def _improve(self) -> Any:
+        """The updates of a round; returns the losses of the last ones."""
+        config, left, report = self.config, self.config.num_updates, {}
+        # Without repetition, several minibatches are not what one large one is.
+        most = 1 if isinstance(self.buffer, replay.ReturnWeightedBuffer) else AT_ONCE
+        while left > 0:
+            count = min(left, most)
+            left -= count
+            batch = self._batches[count] = self.buffer.sample(
+                count * config.batch_size, out=self._batches.get(count)
+            )
+            transitions = self._transitions(batch)
+            report = self.learner.update(
+                transitions,
+                config.batch_size,
+                self._coefficients(),
+                period=config.target_period,
+                tau=config.tau,
+                max_norm=config.max_gradient_norm,
+                epsilon=config.adam_epsilon,
+                **self._options(),
+            )
+            if isinstance(self.buffer, Prioritized):
+                self.buffer.update_priorities(batch.indices, transitions.errors)
+        return self._no_losses._make(report[name] for name in self._no_losses._fields)
+
+    def _transitions(self, batch: Any) -> Transitions:
+        """A batch as the learner takes it."""
+        size, policy = len(batch), self.policy
+        ones, discounts, errors, center, half = self._constants(size)
+        return Transitions(
+            observations=batch["observation"].reshape(-1),
+            next_observations=batch["next_observation"].reshape(-1),
+            actions=batch["action"].reshape(-1),
+            rewards=batch["reward"],
+            discounts=discounts if batch.discounts is None else batch.discounts,
+            weights=ones if batch.weights is None else batch.weights,
+            terminated=batch["terminated"],
+            mean=policy.observation_mean,
+            scale=policy.observation_scale,
+            center=center,
+            half=half,
+            errors=errors,
+        )
+
+    def _constants(self, size: int) -> tuple[Array, ...]:
+        """Arrays of a batch that are the same for all batches of its size."""
+        if ("constants", size) not in self._batches:
+            policy = self.policy
+            ones, none = np.ones(size, np.float32), np.zeros(0, np.float32)
+            bounds = (policy.center, policy.half) if isinstance(policy, Squashed) else (none, none)
+            arrays = ones, ones * np.float32(self.config.gamma), np.zeros_like(ones), *bounds
+            self._batches["constants", size] = arrays
+        made: tuple[Array, ...] = self._batches["constants", size]
+        return made
+
+    @functools.cached_property
+    def _no_losses(self) -> Any:
+        names = [name for stage in self.learner.stages for name in stage.statistics]
+        return _losses_type((*names, "gradient_norm", "num_gradients"))(
+            *[float("nan")] * (len(names) + 1), 0
+        )
+
+    def _is_solved(self, target: float | None, at_end: bool) -> bool:
+        """Whether 100 greedy episodes, and 100 others, reach the target on average."""
+        if target is None or not (at_end or self.steps >= self._looked + LOOK_STEPS):
+            return False
+        self._looked = self.steps
+        seeds = 2 * self.steps, 2 * self.steps + 1
+        return all(self.evaluate(WINDOW, seed).mean() >= target for seed in seeds)
+
+    @property
+    def num_updates(self) -> int:
+        """Updates so far."""
+        return int(self.learner.counters[0])
+
+    # ------------------------------------------------------------ acting
+
+    def predict(self, observations: npt.ArrayLike, deterministic: bool = True) -> Array:
+        """Actions for observations.
+
+        Args:
+            observations: (n, observation_size), or (observation_size,) of one environment.
+            deterministic: act greedily in place of exploring as in the last round.
+
+        Returns:
+            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
+            bounds; without the first axis for one observation.
+
+        Raises:
+            ValueError: observations have another shape.
+            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
+        """
+        actions: Array = self.policy.actions(observations, None if deterministic else self.rng)
+        return actions[0] if np.ndim(observations) == 1 else actions
+
+    def evaluate(
+        self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
+    ) -> npt.NDArray[np.float64]:
+        """Returns (num_episodes,) of whole new episodes; see `rlcpu.train.evaluate.evaluate`."""
+        return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
+
+    # ------------------------------------------------------------ files
+
+    def _state(self) -> dict[str, Array]:
+        """Every array of the agent that a checkpoint keeps, but for its buffer's."""
+        parts = {
+            "policy": self.policy.state(),
+            "learner": self.learner.state(),
+            "env": self.env.memory.state(),
+        }
+        return {f"{part}_{name}": array for part in parts for name, array in parts[part].items()}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that the agent is to one file, its buffer too.
+
+        An older file stays whole until the new one is.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        description = {
+            **checkpoint.describe_env(self.env),
+            "config": dataclasses.asdict(self.config),
+            "seed": self.seed,
+            "steps": self.steps,
+            "looked": self._looked,
+            "returns": list(self.returns),
+            "rng": self.rng.bit_generator.state,
+            "buffer": type(self.buffer).__name__,
+        }
+        arrays = {f"state {name}": array for name, array in self._state().items()}
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder, "buffer")
+            self.buffer.save(place)
+            self.buffer._saved = None  # the folder is gone: the next save is a whole one
+            for file in sorted(place.iterdir()):
+                arrays[f"state buffer {file.name}"] = np.fromfile(file, np.uint8)
+        checkpoint.write(path, f"rlcpu {self.algorithm} 1", description, arrays)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        env: VectorEnv | None = None,
+        num_threads: int | None = None,
+    ) -> Self:
+        """The agent of a file; it goes on exactly as the saved one would have.
+
+        Args:
+            path: what `save` wrote.
+            env: environments to go on in, for an environment that is not registered; they take
+                over the saved state.
+            num_threads: threads at most; None takes all of numba's.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged or something else, or env does not fit.
+        """
+        name = os.fspath(path)
+        description, arrays, _ = checkpoint.read(
+            path, f"rlcpu {cls.algorithm} 1", lambda description, arrays: None
+        )
+        try:
+            agent = cls._rebuild(description, arrays, env, num_threads)
+            state = agent._state()
+            checkpoint.check_fit(state, arrays)
+            for part, target in state.items():
+                target[...] = arrays[part]
+            agent.learner.write_networks(range(len(agent.learner.all)))
+            agent.steps = check_count("steps", description["steps"], 0)
+            agent._looked = check_count("looked", description["looked"], 0)
+            agent.returns.extend(map(float, description["returns"]))
+            agent.rng.bit_generator.state = description["rng"]
+        except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{name}: does not fit: {error}") from error
+        return agent
+
+    @classmethod
+    def _rebuild(
+        cls, description: Any, arrays: dict[str, Array], env: Any, num_threads: int | None
+    ) -> Self:
+        """A new agent like the described one; its arrays are still to be copied."""
+        config = cls.Config(**description["config"])
+        env = checkpoint.make_env(description, config.num_envs, env, num_threads)
+        kind = getattr(replay, description["buffer"])
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder, "buffer")
+            place.mkdir()
+            for part in [name for name in arrays if name.startswith("buffer ")]:
+                # A name in a file may not lead out of the folder.
+                arrays.pop(part).tofile(place / Path(part.removeprefix("buffer ")).name)
+            buffer = kind.load(place, num_threads=num_threads)
+            buffer._saved = None
+        return cls(
+            env, seed=description["seed"], num_threads=num_threads, buffer=buffer, config=config
+        )
+
+
+def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
+    """One transition of an environment, as the example of a buffer for an agent.
+
+    Example:
+        >>> sorted(example_of("CartPole-v1"))[:3]
+        ['action', 'next_observation', 'observation']
+    """
+    dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
+    seen = np.zeros(dynamics.observation_size, np.float32)
+    vector = np.zeros(dynamics.action_size, np.float32)
+    return {
+        "observation": seen,
+        "action": np.int64(0) if dynamics.is_discrete else vector,
+        "reward": np.float32(0),
+        "next_observation": seen,
+        "terminated": False,
+        "truncated": False,
+    }
+
+
+def _show(field: Any) -> str:
+    return f"{field.name} {field.dtype} {field.shape}"
+
+
+@functools.cache
+def _losses_type(names: tuple[str, ...]) -> Any:
+    return collections.namedtuple("Losses", names)

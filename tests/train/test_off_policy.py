@@ -1,0 +1,285 @@
+"""What agents that learn from a replay buffer have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+import rlcpu
+from rlcpu import replay
+from rlcpu.envs import Dynamics
+from rlcpu.train import DQN, PPO
+from rlcpu.train.off_policy import example_of
+
+#: One size for all tests: the same kernels.
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "num_steps": 8,
+    "num_updates": 4,
+    "learning_starts": 64,
+    "capacity": 500,
+    "batch_size": 48,
+    "hidden": (32, 16),
+    "n_step": 1,
+}
+AGENTS = {DQN: "CartPole-v1"}
+EVERY = pytest.mark.parametrize(("kind", "env"), AGENTS.items())
+
+
+def everything(agent: Any) -> dict[str, bytes]:
+    """What decides the future; lanes that stand for no environment hold anything."""
+    arrays = {k: v for k, v in agent._state().items() if not k.startswith("env_")}
+    arrays |= {"state": agent.env.state, "elapsed": agent.env.memory.elapsed()}
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+@EVERY
+@pytest.mark.parametrize("kept", ["uniform", "prioritized", "return"])
+def test_a_loaded_agent_goes_on_bit_for_bit(kind: Any, env: str, kept: str, tmp_path: Path) -> None:
+    agent = kind(env, seed=3, replay=kept, **SMALL)
+    agent.learn(320)
+    agent.save(tmp_path / "agent.npz")
+    loaded = kind.load(tmp_path / "agent.npz")
+    assert everything(loaded) == everything(agent)
+    assert (loaded.config, loaded.steps, loaded.returns) == (
+        agent.config,
+        agent.steps,
+        agent.returns,
+    )
+    agent.learn(640), loaded.learn(640)
+    assert everything(loaded) == everything(agent)
+    observations = np.zeros((3, agent.env.dynamics.observation_size))
+    for deterministic in (True, False):
+        both = [each.predict(observations, deterministic) for each in (agent, loaded)]
+        np.testing.assert_array_equal(*both)
+    np.testing.assert_array_equal(agent.evaluate(5), loaded.evaluate(5))
+    agent.save(tmp_path / "agent.npz")
+    assert kind.load(tmp_path / "agent.npz").steps == 960
+
+
+@EVERY
+def test_the_result_is_a_function_of_the_seed(kind: Any, env: str) -> None:
+    def run(seed: int, threads: int) -> dict[str, bytes]:
+        # Large enough for two threads to share an update.
+        sizes = {**SMALL, "hidden": (256, 256), "batch_size": 96}
+        agent = kind(env, seed=seed, num_threads=threads, **sizes)
+        agent.learn(160)
+        return everything(agent)
+
+    one = run(5, 1)
+    assert run(5, 2) == one
+    assert run(6, 1) != one
+
+
+@EVERY
+def test_history_tells_how_it_went(kind: Any, env: str, tmp_path: Path) -> None:
+    agent = kind(env, seed=0, **SMALL)
+    seen: list[int] = []
+    history = agent.learn(1200, callback=lambda progress: seen.append(progress.steps))
+    assert seen == [512, 1024, 1216]
+    assert (history.steps, history.stopped, agent.steps) == (1216, "steps", 1216)
+    assert agent.num_updates == (1216 - 64) // 32 * 4 + 4
+    assert all(map(math.isfinite, history.losses))
+    history.to_csv(tmp_path / "curve.csv")
+    table = np.genfromtxt(tmp_path / "curve.csv", delimiter=",", names=True)
+    assert table["steps"].tolist() == seen
+    assert table["loss_num_gradients"].tolist() == [4.0] * 3
+    assert agent.learn(1000, callback=lambda progress: False).stopped == "callback"
+    assert agent.learn(10_000, target_return=-1e9).stopped == "solved"
+
+
+@EVERY
+def test_actions_are_those_of_the_environment(kind: Any, env: str) -> None:
+    agent = kind(env, seed=0, **SMALL)
+    space = agent.env.single_action_space
+    observations = np.random.default_rng(0).normal(size=(50, agent.env.dynamics.observation_size))
+    for deterministic in (True, False):
+        actions = agent.predict(observations, deterministic)
+        assert all(space.contains(action) for action in actions)
+        assert space.contains(agent.predict(observations[0], deterministic))
+    rollout = rlcpu.collect(agent.env, agent.policy, 8)
+    assert all(space.contains(x) for x in rollout.actions.reshape(-1, *space.shape))
+    with pytest.raises(ValueError, match=r"expected \(n, "):
+        agent.predict(np.zeros((3, 9)))
+    with pytest.raises(FloatingPointError, match="finite"):
+        agent.predict(np.full(agent.env.dynamics.observation_size, np.nan))
+
+
+@EVERY
+def test_greedy_actions_in_kernels_are_those_of_predict(kind: Any, env: str) -> None:
+    agent = kind(env, seed=0, **SMALL)
+    agent.policy.deterministic = True
+    rollout = rlcpu.collect(agent.env, agent.policy, 8)
+    size = rollout.observations.shape[-1]
+    expected = agent.predict(rollout.observations.reshape(-1, size))
+    actions = rollout.actions.reshape(expected.shape)
+    np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+@EVERY
+def test_bad_arguments_are_named(kind: Any, env: str) -> None:
+    for wrong, error, text in (
+        ({"learning_rate": -1.0}, ValueError, "learning_rate=-1.0"),
+        ({"batch_size": 0}, ValueError, "batch_size=0"),
+        ({"hidden": ()}, ValueError, r"hidden=\(\)"),
+        ({"capacity": 10}, ValueError, "capacity=10"),
+        ({"replay": "best"}, ValueError, "replay='best'"),
+        ({"n_step": 2, "replay": "return"}, ValueError, "n_step=2"),
+        ({"buffer_size": 10}, TypeError, f"buffer_size: {kind.algorithm}.*did you mean capacity"),
+        ({"config": 3}, TypeError, f"config=3: expected a {kind.Config.__name__}"),
+        ({"seed": -1}, ValueError, "seed=-1"),
+        ({"buffer": []}, TypeError, r"buffer=\[\]: expected a ReplayBuffer"),
+    ):
+        with pytest.raises(error, match=text):
+            kind(env, **{**SMALL, **wrong})
+    with pytest.raises(ValueError, match="num_envs=3: env has 2"):
+        kind(rlcpu.make_vec(env, num_envs=2), num_envs=3)
+    with pytest.raises(TypeError, match="expected an id"):
+        kind(3)
+
+
+@EVERY
+def test_buffers_of_ones_own(kind: Any, env: str) -> None:
+    own = replay.PrioritizedReplayBuffer(300, example_of(env), num_envs=4, alpha=0.7, seed=1)
+    agent = kind(env, seed=0, buffer=own, **SMALL)
+    agent.learn(320)
+    assert agent.buffer is own
+    assert len(own) == 300
+    assert own.sample(10).weights.min() < 1.0  # priorities differ: they were updated
+    with pytest.raises(ValueError, match="buffer has the fields reward"):
+        kind(env, buffer=replay.ReplayBuffer(100, {"reward": 0.0}), **SMALL)
+    with pytest.raises(ValueError, match="buffer has num_envs=2: env has 4"):
+        kind(env, buffer=replay.ReplayBuffer(100, example_of(env), num_envs=2), **SMALL)
+
+
+@EVERY
+def test_transitions_are_weighted_by_the_return_of_their_episode(kind: Any, env: str) -> None:
+    agent = kind(rlcpu.make_vec(env, num_envs=4, max_episode_steps=20), replay="return", **SMALL)
+    values: dict[int, float] = {}
+    add, update = agent.buffer.add, agent.buffer.update_values
+
+    def spy_add(batch: Any, value: float) -> None:
+        first = len(values)
+        values.update(dict.fromkeys(range(first, first + len(batch["reward"])), value))
+        add(batch, value)
+
+    def spy_update(indices: Any, value: float) -> None:
+        values.update(dict.fromkeys(indices.tolist(), value))
+        update(indices, value)
+
+    agent.buffer.add, agent.buffer.update_values = spy_add, spy_update
+    expected: dict[int, float] = {}
+    running: list[list[tuple[int, float]]] = [[], [], [], []]
+    for number in range(12):
+        agent.learn(32)
+        rollout = agent._rollout
+        for step, i in np.ndindex(8, 4):
+            running[i].append((number * 32 + step * 4 + i, float(rollout.rewards[step, i])))
+            if rollout.terminated[step, i] or rollout.truncated[step, i]:
+                total = sum(reward for _, reward in running[i])
+                expected.update(dict.fromkeys([k for k, _ in running[i]], total))
+                running[i].clear()
+    assert len(expected) > 200
+    for k, total in expected.items():
+        assert values[k] == pytest.approx(total, rel=1e-5)
+
+
+@EVERY
+def test_an_exception_keeps_what_was_learnt(kind: Any, env: str, tmp_path: Path) -> None:
+    agent = kind(env, seed=0, **SMALL)
+
+    def fail(progress: Any) -> None:
+        if progress.steps > 600:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(2000, callback=fail)
+    assert agent.history.stopped == "interrupted"
+    assert agent.steps == agent.history.steps == 1024
+    agent.save(tmp_path / "agent.npz")
+    before = everything(agent)
+    assert everything(kind.load(tmp_path / "agent.npz")) == before
+    agent.learn(320)
+    assert everything(agent) != before
+
+
+@EVERY
+def test_a_gradient_that_is_not_finite_is_no_step(kind: Any, env: str) -> None:
+    agent = kind(env, seed=0, **SMALL)
+    agent.learn(320)
+    parameters = agent.learner.learnt.parameters.copy()
+    batch = agent._transitions(agent.buffer.sample(48))
+    batch = batch._replace(rewards=np.full(48, np.inf, np.float32))
+    updates = agent.num_updates
+    with pytest.raises(FloatingPointError, match=f"update {updates + 1} "):
+        agent.learner.update(batch, 48, agent._coefficients(), **agent._options())
+    np.testing.assert_array_equal(agent.learner.learnt.parameters, parameters)
+    assert agent.num_updates == updates
+    agent.learn(320)
+    assert np.isfinite(agent.learner.learnt.parameters).all()
+
+
+class Width(NamedTuple):
+    """Params of an environment whose rewards become NaN."""
+
+    bad: float = 0.0
+
+
+def nan_step(state: Any, action: Any, params: Any) -> Any:
+    reward = math.sqrt(0.5 - params.bad) if state[0] > 0.5 else 1.0
+    return (state[0] + 0.1,), reward, state[0] > 1.5
+
+
+def nan_dynamics(discrete: bool, bad: float) -> Dynamics:
+    return Dynamics(
+        id="NaN-v0",
+        params=Width(bad),
+        step=nan_step,
+        reset=lambda uniforms, params: (0.0,),
+        observe=lambda state, params: (state[0],),
+        reset_draws=0,
+        observation_space=Box(-2.0, 2.0, (1,), np.float32),
+        action_space=Discrete(2) if discrete else Box(-1.0, 1.0, (1,), np.float32),
+        max_episode_steps=30,
+    )
+
+
+def test_a_reward_that_is_not_finite_is_named_and_not_stored() -> None:
+    agent = DQN(nan_dynamics(True, 1.0), seed=0, **SMALL)
+    with pytest.raises(FloatingPointError, match="NaN-v0: environment 0 has reward=nan in step 6"):
+        agent.learn(320)
+    assert agent.history.stopped == "error"
+    assert len(agent.buffer) == 0
+
+
+def test_files_of_other_algorithms_and_damage_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "agent.npz"
+    PPO("CartPole-v1", num_envs=8, num_steps=16, minibatch_size=64, hidden=(16,)).save(path)
+    with pytest.raises(ValueError, match="format is rlcpu PPO 1, expected rlcpu DQN 1"):
+        DQN.load(path)
+    agent = DQN("CartPole-v1", **SMALL)
+    agent.save(path)
+    with pytest.raises(ValueError, match="format is rlcpu DQN 1, expected rlcpu PPO 1"):
+        PPO.load(path)
+    whole = path.read_bytes()
+    for size in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match=r"agent\.npz"):
+            DQN.load(path)
+    with pytest.raises(FileNotFoundError):
+        DQN.load(tmp_path / "none.npz")
+
+
+@EVERY
+def test_settings_are_documented(kind: Any, env: str) -> None:
+    for config in (kind.Config(), *kind.defaults.values()):
+        assert isinstance(config, kind.Config)
+    text = "".join(str(base.__doc__) for base in kind.Config.__mro__)
+    for field in dataclasses.fields(kind.Config):
+        assert field.name in text
