@@ -29,7 +29,7 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.stages import StagedLearner, Transitions
-from rlcpu.replay.buffer import Buffer, Prioritized
+from rlcpu.replay.buffer import Buffer
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import Actor, Squashed
 from rlcpu.train.config import Settings, check_env, describe_unknown
@@ -386,7 +386,7 @@ class OffPolicy:
                 epsilon=config.adam_epsilon,
                 **self._options(),
             )
-            if isinstance(self.buffer, Prioritized):
+            if isinstance(self.buffer, replay.PrioritizedReplayBuffer):
                 self.buffer.update_priorities(batch.indices, transitions.errors)
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
 
