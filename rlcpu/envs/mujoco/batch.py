@@ -18,14 +18,15 @@ import numpy.typing as npt
 from rlcpu.envs.batch import asarray, empty, to_host
 from rlcpu.envs.faults import check_rollout
 from rlcpu.envs.lane import PENDING
-from rlcpu.envs.mujoco import lane
+from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
-from rlcpu.envs.mujoco.lane import Arrays, make_run, pack, structure
+from rlcpu.envs.mujoco.lane import make_run
 from rlcpu.envs.mujoco.library import INTEGRATION, library
+from rlcpu.envs.mujoco.physics import Structure, make_physics, pack, structure
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy, PolicyArrays
 from rlcpu.envs.results import Form
-from rlcpu.envs.rollout import Records
+from rlcpu.envs.rollout import FAULTS, Records
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
 
@@ -76,10 +77,10 @@ def _delete(address: int, process: int) -> None:
 
 
 class Memory:
-    """State, random streams and episode clocks of N simulations; see `lane.Arrays`."""
+    """State, random streams and episode clocks of N simulations; see `jobs.Arrays`."""
 
     def __init__(
-        self, dynamics: MuJoCoDynamics, code: lane.Structure, num_envs: int, num_threads: int
+        self, dynamics: MuJoCoDynamics, code: Structure, num_envs: int, num_threads: int
     ) -> None:
         n = self.num_envs = num_envs
         self._model, self._num_threads = dynamics.model, num_threads
@@ -92,6 +93,7 @@ class Memory:
         self.streams = np.zeros((n, 4), np.uint64)
         self.uniforms = np.zeros((n, code.reset_draws))
         self.applied = np.zeros((n, code.action_size), np.float32)
+        self.gained, self.ended = np.zeros(n), np.zeros((n, 2), np.uint8)
         self._batch: Batch | None = None
 
     @property
@@ -164,18 +166,22 @@ class Memory:
 
 
 def _job(env: Any, mode: int, **arrays: Any) -> Array:
-    """What a call takes; see `lane.MODE` and `lane.Arrays`."""
-    job, memory = np.zeros(lane.JOB_SIZE, np.int64), env.memory
+    """What a call takes; see `rlcpu.envs.mujoco.job`."""
+    job, memory, code = np.zeros(jobs.JOB_SIZE, np.int64), env.memory, env.code
     limit = env.max_episode_steps or PENDING
-    job[:7] = (mode, 1, env.num_envs, limit, env._same_step, 0, 0)
     given = {
         "observation": memory.observation, "measured": memory.measured,
         "elapsed": memory.elapsed_steps, "returns": memory.returns, "streams": memory.streams,
         "unstable": memory.unstable, "uniforms": memory.uniforms, "applied": memory.applied,
-        "numbers": env.numbers, **arrays,
+        "gained": memory.gained, "ended": memory.ended, "numbers": env.numbers, **arrays,
     }  # fmt: skip
+    job[: jobs.HEADER] = (
+        *(mode, 1, env.num_envs, limit, env._same_step, 0),
+        *(code.observation_size, code.action_size, code.measure_size, code.reset_draws),
+        *(given["numbers"].size, env._kernels[1]),
+    )
     for name, array in given.items():
-        job[7 + Arrays._fields.index(name)] = array.ctypes.data
+        job[jobs.place_of(name)] = array.ctypes.data
     return job
 
 
@@ -212,7 +218,7 @@ def allocate(env: Any, limit: int) -> None:
 def find_kernels(env: Any) -> None:
     """Give the environments their kernel and numbers, which copies of them find anew."""
     env.numbers = pack(env.dynamics.params, env.scalar_type)
-    env._kernels = make_run(env.code, env.scalar_type, None)
+    env._kernels = make_run(None, env.scalar_type), make_physics(env.code)
 
 
 def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
@@ -234,12 +240,12 @@ def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
     flags = np.empty((2, n), np.bool_)
     finals = np.empty(shape if env._same_step else (0, 0), env.dtype)
     job = _job(
-        env, lane.STEP,
+        env, jobs.STEP,
         actions=actions, rewards=rewards, flags=flags, finals=finals, last=observations,
     )  # fmt: skip
-    job[lane.RECORD] = 1
+    job[jobs.RECORD] = 1
     env.memory.counted = env.memory.unstable.copy()
-    _call(env, env._kernels, job)
+    _call(env, env._kernels[0], job)
     return observations, rewards, flags[0], flags[1], finals
 
 
@@ -252,7 +258,7 @@ def infos(env: Any) -> dict[str, Any]:
 def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: Array) -> None:
     """Give the masked environments new states, drawn with the run-time params `numbers`."""
     last = np.empty(env.memory.observation.shape, env.dtype)
-    _call(env, env._kernels, _job(env, lane.RESTART, mask=mask, numbers=numbers, last=last))
+    _call(env, env._kernels[0], _job(env, jobs.RESTART, mask=mask, numbers=numbers, last=last))
 
 
 def observe(env: Any) -> Array:
@@ -262,7 +268,7 @@ def observe(env: Any) -> Array:
 
 def refresh(env: Any) -> None:
     """Compute what derives from states that were set."""
-    _call(env, env._kernels, _job(env, lane.FORWARD), save=False)
+    _call(env, env._kernels[0], _job(env, jobs.FORWARD), save=False)
 
 
 def final_observations(finals: Array, done: npt.NDArray[np.bool_]) -> Any:
@@ -288,7 +294,10 @@ class Prepared:
     collect_kernels, simulate_kernels = True, False
 
     def __init__(self, env: Any, policy: Policy) -> None:
-        self._run = make_run(env.code, env.scalar_type, policy.code(env.dynamics))
+        code, sizes = policy.code(env.dynamics), (env.code.action_size, env.code.observation_size)
+        if code.act is None:  # a network takes observations and gives actions of any size
+            code, sizes = code._replace(draws=0), (0, 0)
+        self._run = make_run(code, env.scalar_type, *sizes)
         self._policy: PolicyArrays = policy.arrays(env.dynamics)
         space = env.single_action_space
         self._bounds = np.stack((space.low, space.high)).astype(np.float32)
@@ -307,14 +316,12 @@ class Prepared:
         if record:
             recorded = Records(*outputs)._asdict()
             arrays |= {name: array for name, array in recorded.items() if array.size}
-        job = _job(env, lane.ROLLOUT, **arrays)
-        job[lane.NUM_STEPS], job[lane.RECORD] = num_steps, record
-        first = 7 + len(Arrays._fields)
-        job[first::2] = [array.ctypes.data for array in self._policy]
-        job[first + 1 :: 2] = [array.size for array in self._policy]
+        job = _job(env, jobs.ROLLOUT, **arrays)
+        job[jobs.NUM_STEPS], job[jobs.RECORD] = num_steps, record
+        jobs.write_policy(job, self._policy)
         _call(env, self._run, job)
         np.sum(self.sums[:-1], axis=0, out=self.sums[-1])
-        return bool(self.sums[-1, lane.FAULTS] != 0.0)
+        return bool(self.sums[-1, FAULTS] != 0.0)
 
     def check(self, env: Any, policy: Policy, rollout: Any) -> None:
         """Raise FloatingPointError for the first number of a rollout that is not finite."""
@@ -323,7 +330,7 @@ class Prepared:
 
     def check_sums(self, env: Any, policy: Policy) -> None:
         """Raise FloatingPointError for the first environment with a number that is not finite."""
-        broken = np.isnan(self.sums[:-1, lane.FAULTS])
+        broken = np.isnan(self.sums[:-1, FAULTS])
         env.memory.finish(broken)
         if describe_fault(policy):
             refuse_policy(policy, "actions that are not finite")

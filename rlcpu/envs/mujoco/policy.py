@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.policies import PolicyCode
-from rlcpu.kernels.compile import define, inline, source_of_tuple, specialise
+from rlcpu.kernels.compile import define, inline, inline_exact, source_of_tuple, specialise
 from rlcpu.kernels.mlp import TANH, hyperbolic_tangent
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import gaussian
@@ -46,7 +46,8 @@ def forward_one(parameters, sizes, activation, cells):
         fan_in, fan_out = sizes[layer], sizes[layer + 1]
         biases, outputs = weights + fan_in * fan_out, inputs + fan_in
         target = cells[outputs : outputs + fan_out]
-        target[:] = parameters[biases : biases + fan_out]
+        for k in range(fan_out):
+            target[k] = parameters[biases + k]
         for k in range(fan_in):
             begin = weights + k * fan_out
             add_scaled(target, parameters[begin : begin + fan_out], cells[inputs + k])
@@ -56,76 +57,78 @@ def forward_one(parameters, sizes, activation, cells):
     return outputs
 
 
-def make_choose(env: Any, policy: PolicyCode | None) -> tuple[Any, Any]:
-    """Two inlinable functions.
+def make_choose(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
+    """Two inlinable functions of a policy; a network's serve actions and observations of any size.
 
     Returns:
         (constants) -> scratch, and (i, step, record, arrays, constants, scratch) -> 0, or NaN where
         the policy returned a number that is not finite; the action within the bounds is in
         `applied`, and all that is recorded in its place, if `record` holds.
     """
-    if policy is None:
-        return _no_scratch, _no_choice
-    size = env.action_size
+    if policy.act is None:
+        return _by_network(policy)
+    return _by_function(policy, action_size, observation_size)
+
+
+@inline
+def bits_of(stream):
+    """The 64 random bits of a step."""
+    key = stream[0]
+    return mix(u32(key & _MASK), u32(key >> _HALF), u32(stream[2]))
+
+
+@inline
+def keep(i, step, record, arrays, log_prob, value):
+    """Record what a policy said of its action; NaN where it is not finite."""
+    if record:
+        arrays.log_probs[step, i] = log_prob
+        arrays.values[step, i] = value
+    return np.float64((single(log_prob) + single(value)) * single(0))
+
+
+@inline
+def keep_action(i, k, step, record, arrays, number):
+    """Record one number of an action, and let it act within its bounds; NaN if it is not finite."""
+    number = single(number)
+    if record:
+        arrays.actions[step, i, k] = number
+    arrays.applied[i, k] = min(max(number, arrays.bounds[0, k]), arrays.bounds[1, k])
+    return np.float64(number * single(0))
+
+
+def _by_function(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
+    assert policy.act is not None
+    act: Any = specialise(policy.act, np.float32)
     draws = uniforms(policy.draws, 0, np.float32)
-    scratch, decide = _by_function(env, policy) if policy.act else _by_network(env, policy)
-    low = "".join(
-        f"\n    applied[{k}] = min(max(action[{k}], bounds[0, {k}]), bounds[1, {k}])"
-        f"\n    fault += single(action[{k}]) * nothing"
-        for k in range(size)
+    items = "".join(f"weights[{k}], " for k in range(policy.num_params))
+    made = f"Params({items})" if policy.params_type else f"({items})"
+    unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
+    observed = source_of_tuple(f"single(row[{k}])" for k in range(observation_size))
+    load = inline(define(f"def load(row): return {observed}", single=single))
+    kept = " + ".join(
+        f"keep(i, {k}, step, record, arrays, action[{k}])" for k in range(action_size)
     )
-    source = f"def act(action, applied, bounds):\n    fault = nothing{low}\n    return fault"
-    act = inline(define(source, single=single, nothing=single(0)))
-    lines = "".join(f"\n    row[{k}] = action[{k}]" for k in range(size))
-    keep = inline(define(f"def keep(row, action):{lines}"))
+    source = f"def keep_all(i, step, record, arrays, action): return {kept}"
+    keep_all = inline(define(source, keep=keep_action))
+
+    @inline
+    def scratch(constants):
+        return constants.weights
 
     @inline
     def choose(i, step, record, arrays, constants, scratch):
-        key, counter = arrays.streams[i, 0], u32(arrays.streams[i, 2])
-        a, b = mix(u32(key & _MASK), u32(key >> _HALF), counter)
-        action, log_prob, value = decide(arrays.observation[i], constants, draws(a, b), scratch)
-        fault = act(action, arrays.applied[i], arrays.bounds)
-        fault += (single(log_prob) + single(value)) * single(0)
-        if record:
-            keep(arrays.actions[step, i], action)
-            arrays.log_probs[step, i] = log_prob
-            arrays.values[step, i] = value
-        return np.float64(fault)
+        a, b = bits_of(arrays.streams[i])
+        seen = load(arrays.observation[i])
+        action, log_prob, value = act(seen, unpack(constants.weights), draws(a, b))
+        fault = keep_all(i, step, record, arrays, action)
+        return fault + keep(i, step, record, arrays, log_prob, value)
 
     return scratch, choose
 
 
-@inline
-def _no_scratch(constants):
-    return constants.weights
-
-
-@inline
-def _no_choice(i, step, record, arrays, constants, scratch):
-    return 0.0
-
-
-def _by_function(env: Any, policy: PolicyCode) -> tuple[Any, Any]:
-    assert policy.act is not None
-    act: Any = specialise(policy.act, np.float32)
-    items = "".join(f"weights[{k}], " for k in range(policy.num_params))
-    made = f"Params({items})" if policy.params_type else f"({items})"
-    unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
-    observed = source_of_tuple(f"single(row[{k}])" for k in range(env.observation_size))
-    load = inline(define(f"def load(row): return {observed}", single=single))
-
-    @inline
-    def decide(observation, constants, drawn, scratch):
-        return act(load(observation), unpack(constants.weights), drawn)
-
-    return _no_scratch, decide
-
-
-def _by_network(env: Any, policy: PolicyCode) -> tuple[Any, Any]:
-    size, inputs = env.action_size, env.observation_size
-    act: Any = specialise(gaussian.act(size), np.float32)  # type: ignore[misc]
-    source = source_of_tuple(f"cells[first + {k}]" for k in range(size))
-    load = inline(define(f"def load(cells, first): return {source}"))
+def _by_network(policy: PolicyCode) -> tuple[Any, Any]:
+    act: Any = specialise(gaussian.act(1), np.float32)  # type: ignore[misc]
+    draw = uniforms(2, 0, np.float32)
     separate, shared = policy.value == "separate", policy.value == "shared"
     low, high = single(-CLIP), single(CLIP)
 
@@ -135,24 +138,32 @@ def _by_network(env: Any, policy: PolicyCode) -> tuple[Any, Any]:
 
     @inline
     def normalise(observation, mean, scale, cells):
-        for k in range(inputs):
+        for k in range(mean.size):
             seen = (single(observation[k]) - mean[k]) * scale[k]
             cells[k] = min(max(seen, low), high)
 
-    @inline
-    def decide(observation, constants, drawn, cells):
-        normalise(observation, constants.mean, constants.scale, cells)
-        activation, value = constants.settings[0], single(0)
+    # In the written order: which loop LLVM takes depends on where the arrays are.
+    @inline_exact
+    def choose(i, step, record, arrays, constants, cells):
+        normalise(arrays.observation[i], constants.mean, constants.scale, cells)
+        activation, greedy = constants.settings[0], constants.settings[1] != 0
         first = forward_one(constants.weights, constants.sizes, activation, cells)
+        size = constants.log_std.size
+        value, log_prob, fault = single(0), single(0), 0.0
         if shared:
             value = cells[first + size]
         if separate:
             critic = cells[constants.sizes.sum() :]
-            critic[:inputs] = cells[:inputs]
-            place = forward_one(constants.value_weights, constants.value_sizes, activation, critic)
-            value = critic[place]
-        log_stds = load(constants.log_std, 0)
-        action, log_prob = act(load(cells, first), drawn, log_stds, constants.settings[1] != 0)
-        return action, log_prob, value
+            for k in range(constants.mean.size):
+                critic[k] = cells[k]
+            weights, sizes = constants.value_weights, constants.value_sizes
+            value = critic[forward_one(weights, sizes, activation, critic)]
+        a, b = bits_of(arrays.streams[i])
+        for k in range(size):
+            drawn = draw(*mix(a, b, u32(k)))
+            numbers, density = act((cells[first + k],), drawn, (constants.log_std[k],), greedy)
+            log_prob += density
+            fault += keep_action(i, k, step, record, arrays, numbers[0])
+        return fault + keep(i, step, record, arrays, log_prob, value)
 
-    return scratch, decide
+    return scratch, choose

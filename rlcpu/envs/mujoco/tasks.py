@@ -44,6 +44,16 @@ def control_cost(action: Any, weight: float) -> Any:
     return float(single(weight) * sum_of_squares(action, single(0)))
 
 
+def put(observation: Any, begin: int, numbers: Any) -> int:
+    """Write numbers from `begin` on, and return where the next ones begin.
+
+    A loop compiles in a fifth of the time of `observation[begin:end] = numbers`.
+    """
+    for k in range(numbers.size):
+        observation[begin + k] = numbers[k]
+    return begin + numbers.size
+
+
 def normal(u: float, v: float) -> float:
     """A standard normal number from two numbers in [0, 1) (Box and Muller 1958)."""
     return math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
@@ -98,9 +108,8 @@ def reward_half_cheetah(data: Any, action: Any, before: Any, after: Any, params:
 def observe_half_cheetah(data: Any, observation: Any, params: Any) -> None:
     """Positions but the first, and velocities."""
     skipped = 1 if params.exclude_current_positions_from_observation else 0
-    split = data.qpos.size - skipped
-    observation[:split] = data.qpos[skipped:]
-    observation[split:] = data.qvel
+    place = put(observation, 0, data.qpos[skipped:])
+    put(observation, place, data.qvel)
 
 
 def size_half_cheetah(model: Any, params: HalfCheetah) -> int:

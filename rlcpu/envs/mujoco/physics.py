@@ -1,0 +1,198 @@
+"""What a task is to kernels: one compiled function that begins an episode or takes one step."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
+from rlcpu.envs.mujoco.job import JOB_SIZE, make_open
+from rlcpu.envs.mujoco.library import (
+    AFTER_CONSTRAINTS,
+    array_at,
+    i64,
+    mj_forward,
+    mj_reset_data,
+    mj_rne_post_constraint,
+    mj_step,
+    mj_step1,
+    warnings_offset,
+)
+from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline_exact, specialise
+from rlcpu.kernels.random import uniform53
+
+#: What the function does: start an episode; compute what derives from a state; take one step.
+BEGIN, LOOK, ADVANCE = range(3)
+#: Numbers of a simulation's row of `streams`.
+POLICY_KEY, RESET_KEY, STEPS, DRAWN = range(4)
+#: mjWARN_BADQPOS, mjWARN_BADQVEL, mjWARN_BADQACC: MuJoCo has reset the simulation.
+_UNSTABLE = (3, 4, 5)
+#: The arrays that it reads and writes.
+_USED = (
+    *("observation", "measured", "streams", "unstable", "uniforms", "applied", "numbers"),
+    *("gained", "ended"),
+)
+
+
+class Structure(NamedTuple):
+    """What of a `MuJoCoDynamics` decides machine code: tasks that share it share the function.
+
+    Attributes:
+        view: see `make_view`.
+        options: for each field of params a bool, or None for a number read at run time, or how many
+            of them a tuple has.
+        after_constraints: whether fields are read that `mj_rnePostConstraint` computes.
+        warnings: see `warnings_offset`.
+    """
+
+    view: Callable[..., Any]
+    reset: Callable[..., Any]
+    measure: Callable[..., Any]
+    reward: Callable[..., Any]
+    terminated: Callable[..., Any]
+    truncated: Callable[..., Any]
+    observe: Callable[..., Any]
+    params_type: type
+    options: tuple[bool | int | None, ...]
+    observation_size: int
+    action_size: int
+    measure_size: int
+    state_size: int
+    reset_draws: int
+    frame_skip: int
+    current: bool
+    after_constraints: bool
+    warnings: tuple[int, int]
+
+
+#: The task of each structure: what users are told is compiled.
+ids: dict[Structure, str] = {}
+
+
+def structure(dynamics: MuJoCoDynamics) -> Structure:
+    """The structure of a task, with its functions as they are now."""
+    derived: dict[str, Any] = {
+        "params_type": type(dynamics.params),
+        "options": tuple(
+            v if isinstance(v, bool) else len(v) if isinstance(v, tuple) else None
+            for v in dynamics.params
+        ),
+        "after_constraints": any(name in AFTER_CONSTRAINTS for name in dynamics.fields),
+        "warnings": warnings_offset(dynamics._make_data()),
+    }
+    names = [name for name in Structure._fields if name not in derived]
+    made: Structure = freeze(Structure(**derived, **{n: getattr(dynamics, n) for n in names}))
+    ids[made] = dynamics.id
+    return made
+
+
+def _make_unpack(env: Structure) -> Callable[..., Any]:
+    """Inlinable function: numbers -> params."""
+    places, fields = itertools.count(), []
+    for option in env.options:
+        if isinstance(option, bool):
+            fields.append(repr(option))
+        elif option is None:
+            fields.append(f"numbers[{next(places)}]")
+        else:
+            fields.append(f"({''.join(f'numbers[{next(places)}], ' for _ in range(option))})")
+    source = f"def unpack(numbers): return Params({', '.join(fields)})"
+    return inline_exact(define(source, Params=env.params_type))
+
+
+def pack(params: Any, dtype: Any) -> Any:
+    """The run-time numbers of params, float64 whatever the dtype of the environments."""
+    items = [v if isinstance(v, tuple) else (v,) for v in params if not isinstance(v, bool)]
+    return np.array([*itertools.chain.from_iterable(items)], np.float64)
+
+
+@functools.cache
+def make_physics(env: Structure) -> int:
+    """Address of the function (mjModel, mjData, simulation, job, what) of one simulation.
+
+    MuJoCo may jump out of it, from `mj_step`, when it finds an error: only memory may be lost.
+
+    After a step the reward and whether the episode ends are in `gained` and `ended`, after anything
+    else only what is observed and measured is kept. A step in which MuJoCo reset the simulation
+    gives no reward and truncates the episode; the observation stays what it was.
+    """
+    reset, measure, reward, terminated, truncated, observe = (
+        specialise(function, np.float64, exact=True, arrays=True)
+        for function in (
+            *(env.reset, env.measure, env.reward, env.terminated, env.truncated, env.observe),
+        )
+    )
+    view, unpack, open_arrays = env.view, _make_unpack(env), make_open(_USED, np.float64)
+    count, draws, size = env.measure_size, env.reset_draws, env.action_size
+    items = "".join(f"row[{k}], " for k in range(count))
+    load = inline_exact(define(f"def load(row): return ({items})"))
+    lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
+    store = inline_exact(define(f"def store(row, values):{lines}"))
+    frame_skip, current, after_constraints = env.frame_skip, env.current, env.after_constraints
+    one, zero, mark = np.uint32(1), np.int32(0), np.int32(1000)
+    yes, no = np.uint8(1), np.uint8(0)
+    first, distance = env.warnings
+    bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
+
+    @inline_exact
+    def counters(d):
+        return (
+            array_at(d + bad_qpos, (1,), zero),
+            array_at(d + bad_qvel, (1,), zero),
+            array_at(d + bad_qacc, (1,), zero),
+        )
+
+    @inline_exact
+    def simulate(m, d, ctrl, action):
+        """One step of MuJoCo; whether the simulation is still what it was."""
+        # A mjData serves many simulations: its counters may be those of another one. MuJoCo sets
+        # them to 0 as it resets a simulation, and prints what it counts as the first one.
+        a, b, c = counters(d)
+        a[0] = b[0] = c[0] = mark
+        for k in range(size):
+            ctrl[k] = action[k]
+        for _ in range(frame_skip):
+            mj_step(m, d)
+        kept = a[0] == mark and b[0] == mark and c[0] == mark
+        a[0] = b[0] = c[0] = zero
+        return kept
+
+    def run(m, d, i, address, what):
+        job = array_at(address, (JOB_SIZE,), i64)
+        arrays = open_arrays(job)
+        params, data = unpack(arrays.numbers), view(m, d)
+        action, measured = arrays.applied[i], arrays.measured[i]
+        if what == ADVANCE:
+            if not simulate(m, d, data.ctrl, action):
+                arrays.unstable[i] += one
+                arrays.gained[i] = 0.0
+                arrays.ended[i, 0], arrays.ended[i, 1] = no, yes
+                return
+            if current:
+                mj_step1(m, d)
+            if after_constraints:
+                mj_rne_post_constraint(m, d)
+        else:
+            if what == BEGIN:
+                mj_reset_data(m, d)
+                stream, uniforms = arrays.streams[i], arrays.uniforms[i]
+                for k in range(draws):
+                    uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
+                stream[DRAWN] += np.uint64(draws)
+                reset(data, uniforms, params)
+            mj_forward(m, d)
+        before, after = load(measured), measure(data, params)
+        observe(data, arrays.observation[i], params)
+        store(measured, after)
+        if what == ADVANCE:
+            arrays.gained[i] = reward(data, action, before, after, params)
+            arrays.ended[i, 0] = yes if terminated(data, params) else no
+            arrays.ended[i, 1] = yes if truncated(data, params) else no
+
+    kinds = (types.intp, types.intp, types.int32, types.intp, types.intp)
+    return c_function(run, kinds, fastmath=EXACT, subject=ids[env])
