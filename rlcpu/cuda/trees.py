@@ -6,6 +6,7 @@ values on the device; priorities are values that are raised by nothing, all of w
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from rlcpu.replay.tree import (
     WIDTH,
     find_mark,
     layout,
-    make_tree,
     refresh,
     unpack,
     walk,
@@ -91,9 +91,8 @@ def draw(numbers, offsets, filled, key, counter, stratified, out):
     if k < out.size:
         levels = unpack(numbers, offsets, filled)
         all_weights = weight_of_all(levels)
-        mark = find_mark(
-            key, counter, all_weights, all_weights / out.size if stratified else 0.0, k
-        )
+        width = all_weights / out.size if stratified else 0.0
+        mark = find_mark(key, counter, all_weights, width, k)
         marks, nodes = cuda.local.array(1, np.float64), cuda.local.array(1, np.int64)
         marks[0] = mark
         walk(levels, marks, nodes, 1)
@@ -124,12 +123,10 @@ class Tree(tree_cpu.Tree):
     """
 
     def __init__(self, capacity: int, extremes: bool) -> None:
-        self.capacity = capacity
-        self._begins = [int(begin) for begin in layout(capacity)]
-        self._size = self._begins[-1]
-        self.most = float(np.finfo(np.float64).max) / self._begins[1]
+        super().__init__(capacity, extremes)
+        self.numbers = device.asarray(self.numbers)
+        self._begins = layout(capacity).tolist()
         self.offsets = device.asarray(np.array(self._begins))
-        self.numbers = device.asarray(make_tree(capacity, extremes))
         self.stamps = device.zeros(capacity, np.int32)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -225,23 +222,17 @@ class Tree(tree_cpu.Tree):
         In rounds, as on the CPU. What they do not find, because all weights are zero or below the
         rounding errors of their sums, the CPU draws from a copy of the tree.
         """
-        if out.size > self._items(filled):
-            return False
-        draws = self._draw_rounds(stream, out, stratified, filled)
+        fits = out.size <= self._items(filled)
+        draws = self._draw_rounds(stream, out, stratified, filled) if fits else 0
         if draws:
             stream[1] += np.uint64(draws)
             return True
-        before, host, numbers = (
-            stream[1],
-            np.empty(out.size, np.int64),
-            device.to_host(self.numbers),
-        )
-        tree = numbers, self.capacity, filled
-        if tree_cpu.draw_distinct(*tree, stream, stratified, host) < host.size:
-            stream[1] = before
-            return False
-        out[:] = device.asarray(host)
-        return True
+        host, drawn = copy.copy(self), np.empty(out.size, np.int64)
+        host.numbers = device.to_host(self.numbers)
+        found = tree_cpu.Tree.draw_distinct(host, stream, drawn, stratified, filled)
+        if found:
+            out[:] = device.asarray(drawn)
+        return found
 
     def _draw_rounds(self, stream: Any, out: Any, stratified: bool, filled: int | None) -> int:
         """Draw until `out` is full; how many random numbers it took, 0 if a round finds nothing.
