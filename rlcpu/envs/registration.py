@@ -19,7 +19,11 @@ _BUILT_IN = {
 }
 _known: dict[str, Dynamics] = {}
 #: Tasks of MuJoCo, which is imported when one of them is asked for.
-_MUJOCO = ("HalfCheetah-v5",)
+_MUJOCO = (
+    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5"),
+    *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5"),
+    *("Swimmer-v5", "Walker2d-v5"),
+)
 
 
 def register(dynamics: Dynamics) -> None:

@@ -65,11 +65,11 @@ class MuJoCoDynamics(base.Dynamics):
     """A task of MuJoCo as a model, the fields that it reads, and scalar functions.
 
     The functions describe ONE simulation in plain Python. `data` has the arrays of mjData, or of
-    mjModel, that `fields` names, whole numbers for `names`, and `dt`, the seconds of a step; a
-    float is float64, as MuJoCo computes. They are compiled into one function with the policy, which
-    MuJoCo's own threads run: policy, physics, reward and resets of K steps, without Python. What
-    `Dynamics` says of functions holds, but that arrays are sliced as in NumPy, and that `reset` and
-    `observe` write into the arrays that they are given.
+    mjModel, that `fields` names, whole numbers for `names`, and the seconds of a step, `dt`, and of
+    a simulation step, `timestep`. Floats are float64, as MuJoCo computes. The functions are
+    compiled into one that MuJoCo's own threads run, with the policy: actions, physics, rewards and
+    resets of K steps, without Python. What `Dynamics` says of functions holds, but that arrays are
+    sliced as in NumPy, and that `reset` and `observe` write into the arrays that they are given.
 
     Fields that MuJoCo derives from positions and velocities, such as `xpos`, are those before the
     last of a step's `frame_skip` simulation steps, as in Gymnasium; `current=True` computes them
@@ -245,18 +245,19 @@ class MuJoCoDynamics(base.Dynamics):
     def _find_all(self) -> None:
         """The model, the places of fields and names in it, and the spaces."""
         model = vars(self)["model"] = load_model(self.xml)
-        for name in (*self.fields, *self.names, "dt"):
+        for name in (*self.fields, *self.names):
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"fields, names: {name!r} is no name")
         constants = {k: find_name(model, k, v) for k, v in self.names.items()}
         given = (*self.fields, *constants)
-        if len({*given, "dt"}) <= len(given):
-            raise ValueError(f"fields, names: {given} and dt have to be different")
+        if len({*given, "dt", "timestep"}) < len(given) + 2:
+            raise ValueError(f"fields, names: {given}, dt and timestep have to be different")
         if model.nu == 0:
             raise ValueError("xml: the model has no actuators: expected at least one")
         # `ctrl` takes the actions; the other two every task has.
         needed = dict.fromkeys((*self.fields, "qpos", "qvel", "ctrl"))
-        made = make_view(model, tuple(needed), {**constants, "dt": self.dt})
+        clocks = {"dt": self.dt, "timestep": float(model.opt.timestep)}
+        made = make_view(model, tuple(needed), {**constants, **clocks})
         vars(self)["view"], vars(self)["look"] = made
         size, draws = self._given["observation_size"], self._given["reset_draws"]
         size = size(model, self.params) if callable(size) else size

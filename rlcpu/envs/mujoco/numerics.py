@@ -1,0 +1,155 @@
+"""NumPy's arithmetic in its order, and noise: what Gymnasium's tasks are made of.
+
+All are scalar functions over rows of numbers, in plain Python.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+single = np.float32
+
+
+def clip(x: float, low: float, high: float) -> float:
+    """A number within bounds."""
+    return min(max(x, low), high)
+
+
+def put(observation: Any, begin: int, numbers: Any) -> int:
+    """Write a row of numbers from `begin` on, and return where the next ones begin.
+
+    A loop compiles in a fifth of the time of `observation[begin:end] = numbers`.
+    """
+    for k in range(numbers.size):
+        observation[begin + k] = numbers[k]
+    return begin + numbers.size
+
+
+def put_clipped(observation: Any, begin: int, numbers: Any, low: float, high: float) -> int:
+    """The same with numbers within bounds."""
+    for k in range(numbers.size):
+        observation[begin + k] = clip(numbers[k], low, high)
+    return begin + numbers.size
+
+
+def put_rows(observation: Any, begin: int, rows: Any) -> int:
+    """The same with all rows of an array but the first: MuJoCo's is that of the world."""
+    for row in range(1, rows.shape[0]):
+        begin = put(observation, begin, rows[row])
+    return begin
+
+
+# ---------------------------------------------------------------- sums as NumPy's
+
+
+def sum_of_few(x: Any) -> float:
+    """np.sum(x) of at most 128 numbers.
+
+    NumPy adds every eighth number, in eight sums, and the rest one by one.
+    """
+    full = x.size - x.size % 8
+    a = b = c = d = e = f = g = h = 0.0
+    for k in range(0, full, 8):
+        a += x[k]
+        b += x[k + 1]
+        c += x[k + 2]
+        d += x[k + 3]
+        e += x[k + 4]
+        f += x[k + 5]
+        g += x[k + 6]
+        h += x[k + 7]
+    total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for k in range(full, x.size):
+        total += x[k]
+    return total
+
+
+def sum_of_action(action: Any) -> Any:
+    """np.sum(np.square(action)) of at most 128 numbers of float32, which stays in float32."""
+    full = action.size - action.size % 8
+    a = b = c = d = e = f = g = h = single(0)
+    for k in range(0, full, 8):
+        a += action[k] * action[k]
+        b += action[k + 1] * action[k + 1]
+        c += action[k + 2] * action[k + 2]
+        d += action[k + 3] * action[k + 3]
+        e += action[k + 4] * action[k + 4]
+        f += action[k + 5] * action[k + 5]
+        g += action[k + 6] * action[k + 6]
+        h += action[k + 7] * action[k + 7]
+    total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for k in range(full, action.size):
+        total += action[k] * action[k]
+    return total
+
+
+def sum_of_part(x: Any, begin: int, size: int, low: float, high: float) -> float:
+    """np.sum(np.square(np.clip(x, low, high))) of at most 128 numbers from `begin` on."""
+    end = begin + size
+    full = end - size % 8
+    a = b = c = d = e = f = g = h = 0.0
+    for k in range(begin, full, 8):
+        a += clip(x[k], low, high) * clip(x[k], low, high)
+        b += clip(x[k + 1], low, high) * clip(x[k + 1], low, high)
+        c += clip(x[k + 2], low, high) * clip(x[k + 2], low, high)
+        d += clip(x[k + 3], low, high) * clip(x[k + 3], low, high)
+        e += clip(x[k + 4], low, high) * clip(x[k + 4], low, high)
+        f += clip(x[k + 5], low, high) * clip(x[k + 5], low, high)
+        g += clip(x[k + 6], low, high) * clip(x[k + 6], low, high)
+        h += clip(x[k + 7], low, high) * clip(x[k + 7], low, high)
+    total = ((a + b) + (c + d)) + ((e + f) + (g + h))
+    for k in range(full, end):
+        total += clip(x[k], low, high) * clip(x[k], low, high)
+    return total
+
+
+def sum_of_squares(x: Any, low: float, high: float) -> float:
+    """np.sum(np.square(np.clip(x, low, high))); of more than 256 numbers rounded otherwise.
+
+    NumPy halves what is longer than 128, at a multiple of eight.
+    """
+    if x.size <= 128:
+        return sum_of_part(x, 0, x.size, low, high)
+    half = x.size // 2 - x.size // 2 % 8
+    left = sum_of_part(x, 0, half, low, high)
+    return left + sum_of_part(x, half, x.size - half, low, high)
+
+
+def control_cost(action: Any, weight: float) -> float:
+    """NumPy's weight * np.sum(np.square(action)), which stays in the actions' float32."""
+    return float(single(weight) * sum_of_action(action))
+
+
+def distance(a: Any, b: Any) -> float:
+    """np.linalg.norm(a - b) of three numbers, but for the last bit, which BLAS decides."""
+    x, y, z = a[0] - b[0], a[1] - b[1], a[2] - b[2]
+    return math.sqrt(x * x + y * y + z * z)
+
+
+# ---------------------------------------------------------------- noise
+
+
+def normal(u: float, v: float) -> float:
+    """A standard normal number from two numbers in [0, 1) (Box and Muller 1958)."""
+    return math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
+
+
+def between(u: float, low: float, high: float) -> float:
+    """A number in [low, high) from one in [0, 1)."""
+    return low + (high - low) * u
+
+
+def add_uniform(target: Any, uniforms: Any, first: int, scale: float) -> int:
+    """Add numbers from [-scale, scale) to all of `target`; returns the next one of `uniforms`."""
+    for k in range(target.size):
+        target[k] += between(uniforms[first + k], -scale, scale)
+    return first + target.size
+
+
+def add_normal(target: Any, uniforms: Any, first: int, scale: float) -> None:
+    """Add normal numbers of deviation `scale` to all of `target`."""
+    for k in range(target.size):
+        target[k] += scale * normal(uniforms[first + 2 * k], uniforms[first + 2 * k + 1])
