@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,18 +32,11 @@ Path = str | os.PathLike[str]
 Self = TypeVar("Self", bound="Buffer")
 
 _UNSAID = ("None", "False", "cpu")  # settings that are not worth a word
+#: Arguments of constructors that are not kept in files.
+_NOT_KEPT = ("example", "memmap", "seed", "num_threads", "device")
 
 
-class Options(NamedTuple):
-    """Arguments of all buffers, not checked yet: `rlcpu.replay.ReplayBuffer` describes them."""
-
-    memmap: Path | None
-    seed: int | None
-    num_threads: int | None
-    device: str
-    derive_next: bool = False
-
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class Buffer(Locked, Shown):
     """A ring of transitions of one or many environments, from which batches are drawn.
 
@@ -52,50 +46,49 @@ class Buffer(Locked, Shown):
     that calls a buffer in the middle of another call of its thread gets a RuntimeError, and a fork
     waits for calls of other threads. Copies (`copy`, `pickle`) are whole and independent.
 
-    Args:
-        example: one transition, or a `Structure`.
-        num_envs: environments that are added side by side; None for one whose batches have no
-            axis for it.
-        length: steps that are kept of each.
-        options: other arguments of all buffers.
-        steps: of the sequences that are drawn; None for transitions.
-        period: steps between the beginnings of items.
+    Fields are the arguments of constructors: a class declares those that it adds, `example` among
+    them, and those with `init=False` that it does not have.
 
     Attributes:
         structure: of one transition.
-        num_envs: see above.
+        num_envs: environments that are added side by side; None for one whose batches have no
+            axis for it.
         backend: see `rlcpu.replay.backend`.
         device: "cpu" or "cuda".
         derive_next: whether next observations are derived from the observations that follow.
     """
 
-    #: Arguments of the constructor that are kept in files, beside those of every buffer.
-    _settings: tuple[str, ...] = ()
-    _n_step: NStep | None = None
+    num_envs: int | None = field(init=False)
+    derive_next: bool = field(init=False, default=False)
+    memmap: Path | None = None
+    seed: int | None = None
+    num_threads: int | None = None
+    device: str = "cpu"
+    _n_step: NStep | None = field(init=False, default=None)
     #: Token of the last save, and the steps that were added before it.
-    _saved: tuple[str, int] | None = None
+    _saved: tuple[str, int] | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        example: Any,
-        num_envs: int | None,
-        length: int,
-        options: Options,
-        steps: int | None = None,
-        period: int = 1,
-    ) -> None:
-        self.backend = find(options.device)
-        self.device: str = self.backend.device
-        self.derive_next = check_flag("derive_next", options.derive_next)
-        self._stream = make_stream(options.seed)
-        self._num_threads = check_num_threads(options.num_threads)
-        self.structure, self.num_envs = Structure(example), num_envs
-        self._envs = 1 if num_envs is None else num_envs
-        self._ring = Ring(length, 0)
-        self._items = Items(self._envs, length // period, steps, period)
+    def __post_init__(self) -> None:
+        self.structure = Structure(vars(self).pop("example"))  # whose arrays are not kept
+        self._items = self._make_items()
+        self.backend = find(self.device)
+        self.derive_next = check_flag("derive_next", self.derive_next)
+        self.num_threads = check_num_threads(self.num_threads)
+        self._stream = make_stream(self.seed)
+        self._envs = self._items.num_envs
+        self._ring = Ring(self._items.per_env * self._items.period, 0)
         self._make_lock()
         self._sampler: Any = self._make_sampler()
-        self._storage = self._make_storage(options.memmap)  # last: its file stays when this is done
+        self._storage = self._make_storage(self.memmap)  # last: its file stays when this is done
+
+    def _make_items(self) -> Items:
+        """What is drawn, after a check of the class's own arguments."""
+        raise NotImplementedError
+
+    @classmethod
+    def _settings(cls) -> list[str]:
+        """Arguments of the constructor that are kept in files."""
+        return [each.name for each in fields(cls) if each.init and each.name not in _NOT_KEPT]
 
     def _make_sampler(self) -> Uniform:
         return Uniform(self._items, self.backend)
@@ -119,7 +112,7 @@ class Buffer(Locked, Shown):
 
     def _facts(self) -> list[str]:
         held = f"{len(self):,} of {self._ring.length * self._envs:,} transitions"
-        names = (*self._settings, "device")
+        names = (*self._settings(), "device")
         settings = {name: getattr(self, name) for name in names if name != "capacity"}
         told = [f"{name}={value}" for name, value in settings.items() if str(value) not in _UNSAID]
         return [held, show_bytes(self.num_bytes), *told]
@@ -218,9 +211,9 @@ class Buffer(Locked, Shown):
         rows = indices if self._items.period == 1 else indices * self._items.period
         if self._n_step is None:
             steps = self._items.steps or 1
-            self._storage.gather(rows, batch.rows, steps, self._num_threads)
+            self._storage.gather(rows, batch.rows, steps, self.num_threads)
         else:
-            self._n_step.gather(self._storage, self._ring, rows, batch, self._num_threads)
+            self._n_step.gather(self._storage, self._ring, rows, batch, self.num_threads)
 
     # ------------------------------------------------------------ copies
 
@@ -271,7 +264,7 @@ class Buffer(Locked, Shown):
         return {
             "buffer": type(self).__name__,
             "structure": self.structure.describe(),
-            "settings": {name: getattr(self, name) for name in self._settings},
+            "settings": {name: getattr(self, name) for name in self._settings()},
             "added": self._ring.added,
             "stream": [int(word) for word in self._stream],
             "state": self._sampler.state(),
@@ -328,8 +321,8 @@ class Buffer(Locked, Shown):
     ) -> Self:
         """The buffer of a `describe()` and its sections; any error where they are nonsense."""
         settings = header["settings"]
-        if unknown := settings.keys() - set(cls._settings):
-            raise ValueError(f"settings: {unknown}, expected {', '.join(cls._settings)}")
+        if unknown := settings.keys() - set(cls._settings()):
+            raise ValueError(f"settings: {unknown}, expected {', '.join(cls._settings())}")
         structure = Structure.restore(header["structure"], example)
         claimed = settings.get("capacity") or settings["num_envs"] * settings["length"]
         if claimed > source.num_bytes("rows"):  # each takes a byte at least

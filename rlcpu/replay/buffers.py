@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.replay.buffer import Array, Buffer, Options, Path
+from rlcpu.replay.buffer import (
+    Array,
+    Buffer,
+    Path,  # noqa: F401 (in annotations of the constructors that `dataclass` makes)
+)
 from rlcpu.replay.checks import check_count, check_number
-from rlcpu.replay.items import Batch, NStep
+from rlcpu.replay.items import Batch, Items, NStep
 from rlcpu.replay.lock import complete
 from rlcpu.replay.samplers import MOST, ByPriority, ByValue, InOrder
-from rlcpu.replay.structure import Structure
 
 
+@dataclass(eq=False, repr=False)
 class ReplayBuffer(Buffer):
     """Transitions, drawn uniformly with replacement (Lin 1992, Self-improving reactive agents).
 
@@ -59,71 +64,57 @@ class ReplayBuffer(Buffer):
         (2, 4)
     """
 
-    _settings: tuple[str, ...] = ("capacity", "num_envs", "n_step", "gamma", "derive_next")
+    capacity: int
+    example: Any
+    _: KW_ONLY
+    num_envs: int | None = None
+    n_step: int = 1
+    gamma: float = 0.99
+    derive_next: bool = False
 
-    def __init__(
-        self,
-        capacity: int,
-        example: Any,
-        *,
-        num_envs: int | None = None,
-        n_step: int = 1,
-        gamma: float = 0.99,
-        derive_next: bool = False,
-        memmap: Path | None = None,
-        seed: int | None = None,
-        num_threads: int | None = None,
-        device: str = "cpu",
-    ) -> None:
-        if num_envs is not None:
-            num_envs = check_count("num_envs", num_envs)
-        self.capacity = check_count("capacity", capacity, num_envs or 1)
-        structure = Structure(example)
-        self._n_step = NStep(structure, n_step, gamma)
+    def _make_items(self) -> Items:
+        if self.num_envs is not None:
+            self.num_envs = check_count("num_envs", self.num_envs)
+        num_envs = self.num_envs or 1
+        self.capacity = check_count("capacity", self.capacity, num_envs)
+        self._n_step = NStep(self.structure, self.n_step, self.gamma)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
-        options = Options(memmap, seed, num_threads, device, derive_next)
-        super().__init__(structure, num_envs, self.capacity // (num_envs or 1), options)
+        return Items(num_envs, self.capacity // num_envs)
 
 
+@dataclass(eq=False, repr=False)
 class ItemBuffer(ReplayBuffer):
     """Items of any kind, each added by itself, drawn uniformly with replacement.
 
     Arguments are those of `ReplayBuffer`, without `num_envs`, `n_step`, `gamma`, `derive_next`.
     """
 
-    _settings: tuple[str, ...] = ("capacity",)
-
-    def __init__(
-        self,
-        capacity: int,
-        example: Any,
-        *,
-        memmap: Path | None = None,
-        seed: int | None = None,
-        num_threads: int | None = None,
-        device: str = "cpu",
-    ) -> None:
-        options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
-        super().__init__(capacity, example, device=device, **options)
+    num_envs: int | None = field(init=False, default=None)
+    n_step: int = field(init=False, default=1)
+    gamma: float = field(init=False, default=0.99)
+    derive_next: bool = field(init=False, default=False)
 
     def _check(self, batch: Any) -> list[Array]:
         """The arrays of one item, structured and shaped like the example."""
         return [array[None, None] for array in self._storage.check(batch, 0)[0]]
 
 
+@dataclass(eq=False, repr=False)
 class Prioritized(Buffer):
     """What buffers with priorities have in common."""
 
-    _sampler: ByPriority
-
-    def _set_exponents(self, alpha: float, beta: float, epsilon: float) -> None:
-        self.alpha = check_number("alpha", alpha, 0.0, 2.0)
-        self.beta = check_number("beta", beta, 0.0, 1.0)
-        self.epsilon = check_number("epsilon", epsilon, 0.0, MOST)
+    _: KW_ONLY
+    alpha: float = 0.6
+    beta: float = 0.4
+    epsilon: float = 1e-6
+    _sampler: ByPriority = field(init=False)
 
     def _make_sampler(self) -> ByPriority:
+        self.alpha = check_number("alpha", self.alpha, 0.0, 2.0)
+        self.beta = check_number("beta", self.beta, 0.0, 1.0)
+        self.epsilon = check_number("epsilon", self.epsilon, 0.0, MOST)
         exponents = self.alpha, self.beta, self.epsilon
-        return ByPriority(self._items, self.backend, exponents, self._num_threads)
+        return ByPriority(self._items, self.backend, exponents, self.num_threads)
 
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
@@ -171,7 +162,8 @@ class Prioritized(Buffer):
         return self._sampler.check(self._ring, indices, priorities)
 
 
-class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
+@dataclass(eq=False, repr=False)
+class PrioritizedReplayBuffer(ReplayBuffer, Prioritized):
     """Transitions, drawn by priority with replacement (Schaul et al. 2016, Prioritized replay).
 
     Transition i is drawn with probability P(i) proportional to (priority + epsilon) ** alpha, and
@@ -194,31 +186,8 @@ class PrioritizedReplayBuffer(Prioritized, ReplayBuffer):
         >>> buffer.update_priorities(batch.indices, np.abs(batch["reward"]))
     """
 
-    _settings: tuple[str, ...] = (*ReplayBuffer._settings, "alpha", "beta", "epsilon")
 
-    def __init__(
-        self,
-        capacity: int,
-        example: Any,
-        *,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        epsilon: float = 1e-6,
-        num_envs: int | None = None,
-        n_step: int = 1,
-        gamma: float = 0.99,
-        derive_next: bool = False,
-        memmap: Path | None = None,
-        seed: int | None = None,
-        num_threads: int | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self._set_exponents(alpha, beta, epsilon)
-        options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
-        options |= {"n_step": n_step, "gamma": gamma, "derive_next": derive_next}
-        super().__init__(capacity, example, num_envs=num_envs, device=device, **options)
-
-
+@dataclass(eq=False, repr=False)
 class ReturnWeightedBuffer(Buffer):
     """Transitions with a value each, drawn in proportion to it, none twice in a batch.
 
@@ -239,23 +208,16 @@ class ReturnWeightedBuffer(Buffer):
         [1, 2]
     """
 
-    _settings: tuple[str, ...] = ("capacity", "derive_next")
-    _sampler: ByValue
+    capacity: int
+    example: Any
+    _: KW_ONLY
+    derive_next: bool = False
+    num_envs: int | None = field(init=False, default=None)
+    _sampler: ByValue = field(init=False)
 
-    def __init__(
-        self,
-        capacity: int,
-        example: Any,
-        *,
-        derive_next: bool = False,
-        memmap: Path | None = None,
-        seed: int | None = None,
-        num_threads: int | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self.capacity = check_count("capacity", capacity)
-        options = Options(memmap, seed, num_threads, device, derive_next)
-        super().__init__(example, None, self.capacity, options)
+    def _make_items(self) -> Items:
+        self.capacity = check_count("capacity", self.capacity)
+        return Items(1, self.capacity)
 
     def _make_sampler(self) -> ByValue:
         return ByValue(self._items, self.backend)
@@ -300,6 +262,7 @@ class ReturnWeightedBuffer(Buffer):
             self._sampler.update(self._ring, *pairs)
 
 
+@dataclass(eq=False, repr=False)
 class TrajectoryBuffer(Buffer):
     """Steps of many environments side by side, from which sequences are drawn uniformly.
 
@@ -324,33 +287,25 @@ class TrajectoryBuffer(Buffer):
         (5, 4, 3)
     """
 
-    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length", "period")
+    num_envs: int
+    length: int
+    example: Any
+    sequence_length: int
+    period: int = 1
 
-    def __init__(
-        self,
-        num_envs: int,
-        length: int,
-        example: Any,
-        sequence_length: int,
-        period: int = 1,
-        *,
-        memmap: Path | None = None,
-        seed: int | None = None,
-        num_threads: int | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self.sequence_length = check_count("sequence_length", sequence_length)
-        self.period = check_count("period", period)
-        self.length = check_count("length", length, self.sequence_length)
+    def _make_items(self) -> Items:
+        self.sequence_length = check_count("sequence_length", self.sequence_length)
+        self.period = check_count("period", self.period)
+        self.length = check_count("length", self.length, self.sequence_length)
         if self.length % self.period:
-            raise ValueError(f"length={length}: expected a multiple of period={period}")
-        num_envs = check_count("num_envs", num_envs)
-        options = Options(memmap, seed, num_threads, device)
-        items = self.sequence_length, self.period
-        super().__init__(example, num_envs, self.length, options, *items)
+            raise ValueError(f"length={self.length}: expected a multiple of period={self.period}")
+        self.num_envs = check_count("num_envs", self.num_envs)
+        per_env = self.length // self.period
+        return Items(self.num_envs, per_env, self.sequence_length, self.period)
 
 
-class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
+@dataclass(eq=False, repr=False)
+class PrioritizedTrajectoryBuffer(TrajectoryBuffer, Prioritized):
     """Steps of many environments side by side, from which sequences are drawn by priority.
 
     See `TrajectoryBuffer` for the sequences and `PrioritizedReplayBuffer` for the priorities; a
@@ -361,30 +316,8 @@ class PrioritizedTrajectoryBuffer(Prioritized, TrajectoryBuffer):
         TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
     """
 
-    _settings: tuple[str, ...] = (*TrajectoryBuffer._settings, "alpha", "beta", "epsilon")
 
-    def __init__(
-        self,
-        num_envs: int,
-        length: int,
-        example: Any,
-        sequence_length: int,
-        period: int = 1,
-        *,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        epsilon: float = 1e-6,
-        memmap: Path | None = None,
-        seed: int | None = None,
-        num_threads: int | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self._set_exponents(alpha, beta, epsilon)
-        options: dict[str, Any] = {"memmap": memmap, "seed": seed, "num_threads": num_threads}
-        sizes = num_envs, length, example, sequence_length, period
-        super().__init__(*sizes, device=device, **options)
-
-
+@dataclass(eq=False, repr=False)
 class TrajectoryQueue(Buffer):
     """Steps of many environments side by side, handed out in order, and once.
 
@@ -407,26 +340,17 @@ class TrajectoryQueue(Buffer):
         ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], 2)
     """
 
-    _settings: tuple[str, ...] = ("num_envs", "length", "sequence_length")
-    _sampler: InOrder
+    num_envs: int
+    length: int
+    example: Any
+    sequence_length: int
+    _sampler: InOrder = field(init=False)
 
-    def __init__(
-        self,
-        num_envs: int,
-        length: int,
-        example: Any,
-        sequence_length: int,
-        *,
-        memmap: Path | None = None,
-        seed: int | None = None,
-        num_threads: int | None = None,
-        device: str = "cpu",
-    ) -> None:
-        self.sequence_length = check_count("sequence_length", sequence_length)
-        self.length = check_count("length", length, self.sequence_length)
-        num_envs = check_count("num_envs", num_envs)
-        options = Options(memmap, seed, num_threads, device)
-        super().__init__(example, num_envs, self.length, options, self.sequence_length)
+    def _make_items(self) -> Items:
+        self.sequence_length = check_count("sequence_length", self.sequence_length)
+        self.length = check_count("length", self.length, self.sequence_length)
+        self.num_envs = check_count("num_envs", self.num_envs)
+        return Items(self.num_envs, self.length, self.sequence_length)
 
     def _make_sampler(self) -> InOrder:
         return InOrder(self._items, self.backend)

@@ -168,7 +168,7 @@ def test_buffers_and_batches_say_what_is_in_them():
     buffer = PrioritizedReplayBuffer(1000, {"<x>": np.zeros(3, np.float32), "y": 0}, epsilon=0.0)
     buffer.add({"<x>": np.zeros((20, 3), np.float32), "y": np.zeros(20, int)})
     fields = "<x> float32 (3,), y int64 ()"
-    facts = "20 of 1,000 transitions, 20 kB, n_step=1, gamma=0.99, alpha=0.6, beta=0.4, epsilon=0.0"
+    facts = "20 of 1,000 transitions, 20 kB, alpha=0.6, beta=0.4, epsilon=0.0, n_step=1, gamma=0.99"
     assert repr(buffer) == f"PrioritizedReplayBuffer({facts}: {fields})"
     table = buffer._repr_html_()
     assert "<td>&lt;x&gt;</td><td>float32</td><td>(3,)</td>" in table
