@@ -45,6 +45,7 @@ INLINE: dict[str, Any] = {
     "error_model": "numpy",
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
+    "pipeline_class": hooks.LinkedCompiler,
 }
 #: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
 #: Plain Python calls it as `function.py_func`.
@@ -169,6 +170,7 @@ def specialise(
 
     Returns:
         A lazily compiled function, inlined wherever a kernel calls it; the same one for equal code.
+        Python calls its `py_func`.
 
     Raises:
         TypeError: the function is no plain Python function, or calls itself.
@@ -205,10 +207,10 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
     finally:
         _in_progress.discard(function)
     flags: Any = maths.FASTMATH if in_maths else FAST
-    # With its wrapper: a specialised function that Python calls must not crash the process.
-    options = {**INLINE, "no_cpython_wrapper": False}
-    if package_of(function) != "rlcpu":
-        options["pipeline_class"] = guard.ArrayCompiler if arrays else guard.UserCompiler
+    options = INLINE
+    if package_of(function) != "rlcpu":  # with a wrapper: users may want to call their own
+        compiler = guard.ArrayCompiler if arrays else guard.UserCompiler
+        options = {**INLINE, "no_cpython_wrapper": False, "pipeline_class": compiler}
     return njit(fastmath=EXACT if exact else flags, **options)(twin)
 
 

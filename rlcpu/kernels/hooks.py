@@ -8,6 +8,7 @@ it. Each function says why it is needed and what was tried in its place;
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -199,6 +200,57 @@ def compiler_with(rewrite: Rewrite) -> type:
             return [passes]
 
     return Compiler
+
+
+class _Linked(codegen.JITCodeLibrary):
+    """A function as LLVM's code alone: others link it into theirs, and nothing else calls it."""
+
+    @property
+    def codegen(self) -> Any:
+        """Numba asks this for `set_env`, which tells machine code where its constants are."""
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """There is no machine code here."""
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Address of what Python would call: a function that raises TypeError, whatever it gets."""
+        self._ensure_finalized()
+        return ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value or 0
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _Link(FunctionPass):
+    _name = "rlcpu_link"
+
+    def __init__(self) -> None:
+        FunctionPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return False
+
+
+class LinkedCompiler(compiler.Compiler):
+    """Numba's compiler for functions without wrappers, which only compiled functions call.
+
+    Numba makes machine code of every function, and throws away that of one which is inlined
+    everywhere: with the wrappers, a fifth of all compiling. `njit` has no option against it; it
+    takes this class as `pipeline_class`. Python that calls such a function gets a TypeError.
+    """
+
+    def define_pipelines(self) -> Any:
+        """Numba's passes, and one that says where code goes."""
+        (passes,) = super().define_pipelines()
+        passes.add_pass_after(_Link, NopythonTypeInference)
+        passes.finalize()
+        return [passes]
 
 
 def assigned(statement: Any, state: Any) -> Any:

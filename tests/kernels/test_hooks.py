@@ -182,6 +182,27 @@ def check_rewriting() -> None:
     assert {None, types.float64} < set(seen)
 
 
+def check_linked_compiler() -> None:
+    """Others link it in, fresh or from their cache; the engine never had it, nor can Python."""
+    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    for inlined in (True, False):
+        options["forceinline"] = inlined
+        inner = numba.njit(lambda x: x * 3.0, pipeline_class=hooks.LinkedCompiler, **options)
+        cache, files = Recorder(), hooks.CodeFiles(make)
+        for _ in range(2):
+            outer = numba.njit(lambda x, inner=inner: np.full(2, inner(x)) + 1.0)
+            hooks.set_cache(outer, cache)
+            assert outer(2.0).tolist() == [7.0, 7.0]
+            cache.found = files.unpack(cache.target, files.pack(cache.kept[0]))
+        (overload,) = inner.overloads.values()
+        name, library = overload.fndesc.mangled_name, overload.library
+        assert library.get_function(name)
+        assert not library._codegen._engine.is_symbol_defined(name)
+        with pytest.raises(TypeError):
+            inner(2.0)
+        assert inner.py_func(2.0) == 6.0
+
+
 def check_generator_of() -> None:
     @numba.njit
     def read(table):
@@ -230,6 +251,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_code_files: "CodeFiles",
     check_targets: "target_of refresh_target processor",
     check_rewriting: "compiler_with assigned table_read call_instead",
+    check_linked_compiler: "LinkedCompiler",
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",
     check_freeze: "freeze",
