@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import errno
 import hashlib
 import json
 import os
@@ -28,7 +27,7 @@ import secrets
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,18 +35,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.replay.checks import check_path
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from rlcpu.replay.folder import LOCK, locked, new_file, open_file, sync
 
 Bytes = npt.NDArray[np.uint8]
 Table = npt.NDArray[np.int64]
 Ranges = Sequence[tuple[int, int]] | Table
 
 MANIFEST = "manifest.json"
-LOCK = "rlcpu.lock"
 VERSION = 2
 # Bytes that are copied and checked at a time: they stay in the cache.
 BLOCK = 1 << 18
@@ -66,9 +60,6 @@ _TEXT = re.compile(
     rb'"content": (.*)\}\n',
     re.DOTALL,
 )
-# No link is followed, and no pipe waited for. Windows has neither, but tells text from bytes here.
-_FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "BINARY"))
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 class Section(NamedTuple):
@@ -157,18 +148,18 @@ def save(
             "header: expected keys of str and sequences of list, which JSON gives back"
         )
     _make_folder(path)
-    with _locked(path, write=True):
+    with locked(path, write=True):
         old = _current(path)
         token = secrets.token_hex(16)
         try:
             kept = old if old.token == since and not _find_damage(path, old) else _NOTHING
             new = _write_segment(path, token, header, sections, kept)
             temporary = path / f"rlcpu-{token}.part"
-            with _new_file(temporary) as write:
+            with new_file(temporary) as write:
                 write(_encode(new))
-            _sync(path)  # the segment's name has to last before the manifest that names it
+            sync(path)  # the segment's name has to last before the manifest that names it
             os.replace(temporary, path / MANIFEST)
-            _sync(path)
+            sync(path)
         except BaseException:
             # The manifest says which files go: an interrupt may fall just after its replacement.
             _sweep(path)
@@ -177,13 +168,25 @@ def save(
     return token
 
 
+def _make_folder(path: Path) -> None:
+    """Make a checkpoint's folder; ValueError where there is something else already."""
+    if os.path.lexists(path):
+        _current(path)
+        return
+    try:
+        path.mkdir(exist_ok=True)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}") from error
+    sync(path.parent)
+
+
 def _write_segment(
     path: Path, token: str, header: dict[str, Any], sections: Sequence[Section], old: _Manifest
 ) -> _Manifest:
     """Write the segment that makes a new checkpoint of the old one, and return its manifest."""
     name, size = f"rlcpu-{token}.data", 0
     made: dict[str, tuple[int, list[_Part]]] = {}
-    with _new_file(path / name) as write:
+    with new_file(path / name) as write:
         for section, parts, table in _plan(sections, old):
             checksum, num_bytes = 0, _num_bytes(table)
             for block in _blocks(table, section.data):
@@ -252,23 +255,6 @@ def _pieces(table: Table, data: Bytes) -> Iterator[memoryview]:
             yield view[at : min(at + BLOCK, end)]
 
 
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """A function that writes to a new file, which is durable in the end."""
-    handle = _open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-
-    def write(block: bytes) -> None:
-        view = memoryview(block)
-        while view:  # the system may take fewer at a time
-            view = view[os.write(handle, view) :]
-
-    try:
-        yield write
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _sweep(path: Path, kept: Container[str] | None = None) -> None:
     """Delete every file of ours that is not `kept`, or that the manifest does not name.
 
@@ -306,7 +292,7 @@ class Reader:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path, self._prefix = check_path("path", path), ""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_locked(self._path, write=False))
+            stack.enter_context(locked(self._path, write=False))
             read = _current(self._path)
             if not read.token:
                 raise FileNotFoundError(f"{self._path}: no checkpoint")
@@ -352,7 +338,7 @@ class Reader:
         path = self._path / part.file
         edges = np.empty(2 * part.num_ranges, "<i8")
         table = edges.reshape(-1, 2)
-        with open(_open_file(path, os.O_RDONLY), "rb", buffering=BLOCK) as file:
+        with open(open_file(path, os.O_RDONLY), "rb", buffering=BLOCK) as file:
             file.seek(part.offset)
             checksum = _fill(file, edges.view(np.uint8).data, 0, path)
             within = ((edges >= 0) & (edges <= len(out))).all()
@@ -462,7 +448,7 @@ def _current(path: Path) -> _Manifest:
             raise ValueError(f"{path}: a folder that is not empty, and no checkpoint of rlcpu")
         return _NOTHING
     path = path / MANIFEST
-    with open(_open_file(path, os.O_RDONLY), "rb") as file:
+    with open(open_file(path, os.O_RDONLY), "rb") as file:
         if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
             raise ValueError(f"{path}: no manifest of rlcpu: too large")
         match = _TEXT.fullmatch(file.read())
@@ -498,88 +484,3 @@ def _decode(content: Any) -> _Manifest:
         if part.offset + part.size > files[part.file] or used[part.file] > files[part.file]:
             raise ValueError(f"{part}: overlaps others, or ends beyond the end of its file")
     return _Manifest(token, header, files, sections)
-
-
-# ---------------------------------------------------------------- the folder
-
-
-def _make_folder(path: Path) -> None:
-    """Make a checkpoint's folder; ValueError where there is something else already."""
-    if os.path.lexists(path):
-        _current(path)
-        return
-    try:
-        path.mkdir(exist_ok=True)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path}: there is no folder {path.parent}") from error
-    _sync(path.parent)
-
-
-@contextlib.contextmanager
-def _locked(path: Path, *, write: bool) -> Iterator[None]:
-    """Hold a folder's lock: one writer, or any number of readers; wait for it.
-
-    It ends with the process that holds it, however that ends, which a file that is merely there
-    would not. The file stays: a second one of the same name would be a second lock. Without
-    locks (Windows, some network file systems), two saves at once may lose one's segment.
-    """
-    try:
-        handle = _open_file(path / LOCK, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
-    except OSError:
-        if write:
-            raise
-        handle = -1  # a reader needs none, as in some copies, or where it may not open one
-    try:
-        _flock(handle, "LOCK_EX" if write else "LOCK_SH")
-        yield
-    finally:
-        # A process forked meanwhile has the handle too: closing it here would not be enough.
-        _flock(handle, "LOCK_UN")
-        if handle >= 0:
-            os.close(handle)
-
-
-def _flock(handle: int, operation: str) -> None:
-    try:
-        if fcntl is not None and handle >= 0:
-            fcntl.flock(handle, getattr(fcntl, operation))
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-
-
-def _open_file(path: Path, flags: int) -> int:
-    """The descriptor of a file in a checkpoint's folder, which may be anybody's.
-
-    A new file's mode follows the umask.
-
-    Raises:
-        FileNotFoundError: there is nothing, and `flags` make nothing.
-        ValueError: it is a link, a pipe or something else that is no file.
-        OSError: the system refuses.
-    """
-    try:
-        handle = os.open(path, flags | _FLAGS, 0o666)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
-            raise ValueError(f"{path}: a link or no file, and expected a file") from error
-        raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise ValueError(f"{path}: no file, and expected one")
-    return handle
-
-
-def _sync(path: Path) -> None:
-    """Make a folder's names durable, where the system can."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except PermissionError:  # Windows opens no folder
-        return
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems
-            raise
-    finally:
-        os.close(handle)

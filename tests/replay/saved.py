@@ -13,6 +13,7 @@ import pytest
 
 from rlcpu.replay import checkpoint
 from rlcpu.replay.checkpoint import Reader, Section, save
+from rlcpu.replay.folder import LOCK
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -53,4 +54,4 @@ def named(path: Path) -> set[str]:
     """Every file that belongs to the checkpoint in a folder."""
     with Reader(path) as reader:
         files = {part.file for _, parts in reader._sections.values() for part in parts}
-    return {checkpoint.MANIFEST, checkpoint.LOCK, *files}
+    return {checkpoint.MANIFEST, LOCK, *files}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.replay import checkpoint
+from rlcpu.replay import folder
 from rlcpu.replay.checkpoint import Reader
 from tests.replay.saved import as_bytes, files, load, make_arrays, named, small_blocks, store
 
@@ -134,11 +134,11 @@ def test_without_locks_it_still_works(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(errno.EOPNOTSUPP, "not here")
 
     store(tmp_path / "buffer", {}, make_arrays(0))
-    monkeypatch.setattr(checkpoint.fcntl, "flock", refuse)
+    monkeypatch.setattr(folder.fcntl, "flock", refuse)
     store(tmp_path / "buffer", {}, make_arrays(1))
     assert load(tmp_path / "buffer")[1] == as_bytes(make_arrays(1))
-    monkeypatch.setattr(checkpoint, "fcntl", None)
-    (tmp_path / "buffer" / checkpoint.LOCK).unlink()
+    monkeypatch.setattr(folder, "fcntl", None)
+    (tmp_path / "buffer" / folder.LOCK).unlink()
     assert load(tmp_path / "buffer")[1] == as_bytes(make_arrays(1))
     store(tmp_path / "buffer", {}, make_arrays(2))
     assert load(tmp_path / "buffer")[1] == as_bytes(make_arrays(2))
