@@ -100,8 +100,10 @@ def environment(text: str) -> Environment:
 
 
 def known_environments() -> list[str]:
-    """The ids of the registered environments, sorted."""
-    return sorted(rlcpu.envs.registered())
+    """The ids of the environments that there are, sorted."""
+    from rlcpu.envs.registration import known
+
+    return sorted(known())
 
 
 def import_user_module(module: str) -> None:

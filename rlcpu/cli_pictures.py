@@ -109,7 +109,7 @@ def check_renderer(agent: Agent) -> None:
     import gymnasium
 
     dynamics = agent.env.dynamics
-    if dynamics.original is None:
+    if dynamics.original is None and dynamics.engine is None:
         raise CommandError(
             f"--video: {dynamics.id} has no renderer; Dynamics(original=...) lends it that of an "
             "environment of Gymnasium"

@@ -9,6 +9,7 @@ import pytest
 
 import rlcpu
 from rlcpu.policies import MLP, Scalar, Uniform
+from rlcpu.train.actors import SquashedGaussian
 
 pytest.importorskip("mujoco")
 
@@ -47,6 +48,7 @@ POLICIES = {
     "scalar": lambda env: Scalar(lean, (2.0,), 2),
     "separate": network,
     "shared": lambda env: network(env, "shared", activation="relu"),
+    "squashed": lambda env: SquashedGaussian(env.dynamics, (16,), seed=1),
     "none": lambda env: network(env, None, deterministic=True),
 }
 

@@ -142,6 +142,11 @@ class Dynamics:
         """The observation space of environments of a dtype."""
         return self.observation_space
 
+    def settings(self) -> dict[str, Any]:
+        """What `with_params` of the registered environment takes to give this one."""
+        params: dict[str, Any] = self.params._asdict()
+        return params
+
     def sample_observation(self) -> tuple[float, ...]:
         """The observation of one reset."""
         state = self.reset((0.5,) * self.reset_draws, self.params)

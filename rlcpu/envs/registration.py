@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import importlib.util
 from typing import Any
 
 import gymnasium
@@ -19,7 +20,7 @@ _BUILT_IN = {
 }
 _known: dict[str, Dynamics] = {}
 #: Tasks of MuJoCo, which is imported when one of them is asked for.
-_MUJOCO = (
+MUJOCO_TASKS = (
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5"),
     *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5"),
     *("Swimmer-v5", "Walker2d-v5"),
@@ -40,7 +41,7 @@ def register(dynamics: Dynamics) -> None:
     """
     if not isinstance(dynamics, Dynamics):
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
-    if dynamics.id in _MUJOCO or _BUILT_IN.get(dynamics.id, dynamics) is not dynamics:
+    if dynamics.id in MUJOCO_TASKS or _BUILT_IN.get(dynamics.id, dynamics) is not dynamics:
         raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
     _tell_gymnasium(dynamics.id, dynamics)
     _known[dynamics.id] = dynamics
@@ -64,13 +65,19 @@ def register_built_in() -> None:
     """Register the environments of this library."""
     for dynamics in _BUILT_IN.values():
         register(dynamics)
-    for id in _MUJOCO:
+    for id in MUJOCO_TASKS:
         _tell_gymnasium(id, gymnasium.spec(id))
 
 
 def registered() -> list[str]:
     """The ids of all known environments; those of MuJoCo are known once they were made."""
     return list(_known)
+
+
+def known() -> list[str]:
+    """The ids of all environments that `find` finds here, those of MuJoCo too if it is there."""
+    is_there = importlib.util.find_spec("mujoco") is not None
+    return list(dict.fromkeys((*_known, *(MUJOCO_TASKS if is_there else ()))))
 
 
 def find(environment: str | Dynamics) -> Dynamics:
@@ -86,12 +93,12 @@ def find(environment: str | Dynamics) -> Dynamics:
     if not isinstance(environment, str):
         raise TypeError(f"environment={environment!r}: expected an id or a Dynamics")
     name = environment.removeprefix("rlcpu/")
-    if name in _MUJOCO and name not in _known:
+    if name in MUJOCO_TASKS and name not in _known:
         from rlcpu.envs.mujoco import tasks
 
         _known[name] = tasks.TASKS[name]()
     if name not in _known:
-        known = dict.fromkeys((*_known, *_MUJOCO))
+        known = dict.fromkeys((*_known, *MUJOCO_TASKS))
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
@@ -144,7 +151,12 @@ def make_vec(
 def make_scalar(environment: str, **options: Any) -> ScalarEnv:
     """Entry point of `gymnasium.make("rlcpu/...")`; the options are those of `make_vec`."""
     settings, params = _split(options)
-    return ScalarEnv(find(environment).with_params(**params), **settings)
+    dynamics = find(environment).with_params(**params)
+    if dynamics.engine is None:
+        return ScalarEnv(dynamics, **settings)
+    from rlcpu.envs.mujoco.scalar_env import ScalarTask
+
+    return ScalarTask(dynamics, **settings)
 
 
 #: Gymnasium reads here whether to wrap the environment for render modes that end in "_list".

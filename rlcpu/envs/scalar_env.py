@@ -40,6 +40,8 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         TypeError, ValueError: for a bad argument, with its name and value.
     """
 
+    make_renderer: Any = Renderer
+
     def __init__(
         self, dynamics: Dynamics, dtype: str = "float32", render_mode: str | None = None
     ) -> None:
@@ -52,7 +54,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         )
         self.observation_space = self._batch.single_observation_space
         self.action_space = self._batch.single_action_space
-        self._renderer = Renderer(dynamics, render_mode, ("human", "rgb_array"))
+        self._renderer = self.make_renderer(dynamics, render_mode, ("human", "rgb_array"))
         self.render_mode = render_mode
         self.metadata = self._renderer.metadata
         self._ended, self._warned = True, False  # there is no episode yet

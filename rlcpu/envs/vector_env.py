@@ -146,7 +146,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.single_action_space = copy.deepcopy(dynamics.action_space)
         self.observation_space = batch_space(observed, self.num_envs)
         self.action_space = batch_space(dynamics.action_space, self.num_envs)
-        self._renderer = Renderer(dynamics, render_mode)
+        kind = Renderer if dynamics.engine is None else self._drivers.Renderer
+        self._renderer = kind(dynamics, render_mode)
         self.render_mode = render_mode
         self.metadata = {**self._renderer.metadata, "autoreset_mode": self.autoreset_mode}
         self._prepare()

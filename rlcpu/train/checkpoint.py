@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import LANES, NUM_WORDS
-from rlcpu.envs.registration import find, make_vec, registered
+from rlcpu.envs.registration import find, known, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
@@ -228,8 +228,9 @@ def _rebuild(
     sizes = {
         "policy_parameters": num_parameters((*layers, outputs + (config.value == "shared"))),
         "policy_value_parameters": num_parameters(value_layers),
-        "env_words": -(-config.num_envs // LANES) * NUM_WORDS * LANES,
     }
+    if dynamics.engine is None:
+        sizes["env_words"] = -(-config.num_envs // LANES) * NUM_WORDS * LANES
     for name, size in sizes.items():
         if arrays[name].size != size:
             raise ValueError(f"{name} has {arrays[name].size} numbers, expected {size}")
@@ -245,7 +246,7 @@ def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
     """
     if env is not None and env.dynamics.id != description["env"]:
         raise ValueError(f"env={env!r}: expected {description['env']}")
-    if env is None and description["env"] not in registered():
+    if env is None and description["env"] not in known():
         raise ValueError(
             f"its environment {description['env']} is not registered: import the module that does "
             "so first, or give env= (on the command line, module:id)"
@@ -280,7 +281,7 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
     """What `make_env` makes environments of, as JSON takes it."""
     return {
         "env": env.dynamics.id,
-        "params": env.dynamics.params._asdict(),
+        "params": env.dynamics.settings(),
         "dtype": env.dtype.name,
         "max_episode_steps": env.max_episode_steps,
     }

@@ -276,7 +276,9 @@ class PPO:
             final_values=rollout.final_values,
         )
         batch = Batch(
-            rollout.observations.reshape(-1, rollout.observations.shape[-1]),
+            rollout.observations.reshape(-1, rollout.observations.shape[-1]).astype(
+                np.float32, copy=False
+            ),
             rollout.actions.reshape(-1, *rollout.actions.shape[2:]),
             rollout.log_probs.ravel(),
             estimates.advantages.ravel(),

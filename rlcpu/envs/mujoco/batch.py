@@ -23,6 +23,7 @@ from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.lane import make_run
 from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import Structure, make_physics, pack, structure
+from rlcpu.envs.mujoco.render import Renderer
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy, PolicyArrays
 from rlcpu.envs.results import Form
@@ -30,7 +31,7 @@ from rlcpu.envs.rollout import FAULTS, Records
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
 
-__all__ = ["allocate", "asarray", "empty", "pack", "structure", "to_host"]
+__all__ = ["Renderer", "allocate", "asarray", "empty", "pack", "structure", "to_host"]
 
 Array = npt.NDArray[Any]
 
@@ -295,7 +296,9 @@ class Prepared:
 
     def __init__(self, env: Any, policy: Policy) -> None:
         code, sizes = policy.code(env.dynamics), (env.code.action_size, env.code.observation_size)
-        if code.act is None:  # a network takes observations and gives actions of any size
+        if code.act is None:  # a network takes observations of any size
+            sizes = sizes[0], 0
+        if code.act is None and code.head is None:  # and gives actions of any size
             code, sizes = code._replace(draws=0), (0, 0)
         self._run = make_run(code, env.scalar_type, *sizes)
         self._policy: PolicyArrays = policy.arrays(env.dynamics)

@@ -149,6 +149,7 @@ class MuJoCoDynamics(base.Dynamics):
         reward_threshold: float | None = None,
     ) -> None:
         self._given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        self._changed: dict[str, Any] = {}
         given = {k: v for k, v in self._given.items() if k != "observation_size"}
         given |= {"names": dict(names or {}), "reset_draws": 0, "step_draws": 0}
         vars(self).update(given, reset_options={}, original=None)
@@ -232,7 +233,14 @@ class MuJoCoDynamics(base.Dynamics):
                 wanted = {"b": "True or False", "n": "a number"}.get(kind, f"{kind[1:]} numbers")
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {wanted}")
         changes["params"] = self.params._replace(**params)
-        return MuJoCoDynamics(**{**self._given, **changes})
+        made = MuJoCoDynamics(**{**self._given, **changes})
+        renamed = {"xml_file" if k == "xml" else k: v for k, v in changes.items() if k != "params"}
+        made._changed.update({**self._changed, **renamed})
+        return made
+
+    def settings(self) -> dict[str, Any]:
+        """See `Dynamics.settings`."""
+        return {**self.params._asdict(), **self._changed}
 
     def sample_observation(self) -> tuple[float, ...]:
         """The observation of one reset."""

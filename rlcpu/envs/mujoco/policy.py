@@ -66,7 +66,7 @@ def make_choose(policy: PolicyCode, action_size: int, observation_size: int) -> 
         `applied`, and all that is recorded in its place, if `record` holds.
     """
     if policy.act is None:
-        return _by_network(policy)
+        return _by_network(policy, action_size)
     return _by_function(policy, action_size, observation_size)
 
 
@@ -105,11 +105,7 @@ def _by_function(policy: PolicyCode, action_size: int, observation_size: int) ->
     unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
     observed = source_of_tuple(f"single(row[{k}])" for k in range(observation_size))
     load = inline(define(f"def load(row): return {observed}", single=single))
-    kept = " + ".join(
-        f"keep(i, {k}, step, record, arrays, action[{k}])" for k in range(action_size)
-    )
-    source = f"def keep_all(i, step, record, arrays, action): return {kept}"
-    keep_all = inline(define(source, keep=keep_action))
+    keep_all = _make_keep_all(action_size)
 
     @inline
     def scratch(constants):
@@ -126,10 +122,18 @@ def _by_function(policy: PolicyCode, action_size: int, observation_size: int) ->
     return scratch, choose
 
 
-def _by_network(policy: PolicyCode) -> tuple[Any, Any]:
-    act: Any = specialise(gaussian.act(1), np.float32)  # type: ignore[misc]
-    draw = uniforms(2, 0, np.float32)
+def _make_keep_all(action_size: int) -> Any:
+    """Inlinable function: `keep_action` of every number of a tuple."""
+    kept = " + ".join(
+        f"keep(i, {k}, step, record, arrays, action[{k}])" for k in range(action_size)
+    )
+    source = f"def keep_all(i, step, record, arrays, action): return {kept}"
+    return inline(define(source, keep=keep_action))
+
+
+def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
     separate, shared = policy.value == "separate", policy.value == "shared"
+    act = _act_gaussian() if policy.head is None else _act_by_head(policy, action_size)
     low, high = single(-CLIP), single(CLIP)
 
     @inline
@@ -142,28 +146,63 @@ def _by_network(policy: PolicyCode) -> tuple[Any, Any]:
             seen = (single(observation[k]) - mean[k]) * scale[k]
             cells[k] = min(max(seen, low), high)
 
-    # In the written order: which loop LLVM takes depends on where the arrays are.
     @inline_exact
     def choose(i, step, record, arrays, constants, cells):
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
-        activation, greedy = constants.settings[0], constants.settings[1] != 0
+        activation, value = constants.settings[0], single(0)
         first = forward_one(constants.weights, constants.sizes, activation, cells)
-        size = constants.log_std.size
-        value, log_prob, fault = single(0), single(0), 0.0
         if shared:
-            value = cells[first + size]
+            value = cells[first + arrays.applied.shape[1]]
         if separate:
             critic = cells[constants.sizes.sum() :]
             for k in range(constants.mean.size):
                 critic[k] = cells[k]
             weights, sizes = constants.value_weights, constants.value_sizes
             value = critic[forward_one(weights, sizes, activation, critic)]
-        a, b = bits_of(arrays.streams[i])
-        for k in range(size):
-            drawn = draw(*mix(a, b, u32(k)))
-            numbers, density = act((cells[first + k],), drawn, (constants.log_std[k],), greedy)
-            log_prob += density
-            fault += keep_action(i, k, step, record, arrays, numbers[0])
+        log_prob, fault = act(i, step, record, arrays, constants, cells, first)
         return fault + keep(i, step, record, arrays, log_prob, value)
 
     return scratch, choose
+
+
+def _act_gaussian() -> Any:
+    """Inlinable function that draws an action of any size; see `rlcpu.nn.heads.gaussian`."""
+    act_one: Any = specialise(gaussian.act(1), np.float32)  # type: ignore[misc]
+    draw = uniforms(2, 0, np.float32)
+
+    # In the written order: which loop LLVM takes depends on where the arrays are.
+    @inline_exact
+    def act(i, step, record, arrays, constants, cells, first):
+        a, b = bits_of(arrays.streams[i])
+        greedy, log_prob, fault = constants.settings[1] != 0, single(0), 0.0
+        for k in range(constants.log_std.size):
+            drawn = draw(*mix(a, b, u32(k)))
+            numbers, density = act_one((cells[first + k],), drawn, (constants.log_std[k],), greedy)
+            log_prob += density
+            fault += keep_action(i, k, step, record, arrays, numbers[0])
+        return log_prob, fault
+
+    return act
+
+
+def _act_by_head(policy: PolicyCode, action_size: int) -> Any:
+    """The same by a head of the policy's own."""
+    assert policy.head is not None
+    head: Any = specialise(policy.head(policy.outputs), np.float32)
+    draws, keep_all = uniforms(policy.draws, 0, np.float32), _make_keep_all(action_size)
+    load_outputs, load_params = (
+        inline(define(f"def load(cells, first): return {source_of_tuple(items)}"))
+        for items in (
+            [f"cells[first + {k}]" for k in range(count)]
+            for count in (policy.outputs, policy.num_params)
+        )
+    )
+
+    @inline_exact
+    def act(i, step, record, arrays, constants, cells, first):
+        a, b = bits_of(arrays.streams[i])
+        params, greedy = load_params(constants.log_std, 0), constants.settings[1] != 0
+        action, log_prob = head(load_outputs(cells, first), draws(a, b), params, greedy)
+        return log_prob, keep_all(i, step, record, arrays, action)
+
+    return act

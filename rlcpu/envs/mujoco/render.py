@@ -1,0 +1,97 @@
+"""Pictures of MuJoCo's simulations, by MuJoCo's renderer as Gymnasium sets it up."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
+from rlcpu.envs.mujoco.library import INTEGRATION
+
+SIZE = 480
+
+
+class Renderer:
+    """Draws states of one task; see `rlcpu.envs.render.Renderer`.
+
+    Gymnasium's tasks have Gymnasium's cameras. Other models are seen by their camera "track", or
+    from where MuJoCo looks if there is none.
+
+    Raises:
+        ValueError: for another mode.
+    """
+
+    def __init__(
+        self,
+        dynamics: MuJoCoDynamics,
+        render_mode: str | None,
+        modes: Sequence[str] = ("rgb_array",),
+    ) -> None:
+        self._dynamics, self._mode = dynamics, render_mode
+        self._viewer: Any = None
+        fps = round(1.0 / dynamics.dt)
+        self.metadata: dict[str, Any] = {"render_modes": list(modes), "render_fps": fps}
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(
+                f"render_mode={render_mode!r}: {dynamics.id} can be rendered as {list(modes)}"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_viewer": None}  # a window or surface belongs to one process
+
+    def remember(self, actions: npt.NDArray[Any]) -> None:
+        """Nothing of an action is drawn."""
+
+    def render(self, states: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], ...] | None:
+        """One (height, width, 3) picture per state, (n, state_size); None without a mode."""
+        if self._mode is None:
+            gymnasium.logger.warn(
+                f"{self._dynamics.id} was made without a render mode: "
+                'give render_mode="rgb_array" to see it'
+            )
+            return None
+        model, data, viewer = self._open()
+        frames = []
+        for state in states:
+            mujoco.mj_setState(model, data, state, INTEGRATION)
+            mujoco.mj_forward(model, data)
+            frames.append(viewer.render(self._mode))
+        return tuple(frames)
+
+    def _open(self) -> Any:
+        if self._viewer is None:
+            from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+
+            model = copy.copy(self._dynamics.model)
+            screen = model.vis.global_
+            screen.offwidth, screen.offheight = (
+                max(screen.offwidth, SIZE),
+                max(screen.offheight, SIZE),
+            )
+            data, camera = mujoco.MjData(model), _camera_of(self._dynamics.id)
+            self._viewer = model, data, MujocoRenderer(model, data, camera, SIZE, SIZE)
+        return self._viewer
+
+    def close(self) -> None:
+        """Release the renderer."""
+        if self._viewer is not None:
+            self._viewer[2].close()
+            self._viewer = None
+
+
+def _camera_of(id: str) -> Any:
+    """The camera that Gymnasium gives the task of an id, if it has one."""
+    from rlcpu.envs.mujoco.tasks import TASKS
+
+    if id not in TASKS:
+        return None
+    entry: Any = gymnasium.spec(id).entry_point
+    kind: Any = gymnasium.envs.registration.load_env_creator(entry)
+    return inspect.signature(kind.__init__).parameters["default_camera_config"].default

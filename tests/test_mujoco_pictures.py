@@ -1,0 +1,91 @@
+"""Pictures, single environments, agents and the command line on MuJoCo's tasks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import rlcpu
+from rlcpu.train import PPO
+
+mujoco = pytest.importorskip("mujoco")
+
+CHEETAH = "HalfCheetah-v5"
+
+
+@pytest.fixture(scope="module")
+def screenless() -> None:
+    """A way to draw without a screen, or the test is skipped."""
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    code = "from mujoco.egl import GLContext; GLContext(10, 10).make_current()"
+    if subprocess.run([sys.executable, "-c", code], capture_output=True).returncode:
+        pytest.skip("EGL draws nothing here")
+
+
+@pytest.mark.usefixtures("screenless")
+def test_pictures_are_gymnasiums() -> None:
+    env = rlcpu.make_vec(CHEETAH, 2, render_mode="rgb_array", reset_noise_scale=0.0)
+    env.reset(seed=0)
+    pictures: Any = env.render()
+    other: Any = gymnasium.make(CHEETAH, render_mode="rgb_array", reset_noise_scale=0.0)
+    other.reset()
+    np.testing.assert_array_equal(pictures[0], other.render())
+    env.step(np.ones((2, 6), np.float32))
+    later: Any = env.render()
+    assert (later[0] != pictures[0]).any()
+    env.close()
+    other.close()
+
+
+def test_a_single_environment() -> None:
+    env: Any = gymnasium.make(f"rlcpu/{CHEETAH}", dtype="float64", max_episode_steps=5)
+    many = rlcpu.make_vec(CHEETAH, 3, dtype="float64")
+    many.reset(seed=10)
+    seen, _ = env.reset(seed=11)
+    np.testing.assert_array_equal(many.observe()[1], seen)
+    for step in range(5):
+        action = env.action_space.sample()
+        seen, reward, terminated, truncated, infos = env.step(action)
+        observations, rewards, *_ = many.step(np.stack([action] * 3))
+        np.testing.assert_array_equal(observations[1], seen)
+        assert (reward, terminated, truncated, infos) == (rewards[1], False, step == 4, {})
+    assert env.unwrapped.state.shape == (many.dynamics.state_size,)
+
+
+def test_an_agent_is_saved_and_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"num_envs": 4, "num_steps": 16, "hidden": (8, 8)}
+    env = rlcpu.make_vec(
+        "Hopper-v5", 4, healthy_z_range=(0.8, 10.0), frame_skip=2, max_episode_steps=20
+    )
+    agent = PPO(env, seed=1, **options)
+    agent.learn(128)
+    agent.save(tmp_path / "agent.npz")
+    other = PPO.load(tmp_path / "agent.npz")
+    assert other.env.dynamics.params == env.dynamics.params
+    assert other.env.dynamics.frame_skip == 2
+    agent.learn(128)
+    other.learn(128)
+    np.testing.assert_array_equal(agent.policy.parameters, other.policy.parameters)
+    np.testing.assert_array_equal(agent.env.state, other.env.state)
+
+
+def test_an_agent_learns_from_float64_too() -> None:
+    agent = PPO(CHEETAH, dtype="float64", num_envs=4, num_steps=16, hidden=(8, 8))
+    assert agent.learn(128).steps == 128
+
+
+@pytest.mark.usefixtures("screenless")
+def test_the_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rlcpu", "train", "InvertedPendulum-v5", "--steps", "4096"]
+    command += ["--save", str(tmp_path / "agent.npz"), "--episodes", "2", "--target", "-1000"]
+    command += ["--plot", str(tmp_path / "curve.png"), "--video", str(tmp_path / "film.gif")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"agent.npz", "curve.png", "film.gif"}
