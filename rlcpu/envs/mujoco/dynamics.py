@@ -89,8 +89,9 @@ class MuJoCoDynamics(base.Dynamics):
         reset: (data, uniforms, params), changes `qpos`, `qvel` and the like, which MuJoCo has just
             set to the model's defaults; `uniforms` are `reset_draws` numbers in [0, 1).
         observe: (data, observation, params), writes all of `observation`, float64.
-        reward: (data, action, before, after, params) -> float; the action is a float32 array,
-            before and after are what `measure` returned at the step's beginning and end.
+        reward: (data, action, before, after, params) -> float; the action is a float32 array, of
+            which `float(action[k])` gives numbers that NumPy and kernels round alike; before and
+            after are what `measure` returned at the step's beginning and end.
         terminated: (data, params) -> bool; by default never.
         truncated: (data, params) -> bool; by default never.
         measure: (data, params) -> tuple of floats; by default empty.
