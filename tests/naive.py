@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete, MultiBinary
 
-from rlcpu.kernels.random import keys, mix, uniforms
+from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng, keys, mix, uniforms
 
 
 def discounted_returns(
@@ -75,6 +76,12 @@ class Draws:
             words = mix.py_func(*self.key, np.uint32(self.counter))
             return tuple(map(float, uniforms(count, first, dtype).py_func(*words)))
 
+    def rng(self, group: int) -> Rng:
+        """The present step's numbers, to be asked for one by one."""
+        with np.errstate(over="ignore"):
+            a, b = mix.py_func(*self.key, np.uint32(self.counter))
+        return Rng(int(a), int(b), group, self.dtype)
+
 
 class Lane:
     """One environment in plain Python, stepped by the unjitted scalar functions."""
@@ -86,22 +93,38 @@ class Lane:
         self.start(Draws(seed, env.dtype.type))
 
     def start(self, draws: Draws) -> None:
-        numbers = draws.take(self.dynamics.reset_draws, 0, draws.dtype)
+        if self.dynamics.takes_rng("reset"):
+            numbers: Any = draws.rng(RESET_GROUP)
+        else:
+            numbers = draws.take(self.dynamics.reset_draws, 0, draws.dtype)
         self.state = self.dynamics.reset(numbers, self.dynamics.params)
         self.total, self.length = 0.0, 0
 
     def observe(self) -> np.ndarray:
-        return np.float32(self.dynamics.observe(self.state, self.dynamics.params))
+        """As `env.step` returns it; boards as uint8."""
+        seen, space = (
+            self.dynamics.observe(self.state, self.dynamics.params),
+            self.dynamics.observation_space,
+        )
+        if isinstance(space, Discrete):
+            return np.int64(seen)
+        if isinstance(space, MultiBinary):
+            cells = math.prod(space.shape[1:])
+            bits = [[board >> cell & 1 for cell in range(cells)] for board in map(int, seen)]
+            return np.array(bits, np.uint8).reshape(space.shape)
+        return np.float32(seen)
 
     def step(self, action: Any) -> dict[str, Any]:
         """One step, and a new episode at once where one has ended."""
         dynamics, draws = self.dynamics, self.draws
         inputs = [self.state, action, dynamics.params]
-        if dynamics.step_draws:
+        if dynamics.takes_rng("step"):
+            inputs.append(draws.rng(STEP_GROUP))
+        elif dynamics.step_draws:
             inputs.append(draws.take(dynamics.step_draws, dynamics.reset_draws, draws.dtype))
-        self.state, reward, terminated = dynamics.step(*inputs)
+        self.state, reward, terminated, *cut = dynamics.step(*inputs)
         self.total, self.length = self.total + reward, self.length + 1
-        truncated = self.limit is not None and self.length >= self.limit
+        truncated = any(cut) or (self.limit is not None and self.length >= self.limit)
         result = {"rewards": reward, "terminated": terminated, "truncated": truncated}
         if terminated or truncated:
             result["final"] = (self.observe(), self.total, self.length)
@@ -137,6 +160,9 @@ def value_of(policy: Any, observation: np.ndarray) -> float:
 
 
 def normalized(policy: Any, observation: np.ndarray) -> np.ndarray:
+    if observation.dtype == np.int64:
+        observation = np.eye(policy.observation_mean.size)[observation]
+    observation = observation.reshape(-1)
     scaled = (observation - policy.observation_mean) * policy.observation_scale
     return np.clip(scaled, -10.0, 10.0).astype(np.float64)
 
@@ -148,6 +174,9 @@ def decide(policy: Any, lane: Lane, observation: np.ndarray) -> tuple[Any, float
     if code.act is not None:
         params = policy.arrays(lane.dynamics).weights.tolist()
         params = tuple(params) if code.params_type is None else code.params_type(*params)
+        if not lane.dynamics.observation.is_plain:
+            seen = lane.dynamics.observe(lane.state, lane.dynamics.params)
+            return code.act(seen, params, uniform)
         return code.act(tuple(observation.tolist()), params, uniform)
     seen = normalized(policy, observation)
     heads = network(policy.parameters, policy.sizes, policy.activation, seen)
@@ -206,12 +235,11 @@ def collect(env: Any, policy: Any, num_steps: int, seeds: Any) -> dict[str, np.n
     arrays = {k: np.array(v).reshape(*shape, *np.shape(v[0])) for k, v in rows.items()}
     last = np.array([lane.observe() for lane in lanes])
     values = [value_of(policy, seen) if hasattr(policy, "value") else 0.0 for seen in last]
-    size = env.dynamics.observation_size
     return arrays | {
         "last_observations": last,
         "last_values": np.array(values),
         "final_indices": np.array(indices, np.int64).reshape(-1, 2),
-        "final_observations": np.array([f[0] for f in finals]).reshape(-1, size),
+        "final_observations": np.array([f[0] for f in finals]).reshape(-1, *last.shape[1:]),
         "final_values": final_values,
         "episode_returns": np.array([f[1] for f in finals]),
         "episode_lengths": np.array([f[2] for f in finals], np.int64),

@@ -44,7 +44,7 @@ class Memory:
     """
 
     def __init__(self, env: Any, limit: int) -> None:
-        n, self.size = env.num_envs, env.code.state_size
+        n, self.size = env.num_envs, env.code.state.rows(env.scalar_type)
         self.num_envs, self.limit, self.counter, self.may_wait = n, limit, 0, False
         self.states = [zeros((self.size + 1) * n, env.dtype) for _ in range(2)]
         self.elapsed_steps = [zeros(n, np.uint32) for _ in range(2)]
@@ -104,8 +104,16 @@ def allocate(env: Any, limit: int) -> None:
     """Give the environments their memory and numbers.
 
     Raises:
+        TypeError: what they are made of is for the CPU alone.
         rlcpu.cuda.CudaMemoryError: the device has too little.
     """
+    code = env.code
+    if not (code.state.is_plain and code.observation.is_plain):
+        what = "states and observations on a device have to be tuples of floats"
+        raise TypeError(f"{env.dynamics.id}: {what}; its environments run on the CPU")
+    if None in (code.reset_draws, code.step_draws):
+        what = "functions on a device take `uniforms`, not `rng`"
+        raise TypeError(f"{env.dynamics.id}: {what}; its environments run on the CPU")
     env.memory = Memory(env, limit)
     env.numbers = asarray(pack(env.dynamics.params, env.scalar_type))
 
@@ -123,7 +131,7 @@ def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
         autoreset is disabled.
     """
     n, memory, shape = env.num_envs, env.memory, env._observation_shape
-    size, taken = env.dynamics.observation_size * n, asarray(actions)
+    size, taken = env.code.observation_rows * n, asarray(actions)
     if not (env.dynamics.is_discrete and taken.dtype == np.int32):
         taken = taken.astype(env._action_dtype, copy=False)
     observations, rewards = empty(size, np.float32), empty(n, env.dtype)
@@ -141,7 +149,7 @@ def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
     memory.exchange()
     memory.may_wait = not env._same_step
     reached = finals.reshape(shape) if env._same_step else None
-    return observations.reshape(shape).T, rewards, flags[:n], flags[n:], reached
+    return observations.reshape(shape), rewards, flags[:n], flags[n:], reached
 
 
 def restart(env: Any, mask: Any, numbers: Any) -> None:
@@ -156,17 +164,17 @@ def restart(env: Any, mask: Any, numbers: Any) -> None:
 
 
 def observe(env: Any) -> Any:
-    """Observations of the present states, (num_envs, observation_size) float32."""
+    """Rows of the observations of the present states, (observation rows, num_envs) float32."""
     size, n = env._observation_shape
     observations = empty(size * n, np.float32)
     arguments = env.memory.states[0], env.numbers, observations
     launch(observe_kernel(env.code, env.scalar_type), n, *arguments)
-    return observations.reshape(size, n).T
+    return observations.reshape(size, n)
 
 
-def final_observations(finals: Any, done: Any) -> Any:
-    """What all environments reached, (num_envs, observation_size) float32."""
-    return finals.T
+def final_observations(finals: Any, done: Any, view: Any) -> Any:
+    """What all environments reached, as `step` returns observations."""
+    return view.show(finals)
 
 
 # ---------------------------------------------------------------- a state in registers
@@ -199,12 +207,12 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Tur
 
     def turn(state, elapsed, total, action, bits, params, limit):
         pending = False if same_step else elapsed == mark
-        reached, reward, failed = advance(state, action, params, bits[0], bits[1])
+        reached, reward, failed, cut = advance(state, action, params, bits[0], bits[1])
         reward = nothing if pending else real(reward)
         total = total + reward
         elapsed = u32(elapsed + one)
         terminated = failed and not pending
-        truncated = elapsed >= limit
+        truncated = elapsed >= limit or (cut and not pending)
         renewed = (terminated or truncated) if same_step else pending
         kept = reached
         if renewed:
@@ -230,9 +238,9 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     """
     lane, turn = compile_lane(env, dtype), make_turn(env, dtype, same_step)
     unpack, observe = lane.unpack, lane.observe
-    size = env.state_size
+    size = lane.rows
     load, store = read(size, dtype), write(size, dtype)
-    put = write(env.observation_size, np.float32)
+    put = write(env.observation_rows, np.float32)
     take_action = _make_take_action(env, dtype)
     nothing, zero, mark = dtype(0), u32(0), u32(PENDING)
     zero_or_mark = zero if same_step else mark
@@ -300,7 +308,7 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
     The keys of the other environments step back by one, as on the CPU.
     """
     lane = compile_lane(env, dtype)
-    unpack, reset, size = lane.unpack, lane.reset, env.state_size
+    unpack, reset, size = lane.unpack, lane.reset, lane.rows
     store, nothing, zero = write(size, dtype), dtype(0), u32(0)
 
     @kernel(exact=dtype is np.float64)
@@ -322,8 +330,8 @@ def reset_kernel(env: Structure, dtype: type) -> Kernel:
 def observe_kernel(env: Structure, dtype: type) -> Kernel:
     """Driver (state, params, observations): observations (observation_size * n,) in rows."""
     lane = compile_lane(env, dtype)
-    unpack, observe, size = lane.unpack, lane.observe, env.observation_size
-    load, put = read(env.state_size, dtype), write(size, np.float32)
+    unpack, observe, size = lane.unpack, lane.observe, env.observation_rows
+    load, put = read(lane.rows, dtype), write(size, np.float32)
 
     @kernel(exact=dtype is np.float64)
     def observe_batch(state, numbers, observations):

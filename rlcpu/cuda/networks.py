@@ -96,7 +96,7 @@ def pack_policy(arrays: PolicyArrays, network: Network | None) -> npt.NDArray[np
 @functools.cache
 def make_decide(env: Structure, policy: PolicyCode, network: Network | None) -> Decide:
     """The functions of a policy, which computes in float32."""
-    draws = uniforms(policy.draws, env.reset_draws + env.step_draws, np.float32)
+    draws = uniforms(policy.draws, env.num_draws, np.float32)
     if network is None:
         return _decide_by_function(env, policy, draws)
     return _decide_by_network(env, policy, network, draws)
@@ -105,7 +105,7 @@ def make_decide(env: Structure, policy: PolicyCode, network: Network | None) -> 
 def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
     assert policy.act is not None
     act = specialise(policy.act, np.float32)
-    seen = source_of_tuple(f"single(values[{k}])" for k in range(env.observation_size))
+    seen = source_of_tuple(f"single(values[{k}])" for k in range(env.observation_rows))
     single = define(f"def singles(values): return {seen}", single=np.float32)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
     made = f"Params({items})" if policy.params_type else f"({items})"
@@ -120,7 +120,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
 def _decide_by_network(
     env: Structure, policy: PolicyCode, network: Network, draws: Callable[..., Any]
 ) -> Decide:
-    inputs, width = _pad(env.observation_size), _pad(env.action_size)
+    inputs, width = _pad(env.observation_rows), _pad(env.action_size)
     size = 2 * inputs + width
     forward = make_forward(network.sizes, network.activation, size)
     size += _packed_size(network.sizes)
@@ -128,7 +128,7 @@ def _decide_by_network(
     if network.value_sizes:
         critic = make_forward(network.value_sizes, network.activation, size)
         size += _packed_size(network.value_sizes)
-    normalise = _make_normalise(env.observation_size, inputs)
+    normalise = _make_normalise(env.observation_rows, inputs)
     spread = source_of_tuple(f"weights[{2 * inputs + k}]" for k in range(env.action_size))
     log_stds = define(f"def log_stds(weights): return {spread}")
     head: Any = categorical if env.num_actions else gaussian

@@ -165,7 +165,7 @@ def rollout_kernel(key: Key, records: bool) -> Kernel:
     see, put, finish, add = (_record if records else _add_up)(key, decide)
     weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     unpack, observe, choose = lane.unpack, lane.observe, decide.choose
-    size, nothing, zero, two = env.state_size, dtype(0), u32(0), u64(2)
+    size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
     load, store, real, aligns = read(size, dtype), write(size, dtype), dtype, not SIMULATED
     none = nothing, nothing, zero, zero
 
@@ -211,7 +211,7 @@ def rollout_kernel(key: Key, records: bool) -> Kernel:
 
 def _record(key: Key, decide: Decide) -> Recorder:
     """Everything."""
-    env, zero, width = key.env, np.float32(0), key.env.observation_size
+    env, zero, width = key.env, np.float32(0), key.env.observation_rows
     observe, valued = compile_lane(env, key.dtype).observe, decide.evaluate is not None
     put_seen, put_action = write(width, np.float32), write(max(env.action_size, 1), np.float32)
     evaluate: Any = decide.evaluate or _no_value

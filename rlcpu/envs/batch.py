@@ -42,7 +42,7 @@ class Memory:
     blocks; they run like the others.
 
     Attributes:
-        real: (blocks, (state_size + 1) * LANES), float: state rows, then the return so far.
+        real: (blocks, (state rows + 1) * LANES), float: state rows, then the return so far.
         words: (blocks, NUM_WORDS * LANES) uint32: keys, counters and clocks.
         clock: (2,) uint32: the counter of random numbers, which every step advances for all
             streams alike (`seed` takes it off each key), and the limit of an episode's steps.
@@ -51,7 +51,8 @@ class Memory:
     def __init__(self, env: Structure, num_envs: int, dtype: type, limit: int) -> None:
         blocks = -(-num_envs // LANES)
         self.num_envs = num_envs
-        self.real = _aligned_zeros((blocks, (env.state_size + 1) * LANES), dtype)
+        self.layout = env.state
+        self.real = _aligned_zeros((blocks, (env.state.rows(dtype) + 1) * LANES), dtype)
         self.words = _aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
         self.clock = np.array([0, limit], np.uint32)
         self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
@@ -59,11 +60,6 @@ class Memory:
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """Its arrays, by name: what a checkpoint keeps."""
         return {"real": self.real, "words": self.words, "clock": self.clock}
-
-    @property
-    def state_size(self) -> int:
-        """Numbers in a state."""
-        return self.real.shape[1] // LANES - 1
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -81,11 +77,11 @@ class Memory:
         return row.reshape(-1)[: self.num_envs].copy()
 
     def get_state(self) -> npt.NDArray[Any]:
-        """(num_envs, state_size), a copy."""
+        """(num_envs, state rows), a copy."""
         return np.stack([self._lanes(row) for row in self._rows(self.real)[:-1]], axis=1)
 
     def set_state(self, state: npt.NDArray[Any]) -> None:
-        """Copy (num_envs, state_size) in; finished episodes become running ones."""
+        """Copy (num_envs, state rows) in; finished episodes become running ones."""
         padded = self.pad(state)
         for row, values in zip(self._rows(self.real)[:-1], padded.T, strict=True):
             row[...] = values.reshape(-1, LANES)
@@ -149,7 +145,7 @@ def step_kernels(env: Structure, dtype: type, same_step: bool) -> Kernels:
 def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> Any:
     """Driver: checks all actions, then steps all environments.
 
-    Its arguments are state (blocks, (state_size + 1) * LANES), words (blocks, NUM_WORDS * LANES),
+    Its arguments are state (blocks, (state rows + 1) * LANES), words (blocks, NUM_WORDS * LANES),
     actions (n,) int64 or (n, action_size) float32, params (num_numbers,), clock (2,) uint32: the
     counter of random numbers and the limit of an episode's steps; and the outputs observations
     (observation_size, n) float32, rewards (n,), terminated and truncated (n,) bool, and finals,
@@ -158,7 +154,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     """
     step_block = _make_step_block(env, dtype, same_step)
     count_bad, take_actions = _make_count_bad(env), _make_take_actions(env)
-    width, outputs = max(env.action_size, 1), env.observation_size
+    width, outputs = max(env.action_size, 1), env.observation_rows
     finals_size = outputs * LANES if same_step else 0
     action_type = dtype if env.action_size else np.int32
     real = dtype
@@ -221,8 +217,8 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
     get_action = _make_get_action(env)
-    set_observation = store_rows(env.observation_size, "observations", np.float32)
-    set_final = store_rows(env.observation_size, "finals", np.float32)
+    set_observation = store_rows(env.observation_rows, "observations", np.float32)
+    set_final = store_rows(env.observation_rows, "finals", np.float32)
 
     @inline
     def step_block(
@@ -299,7 +295,7 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
     """
     lane = compile_lane(env, dtype)
     load, store, select, reset, unpack = lane.load, lane.store, lane.select, lane.reset, lane.unpack
-    return_row, zero, real = env.state_size * LANES, u32(0), dtype
+    return_row, zero, real = lane.rows * LANES, u32(0), dtype
     draw_words = make_draw_words()
 
     @env_kernel(env, dtype)
@@ -326,8 +322,8 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
     """Driver (state, params, observations): writes observations in rows, one column per lane."""
     lane = compile_lane(env, dtype)
     load, observe, unpack = lane.load, lane.observe, lane.unpack
-    put = store_rows(env.observation_size, "observations", np.float32)
-    size = env.observation_size
+    put = store_rows(env.observation_rows, "observations", np.float32)
+    size = env.observation_rows
 
     @env_kernel(env, dtype)
     def observe_batch(state, numbers, observations):
@@ -386,7 +382,7 @@ def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
         observations, rewards, terminated, truncated, env._finals,
     ):  # fmt: skip
         return None
-    return observations.T, rewards, terminated, truncated, env._finals
+    return observations, rewards, terminated, truncated, env._finals
 
 
 def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: npt.NDArray[Any]) -> None:
@@ -396,20 +392,20 @@ def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: npt.NDArray[Any]) ->
 
 
 def observe(env: Any) -> npt.NDArray[np.float32]:
-    """Observations of the present states, (num_envs, observation_size) float32."""
+    """Rows of the observations of the present states, (observation rows, num_envs) float32."""
     observations = np.empty(env._observation_shape, np.float32)
     run = observe_kernel(env.code, env.scalar_type)
     run(env.memory.real, env.numbers, observations.ravel())
-    return observations.T
+    return observations
 
 
-def final_observations(finals: npt.NDArray[Any], done: npt.NDArray[np.bool_]) -> Any:
+def final_observations(finals: Any, done: npt.NDArray[np.bool_], view: Any) -> Any:
     """What finished environments reached, an object array (num_envs,); None if there is none."""
     if not done.any():
         return None
-    final_obs = np.full(done.size, None, dtype=object)
-    for i in np.flatnonzero(done):
-        final_obs[i] = finals[:, i].copy()
+    final_obs, ended = np.full(done.size, None, dtype=object), np.flatnonzero(done)
+    for i, observation in zip(ended, view.show(finals[:, ended]), strict=True):
+        final_obs[i] = observation.copy()
     return final_obs
 
 

@@ -20,12 +20,13 @@ import numpy.typing as npt
 from gymnasium.spaces import Discrete
 
 from rlcpu.envs import watched
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, outside
+from rlcpu.envs.layout import Layout, columns_of, fault_of, numbers_of, rows_of
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.envs.vectorised import describe_vectors
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.random import keys, mix, stream_seeds, uniforms
+from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng, keys, mix, stream_seeds, uniforms
 
 Array = npt.NDArray[Any]
 LEVELS = ("error", "warning", "note")
@@ -119,9 +120,9 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
 class Case(NamedTuple):
     """The inputs of one step, besides params."""
 
-    state: tuple[float, ...]
+    state: tuple[Any, ...]
     action: Any
-    uniforms: tuple[float, ...]
+    draws: Any
 
 
 class Trial:
@@ -152,18 +153,18 @@ class Trial:
         limit, state, age = dynamics.max_episode_steps or steps, None, 0
         for _ in range(steps):
             if state is None:
-                state, age = self._call("reset", _draw(rng, dynamics.reset_draws)), 0
+                state, age = self._call("reset", self._draws("reset", rng)), 0
             if state is None or self._call("observe", state) is None:
                 state = None
                 continue
-            case = Case(state, _sample(dynamics, rng), _draw(rng, dynamics.step_draws))
+            case = Case(state, _sample(dynamics, rng), self._draws("step", rng))
             result = self._call("step", *case)
             if result is None:
                 state = None
                 continue
             cases.append(case)
             state, age, ends = result[0], age + 1, ends + bool(result[2])
-            if result[2] or age >= limit:
+            if any(result[2:]) or age >= limit:
                 self._call("observe", state)
                 state = None
         if cases and ends in (0, len(cases)):
@@ -192,76 +193,114 @@ class Trial:
 
     def plain(self, functions: dict[str, Any], name: str, *inputs: Any) -> Any:
         """Call a function of the environment with its params at their place."""
-        params, draws = self.dynamics.params, self.dynamics.step_draws
+        params = self.dynamics.params
         if name == "step":
-            state, action, noise = inputs
-            return functions[name](state, action, params, *((noise,) if draws else ()))
+            state, action, draws = inputs
+            return functions[name](state, action, params, *(() if draws == () else (draws,)))
         return functions[name](inputs[0], params)
+
+    def _draws(self, name: str, rng: np.random.Generator) -> Any:
+        """Random numbers for a function: an `Rng`, or numbers on the grid of float32 kernels."""
+        if self.dynamics.takes_rng(name):
+            return Rng.of_seed(int(rng.integers(2**63)))
+        count = getattr(self.dynamics, f"{name}_draws")
+        return tuple((rng.integers(0, 2**24, count) / 2.0**24).tolist())
+
+    def _kernel_draws(self, name: str, seed: int, n: int, dtype: Any) -> list[Any]:
+        """What the kernels draw for the first reset, or the first step, of N environments."""
+        group = RESET_GROUP if name == "reset" else STEP_GROUP
+        turn, dynamics = np.uint32(name == "step"), self.dynamics
+        with np.errstate(over="ignore"):
+            words = mix.py_func(*keys(stream_seeds(seed, n)), turn)
+        if dynamics.takes_rng(name):
+            return [Rng(int(a), int(b), group, dtype) for a, b in zip(*words, strict=True)]
+        first = dynamics.reset_draws if name == "step" else 0
+        count = getattr(dynamics, f"{name}_draws")
+        if count == 0:
+            return [()] * n
+        draw: Any = uniforms(count, first, dtype)
+        draw = draw.py_func
+        # Compiled functions that are inlined cannot be called: `mix` itself as plain Python.
+        draw = types.FunctionType(draw.__code__, {**draw.__globals__, "mix": mix.py_func})
+        with np.errstate(over="ignore"):
+            return list(zip(*(column.tolist() for column in draw(*words)), strict=True))
 
     def _faults(self, name: str, result: Any) -> Iterable[tuple[Any, str]]:
         """Kind and description of what is wrong with a result; of two, the worse first."""
-        space = self.dynamics.observation_space
+        space: Any = self.dynamics.observation_space
         if name == "step":
-            if not isinstance(result, tuple) or len(result) != 3:
-                yield "results", f"{result!r}: expected (new_state, reward, terminated)"
+            wanted = 3 + self.dynamics.truncates
+            if not isinstance(result, tuple) or len(result) != wanted:
+                names = ", ".join(("new_state", "reward", "terminated", "truncated")[:wanted])
+                yield "results", f"{result!r}: expected ({names})"
                 return
-            yield from _number_faults("new_state", result[0], self.dynamics.state_size)
+            yield from _value_faults("new_state", result[0], self.dynamics.state)
             yield from _number_faults("reward", (result[1],), 1)
-            if not isinstance(result[2], bool | np.bool_):
-                yield "terminated", f"terminated={result[2]!r}: expected a bool"
+            for label, flag in zip(("terminated", "truncated"), result[2:], strict=False):
+                if not isinstance(flag, bool | np.bool_):
+                    yield label, f"{label}={flag!r}: expected a bool"
             return
-        size = self.dynamics.state_size if name == "reset" else self.dynamics.observation_size
-        wrong = list(_number_faults("state" if name == "reset" else "observation", result, size))
+        what = "state" if name == "reset" else "observation"
+        layout = self.dynamics.state if name == "reset" else self.dynamics.observation
+        wrong = list(_value_faults(what, result, layout))
         yield from wrong
-        if name == "observe" and not wrong:
-            # One rounding to float32 is allowed.
-            low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
-            for k in np.flatnonzero((np.array(result) < low) | (np.array(result) > high)):
-                bounds = f"{space.low[k]} to {space.high[k]} of observation_space"
-                yield "outside", f"observation[{k}]={result[k]}: expected {bounds}"
+        if name != "observe" or wrong:
+            return
+        if not layout.is_plain:
+            fault = outside(self.dynamics, result)
+            if fault:
+                yield "outside", f"{fault} of observation_space"
+            return
+        # One rounding to float32 is allowed.
+        low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
+        for k in np.flatnonzero((np.array(result) < low) | (np.array(result) > high)):
+            bounds = f"{space.low[k]} to {space.high[k]} of observation_space"
+            yield "outside", f"observation[{k}]={result[k]}: expected {bounds}"
 
     # ------------------------------------------------------------ plain Python and kernels
 
     def compare(self, cases: list[Case], dtype: Any, seed: int) -> bool:
         """Compare single steps and resets with kernels of a dtype; whether there are kernels."""
         name, most = np.dtype(dtype).name, np.finfo(dtype).max
-        cases = [case for case in cases if max(map(abs, case.state)) < most]
+        dynamics, layout = self.dynamics, self.dynamics.state
+        cases = [case for case in cases if max(map(abs, numbers_of(layout, case.state))) < most]
         if not cases:
             return False
-        dynamics, n = self.dynamics, len(cases)
+        n = len(cases)
         try:
             env = VectorEnv(dynamics, n, dtype=name, num_threads=1)
             env.reset(seed=seed)
-            fresh = env.state
-            env.state = np.array([case.state for case in cases])
-            states = env.state
+            fresh = columns_of(layout, env.memory.get_state().T)
+            env.memory.set_state(rows_of(layout, [case.state for case in cases], dtype).T)
             actions = np.array([case.action for case in cases], env.action_space.dtype)
-            observations, rewards, terminated, _, _ = env.step(actions)
+            _, rewards, terminated, truncated, _ = env.step(actions)
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             self.note("error", f"kernels of {name}: {type(error).__name__}: {' '.join(lines[:4])}")
             return False
         # The keys are those of the seeds; a reset is turn 0 of the streams, the step is turn 1.
-        first = dynamics.reset_draws
-        draws = _kernel_draws(seed, n, 0, first, 0, dtype)
-        noise = _kernel_draws(seed, n, 1, dynamics.step_draws, first, dtype)
+        draws = self._kernel_draws("reset", seed, n, dtype)
+        noise = self._kernel_draws("step", seed, n, dtype)
         functions = {key: getattr(dynamics, key) for key in ("step", "reset", "observe")}
 
         def reset(uniforms: Any) -> Array:
-            return np.array(self.plain(functions, "reset", uniforms), np.float64)
+            return np.array(numbers_of(layout, self.plain(functions, "reset", uniforms)))
 
         def step(state: Any, action: Any, uniforms: Any) -> Array:
-            reached, reward, ended = self.plain(functions, "step", state, action, uniforms)
-            seen = self.plain(functions, "observe", reached)
-            return np.array([*reached, reward, ended, *np.array(seen, np.float32)], np.float64)
+            reached, reward, *flags = self.plain(functions, "step", state, action, uniforms)
+            seen: Any = numbers_of(shown, self.plain(functions, "observe", reached))
+            seen = np.float32(seen) if shown.is_plain else seen
+            return np.array([*numbers_of(layout, reached), reward, *flags, *seen], np.float64)
 
-        size = dynamics.state_size
-        names = [f"new_state[{k}]" for k in range(size)] + ["reward", "terminated"]
-        names += [f"observation[{k}]" for k in range(dynamics.observation_size)]
-        results = np.column_stack([env.state, rewards, terminated, observations])
+        shown, reached = dynamics.observation, env.memory.get_state().T
+        seen = columns_of(shown, env._drivers.observe(env))
+        flags = [terminated, truncated][: 1 + dynamics.truncates]
+        names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
+        names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
+        results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
         taken = [
-            Case(tuple(s), a if dynamics.is_discrete else tuple(a), u)
-            for s, a, u in zip(states.tolist(), actions.tolist(), noise, strict=True)
+            Case(_rounded(layout, case.state, dtype), a if dynamics.is_discrete else tuple(a), u)
+            for case, a, u in zip(cases, actions.tolist(), noise, strict=True)
         ]
         last_bits = [
             self._differ("reset", reset, [(each,) for each in draws], fresh, names, dtype),
@@ -288,7 +327,7 @@ class Trial:
             if np.array_equal(got, expected, equal_nan=True):
                 continue
             different += 1
-            numbers = np.concatenate([np.ravel(part) for part in given] + [expected])
+            numbers = np.concatenate([*map(_reals, given), expected])
             slack = TOLERANCES[dtype] * np.abs(numbers).max(initial=0.0)
             if (abs(got - expected) <= slack).all():
                 continue
@@ -320,13 +359,58 @@ class Trial:
             results = [env.reset(seed=seed + begin)[0]]
             for chosen in actions[:, begin:end]:
                 observations, rewards, terminated, *_ = env.step(chosen)
-                results.append(np.column_stack([observations, rewards, terminated]))
-            runs.append(np.column_stack([*results, env.state]))
+                seen = observations.reshape(end - begin, -1)
+                results.append(np.column_stack([seen, rewards, terminated]))
+            results[0] = results[0].reshape(end - begin, -1)
+            results.append(columns_of(self.dynamics.state, env.memory.get_state().T))
+            runs.append(np.column_stack(results))
         whole, again, *parts = runs
         for kind, other in (("again", again), ("in two batches", np.concatenate(parts))):
             if not np.array_equal(whole, other, equal_nan=True):
                 i = int(np.argmax((whole != other).any(axis=1)))
                 self.note("error", f"environment {i} of {n} differs when the seed is run {kind}")
+
+
+def _names(what: str, layout: Layout) -> list[str]:
+    """What each of the numbers of a value is called."""
+    names = []
+    for field in layout.fields:
+        label = f"{what}.{field.name}" if layout.made is not None else what
+        each = [f"{label}[{k}]" for k in range(field.size)] or [label]
+        words = [f" cells {32 * k} to {32 * k + 31}" for k in range(4)]
+        names += [e + word for e in each for word in (words if field.kind == "board" else [""])]
+    return names
+
+
+def _rounded(layout: Layout, state: Any, dtype: Any) -> Any:
+    """A state whose floats are those of a dtype."""
+    if layout.is_plain:
+        return tuple(float(dtype(number)) for number in state)
+    made: list[Any] = []
+    for field, value in zip(layout.fields, state, strict=True):
+        if field.kind != "float":
+            made.append(value)
+        elif field.size:
+            made.append(tuple(float(dtype(number)) for number in value))
+        else:
+            made.append(float(dtype(value)))
+    return layout.made(*made)
+
+
+def _reals(part: Any) -> Array:
+    """The floats of an input."""
+    if isinstance(part, float):
+        return np.array([part])
+    items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
+    return np.concatenate([np.zeros(0), *map(_reals, items)])
+
+
+def _value_faults(what: str, value: Any, layout: Layout) -> Iterable[tuple[Any, str]]:
+    """What is wrong with a state or an observation."""
+    if layout.is_plain:
+        yield from _number_faults(what, value, layout.fields[0].size)
+    elif fault := fault_of(layout, value):
+        yield what, f"{value!r}: expected {fault.partition('; returned')[0]}"
 
 
 def _number_faults(what: str, values: Any, size: int) -> Iterable[tuple[Any, str]]:
@@ -344,12 +428,9 @@ def _number_faults(what: str, values: Any, size: int) -> Iterable[tuple[Any, str
 
 def _plain(value: Any) -> Any:
     """A tuple of Python's numbers, which can be read and copied."""
-    return tuple(map(float, value)) if isinstance(value, tuple) else value
-
-
-def _draw(rng: np.random.Generator, count: int) -> tuple[float, ...]:
-    """Random numbers on the grid of those that float32 kernels draw."""
-    return tuple((rng.integers(0, 2**24, count) / 2.0**24).tolist())
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(map(float, value))
+    return value
 
 
 def _sample(dynamics: Dynamics, rng: np.random.Generator) -> Any:
@@ -362,29 +443,19 @@ def _sample(dynamics: Dynamics, rng: np.random.Generator) -> Any:
     return tuple((low + share * (high - low)).astype(np.float32).tolist())
 
 
-def _kernel_draws(seed: int, n: int, turn: int, count: int, first: int, dtype: Any) -> list[Any]:
-    """What the kernels draw for N environments: N tuples of `count` numbers."""
-    if count == 0:
-        return [()] * n
-    draw: Any = uniforms(count, first, dtype)
-    draw = draw.py_func
-    # Compiled functions that are inlined cannot be called: `mix` itself as plain Python.
-    draw = types.FunctionType(draw.__code__, {**draw.__globals__, "mix": mix.py_func})
-    with np.errstate(over="ignore"):
-        words = mix.py_func(*keys(stream_seeds(seed, n)), np.uint32(turn))
-        return list(zip(*(column.tolist() for column in draw(*words)), strict=True))
-
-
 def _nearby(plain: Any, given: Any, distance: float, rng: np.random.Generator) -> Iterable[Array]:
     """Results of a plain function at inputs close to the given ones."""
+
+    def move(part: Any, scale: float) -> Any:
+        if isinstance(part, float):
+            return part + distance * scale * rng.uniform(-1.0, 1.0)
+        if not isinstance(part, tuple) or isinstance(part, Rng):
+            return part
+        items = [move(item, scale) for item in part]
+        return type(part)(*items) if hasattr(part, "_fields") else tuple(items)
+
     for _ in range(TRIES):
-        moved = []
-        for part in given:
-            values = np.atleast_1d(np.array(part, np.float64))
-            scale = np.abs(values).max(initial=0.0)
-            values = values + distance * scale * rng.uniform(-1.0, 1.0, values.shape)
-            moved.append(part if isinstance(part, int) else tuple(values.tolist()))
         try:
-            yield plain(*moved)
+            yield plain(*(move(part, np.abs(_reals(part)).max(initial=0.0)) for part in given))
         except Exception:
             continue

@@ -179,8 +179,7 @@ class Prepared:
 
     def check(self, env: VectorEnv, policy: Policy, rollout: Rollout) -> None:
         """Raise FloatingPointError for the first number of a rollout that is not finite."""
-        finals = rollout._records.finals.reshape(rollout.observations.shape)
-        check_rollout(env, policy, rollout._shown, finals)
+        check_rollout(env, policy, rollout)
 
     def check_sums(self, env: VectorEnv, policy: Policy) -> None:
         """The same after a simulation."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.lane import LANES, Structure, compile_lane, load_rows, store_rows
+from rlcpu.envs.layout import make_decode
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import define, inline, merge, specialise
 from rlcpu.kernels.mlp import forward
@@ -39,8 +40,7 @@ class Decide(NamedTuple):
 @functools.cache
 def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
     """The functions of a policy; `dtype` is the environment's, policies compute in float32."""
-    first = env.reset_draws + env.step_draws
-    draws = uniforms(policy.draws, first, np.float32)
+    draws = uniforms(policy.draws, env.num_draws, np.float32)
     if policy.act is not None:
         return _decide_by_function(env, policy, draws)
     return _decide_by_network(env, dtype, policy, draws)
@@ -49,7 +49,10 @@ def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
 def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[..., Any]) -> Decide:
     assert policy.act is not None
     act = specialise(policy.act, np.float32)
-    single = _singles(env.observation_size)
+    size = env.observation_rows
+    single = (
+        _singles(size) if env.observation.is_plain else make_decode(env.observation, np.float32)
+    )
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
     made = f"Params({items})" if policy.params_type else f"({items})"
     unpack = define(f"def unpack(weights, log_std): return {made}", Params=policy.params_type)
@@ -81,9 +84,11 @@ def _decide_by_network(
     act, has_value = specialise(head(outputs), np.float32), policy.value != "none"
     none = np.float32(0)
 
+    rows = 1 if env.observation.is_plain else 1 + env.observation_rows
+
     @inline
     def scratch(sizes, value_sizes):
-        return np.empty((sizes.sum() + value_sizes.sum() + 1) * LANES, np.float32)
+        return np.empty((sizes.sum() + value_sizes.sum() + rows) * LANES, np.float32)
 
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
@@ -100,32 +105,29 @@ def _decide_by_network(
 def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]:
     """Function (state, params, policy, count, scratch) -> (lanes, first output, value row)."""
     lane = compile_lane(env, dtype)
-    load, observe = lane.load, lane.observe
-    inputs, outputs = env.observation_size, env.action_size or env.num_actions
+    load, observe, outputs = lane.load, lane.observe, env.action_size or env.num_actions
+    size = env.observation_rows
+    plain, see = env.observation.is_plain, _make_see(env, dtype)
     take = inline(
-        define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(inputs))})")
+        define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(size))})")
+        if plain
+        else lambda row: row
     )
-    items = "".join(
-        f"min(max((single(seen[{k}]) - mean[{k}]) * scale[{k}], low), high), "
-        for k in range(inputs)
-    )
-    normalise = inline(
-        define(
-            f"def normalise(seen, mean, scale): return ({items})",
-            single=np.float32,
-            low=np.float32(-CLIP),
-            high=np.float32(CLIP),
-        )
-    )
-    put = store_rows(inputs, "observations", np.float32)
+    put = store_rows(size, "observations", np.float32)
 
     @merge
     def prepare(state, params, policy, count, scratch):
         lanes = (count + 15) // 16 * 16
+        inputs = policy.sizes[0]
         mean, scale = take(policy.mean), take(policy.scale)
-        for i in range(lanes):
-            seen = observe(load(state, LANES, i), params)
-            put(scratch, lanes, i, normalise(seen, mean, scale))
+        if plain:
+            for i in range(lanes):
+                put(scratch, lanes, i, see(observe(load(state, LANES, i), params), mean, scale))
+        else:
+            rows = scratch[scratch.size - size * LANES :]
+            for i in range(lanes):
+                put(rows, lanes, i, observe(load(state, LANES, i), params))
+            see(rows, lanes, scratch, mean, scale)
         activation = policy.settings[0]
         end = policy.sizes.sum() * lanes
         if value == "separate":
@@ -141,6 +143,53 @@ def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]
         return lanes, first, value_row
 
     return prepare
+
+
+def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
+    """What networks see of observations, normalised and clipped.
+
+    Of floats, an inlinable function (observation, mean, scale) -> tuple of one lane. Of a choice or
+    of planes, (rows, lanes, inputs, mean, scale), which writes zeros and ones, normalised, to the
+    first rows of `inputs`: one row of `lanes` numbers for each choice or cell.
+    """
+    single, low, high = np.float32, np.float32(-CLIP), np.float32(CLIP)
+    if env.observation.is_plain:
+        items = "".join(
+            f"min(max((single(seen[{k}]) - mean[{k}]) * scale[{k}], low), high), "
+            for k in range(env.observation_rows)
+        )
+        source = f"def see(seen, mean, scale): return ({items})"
+        return inline(define(source, single=single, low=low, high=high))
+    zero, one = single(0), single(1)
+
+    @inline
+    def seen_as(x, mean, scale):
+        return min(max((x - mean) * scale, low), high)
+
+    @inline
+    def see_choice(rows, lanes, inputs, mean, scale):
+        chosen = rows.view(np.int32)
+        for k in range(mean.size):
+            off, on = seen_as(zero, mean[k], scale[k]), seen_as(one, mean[k], scale[k])
+            row = inputs[k * lanes : (k + 1) * lanes]
+            for i in range(row.size):
+                row[i] = on if chosen[i] == k else off
+
+    planes = env.observation.fields[0].size
+
+    @inline
+    def see_planes(rows, lanes, inputs, mean, scale):
+        words, cells = rows.view(np.uint32), mean.size // max(planes, 1)
+        for k in range(mean.size):
+            off, on = seen_as(zero, mean[k], scale[k]), seen_as(one, mean[k], scale[k])
+            cell = k % cells
+            first = (k // cells * 4 + cell // 32) * lanes
+            word, row = words[first : first + lanes], inputs[k * lanes : (k + 1) * lanes]
+            bit = np.uint32(1 << (cell % 32))
+            for i in range(row.size):
+                row[i] = on if word[i] & bit != 0 else off
+
+    return see_planes if planes else see_choice
 
 
 def _singles(count: int) -> Callable[..., Any]:

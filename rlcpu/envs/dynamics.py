@@ -15,16 +15,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary
 
+from rlcpu.envs.layout import Field, Layout, fault_of, floats, layout_of
+from rlcpu.kernels.boards import CELLS
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
 #: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
 _TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
 _ARGUMENTS = {
-    "step": ("state", "action", "params", "uniforms"),
-    "reset": ("uniforms", "params"),
+    "step": ("state", "action", "params", "{draws}"),
+    "reset": ("{draws}", "params"),
     "observe": ("state", "params"),
 }
 
@@ -39,9 +41,15 @@ class Dynamics:
     """An environment as three scalar functions, its spaces and its parameters.
 
     `step`, `reset` and `observe` describe ONE environment in plain Python: numbers and tuples in,
-    tuples out. A state, an observation, the uniforms and the action of a `Box` are tuples of
-    floats, the action of a `Discrete` is an int. Kernels compile the functions to float32 or
-    float64, and run them for many environments at once:
+    tuples out. Kernels compile the functions to float32 or float64, and run them for many
+    environments at once.
+
+    A state is a tuple of floats, or a NamedTuple whose type hints say what its fields are: float,
+    int (of 32 bits between steps), bool, `Board` (a set of up to 128 cells), and tuples of a fixed
+    number of one of these. An observation is a tuple of floats for a `Box`, an int for a
+    `Discrete`, and for `MultiBinary((planes, rows, columns))` a tuple of one `Board` per plane, in
+    which cell `row * columns + column` is one of at most 128. An action is an int of a `Discrete`,
+    or a tuple of floats of a `Box`.
 
     - `math` is for mathematics, and NumPy's functions of numbers work, `np.clip` too.
     - Real numbers are written as floats (`2.0 * x`): an integer that meets a float32 would make a
@@ -51,8 +59,10 @@ class Dynamics:
     - Tables are global arrays or tuples, read by whole numbers (`table[row, column]`). Negative
       indices count from the end. Outside of a table plain Python raises, and a kernel takes the
       first or last item; `rlcpu.envs.check` tells where that happens.
-    - What is random comes from `uniforms`: `random`, `numpy.random` and clocks are refused, since
-      a result depends on the seed alone.
+    - What is random comes from an argument named `rng`, an `Rng` that is asked for as many numbers
+      as are needed, `rng.uniform(k)` and `rng.integers(k, n)`; or from one named otherwise, which
+      is a tuple of `reset_draws` or `step_draws` numbers in [0, 1). `random`, `numpy.random` and
+      clocks are refused, since a result depends on the seed alone.
     - Refused as well, by file and line: `raise` and `assert` (the other environments would miss a
       step), `try`, `with`, generators, lists, dicts and new arrays, printing, changes of globals,
       and names that are defined nowhere.
@@ -62,23 +72,28 @@ class Dynamics:
 
     Attributes:
         id: name and version, such as "CartPole-v1".
-        step: (state, action, params) -> (new_state, reward, terminated); with `step_draws`,
-            (state, action, params, uniforms).
-        reset: (uniforms, params) -> state.
+        step: (state, action, params) -> (new_state, reward, terminated), and as a fourth value
+            truncated, if the environment cuts episodes itself; with random numbers,
+            (state, action, params, rng) or, with `step_draws`, (state, action, params, uniforms).
+        reset: (rng, params) or (uniforms, params) -> state.
         observe: (state, params) -> observation; by default the state itself.
-        observation_space: one environment's, float32, (observation_size,).
+        observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)` or
+            `MultiBinary((planes, rows, columns))`.
         action_space: one environment's: `Discrete(n)`, or a float32 `Box`, (action_size,).
         params: NamedTuple of defaults, each of which a user can override by name. Its numbers
             become floats and are read at run time: changing one compiles nothing. Its bools are
             constants of the machine code: an option that is off costs nothing.
-        reset_draws: random numbers in [0, 1) that one reset takes.
-        step_draws: random numbers in [0, 1) that one step takes.
+        reset_draws: random numbers in [0, 1) that one reset takes as `uniforms`.
+        step_draws: random numbers in [0, 1) that one step takes as `uniforms`.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
         reward_threshold: episode return from which the task counts as solved.
         reset_options: for each option of `reset(options=...)`, the fields of `params` that it
             overrides for that reset.
         original: id of the same environment in Gymnasium, which lends its renderer.
-        state_size: numbers in a state (found by a trial reset).
+        picture: (state, params) -> (height, width, 3) uint8, what `render` shows in place of that;
+            plain Python, which is never compiled.
+        state: what a state is made of (found by a trial reset).
+        truncates: whether `step` returns `truncated` (found by a trial step).
 
     Raises:
         TypeError, ValueError: at construction, naming the argument, its value and what was
@@ -95,16 +110,18 @@ class Dynamics:
     step: Callable[..., Any]
     reset: Callable[..., Any]
     observe: Callable[..., Any] = identity
-    observation_space: Box
+    observation_space: Box | Discrete | MultiBinary
     action_space: Box | Discrete
     params: Any
-    reset_draws: int
+    reset_draws: int = 0
     step_draws: int = 0
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
     reset_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     original: str | None = None
-    state_size: int = dataclasses.field(init=False)
+    picture: Callable[[Any, Any], Any] | None = None
+    state: Layout = dataclasses.field(init=False)
+    truncates: bool = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         _check_description(self)
@@ -114,7 +131,9 @@ class Dynamics:
             _check_source(self, name)
         object.__setattr__(self, "params", _convert_params(self.id, self.params))
         _check_reset_options(self)
-        object.__setattr__(self, "state_size", _try_functions(self))
+        state, truncates = _try_functions(self)
+        object.__setattr__(self, "state", state)
+        object.__setattr__(self, "truncates", truncates)
 
     def __copy__(self) -> Dynamics:
         return self  # nothing in it changes
@@ -123,12 +142,15 @@ class Dynamics:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        """What makes it again, from its functions by name, and tries them again.
+        """What makes it again, from its id or from its functions by name, and tries them again.
 
         Raises:
-            pickle.PicklingError: a function, or the class of the params, has no name that another
-                process could import it by.
+            pickle.PicklingError: it is not registered, and a function, or the class of the params,
+                has no name that another process could import it by.
         """
+        own = known.get(self.id)
+        if own is not None and all(getattr(own, n) is getattr(self, n) for n in _ARGUMENTS):
+            return functools.partial(_find, self.id, self.params._asdict()), ()
         for name in (*_ARGUMENTS, "params"):
             value = getattr(self, name)
             _check_importable(self, name, type(value) if name == "params" else value)
@@ -138,7 +160,7 @@ class Dynamics:
     #: What runs it in the place of `rlcpu.envs.batch`, if another engine does.
     engine: ClassVar[Any] = None
 
-    def observed_as(self, dtype: Any) -> Box:
+    def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary:
         """The observation space of environments of a dtype."""
         return self.observation_space
 
@@ -147,16 +169,34 @@ class Dynamics:
         params: dict[str, Any] = self.params._asdict()
         return params
 
-    def sample_observation(self) -> tuple[float, ...]:
+    def sample_observation(self) -> Any:
         """The observation of one reset."""
-        state = self.reset((0.5,) * self.reset_draws, self.params)
-        observation: tuple[float, ...] = self.observe(state, self.params)
-        return observation
+        return self.observe(self.reset(trial_draws(self, "reset", 0.5), self.params), self.params)
 
     @property
     def observation_size(self) -> int:
-        """Numbers in an observation."""
-        return int(self.observation_space.shape[0])
+        """Numbers that a network sees of an observation; choices and planes are zeros and ones."""
+        if isinstance(self.observation_space, Discrete):
+            return int(self.observation_space.n)
+        return math.prod(self.observation_space.shape)
+
+    @property
+    def observation(self) -> Layout:
+        """What an observation is made of."""
+        if isinstance(self.observation_space, Discrete):
+            return Layout(None, (Field("", "int", 0),))
+        if isinstance(self.observation_space, MultiBinary):
+            return Layout(None, (Field("", "board", self.observation_space.shape[0]),))
+        return floats(self.observation_size)
+
+    @property
+    def state_size(self) -> int:
+        """Numbers in a state; a board counts as one."""
+        return sum(max(field.size, 1) for field in self.state.fields)
+
+    def takes_rng(self, name: str) -> bool:
+        """Whether one of the functions takes an `Rng`, not a tuple of `uniforms`."""
+        return "rng" in inspect.signature(getattr(self, name)).parameters
 
     @property
     def is_discrete(self) -> bool:
@@ -198,6 +238,17 @@ class Dynamics:
             raise ValueError(f"{error} (with {given})") from error
 
 
+#: The registered environments by their ids; see `rlcpu.envs.register`.
+known: dict[str, Dynamics] = {}
+
+
+def _find(id: str, params: dict[str, Any]) -> Dynamics:
+    """A registered environment with other parameters, for pickle."""
+    if id not in known:
+        raise ValueError(f"{id} is not registered in this process, as it was where it was pickled")
+    return known[id].with_params(**params) if params else known[id]
+
+
 def _check_importable(dynamics: Dynamics, name: str, value: Any) -> None:
     """Raise unless `pickle` can refer to a function or class by its module and name."""
     found: Any = sys.modules.get(value.__module__)
@@ -213,7 +264,7 @@ def _check_importable(dynamics: Dynamics, name: str, value: Any) -> None:
 def _check_description(dynamics: Dynamics) -> None:
     """Check the fields that are plain names and counts; a count such as 1e3 becomes an int."""
     name = dynamics.id
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.:-]+-v\d+", name):
+    if not isinstance(name, str) or not re.fullmatch(r"([\w.:-]+/)?[\w.:-]+-v\d+", name):
         raise ValueError(f'id={name!r} has to be a name and a version, such as "CartPole-v1"')
     counts = {"reset_draws": 0, "step_draws": 0, "max_episode_steps": 1}
     for field, least in counts.items():
@@ -224,22 +275,31 @@ def _check_description(dynamics: Dynamics) -> None:
     threshold, original = dynamics.reward_threshold, dynamics.original
     if threshold is not None and (_is_bool(threshold) or not isinstance(threshold, numbers.Real)):
         raise TypeError(f"{name}: reward_threshold={threshold!r} has to be a number or None")
+    if dynamics.picture is not None and not callable(dynamics.picture):
+        raise TypeError(f"{name}: picture={dynamics.picture!r} has to be a function or None")
     if original is not None and not isinstance(original, str):
         raise TypeError(f"{name}: original={original!r} has to be an id of Gymnasium or None")
 
 
 def _check_spaces(dynamics: Dynamics) -> None:
     for field in ("observation_space", "action_space"):
-        space = getattr(dynamics, field)
-        if field == "action_space" and isinstance(space, Discrete):
+        space, start = getattr(dynamics, field), f"{dynamics.id}: {field}"
+        if isinstance(space, Discrete):
             if space.start != 0:
-                raise ValueError(f"{dynamics.id}: {field}={space} has to start at 0")
-            continue
-        flat = isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] > 0
-        if not flat or space.dtype != np.float32:
-            kinds = "a float32 Box of one dimension"
-            kinds += " or Discrete" if field == "action_space" else ""
-            raise TypeError(f"{dynamics.id}: {field}={space!r} has to be {kinds}")
+                raise ValueError(f"{start}={space} has to start at 0")
+        elif field == "observation_space" and isinstance(space, MultiBinary):
+            if len(space.shape) != 3 or math.prod(space.shape[1:]) > CELLS:
+                shape = f"(planes, rows, columns), at most {CELLS} cells a plane"
+                raise ValueError(f"{start}={space} has to be of {shape}")
+        elif not (
+            isinstance(space, Box)
+            and len(space.shape) == 1
+            and space.shape[0] > 0
+            and space.dtype == np.float32
+        ):
+            others = ", Discrete or MultiBinary" if field == "observation_space" else " or Discrete"
+            kinds = f"a float32 Box of one dimension{others}"
+            raise TypeError(f"{start}={space!r} has to be {kinds}")
 
 
 def _check_signature(dynamics: Dynamics, name: str) -> None:
@@ -260,6 +320,13 @@ def _check_signature(dynamics: Dynamics, name: str) -> None:
             f"{dynamics.id}: {name} has to take ({expected}) with "
             f"step_draws={dynamics.step_draws}; it takes {signature}"
         ) from None
+    if name in ("step", "reset") and dynamics.takes_rng(name):
+        draws = getattr(dynamics, f"{name}_draws")
+        if draws:
+            raise ValueError(
+                f"{dynamics.id}: {name}_draws={draws}: {name} takes `rng`, which gives as many "
+                "numbers as it is asked for; leave it out"
+            )
 
 
 def _check_source(dynamics: Dynamics, name: str) -> None:
@@ -270,8 +337,12 @@ def _check_source(dynamics: Dynamics, name: str) -> None:
 
 
 def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
-    names = _ARGUMENTS[name]
-    return names[:-1] if name == "step" and dynamics.step_draws == 0 else names
+    """Names of the arguments that drivers give to a function."""
+    if name == "observe":
+        return _ARGUMENTS[name]
+    rng = dynamics.takes_rng(name)
+    names = tuple(each.format(draws="rng" if rng else "uniforms") for each in _ARGUMENTS[name])
+    return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
 
 
 def _is_bool(value: Any) -> bool:
@@ -313,28 +384,76 @@ def _check_reset_options(dynamics: Dynamics) -> None:
             )
 
 
-def _try_functions(dynamics: Dynamics) -> int:
-    """Reset, observe and take up to three steps from a few starts; return the size of a state."""
-    size = 0
+class _TrialRng:
+    """An `Rng` that always draws the same number."""
+
+    def __init__(self, number: float) -> None:
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"Rng(uniform={self._number})"
+
+    def uniform(self, k: int) -> float:
+        """See `Rng`."""
+        return self._number
+
+    def integers(self, k: int, n: int) -> int:
+        """See `Rng`."""
+        return int(self._number * n)
+
+
+def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
+    """What a function takes as its random numbers."""
+    if dynamics.takes_rng(name):
+        return _TrialRng(number)
+    return (number,) * getattr(dynamics, f"{name}_draws")
+
+
+def _try_functions(dynamics: Dynamics) -> tuple[Layout, bool]:
+    """Reset, observe and take up to three steps from a few starts.
+
+    Returns:
+        What a state is made of, and whether `step` truncates.
+    """
+    layout, results = floats(1), 0
     for uniform in _TRIAL_UNIFORMS:
-        start = _call(dynamics, "reset", (uniform,) * dynamics.reset_draws, dynamics.params)
-        size = size or (len(start) if isinstance(start, tuple) else 1) or 1
-        _check_numbers(dynamics, "reset", "state", start, size)
+        draws = trial_draws(dynamics, "reset", uniform)
+        start = _call(dynamics, "reset", draws, dynamics.params)
+        if uniform == _TRIAL_UNIFORMS[0]:
+            layout = layout_of(start, dynamics.id)
+        _check_value(dynamics, "reset", "state", start, layout)
         for action in _trial_actions(dynamics):
-            state, terminated, steps = tuple(start), False, 0
+            state, terminated, steps = start, False, 0
             while not terminated and steps < 3:
                 _try_observe(dynamics, state)
-                inputs = (state, action, dynamics.params, (uniform,) * dynamics.step_draws)
+                inputs = (state, action, dynamics.params, trial_draws(dynamics, "step", uniform))
                 result = _call(dynamics, "step", *inputs[: len(_arguments(dynamics, "step"))])
-                _check_step(dynamics, result, size)
-                state, terminated, steps = tuple(result[0]), bool(result[2]), steps + 1
+                results = results or (len(result) if isinstance(result, tuple) else 3)
+                _check_step(dynamics, result, layout, results)
+                state, terminated, steps = result[0], any(result[2:]), steps + 1
             _try_observe(dynamics, state)
-    return size
+    return layout, results == 4
 
 
-def _try_observe(dynamics: Dynamics, state: tuple[float, ...]) -> None:
+def _try_observe(dynamics: Dynamics, state: Any) -> None:
     observation = _call(dynamics, "observe", state, dynamics.params)
-    _check_numbers(dynamics, "observe", "observation", observation, dynamics.observation_size)
+    _check_value(dynamics, "observe", "observation", observation, dynamics.observation)
+    fault = outside(dynamics, observation)
+    if fault:
+        raise ValueError(f"{dynamics.id}: observe returned {fault}, for state={state!r}")
+
+
+def outside(dynamics: Dynamics, observation: Any) -> str:
+    """What of an observation of whole numbers or boards lies outside its space; "" if nothing."""
+    space = dynamics.observation_space
+    if isinstance(space, Discrete) and not 0 <= observation < space.n:
+        return f"{observation}: expected 0 to {space.n - 1}"
+    if isinstance(space, MultiBinary):
+        cells = math.prod(space.shape[1:])
+        for plane, board in enumerate(observation):
+            if board >> cells:
+                return f"cell {board.bit_length() - 1} of plane {plane}: expected 0 to {cells - 1}"
+    return ""
 
 
 def _trial_actions(dynamics: Dynamics) -> list[Any]:
@@ -354,22 +473,39 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
             f"{dynamics.id}: {name} does not end: {error} is run again and again"
         ) from None
     except Exception as error:
-        given = ", ".join(f"{k}={v!r}" for k, v in zip(_ARGUMENTS[name], inputs, strict=False))
+        given = ", ".join(
+            f"{k}={v!r}" for k, v in zip(_arguments(dynamics, name), inputs, strict=False)
+        )
         raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {given}") from error
 
 
-def _check_step(dynamics: Dynamics, result: Any, size: int) -> None:
+def _check_step(dynamics: Dynamics, result: Any, layout: Layout, results: int) -> None:
     start = f"{dynamics.id}: step has to return"
-    if not isinstance(result, tuple) or len(result) != 3:
+    if not isinstance(result, tuple) or len(result) not in (3, 4):
         raise TypeError(f"{start} (new_state, reward, terminated); returned {result!r}")
-    new_state, reward, terminated = result
-    _check_numbers(dynamics, "step", "new_state", new_state, size)
+    if len(result) != results:
+        raise TypeError(
+            f"{start} as many values each time; returned {len(result)} after {results}: {result!r}"
+        )
+    new_state, reward, *flags = result
+    _check_value(dynamics, "step", "new_state", new_state, layout)
     if not isinstance(reward, float | np.floating):
         raise TypeError(f"{start} reward as a float (1.0, not 1); returned {reward!r}")
     if not math.isfinite(reward):
         raise ValueError(f"{start} a finite reward; returned {reward!r}")
-    if not _is_bool(terminated):
-        raise TypeError(f"{start} terminated as a bool; returned {terminated!r}")
+    for name, flag in zip(("terminated", "truncated"), flags, strict=False):
+        if not _is_bool(flag):
+            raise TypeError(f"{start} {name} as a bool; returned {flag!r}")
+
+
+def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: Layout) -> None:
+    """Raise unless a value is what its layout says."""
+    if layout.is_plain:
+        _check_numbers(dynamics, name, what, value, layout.fields[0].size)
+        return
+    fault = fault_of(layout, value)
+    if fault:
+        raise TypeError(f"{dynamics.id}: {name} has to return {what} as {fault}")
 
 
 def _check_numbers(dynamics: Dynamics, name: str, what: str, values: Any, size: int) -> None:

@@ -20,24 +20,30 @@ Array = npt.NDArray[Any]
 _EXPECTED = "expected finite numbers"
 
 
-def check_rollout(env: Any, policy: Any, shown: dict[str, Array], finals: Array) -> None:
+def check_rollout(env: Any, policy: Any, rollout: Any) -> None:
     """Raise FloatingPointError for the first number of a rollout that is not finite.
 
     Args:
         env: its environments; those that showed such a number will start a new episode.
         policy: the policy that acted.
-        shown: the rollout's arrays, by name.
-        finals: (T, N, observation_size) float32, what the ending steps led to.
+        rollout: what was collected.
     """
+    shown, records = rollout._shown, rollout._records
     ended = shown["terminated"] | shown["truncated"]
+    shape = len(ended) + 1, env.num_envs, -1
+    if env.view.kind == "floats":
+        observations = np.concatenate((records.observations, records.last)).reshape(shape)
+        finals = np.where(ended[..., None], records.finals.reshape(*ended.shape, -1), np.float32(0))
+    else:  # bits, of which each is a number
+        observations, finals = np.zeros(shape[:2]), np.zeros(ended.shape)
     # In the order in which the numbers of a step come about.
     fields = {
-        "observation": np.concatenate((shown["observations"], shown["last_observations"][None])),
+        "observation": observations,
         "action": shown["actions"],
         "log_prob": shown["log_probs"],
         "value": shown["values"],
         "reward": shown["rewards"],
-        "final observation": np.where(ended[..., None], finals, np.float32(0)),
+        "final observation": finals,
     }
     bad = {name: ~np.isfinite(array) for name, array in fields.items()}
     broken = np.zeros(env.num_envs, np.bool_)
@@ -71,13 +77,14 @@ def check_simulation(env: Any, policy: Any, sums: Array) -> None:
         sums: (blocks + 1, 5) float64, what `simulate`'s kernel wrote.
     """
     state, returns = env.memory.get_state(), env.memory.get_returns()
-    broken = ~(np.isfinite(state).all(axis=1) & np.isfinite(returns))
+    reals = state[:, list(env.code.state.real_rows(env.scalar_type))]
+    broken = ~(np.isfinite(reals).all(axis=1) & np.isfinite(returns))
     env.memory.finish(broken)
     if describe_fault(policy):
         refuse_policy(policy, "actions that are not finite")
     if broken.any():
         i = int(np.argmax(broken))
-        what = f"environment {i} has the state {state[i]} and the return {returns[i]}"
+        what = f"environment {i} has the state {reals[i]} and the return {returns[i]}"
     else:
         first = int(np.flatnonzero(np.isnan(sums[:-1, FAULTS]))[0]) * LANES
         last = min(first + LANES, env.num_envs) - 1

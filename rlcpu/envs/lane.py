@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.layout import Layout, make_decode, make_encode, make_select
 from rlcpu.kernels.compile import (
     EXACT,
     FAST,
@@ -27,7 +28,7 @@ from rlcpu.kernels.compile import (
     source_of_tuple,
     specialise,
 )
-from rlcpu.kernels.random import mix, uniforms
+from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, make_rng, mix, uniforms
 from rlcpu.kernels.rows import row_access
 
 #: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
@@ -50,6 +51,9 @@ class Structure(NamedTuple):
     Attributes:
         params_type: class of the params NamedTuple.
         options: for each field of params its constant, or None where it is read at run time.
+        state, observation: what a state and an observation are made of.
+        reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
+        truncates: whether `step` returns a fourth value, which truncates the episode.
     """
 
     step: Callable[..., Any]
@@ -57,12 +61,23 @@ class Structure(NamedTuple):
     observe: Callable[..., Any]
     params_type: type
     options: tuple[bool | None, ...]
-    state_size: int
-    observation_size: int
+    state: Layout
+    observation: Layout
     action_size: int
     num_actions: int
-    reset_draws: int
-    step_draws: int
+    reset_draws: int | None
+    step_draws: int | None
+    truncates: bool
+
+    @property
+    def observation_rows(self) -> int:
+        """Rows of float32 numbers that hold an observation."""
+        return self.observation.rows(np.float32)
+
+    @property
+    def num_draws(self) -> int:
+        """Numbers that come before a policy's; those of an `Rng` are elsewhere."""
+        return (self.reset_draws or 0) + (self.step_draws or 0)
 
 
 #: The environment of each structure, the first one of several: what users are told is compiled.
@@ -76,12 +91,18 @@ def structure(dynamics: Dynamics) -> Structure:
     """
     if dynamics.engine is not None:
         return dynamics.engine.structure(dynamics)
-    fields = [name for name in Structure._fields if name not in ("params_type", "options")]
+    given = ("params_type", "options", "reset_draws", "step_draws")
+    fields = [name for name in Structure._fields if name not in given]
+    draws: dict[str, Any] = {
+        f"{name}_draws": None if dynamics.takes_rng(name) else getattr(dynamics, f"{name}_draws")
+        for name in ("reset", "step")
+    }
     options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
     made: Structure = freeze(
         Structure(
             params_type=type(dynamics.params),
             options=options,
+            **draws,
             **{name: getattr(dynamics, name) for name in fields},
         )
     )
@@ -97,24 +118,29 @@ class Lane(NamedTuple):
     Attributes:
         load: (rows, stride, i) -> state.
         store: (rows, stride, i, state) -> None.
+        decode, encode: a tuple of rows -> state, and back.
         select: (condition, state, state) -> state.
         unpack: (numbers,) -> the params NamedTuple.
-        step: (state, action, params, a, b) -> (state, reward, terminated); a, b from `mix`.
+        step: (state, action, params, a, b) -> (state, reward, terminated, truncated); a, b from
+            `mix`.
         reset: (params, a, b) -> state.
-        observe: (state, params) -> observation.
+        observe: (state, params) -> rows of the observation, which are in float32 unless it is a
+            tuple of floats.
+        rows: rows of memory that hold a state.
         scalars: the specialised user functions, for the check of their precision.
-        num_draws: random numbers that `reset` and `step` take; a policy's come after them.
     """
 
     load: Callable[..., Any]
     store: Callable[..., Any]
+    decode: Callable[..., Any]
+    encode: Callable[..., Any]
     select: Callable[..., Any]
     unpack: Callable[..., Any]
     step: Callable[..., Any]
     reset: Callable[..., Any]
     observe: Callable[..., Any]
+    rows: int
     scalars: tuple[Any, ...]
-    num_draws: int
 
 
 @functools.cache
@@ -123,32 +149,62 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     exact = dtype is np.float64
     user_step = specialise(env.step, dtype, exact)
     user_reset = specialise(env.reset, dtype, exact)
-    observe = specialise(env.observe, dtype, exact)
-    reset_draws = uniforms(env.reset_draws, 0, dtype)
-    step_draws = uniforms(env.step_draws, env.reset_draws, dtype)
-    noisy = env.step_draws > 0
+    user_observe = specialise(env.observe, dtype, exact)
+    reset_draws = _make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
+    step_draws = _make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
+    noisy, truncates, size = env.step_draws != 0, env.truncates, env.state.rows(dtype)
+    decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
+    load_all, store_all = load_rows(size, "state"), store_rows(size, "state", dtype)
+    show = make_encode(env.observation, np.float32)
 
     @inline
-    def step(state, action, params, a, b):
+    def act(state, action, params, a, b):
         if noisy:
             return user_step(state, action, params, step_draws(a, b))
         return user_step(state, action, params)
 
     @inline
+    def step(state, action, params, a, b):
+        result = act(state, action, params, a, b)
+        if truncates:
+            return result
+        return result[0], result[1], result[2], False
+
+    @inline
     def reset(params, a, b):
         return user_reset(reset_draws(a, b), params)
 
+    @inline
+    def observe(state, params):
+        return show(user_observe(state, params))
+
+    @inline
+    def load(rows, stride, i):
+        return decode(load_all(rows, stride, i))
+
+    @inline
+    def store(rows, stride, i, state):
+        store_all(rows, stride, i, encode(state))
+
+    plain = env.state.is_plain
     return Lane(
-        load_rows(env.state_size, "state"),
-        store_rows(env.state_size, "state", dtype),
-        select_rows(env.state_size),
-        _unpack(env),
-        step,
-        reset,
-        observe,
-        () if exact else (user_step, user_reset, observe),
-        env.reset_draws + env.step_draws,
+        load=load_all if plain else load,
+        store=store_all if plain else store,
+        decode=decode,
+        encode=encode,
+        select=make_select(env.state),
+        unpack=_unpack(env),
+        step=step,
+        reset=reset,
+        observe=user_observe if env.observation.is_plain else observe,
+        rows=size,
+        scalars=() if exact else (user_step, user_reset, user_observe),
     )
+
+
+def _make_draws(count: int | None, first: int, group: int, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (a, b) -> the random numbers that a user's function takes."""
+    return make_rng(group, dtype) if count is None else uniforms(count, first, dtype)
 
 
 def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
@@ -210,7 +266,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
     get_word, set_word = row_access("words")
     get_return, set_return = row_access("state")
-    return_row, nothing = env.state_size * LANES, dtype(0)
+    return_row, nothing, truncates = lane.rows * LANES, dtype(0), env.truncates
     one, zero, mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
     u32 = np.uint32
 
@@ -218,7 +274,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     def turn(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
         pending = False if same_step else elapsed == mark
-        reached, reward, failed = step(load(state, LANES, i), action, params, bits[0], bits[1])
+        reached, reward, failed, cut = step(load(state, LANES, i), action, params, bits[0], bits[1])
         # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
         # vectors worth it in next-step mode: 13 ns a step of Pendulum instead of 3.
         failed = failed if same_step else failed | (limit == zero)
@@ -227,6 +283,8 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
         elapsed = u32(elapsed + one)
         terminated = failed & (not pending)
         truncated = elapsed >= limit
+        if truncates:
+            truncated = truncated | (cut & (not pending))
         done = terminated | truncated
         renewed = done if same_step else pending
         kept = select(renewed, reset(params, bits[0], bits[1]), reached)
@@ -255,13 +313,6 @@ def store_rows(count: int, scope: str, dtype: type) -> Callable[..., Any]:
         f"\n    poke{row}(rows, {row} * stride + i, real(values[{row}]))" for row in range(count)
     )
     return inline(define(f"def store(rows, stride, i, values):{lines}", real=dtype, **pokes))
-
-
-@functools.cache
-def select_rows(count: int) -> Callable[..., Any]:
-    """Inlinable function (condition, x, y) -> x where the condition holds, else y."""
-    items = source_of_tuple(f"x[{k}] if condition else y[{k}]" for k in range(count))
-    return inline(define(f"def select(condition, x, y): return {items}"))
 
 
 @inline

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, Space
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
@@ -38,7 +38,8 @@ class MLP:
     actor-critic methods?"). The Gaussian's standard deviations do not depend on the observation.
 
     Args:
-        observation_space: one environment's, float32, (observation_size,).
+        observation_space: one environment's. Of a `Discrete` the networks see `observation_size`
+            zeros and one one, of planes all cells, one after the other.
         action_space: one environment's, `Discrete` or `Box`.
         hidden: sizes of the hidden layers.
         activation: "tanh" or "relu", of the hidden layers.
@@ -74,7 +75,12 @@ class MLP:
         seed: int = 0,
     ) -> None:
         self.activation, self.value, self.deterministic = activation, value, False
-        inputs = _observation_size(observation_space)
+        self.observation_shape = _observation_shape(observation_space)
+        inputs = int(
+            observation_space.n
+            if isinstance(observation_space, Discrete)
+            else math.prod(self.observation_shape)
+        )
         outputs, stds = _action_outputs(action_space)
         layers = _check_hidden(hidden)
         most = max(map(math.prod, itertools.pairwise([inputs, *layers, outputs])))
@@ -257,6 +263,26 @@ class MLP:
         count = self.sizes[-1] - (self.value == "shared")
         return self._run("parameters", self.sizes, observations)[:, :count]
 
+    def _flat(self, observations: Array, size: int) -> Array:
+        """One observation or several as (n, size) float32."""
+        given, shape = observations.shape, self.observation_shape
+        if not shape:
+            chosen = np.atleast_1d(observations)
+            if chosen.ndim == 1:
+                if not ((chosen >= 0) & (chosen < size) & (chosen % 1 == 0)).all():
+                    raise ValueError(f"observations={observations}: expected ints 0 to {size - 1}")
+                return np.eye(size, dtype=np.float32)[chosen.astype(np.int64)]
+        elif given in (shape, (size,)):
+            return observations.reshape(1, -1)
+        elif given[1:] in (shape, (size,)):
+            return observations.reshape(-1, size)
+        if given[1:] != (size,):
+            expected = ", ".join(map(str, ("n", *shape)))
+            raise ValueError(
+                f"observations have shape {given}: expected ({expected}{',' * (not shape)})"
+            )
+        return observations
+
     def _run(self, name: str, sizes: Array, observations: npt.ArrayLike) -> Array:
         """Outputs (n, sizes[-1]) of one of the networks."""
         self._check_sizes()
@@ -264,11 +290,7 @@ class MLP:
         if type(inputs) is not np.ndarray or inputs.dtype != np.float32:
             with np.errstate(over="ignore"):
                 inputs = as_numbers("observations", inputs).astype(np.float32)
-        inputs = np.atleast_2d(inputs)
-        if inputs.ndim != 2 or inputs.shape[1] != sizes[0]:
-            raise ValueError(
-                f"observations have shape {np.shape(observations)}: expected (n, {sizes[0]})"
-            )
+        inputs = self._flat(inputs, int(sizes[0]))
         parameters = self._checked(name, num_parameters(sizes))
         mean, scale = self.observation_mean, self.observation_scale
         if not mean.size == scale.size == sizes[0]:
@@ -301,10 +323,17 @@ class Linear(MLP):
         super().__init__(observation_space, action_space, (), value=value, seed=seed)
 
 
-def _observation_size(space: Any) -> int:
-    if not isinstance(space, Box) or len(space.shape) != 1:
-        raise TypeError(f"observation_space={space!r}: expected a Box of one dimension")
-    return int(space.shape[0])
+def _observation_shape(space: Any) -> tuple[int, ...]:
+    """Shape of one observation that a network can see; () of a `Discrete`."""
+    if isinstance(space, Discrete):
+        return ()
+    if not isinstance(space, Box | MultiBinary) or space.dtype == np.uint32:
+        raise TypeError(
+            f"observation_space={space!r}: expected a Box, Discrete or MultiBinary; of planes that "
+            "are delivered as bits, env.dynamics.observation_space"
+        )
+    shape: Any = space.shape
+    return tuple(shape)
 
 
 def _action_outputs(space: Any) -> tuple[int, int]:

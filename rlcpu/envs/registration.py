@@ -11,6 +11,7 @@ import gymnasium
 
 from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import known as _known
 from rlcpu.envs.scalar_env import ScalarEnv
 from rlcpu.envs.vector_env import VectorEnv
 
@@ -18,7 +19,6 @@ _BUILT_IN = {
     module.DYNAMICS.id: module.DYNAMICS
     for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
 }
-_known: dict[str, Dynamics] = {}
 #: Tasks of MuJoCo, which is imported when one of them is asked for.
 MUJOCO_TASKS = (
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5"),
@@ -30,6 +30,7 @@ MUJOCO_TASKS = (
 def register(dynamics: Dynamics) -> None:
     """Make an environment known by its id, here and to Gymnasium (as "rlcpu/<id>").
 
+    Gymnasium's ids have one slash: "MinAtar/Breakout-v1" is "rlcpu/MinAtar-Breakout-v1" there.
     Registering an id of one's own again replaces the environment.
 
     Args:
@@ -49,7 +50,7 @@ def register(dynamics: Dynamics) -> None:
 
 def _tell_gymnasium(id: str, limits: Any) -> None:
     """Register an id with the limits of a `Dynamics` or of Gymnasium's own environment."""
-    name = f"rlcpu/{id}"
+    name = gymnasium_id(id)
     gymnasium.registry.pop(name, None)
     gymnasium.register(
         name,
@@ -59,6 +60,11 @@ def _tell_gymnasium(id: str, limits: Any) -> None:
         reward_threshold=limits.reward_threshold,
         kwargs={"environment": id},
     )
+
+
+def gymnasium_id(id: str) -> str:
+    """What Gymnasium calls an environment of ours."""
+    return f"rlcpu/{id.replace('/', '-')}"
 
 
 def register_built_in() -> None:
@@ -116,8 +122,9 @@ def make_vec(
         environment: id, such as "CartPole-v1", or a `Dynamics`.
         num_envs: number of copies.
         device: "cpu", or "cuda" for an NVIDIA GPU: see `VectorEnv`.
-        **options: `dtype`, `autoreset_mode`, `max_episode_steps`, `num_threads` and `render_mode`
-            of `VectorEnv`; every other name is a parameter of the environment, such as `gravity`.
+        **options: `dtype`, `planes`, `autoreset_mode`, `max_episode_steps`, `num_threads` and
+            `render_mode` of `VectorEnv`; every other name is a parameter of the environment, such
+            as `gravity`.
 
     Returns:
         The vector environment, before its first reset. Its `spec` makes the same again, if the
@@ -140,7 +147,7 @@ def make_vec(
     if _known.get(dynamics.id) is dynamics:
         # Plain numbers and names, so that the spec can be written as JSON.
         plain = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
-        env.spec = copy.deepcopy(gymnasium.spec(f"rlcpu/{dynamics.id}"))
+        env.spec = copy.deepcopy(gymnasium.spec(gymnasium_id(dynamics.id)))
         env.spec.kwargs.update(options, num_envs=env.num_envs)
         if device != "cpu":
             env.spec.kwargs["device"] = device
@@ -165,6 +172,6 @@ make_scalar.metadata = {"render_modes": ["human", "rgb_array"]}  # type: ignore[
 
 def _split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the vector environment, and parameters of the dynamics."""
-    names = ("dtype", "autoreset_mode", "max_episode_steps", "num_threads", "render_mode")
+    names = ("dtype", "planes", "autoreset_mode", "max_episode_steps", "num_threads", "render_mode")
     settings = {k: v for k, v in options.items() if k in names}
     return settings, {k: v for k, v in options.items() if k not in names}

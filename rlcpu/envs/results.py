@@ -12,6 +12,7 @@ import numpy as np
 
 from rlcpu import backends
 from rlcpu.envs.networks import MLP, Critic
+from rlcpu.envs.observations import View
 from rlcpu.envs.policies import Array, Policy
 from rlcpu.envs.rollout import Records
 from rlcpu.envs.vector_env import VectorEnv, find_drivers
@@ -64,25 +65,25 @@ class Form(NamedTuple):
     """What of an environment decides the arrays of a rollout.
 
     Attributes:
+        rows: numbers that hold an observation.
+        view: how observations are delivered.
         action_shape: () of a `Discrete`, (action_size,) of a `Box`.
         dtype: of rewards and returns.
         device: where the arrays are.
-        observation_dtype: of observations.
     """
 
     num_envs: int
-    observation_size: int
+    rows: int
+    view: View
     action_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     device: str
-    observation_dtype: np.dtype[Any] = np.dtype(np.float32)
 
     @classmethod
     def of(cls, env: VectorEnv) -> Form:
         """That of an environment."""
         shape: Any = env.single_action_space.shape
-        seen: Any = env.single_observation_space.dtype
-        return cls(env.num_envs, env.dynamics.observation_size, shape, env.dtype, env.device, seen)
+        return cls(env.num_envs, env.rows, env.view, shape, env.dtype, env.device)
 
     def allocate(self, num_steps: int) -> Records:
         """The memory of a rollout.
@@ -91,8 +92,8 @@ class Form(NamedTuple):
             rlcpu.cuda.CudaMemoryError: the device has too little.
         """
         empty = find_drivers(self.device).empty
-        count, size = num_steps * self.num_envs, self.observation_size
-        real, width, seen = self.dtype, math.prod(self.action_shape), self.observation_dtype
+        count, size = num_steps * self.num_envs, self.rows
+        real, width, seen = self.dtype, math.prod(self.action_shape), self.view.row_dtype
         records = Records(
             observations=empty(count * size, seen),
             actions=empty(count * width, np.float32 if self.action_shape else np.int64),
@@ -112,19 +113,20 @@ class Form(NamedTuple):
         return made
 
     def shaped(self, records: Records, num_steps: int) -> dict[str, Array]:
-        """What a rollout shows of its memory, by name."""
+        """What a rollout shows of its memory, by name, without what has to be decoded."""
         shape = (num_steps, self.num_envs)
         terminated, truncated = records.flags.reshape(2, *shape)
         shown = {
-            "observations": records.observations.reshape(*shape, -1),
             "actions": records.actions.reshape(*shape, *self.action_shape),
             "log_probs": records.log_probs.reshape(shape),
             "values": records.values.reshape(shape),
             "rewards": records.rewards.reshape(shape),
             "terminated": terminated,
             "truncated": truncated,
-            "last_observations": records.last.reshape(self.num_envs, -1),
         }
+        if self.view.kind == "floats":
+            shown["observations"] = records.observations.reshape(*shape, -1)
+            shown["last_observations"] = records.last.reshape(self.num_envs, -1)
         if self.device != "cpu":  # a device's kernel has the values at hand
             device: Any = records
             shown["final_values"] = device.final_values.reshape(shape)
@@ -138,6 +140,7 @@ _TRANSITION = ("observation", "action", "reward", "next_observation", "terminate
 _DERIVED = frozenset(
     (
         *("last_values", "final_values", "final_indices", "final_observations"),
+        *("observations", "last_observations"),
         *("episode_returns", "episode_lengths", "_ends"),
     )
 )
@@ -152,24 +155,23 @@ class Rollout:
     shape is an array there; the four arrays of length F are on the host.
 
     Attributes:
-        observations: (T, N, observation_size) float32, before each step.
+        observations: (T, N, ...), before each step, as `VectorEnv.step` returns them. Planes are
+            kept as bits, and expanded when they are first asked for.
         actions: (T, N) int64 of a `Discrete`, (T, N, action_size) float32 of a `Box`: as the
             policy drew them; the environment got them clipped to its bounds.
         log_probs: (T, N) float32, of the actions.
         values: (T, N) float32, the policy's values of `observations`; 0 without a value head.
         rewards: (T, N), of the environment's dtype.
         terminated, truncated: (T, N) bool, whether the episode ended with this step; both may hold.
-        last_observations: (N, observation_size) float32, after the last step.
+        last_observations: (N, ...), after the last step.
     """
 
-    observations: Array
     actions: Array
     log_probs: Array
     values: Array
     rewards: Array
     terminated: Array
     truncated: Array
-    last_observations: Array
 
     def __init__(self, form: Form, num_steps: int) -> None:
         self._form, self._num_steps = form, num_steps
@@ -186,7 +188,8 @@ class Rollout:
 
     def _repr_html_(self) -> str:
         """A table of the arrays, for notebooks."""
-        arrays = ((name, array.dtype, array.shape) for name, array in self._shown.items())
+        shown = {"observations": self.observations, **self._shown}
+        arrays = ((name, array.dtype, array.shape) for name, array in shown.items())
         return show_table(repr(self), [("array", "dtype", "shape"), *arrays])
 
     def _bind(self) -> None:
@@ -222,11 +225,37 @@ class Rollout:
             self._critic.take(policy)  # type: ignore[arg-type]
 
     @functools.cached_property
+    def observations(self) -> Array:
+        """See the class."""
+        return self._decode(self._records.observations, self._num_steps, self._form.num_envs)
+
+    @functools.cached_property
+    def last_observations(self) -> Array:
+        """See the class."""
+        return self._decode(self._records.last, self._form.num_envs)
+
+    def _decode(self, rows: Any, *shape: int) -> Array:
+        """Observations from the numbers that hold them."""
+        found: Array = self._form.view.decode(rows.reshape(*shape, self._form.rows))
+        return found
+
+    @property
+    def inputs(self) -> Array:
+        """(T, N, observation_size) float32, what a network sees of `observations`.
+
+        A choice is one of `observation_size` zeros and ones, planes are flat.
+        """
+        rows = self._records.observations.reshape(-1, self._form.rows)
+        seen: Array = self._form.view.inputs(rows)
+        return seen.reshape(self._num_steps, self._form.num_envs, -1)
+
+    @functools.cached_property
     def last_values(self) -> Array:
         """(N,) float32, of `last_observations`."""
         if self._critic is None:
             return np.zeros(self._form.num_envs, np.float32)
-        return self._critic.evaluate(self._records.last.reshape(self._form.num_envs, -1))
+        rows = self._records.last.reshape(self._form.num_envs, -1)
+        return self._critic.evaluate(self._form.view.inputs(rows))
 
     @functools.cached_property
     def _ends(self) -> Array:
@@ -242,12 +271,15 @@ class Rollout:
 
     @functools.cached_property
     def final_observations(self) -> Array:
-        """(F, observation_size) float32, what the ending steps led to.
+        """(F, ...), what the ending steps led to.
 
         The next row of `observations` shows nothing of it.
         """
-        finals = self._records.finals.reshape(-1, self._form.observation_size)
-        return self._at_ends(finals)
+        return self._decode(self._final_rows, len(self._ends))
+
+    @property
+    def _final_rows(self) -> Array:
+        return self._at_ends(self._records.finals.reshape(-1, self._form.rows))
 
     @functools.cached_property
     def final_values(self) -> Array:
@@ -261,7 +293,9 @@ class Rollout:
         terminated, truncated = self._records.flags.reshape(2, -1)
         cut = truncated[ends] & ~terminated[ends]
         if self._critic is not None and cut.any():
-            values.ravel()[ends[cut]] = self._critic.evaluate(self.final_observations[cut])
+            values.ravel()[ends[cut]] = self._critic.evaluate(
+                self._form.view.inputs(self._final_rows[cut])
+            )
         return values
 
     @functools.cached_property
@@ -315,15 +349,12 @@ class Rollout:
     def _flat(self, name: str) -> Array:
         """One array of `transitions`."""
         if name == "next_observation":
-            asarray, flat = (
-                self._drivers.asarray,
-                self._drivers.empty(
-                    (self._num_steps * self._form.num_envs, self._form.observation_size),
-                    self._form.observation_dtype,
-                ),
+            asarray, last = self._drivers.asarray, self.last_observations
+            flat: Array = self._drivers.empty(
+                (len(self._records.rewards), *last.shape[1:]), last.dtype
             )
-            flat[: -self._form.num_envs] = self.observations[1:].reshape(-1, flat.shape[1])
-            flat[-self._form.num_envs :] = self.last_observations
+            flat[: -len(last)] = self.observations[1:].reshape(-1, *last.shape[1:])
+            flat[-len(last) :] = last
             flat[asarray(self._ends)] = asarray(self.final_observations)
             return flat
         array: Array = getattr(self, name if name.endswith("ated") else f"{name}s")

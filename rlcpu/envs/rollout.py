@@ -245,10 +245,13 @@ def make_clip(env: Structure, dtype: type) -> Any:
 def make_spot(env: Structure, dtype: type) -> Any:
     """Inlinable function (numbers, chosen) -> 0, or NaN if one of the numbers is not finite.
 
-    `numbers` is an observation; `chosen` is what a policy returns. Zero times a number is NaN only
-    for NaN and infinity: one operation for each number, without a branch or a comparison.
+    `numbers` is an observation, whose bits are looked at only if they are those of floats; `chosen`
+    is what a policy returns. Zero times a number is NaN only for NaN and infinity: one operation
+    for each number, without a branch or a comparison.
     """
-    terms = [f"numbers[{k}]" for k in range(env.observation_size)]
+    terms = [
+        f"numbers[{k}]" for k in range(env.observation_rows if env.observation.is_plain else 0)
+    ]
     terms += [f"chosen[0][{k}]" for k in range(env.action_size)] + ["chosen[1]", "chosen[2]"]
     source = f"def spot(numbers, chosen): return {' + '.join(f'real({t}) * zero' for t in terms)}"
     return inline(define(source, real=dtype, zero=dtype(0)))
@@ -261,7 +264,8 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
     """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
     get, add = row_access("rewards")
     one, nothing, real = dtype(1), dtype(0), dtype
-    state_rows, spot = env.state_size + 1, make_spot(env, dtype)
+    spot = make_spot(env, dtype)
+    real_rows = *env.state.real_rows(dtype), env.state.rows(dtype)  # the last: returns
 
     @merge
     def start(sums, words, count, num_steps):
@@ -294,7 +298,7 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
     def finish(rows, sums, state, words, params, begin, count):
         sums[LENGTHS] -= sum_elapsed(words, count)
         sums[FAULTS] += sums[RETURNS] * 0.0
-        for row in range(state_rows):
+        for row in real_rows:
             for i in range(count):
                 sums[FAULTS] += state[row * LANES + i] * nothing
         return 1 if sums[FAULTS] != 0.0 else 0
@@ -326,7 +330,7 @@ def add_up(sums):
 
 def _make_records(env: Structure, dtype: type) -> Recorder:
     """Every step: each lane's results go into rows that `save` copies to the `Records`."""
-    width, size, discrete = max(env.action_size, 1), env.observation_size, env.action_size == 0
+    width, size, discrete = max(env.action_size, 1), env.observation_rows, env.action_size == 0
     put_seen = store_rows(size, "observations", np.float32)
     put_final = store_rows(size, "finals", np.float32)
     put_actions: Any = store_rows(width, "actions", np.float32)
@@ -338,7 +342,7 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     (get_fault, put_fault), spot = row_access("faults"), make_spot(env, dtype)
     peek, poke = row_access(ANY)[0], row_access("target")[1]
     lane = compile_lane(env, dtype)
-    load, observe = lane.load, lane.observe
+    load, observe, holds_floats = lane.load, lane.observe, env.observation.is_plain
     real, action_type, nothing = dtype, np.int32 if discrete else np.float32, dtype(0)
 
     @merge
@@ -396,15 +400,17 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
                 for k in range(size):
                     final = rows.finals[k * LANES + i]
                     records.finals[(place + i) * size + k] = final
-                    rows.last[i] += real(final) * nothing
+                    if holds_floats:
+                        rows.last[i] += real(final) * nothing
 
     @merge
     def finish(rows, records, state, words, params, begin, count):
         broken = 0
         for i in range(count):
             put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), params))
-            for k in range(size):
-                rows.last[i] += records.last[(begin + i) * size + k] * nothing
+            if holds_floats:
+                for k in range(size):
+                    rows.last[i] += records.last[(begin + i) * size + k] * nothing
             broken += rows.last[i] != nothing
         return broken
 

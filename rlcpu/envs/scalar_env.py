@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.batch import step_kernels
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.layout import fault_of, rows_of, values_of
 from rlcpu.envs.render import Renderer
 from rlcpu.envs.vector_env import (
     Array,
@@ -63,13 +64,14 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
     def _prepare(self) -> None:
         """The kernel, and the memory of its arguments: to make either anew takes longer than it."""
-        batch, size = self._batch, self.dynamics.observation_size
+        batch = self._batch
         self._kernel = step_kernels(batch.code, batch.scalar_type, False).serial
         self._num_actions = self.dynamics.num_actions
         space: Any = batch.action_space
         self._actions = np.zeros(space.shape, space.dtype)
-        observations = np.zeros((size, 1), np.float32)
+        observations = np.zeros((batch.rows, 1), np.float32)
         self._observation = observations[:, 0]
+        self._decode = None if batch.view.kind == "floats" else batch.view.decode
         self._reward = np.zeros(1, batch.dtype)
         self._terminated, self._truncated = np.zeros((2, 1), np.bool_)
         self._arguments = (
@@ -79,7 +81,15 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_kernel", "_arguments", "_observation", "_reward", "_terminated", "_truncated")
+        made = (
+            "_kernel",
+            "_arguments",
+            "_observation",
+            "_reward",
+            "_terminated",
+            "_truncated",
+            "_decode",
+        )
         return {name: value for name, value in vars(self).items() if name not in made}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -129,7 +139,10 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             self._renderer.remember(actions)
             if self.render_mode == "human":
                 self.render()
-        return self._observation.copy(), self._reward.item(), terminated, truncated, {}
+        seen = self._observation.copy()
+        if self._decode is not None:
+            seen = self._decode(seen[None])[0]
+        return seen, self._reward.item(), terminated, truncated, {}
 
     def _go_on(self) -> None:
         """Go on after the end of an episode."""
@@ -144,8 +157,8 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         memory.set_state(memory.get_state())  # unchecked: it may be infinite by now
 
     @property
-    def state(self) -> Array:
-        """(state_size,), a copy; assign an array to set it.
+    def state(self) -> Any:
+        """(state_size,), a copy; assign an array to set it. Or the NamedTuple that the state is.
 
         An episode that has ended begins anew with the state that is set.
 
@@ -153,11 +166,23 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             gymnasium.error.ResetNeeded: read before the first reset.
             TypeError, ValueError: set to something of another shape, or not finite.
         """
-        return np.asarray(self._batch.state[0])
+        states, layout = self._batch.state, self.dynamics.state
+        if layout.is_plain:
+            return np.asarray(states[0])
+        return values_of(layout, self._batch.memory.get_state().T)[0]
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._batch.state = np.asarray(state)[None]
+        layout = self.dynamics.state
+        if layout.is_plain:
+            self._batch.state = np.asarray(state)[None]
+        else:
+            fault = fault_of(layout, state)
+            if fault:
+                raise TypeError(f"state has to be {fault.replace('returned', 'got')}")
+            if not self._batch._ready:
+                self._batch.reset()
+            self._batch.memory.set_state(rows_of(layout, [state], self._batch.scalar_type).T)
         self._ended = self._warned = False
 
     def render(self) -> Any:

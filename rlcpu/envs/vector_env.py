@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from rlcpu import backends
 from rlcpu.envs import batch
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import PENDING, structure
+from rlcpu.envs.layout import States, describe
+from rlcpu.envs.observations import View
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.checks import as_array, as_numbers, check_count
 from rlcpu.kernels.random import stream_seeds
@@ -93,6 +95,10 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         dynamics: the environment.
         num_envs: number of copies, N.
         dtype: "float32" is fast; "float64" repeats Gymnasium's arithmetic bit for bit.
+        planes: how observations of boards are delivered: "uint8" or "float32", (num_envs, planes,
+            rows, columns) of zeros and ones (`numpy.moveaxis(observations, 1, -1)` is the view with
+            the channels last), or "bits", (num_envs, planes, 4) uint32, in which bit `cell % 32` of
+            word `cell // 32` is a cell.
         autoreset_mode: when a finished episode starts anew, see `gymnasium.vector.AutoresetMode`.
         max_episode_steps: steps after which an episode is truncated; None takes the dynamics' own.
         num_threads: threads to use for large batches; None takes all of numba's.
@@ -122,6 +128,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         num_envs: int = 1,
         *,
         dtype: str | type = "float32",
+        planes: str = "uint8",
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         max_episode_steps: int | None = None,
         num_threads: int | None = None,
@@ -141,10 +148,10 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.max_episode_steps = limit
         self.num_threads = check_num_threads(num_threads)
         # Copies: seeding the spaces of one environment must not change another's samples.
-        observed = dynamics.observed_as(self.dtype)
-        self.single_observation_space = copy.deepcopy(observed)
+        self.view = View.of(dynamics, planes, self.dtype)
+        self.single_observation_space = self.view.space(dynamics.observed_as(self.dtype))
         self.single_action_space = copy.deepcopy(dynamics.action_space)
-        self.observation_space = batch_space(observed, self.num_envs)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(dynamics.action_space, self.num_envs)
         kind = Renderer if dynamics.engine is None else self._drivers.Renderer
         self._renderer = kind(dynamics, render_mode)
@@ -158,7 +165,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.code = structure(self.dynamics)
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
-        self._observation_shape = (self.dynamics.observation_size, self.num_envs)
+        self.rows = self.code.observation_rows
+        self._observation_shape = (self.rows, self.num_envs)
         self._action_dtype = np.dtype(np.int64 if self.dynamics.is_discrete else np.float32)
         self._action_shape = self.action_space.shape
         self._seeded = self._ready = False
@@ -178,10 +186,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.code = structure(self.dynamics)
-        if self.memory.state_size != self.code.state_size:
+        had, has = self.memory.layout, self.dynamics.state
+        if had.fields != has.fields:
             raise ValueError(
-                f"{self.dynamics.id} had {self.memory.state_size} numbers in a state when it was "
-                f"pickled and has {self.code.state_size} now"
+                f"{self.dynamics.id} had a state of {describe(had)} when it was pickled and has "
+                f"{describe(has)} now"
             )
         self._drivers = find_drivers(self.device, self.dynamics)
         self._drivers.find_kernels(self)
@@ -261,7 +270,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         actions = self._take_actions(actions)
         while (reached := self._drivers.step(self, actions)) is None:
             actions = self._excuse(actions)
-        observations, rewards, terminated, truncated, finals = reached
+        rows, rewards, terminated, truncated, finals = reached
+        observations = self.view.show(rows)
         if self.render_mode:
             self._renderer.remember(self._drivers.to_host(actions))
         infos = self._final_infos(finals, terminated | truncated) if self._same_step else {}
@@ -311,7 +321,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     def _final_infos(self, finals: Any, done: Any) -> dict[str, Any]:
         """Gymnasium's infos of same-step autoreset: the last observation of finished episodes."""
-        final_obs = self._drivers.final_observations(finals, done)
+        final_obs = self._drivers.final_observations(finals, done, self.view)
         if final_obs is None:
             return {}
         return {
@@ -324,8 +334,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     # ------------------------------------------------------------ state
 
     def observe(self) -> Array:
-        """Observations of the present states, (num_envs, observation_size) float32."""
-        return self._drivers.observe(self)
+        """Observations of the present states, as `step` returns them."""
+        return self.view.show(self._drivers.observe(self))
 
     def start_episodes(self) -> None:
         """Reset what has never been reset, and what has finished and waits for its reset.
@@ -347,10 +357,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         return self.dtype.type
 
     @property
-    def state(self) -> Array:
+    def state(self) -> Any:
         """(num_envs, state_size), a copy; assign an array to set it.
 
-        Setting the state of a finished environment starts a new episode there.
+        Where the state is a NamedTuple, its fields are attributes: see `States`. Setting the state
+        of a finished environment starts a new episode there.
 
         Raises:
             gymnasium.error.ResetNeeded: read before the first reset.
@@ -358,19 +369,82 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """
         if not self._ready:
             raise ResetNeeded("state is unset: call reset() or assign a state first")
-        return self.memory.get_state()
+        if self.dynamics.state.is_plain:
+            return self.memory.get_state()
+        return self._states()
 
     @state.setter
-    def state(self, state: npt.ArrayLike) -> None:
-        given = self._drivers.to_host(state)
+    def state(self, state: Any) -> None:
         is_ours = self.dynamics.engine is None
-        dtype = self.dtype if is_ours else np.dtype(np.float64)
-        values = convert_state(given, (self.num_envs, self.dynamics.state_size), dtype)
+        if self.dynamics.state.is_plain:
+            given = self._drivers.to_host(state)
+            dtype = self.dtype if is_ours else np.dtype(np.float64)
+            values = convert_state(given, (self.num_envs, self.dynamics.state_size), dtype)
+        elif not hasattr(state, "_asdict"):
+            made = self.dynamics.state.made.__name__
+            raise TypeError(f"state={state!r}: expected a {made} of arrays, or another env.state")
         if not self._ready:
             self.reset()
-        self.memory.set_state(values)
+        if self.dynamics.state.is_plain:
+            self.memory.set_state(values)
+        else:
+            self._states()._set(state._asdict())
         if not is_ours:
             self._drivers.refresh(self)
+
+    def _states(self) -> States:
+        return States(
+            self.dynamics.state,
+            lambda: np.array(self._drivers.to_host(self.memory.get_state())),
+            self.memory.set_state,
+        )
+
+    def snapshot(self) -> dict[str, Array]:
+        """All that decides how the environments go on: states, episodes and random streams.
+
+        `restore` takes it back, here or in another environment of as many copies, in this process
+        or in one to come.
+
+        Returns:
+            Arrays by name, copies, which `np.savez` writes.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+            TypeError: the environments live on a device.
+        """
+        if not self._ready:
+            raise ResetNeeded("there is nothing to keep: call reset() or assign a state first")
+        return {name: array.copy() for name, array in self._arrays("snapshot").items()}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> None:
+        """Go on from where `snapshot` was taken.
+
+        Raises:
+            TypeError, ValueError: arrays of other names, dtypes or shapes, as those of another kind
+                or number of environments; nothing has changed then.
+        """
+        arrays = self._arrays("restore")
+        if not isinstance(snapshot, Mapping) or snapshot.keys() != arrays.keys():
+            names = list(snapshot) if isinstance(snapshot, Mapping) else type(snapshot).__name__
+            raise TypeError(f"snapshot: expected arrays named {', '.join(arrays)}, got {names}")
+        for name, array in arrays.items():
+            given = snapshot[name]
+            if not isinstance(given, np.ndarray) or given.dtype != array.dtype:
+                kind = getattr(given, "dtype", type(given).__name__)
+                raise TypeError(f"snapshot[{name!r}] is of {kind}: expected {array.dtype}")
+            if given.shape != array.shape:
+                raise ValueError(
+                    f"snapshot[{name!r}] has shape {given.shape}: expected {array.shape}"
+                )
+        for name, array in arrays.items():
+            array[...] = snapshot[name]
+        self._ready = self._seeded = True
+
+    def _arrays(self, name: str) -> dict[str, Array]:
+        if self.device != "cpu":
+            raise TypeError(f"{name}: the memory of {self!r} is the device's")
+        arrays: dict[str, Array] = self.memory.state()
+        return arrays
 
     # ------------------------------------------------------------ the rest of Gymnasium's contract
 

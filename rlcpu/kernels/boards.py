@@ -58,7 +58,7 @@ class Board(int):
             raise TypeError(f"bits={bits!r}: expected a whole number")
         if not 0 <= bits <= _ALL:
             raise ValueError(f"bits={bits}: expected 0 to 2**128 - 1")
-        return super().__new__(cls, bits)
+        return super().__new__(cls, int(bits))
 
     def set(self, cell: int) -> Board:
         """This board and one more cell."""
@@ -77,22 +77,22 @@ class Board(int):
         return self.bit_count()
 
     def __and__(self, other: int) -> Board:
-        return Board(int(self) & other)
+        return Board(int(self) & int(other))
 
     def __or__(self, other: int) -> Board:
-        return Board(int(self) | other)
+        return Board(int(self) | int(other))
 
     def __xor__(self, other: int) -> Board:
-        return Board(int(self) ^ other)
+        return Board(int(self) ^ int(other))
 
     def __invert__(self) -> Board:
         return Board(int(self) ^ _ALL)
 
     def __lshift__(self, cells: int) -> Board:
-        return Board((int(self) << cells) & _ALL) if cells < CELLS else Board()
+        return Board((int(self) << int(cells)) & _ALL) if cells < CELLS else Board()
 
     def __rshift__(self, cells: int) -> Board:
-        return Board(int(self) >> cells)
+        return Board(int(self) >> int(cells))
 
     def __repr__(self) -> str:
         return f"Board({int(self):#x})"
@@ -101,7 +101,7 @@ class Board(int):
 def _board_of(cell: int) -> Board:
     if not 0 <= cell < CELLS:
         raise ValueError(f"cell={cell}: a Board has the cells 0 to {CELLS - 1}")
-    return Board(1 << cell)
+    return Board(1 << int(cell))  # NumPy's integers have 64 bits
 
 
 # ---------------------------------------------------------------- what numba is taught
@@ -259,6 +259,7 @@ _teach("clear", _clear, types.Integer)
 _teach("test", _test, types.Integer)
 _teach("count", lambda board: _count_bits(board.low) + _count_bits(board.high))
 _teach(bool, lambda board: board.low | board.high != _ZERO)
+_teach(operator.not_, lambda board: board.low | board.high == _ZERO)
 _teach(operator.invert, lambda board: board_of_words(~board.low, ~board.high))
 _teach(operator.lshift, _shift_left, types.Integer)
 _teach(operator.rshift, _shift_right, types.Integer)

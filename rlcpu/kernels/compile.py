@@ -199,6 +199,8 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
             lambda module: in_maths or _is_known(module),
             code=_convert_code(function.__code__, dtype),
         )
+        if "float" not in function.__globals__:
+            twin.__globals__["float"] = dtype  # Python's own would give a float64
         if package_of(function) != "rlcpu":
             # Cached code imports its functions' modules. A user's may not be importable under that
             # name in another process, or is a script that would run again: the symbol has the name.

@@ -275,10 +275,9 @@ class PPO:
             lambda_=config.lambda_,
             final_values=rollout.final_values,
         )
+        inputs = rollout.inputs
         batch = Batch(
-            rollout.observations.reshape(-1, rollout.observations.shape[-1]).astype(
-                np.float32, copy=False
-            ),
+            inputs.reshape(-1, inputs.shape[-1]),
             rollout.actions.reshape(-1, *rollout.actions.shape[2:]),
             rollout.log_probs.ravel(),
             estimates.advantages.ravel(),
@@ -288,7 +287,7 @@ class PPO:
         clip = at(config.clip_range, config.clip_schedule, remaining)
         history.losses = self.updater.improve(batch, learning_rate, clip)
         if config.normalize_observations:
-            self._normalize(rollout.observations)
+            self._normalize(inputs)
         history.time_update += clock() - start
 
     def _normalize(self, observations: Array) -> None:
@@ -322,7 +321,8 @@ class PPO:
         else:
             noise = 0.0 if deterministic else self.rng.standard_normal(outputs.shape) * stds
             actions = np.clip(outputs + noise, space.low, space.high).astype(np.float32)
-        return actions[0] if np.ndim(observations) == 1 else actions
+        single = np.ndim(observations) == len(self.policy.observation_shape)
+        return actions[0] if single else actions
 
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True

@@ -204,5 +204,5 @@ def test_state_of_another_size_is_refused() -> None:
     """The module may have changed since."""
     env = rlcpu.make_vec("CartPole-v1", 2)
     other = env.__getstate__() | {"dynamics": find("Pendulum-v1")}
-    with pytest.raises(ValueError, match="Pendulum-v1 had 4 numbers in a state when it was"):
+    with pytest.raises(ValueError, match="Pendulum-v1 had a state of 4 floats when it was"):
         VectorEnv.__new__(VectorEnv).__setstate__(other)

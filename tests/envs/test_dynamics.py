@@ -11,7 +11,7 @@ import gymnasium
 import numba
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.utils import seeding
 
 from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
@@ -114,7 +114,7 @@ BAD_DESCRIPTIONS = [
     ({"max_episode_steps": 0}, ValueError, "max_episode_steps=0: expected at least 1"),
     ({"reward_threshold": "9"}, TypeError, "reward_threshold='9' has to be a number or None"),
     ({"original": 1}, TypeError, "original=1 has to be an id of Gymnasium or None"),
-    ({"observation_space": Discrete(2)}, TypeError, "observation_space=.* has to be a float32 Box"),
+    ({"observation_space": MultiDiscrete([2])}, TypeError, "observation_space=.* a float32 Box"),
     (
         {"observation_space": Box(-1.0, 1.0, (2,), np.float64)},
         TypeError,

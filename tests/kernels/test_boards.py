@@ -27,7 +27,7 @@ def apply_all(words, cell, other, boards, numbers):
     for row, board in enumerate(found):
         boards[row, 0], boards[row, 1] = board.low, board.high
     numbers[0], numbers[1], numbers[2] = a.test(cell), a.count(), bool(a)
-    numbers[3], numbers[4], numbers[5] = a == b, a != b, 1 if a & b else 0
+    numbers[3], numbers[4], numbers[5], numbers[6] = a == b, a != b, 1 if a & b else 0, not a
 
 
 def words_of(board: int) -> Any:
@@ -37,7 +37,7 @@ def words_of(board: int) -> Any:
 @given(BITS, BITS, st.integers(0, CELLS - 1))
 def test_kernels_and_python_agree(bits: int, others: int, cell: int) -> None:
     a, b = Board(bits), Board(others)
-    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(6, np.int64)
+    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(7, np.int64)
     apply_all(words_of(a), cell, words_of(b), boards, numbers)
     expected = [
         a.set(cell), a.clear(cell), a << cell, a >> cell, a & b, a | b, a ^ b, ~a, a,
@@ -47,7 +47,15 @@ def test_kernels_and_python_agree(bits: int, others: int, cell: int) -> None:
     assert [(int(low), int(high)) for low, high in boards] == [
         (board & (2**64 - 1), board >> 64) for board in expected
     ]
-    assert numbers.tolist() == [a.test(cell), a.count(), bool(a), a == b, a != b, bool(a & b)]
+    assert numbers.tolist() == [
+        a.test(cell),
+        a.count(),
+        bool(a),
+        a == b,
+        a != b,
+        bool(a & b),
+        not a,
+    ]
 
 
 @given(st.sets(st.integers(0, CELLS - 1)), st.integers(0, CELLS - 1))
@@ -71,7 +79,7 @@ def test_cells_beyond_are_refused_in_python_and_in_no_board_of_a_kernel(cell: in
     for call in calls:
         with pytest.raises(ValueError, match=f"cell={cell}: a Board has the cells 0 to 127"):
             call(cell)
-    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(6, np.int64)
+    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(7, np.int64)
     apply_all(words_of(none), cell, words_of(full), boards, numbers)
     assert not boards[:4].any()
     assert not numbers[0]
@@ -91,3 +99,11 @@ def test_what_is_no_board(bits: Any, error: type[Exception], text: str) -> None:
         Board(bits)
     with pytest.raises(ValueError, match="bits=-1"):
         operator.or_(Board(), -1)
+
+
+def test_integers_of_numpy_are_those_of_python() -> None:
+    cell = np.int64(100)
+    assert Board().set(cell) == 1 << 100
+    assert Board(1) << cell == Board(1 << 100)
+    assert Board(1 << 100) >> cell == Board(1)
+    assert Board(np.uint64(2**63)) | np.int64(1) == Board(2**63 + 1)

@@ -15,7 +15,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.batch import asarray, empty, to_host
+from rlcpu.envs.batch import asarray, empty, final_observations, to_host
 from rlcpu.envs.faults import check_rollout
 from rlcpu.envs.lane import PENDING
 from rlcpu.envs.mujoco import job as jobs
@@ -31,7 +31,9 @@ from rlcpu.envs.rollout import FAULTS, Records
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
 
-__all__ = ["Renderer", "allocate", "asarray", "empty", "pack", "structure", "to_host"]
+__all__ = [
+    "Renderer", "allocate", "asarray", "empty", "final_observations", "pack", "structure", "to_host"
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 
@@ -85,7 +87,7 @@ class Memory:
     ) -> None:
         n = self.num_envs = num_envs
         self._model, self._num_threads = dynamics.model, num_threads
-        self.state_size = code.state_size
+        self.layout = dynamics.state
         self.observation = np.zeros((n, code.observation_size))
         self.measured = np.zeros((n, code.measure_size))
         self.elapsed_steps = np.full(n, PENDING, np.uint32)
@@ -247,7 +249,7 @@ def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
     job[jobs.RECORD] = 1
     env.memory.counted = env.memory.unstable.copy()
     _call(env, env._kernels[0], job)
-    return observations, rewards, flags[0], flags[1], finals
+    return observations.T, rewards, flags[0], flags[1], finals.T
 
 
 def infos(env: Any) -> dict[str, Any]:
@@ -263,23 +265,14 @@ def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: Array) -> None:
 
 
 def observe(env: Any) -> Array:
-    """Observations of the present states, (num_envs, observation_size)."""
-    return env.memory.observation.astype(env.dtype)
+    """Observations of the present states, (observation_size, num_envs)."""
+    seen: Array = env.memory.observation.astype(env.dtype).T
+    return seen
 
 
 def refresh(env: Any) -> None:
     """Compute what derives from states that were set."""
     _call(env, env._kernels[0], _job(env, jobs.FORWARD), save=False)
-
-
-def final_observations(finals: Array, done: npt.NDArray[np.bool_]) -> Any:
-    """What finished environments reached, an object array (num_envs,); None if there is none."""
-    if not done.any():
-        return None
-    final_obs = np.full(done.size, None, dtype=object)
-    for i in np.flatnonzero(done):
-        final_obs[i] = finals[i].copy()
-    return final_obs
 
 
 # ---------------------------------------------------------------- collect and simulate
@@ -328,8 +321,7 @@ class Prepared:
 
     def check(self, env: Any, policy: Policy, rollout: Any) -> None:
         """Raise FloatingPointError for the first number of a rollout that is not finite."""
-        finals = rollout._records.finals.reshape(rollout.observations.shape)
-        check_rollout(env, policy, rollout._shown, finals)
+        check_rollout(env, policy, rollout)
 
     def check_sums(self, env: Any, policy: Policy) -> None:
         """Raise FloatingPointError for the first environment with a number that is not finite."""

@@ -19,6 +19,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcpu.envs import dynamics as base
+from rlcpu.envs.layout import floats
 from rlcpu.envs.mujoco.library import make_view
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
@@ -197,7 +198,8 @@ class MuJoCoDynamics(base.Dynamics):
     @property
     def observation_size(self) -> int:
         """Numbers in an observation."""
-        return int(self.observation_space.shape[0])
+        space: Any = self.observation_space
+        return int(space.shape[0])
 
     def observed_as(self, dtype: Any) -> Box:
         """The observation space of environments of a dtype."""
@@ -278,7 +280,8 @@ class MuJoCoDynamics(base.Dynamics):
         bounds = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
         low, high = bounds.astype(np.float32).T
         vars(self)["action_space"] = Box(low, high, dtype=np.float32)
-        vars(self)["state_size"] = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION)
+        integration = mujoco.mjtState.mjSTATE_INTEGRATION
+        vars(self)["state"] = floats(mujoco.mj_stateSize(model, integration))
 
     def _check_function(self, name: str) -> None:
         """Check that a function is plain Python, takes its arguments and holds nothing refused."""

@@ -69,6 +69,11 @@ class Structure(NamedTuple):
     after_constraints: bool
     warnings: tuple[int, int]
 
+    @property
+    def observation_rows(self) -> int:
+        """Numbers that hold an observation."""
+        return self.observation_size
+
 
 #: The task of each structure: what users are told is compiled.
 ids: dict[Structure, str] = {}

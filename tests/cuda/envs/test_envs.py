@@ -160,6 +160,14 @@ def test_state_can_be_set() -> None:
     assert_close(device.step(asarray(actions))[0], cpu.step(actions)[0], "float64")
 
 
+def test_states_of_named_fields_stay_on_the_cpu() -> None:
+    from tests.envs.test_states import TOY, WALK
+
+    for dynamics in (TOY, WALK):
+        with pytest.raises(TypeError, match=r"have to be tuples of floats; its environments run"):
+            rlcpu.make_vec(dynamics, device="cuda")
+
+
 def test_agents_refuse_a_device_at_once() -> None:
     from rlcpu.train import PPO
 

@@ -1,0 +1,445 @@
+"""What states and observations are made of, and how memory holds it: as rows of real numbers.
+
+A state is a tuple of floats, or a NamedTuple of floats, whole numbers, bools and boards; an
+observation is a tuple of floats, one whole number, or a tuple of boards. Kernels keep each as rows
+of numbers of the environment's dtype: a whole number by its bits, a board as four words in float32
+and as two in float64. So one memory, one loop and one file format serve all of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.boards import Board, board_of_words
+from rlcpu.kernels.compile import define, inline, source_of_tuple
+
+Array = npt.NDArray[Any]
+#: Kinds of a value, and the type hints that name them.
+_KINDS: dict[Any, str] = {float: "float", int: "int", bool: "bool", Board: "board"}
+_DTYPES = {"int": np.int64, "bool": np.bool_, "board": np.uint64}
+#: Whole numbers that a state keeps: 32 bits in float32, 64 in float64.
+_INT_TYPES: dict[Any, Any] = {np.float32: np.int32, np.float64: np.int64}
+
+
+class Field(NamedTuple):
+    """One field of a state or an observation.
+
+    Attributes:
+        name: as the NamedTuple has it; "" in a plain tuple.
+        kind: "float", "int", "bool" or "board".
+        size: values of a tuple; 0 for a single one.
+    """
+
+    name: str
+    kind: str
+    size: int
+
+    def rows(self, dtype: type) -> int:
+        """Rows of memory that hold it."""
+        each = 16 // np.dtype(dtype).itemsize if self.kind == "board" else 1
+        return each * max(self.size, 1)
+
+
+class Layout(NamedTuple):
+    """The fields of a state or an observation.
+
+    Attributes:
+        made: the class that holds them; None for a plain tuple.
+        fields: in their order. A plain tuple is one field.
+    """
+
+    made: Any
+    fields: tuple[Field, ...]
+
+    def rows(self, dtype: type) -> int:
+        """Rows of memory that hold it."""
+        return sum(field.rows(dtype) for field in self.fields)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a tuple of floats, whose rows are what users see."""
+        return self.made is None and self.fields[0].kind == "float" and self.fields[0].size > 0
+
+    def places(self, dtype: type) -> list[tuple[Field, int]]:
+        """Each field and its first row."""
+        firsts = np.cumsum([0, *(field.rows(dtype) for field in self.fields)]).tolist()
+        return list(zip(self.fields, firsts, strict=False))
+
+    def real_rows(self, dtype: type) -> tuple[int, ...]:
+        """The rows that hold floats, in which NaN is a fault."""
+        return tuple(
+            first + k
+            for field, first in self.places(dtype)
+            if field.kind == "float"
+            for k in range(max(field.size, 1))
+        )
+
+
+def floats(count: int) -> Layout:
+    """That of a plain tuple of floats."""
+    return Layout(None, (Field("", "float", count),))
+
+
+def layout_of(value: Any, what: str) -> Layout:
+    """The layout of a state that was returned by `reset`.
+
+    Args:
+        value: a tuple of floats, or a NamedTuple with type hints.
+        what: whose it is, for errors.
+
+    Raises:
+        TypeError: a NamedTuple has a field of another type than float, int, bool, Board or a tuple
+            of a fixed number of one of these.
+    """
+    kind = type(value)
+    if not isinstance(value, tuple) or not hasattr(kind, "_fields"):
+        return floats(max(len(value), 1) if isinstance(value, tuple) else 1)
+    try:
+        hints = typing.get_type_hints(kind)
+    except NameError as error:
+        raise TypeError(
+            f"{what}: the type hints of {kind.__name__} cannot be read: {error}"
+        ) from None
+    return Layout(kind, tuple(_field(name, hints.get(name), kind, what) for name in kind._fields))
+
+
+def _field(name: str, hint: Any, made: type, what: str) -> Field:
+    items = typing.get_args(hint) if typing.get_origin(hint) is tuple else (hint,)
+    count = len(items) if typing.get_origin(hint) is tuple else 0
+    if len(set(items)) != 1 or items[0] not in _KINDS:
+        shown = getattr(hint, "__name__", hint) if count == 0 else hint
+        raise TypeError(
+            f"{what}: the field {name} of {made.__name__} has the type hint {shown}: expected "
+            "float, int, bool, Board, or a tuple of a fixed number of these, as tuple[int, int]"
+        )
+    return Field(name, _KINDS[items[0]], count)
+
+
+def describe(layout: Layout) -> str:
+    """What it is made of, in words."""
+    if layout.made is None:
+        return f"{layout.fields[0].size} floats"
+    items = (f"{f.name}: {f.kind}{f' x {f.size}' if f.size else ''}" for f in layout.fields)
+    return ", ".join(items)
+
+
+# ---------------------------------------------------------------- checks of plain values
+
+
+def fault_of(layout: Layout, value: Any) -> str:
+    """What is wrong with a plain value of a layout; "" if nothing is."""
+    if layout.made is not None and type(value) is not layout.made:
+        return f"a {layout.made.__name__}; returned {value!r}"
+    if layout.made is None:
+        return _fault_of_field(layout.fields[0], value)
+    for field, item in zip(layout.fields, value, strict=True):
+        fault = _fault_of_field(field, item)
+        if fault:
+            return f"{layout.made.__name__}.{field.name} as {fault}"
+    return ""
+
+
+_WANTED = {"float": "float", "int": "int", "bool": "bool", "board": "Board"}
+
+
+def _fault_of_field(field: Field, value: Any) -> str:
+    name = _WANTED[field.kind]
+    if field.size == 0:
+        return _fault_of_one(field.kind, value, f"{'an' if name == 'int' else 'a'} {name}")
+    wanted = f"a tuple of {field.size} {name}s"
+    if not isinstance(value, tuple) or len(value) != field.size:
+        size = f" {len(value)}:" if isinstance(value, tuple) else ""
+        return f"{wanted}; returned{size} {value!r}"
+    faults = (_fault_of_one(field.kind, item, wanted, value) for item in value)
+    return next(filter(None, faults), "")
+
+
+def _fault_of_one(kind: str, value: Any, wanted: str, shown: Any = None) -> str:
+    shown = value if shown is None else shown
+    is_bool = isinstance(value, bool | np.bool_)
+    if kind == "float":
+        if not isinstance(value, float | np.floating):
+            return f"{wanted} (1.0, not 1); returned {shown!r}"
+        if not math.isfinite(value):
+            return f"{wanted}, finite; returned {shown!r}"
+    elif kind == "bool":
+        if not is_bool:
+            return f"{wanted} (True, not 1); returned {shown!r}"
+    elif kind == "board":
+        if not isinstance(value, Board):
+            return f"{wanted}; returned {shown!r}"
+    elif is_bool or not isinstance(value, int | np.integer) or isinstance(value, Board):
+        return f"{wanted}; returned {shown!r}"
+    elif not -(2**31) <= value < 2**31:
+        return f"{wanted} of 32 bits; returned {shown!r}"
+    return ""
+
+
+# ---------------------------------------------------------------- what kernels inline
+
+
+@functools.cache
+def make_decode(layout: Layout, dtype: type) -> Callable[..., Any]:
+    """Inlinable function: a tuple of rows -> what they hold."""
+    if layout.is_plain:
+        return _identity
+    parts = []
+    for field, first in layout.places(dtype):
+        each = field.rows(dtype) // max(field.size, 1)
+        items = [_decoded(field.kind, dtype, first + k * each) for k in range(max(field.size, 1))]
+        parts.append(source_of_tuple(items) if field.size else items[0])
+    made = f"Made({', '.join(parts)})" if layout.made is not None else parts[0]
+    return inline(define(f"def decode(rows): return {made}", **_names(dtype), Made=layout.made))
+
+
+@functools.cache
+def make_encode(layout: Layout, dtype: type) -> Callable[..., Any]:
+    """Inlinable function: a value -> the tuple of rows that hold it."""
+    if layout.is_plain:
+        return _identity
+    rows: list[str] = []
+    for index, field in enumerate(layout.fields):
+        value = f"value[{index}]" if layout.made is not None else "value"
+        for k in range(max(field.size, 1)):
+            rows += _encoded(field.kind, dtype, f"{value}[{k}]" if field.size else value)
+    return inline(define(f"def encode(value): return {source_of_tuple(rows)}", **_names(dtype)))
+
+
+@functools.cache
+def make_select(layout: Layout) -> Callable[..., Any]:
+    """Inlinable function (condition, x, y) -> x where the condition holds, else y."""
+    if layout.is_plain:
+        items = source_of_tuple(
+            f"x[{k}] if condition else y[{k}]" for k in range(layout.fields[0].size)
+        )
+        return inline(define(f"def select(condition, x, y): return {items}"))
+    parts: list[str] = []
+    for index, field in enumerate(layout.fields):
+        ends = [f"[{k}]" for k in range(field.size)] or [""]
+        chosen = [_chosen(field.kind, f"x[{index}]{end}", f"y[{index}]{end}") for end in ends]
+        parts.append(source_of_tuple(chosen) if field.size else chosen[0])
+    source = f"def select(condition, x, y): return Made({', '.join(parts)})"
+    return inline(define(source, **_names(np.float32), Made=layout.made))
+
+
+@inline
+def _identity(rows):
+    return rows
+
+
+def _names(dtype: type) -> dict[str, Any]:
+    unsigned = np.uint32 if dtype is np.float32 else np.uint64
+    return {
+        "real": dtype, "whole": _INT_TYPES[dtype], "word": unsigned, "i64": np.int64,
+        "u64": np.uint64, "u32": np.uint32, "half": np.uint64(32), "board": board_of_words,
+    }  # fmt: skip
+
+
+def _decoded(kind: str, dtype: type, row: int) -> str:
+    if kind == "float":
+        return f"rows[{row}]"
+    if kind in ("int", "bool"):
+        return f"i64(real(rows[{row}]).view(whole))" + (" != 0" if kind == "bool" else "")
+    words = [
+        f"u64(real(rows[{row + k}]).view(word))" for k in range(16 // np.dtype(dtype).itemsize)
+    ]
+    if len(words) == 4:
+        words = [f"{words[0]} | ({words[1]} << half)", f"{words[2]} | ({words[3]} << half)"]
+    return f"board({', '.join(words)})"
+
+
+def _encoded(kind: str, dtype: type, value: str) -> list[str]:
+    if kind == "float":
+        return [f"real({value})"]
+    if kind in ("int", "bool"):
+        return [f"whole({value}).view(real)"]
+    both = [f"{value}.low", f"{value}.high"]
+    if dtype is np.float64:
+        return [f"u64({each}).view(real)" for each in both]
+    return [f"u32({each}{end}).view(real)" for each in both for end in ("", " >> half")]
+
+
+def _chosen(kind: str, x: str, y: str) -> str:
+    if kind == "board":
+        low, high = (f"{x}.{end} if condition else {y}.{end}" for end in ("low", "high"))
+        return f"board({low}, {high})"
+    return f"{x} if condition else {y}"
+
+
+# ---------------------------------------------------------------- arrays of many values
+
+
+def decode_field(field: Field, rows: Array) -> Array:
+    """The values of a field in all environments.
+
+    Args:
+        field: the field.
+        rows: (field's rows, n), of the environment's dtype.
+
+    Returns:
+        (n,) or (n, count), of the dtype, int64, bool or, for boards, uint64 with one more axis of
+        length 2: the low and the high word. A copy.
+    """
+    n, dtype = rows.shape[1], rows.dtype.type
+    if field.kind == "float":
+        values = np.ascontiguousarray(rows.T)
+    elif field.kind == "board":
+        words = np.ascontiguousarray(rows.T).view(np.uint64)
+        return words.reshape(n, field.size, 2) if field.size else words.reshape(n, 2)
+    else:
+        values = np.ascontiguousarray(rows.T).view(_INT_TYPES[dtype]).astype(_DTYPES[field.kind])
+    return values if field.size else values[:, 0]
+
+
+def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
+    """The rows (field's rows, n) of the values of a field in n environments.
+
+    Raises:
+        TypeError, ValueError: another kind of dtype or shape, numbers that are not finite, or whole
+            numbers that the rows cannot hold.
+    """
+    array, name = np.asarray(values), f"state.{field.name}"
+    kinds = {"float": "fiu", "int": "iu", "bool": "b", "board": "u"}[field.kind]
+    if array.dtype.kind not in kinds:
+        wanted = {"float": "real", "int": "integer", "bool": "bool", "board": "uint64"}[field.kind]
+        raise TypeError(f"{name} has dtype {array.dtype}: expected {wanted} numbers")
+    shape = (n, *((field.size,) if field.size else ()), *((2,) if field.kind == "board" else ()))
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}: expected {shape}")
+    if field.kind == "float":
+        with np.errstate(over="ignore"):
+            array = array.astype(dtype)
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} holds NaN or infinity: expected finite numbers")
+    elif field.kind == "board":
+        array = np.ascontiguousarray(array, np.uint64).view(dtype)
+    else:
+        limits = np.iinfo(_INT_TYPES[dtype])
+        if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
+            raise ValueError(
+                f"{name} holds {array.min()} to {array.max()}: expected {limits.bits} bits"
+            )
+        array = array.astype(_INT_TYPES[dtype]).view(dtype)
+    return np.ascontiguousarray(array.reshape(n, -1).T)
+
+
+def numbers_of(layout: Layout, value: Any) -> list[float]:
+    """A plain value as floats: a board as its four words of 32 cells."""
+    numbers: list[float] = []
+    for field, held in zip(layout.fields, (value,) if layout.made is None else value, strict=True):
+        for item in held if field.size else (held,):
+            words = [int(item) >> 32 * k & 0xFFFFFFFF for k in range(4)]
+            numbers += map(float, words if field.kind == "board" else [item])
+    return numbers
+
+
+def columns_of(layout: Layout, rows: Array) -> Array:
+    """The same of n values: (n, numbers) float64 from (rows, n) of memory."""
+    columns = []
+    for field, first in layout.places(rows.dtype.type):
+        values = decode_field(field, rows[first : first + field.rows(rows.dtype.type)])
+        if field.kind == "board":
+            values = values.reshape(len(values), -1).view(np.uint32)
+        columns.append(values.reshape(len(values), -1).astype(np.float64))
+    return np.concatenate(columns, axis=1)
+
+
+def values_of(layout: Layout, rows: Array) -> list[Any]:
+    """Plain values from memory (rows, n)."""
+    columns = []
+    for field, first in layout.places(rows.dtype.type):
+        values = decode_field(field, rows[first : first + field.rows(rows.dtype.type)]).tolist()
+        if field.kind == "board":
+            boards = [_boards(value if field.size else [value]) for value in values]
+            values = boards if field.size else [board for (board,) in boards]
+        columns.append([tuple(v) for v in values] if field.size else values)
+    if layout.made is None:
+        return columns[0]
+    return [layout.made(*items) for items in zip(*columns, strict=True)]
+
+
+def _boards(words: list[list[int]]) -> list[Board]:
+    return [Board(low | high << 64) for low, high in words]
+
+
+def rows_of(layout: Layout, values: Sequence[Any], dtype: type) -> Array:
+    """Memory (rows, n) of plain values."""
+    held = zip(*([(value,) for value in values] if layout.made is None else values), strict=True)
+    rows = []
+    for field, column in zip(layout.fields, held, strict=True):
+        array: Any = column
+        if field.kind == "board":
+            items = [tuple(item) if field.size else (item,) for item in column]
+            words = [[(int(b) & (2**64 - 1), int(b) >> 64) for b in item] for item in items]
+            array = np.array(words, np.uint64)
+            array = array if field.size else array[:, 0]
+        rows.append(encode_field(field, np.array(array), len(values), dtype))
+    return np.concatenate(rows)
+
+
+class States:
+    """The states of N environments, a field at a time: `env.state.speed`.
+
+    Reading a field gives a copy, assigning an array to it sets it in all environments: float (N,)
+    of the environment's dtype, int (N,) int64, bool (N,), and `Board` (N, 2) uint64, the words of
+    cells 0 to 63 and of 64 to 127; a tuple of k of these has one more axis, (N, k). `env.state =
+    other` sets all fields, from the `state` of another environment, or from the NamedTuple of the
+    state with arrays in its fields.
+
+    Raises:
+        AttributeError: there is no such field.
+        TypeError, ValueError: an array of another kind of dtype, shape or range; nothing is set
+            then.
+    """
+
+    _layout: Layout
+    _get: Callable[[], Array]
+    _put: Callable[[Array], None]
+
+    def __init__(
+        self, layout: Layout, get: Callable[[], Array], put: Callable[[Array], None]
+    ) -> None:
+        vars(self).update(_layout=layout, _get=get, _put=put)
+
+    def _place(self, name: str, dtype: type) -> tuple[Field, slice]:
+        for field, first in self._layout.places(dtype):
+            if field.name == name:
+                return field, slice(first, first + field.rows(dtype))
+        known = ", ".join(field.name for field in self._layout.fields)
+        raise AttributeError(f"state has no field {name!r}; it has: {known}", name=name)
+
+    def __getattr__(self, name: str) -> Array:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        rows = self._get()
+        field, place = self._place(name, rows.dtype.type)
+        return decode_field(field, rows[:, place].T)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._set({name: value})
+
+    def _set(self, values: dict[str, Any]) -> None:
+        """Set some fields, or none of them."""
+        rows = self._get()
+        for name, value in values.items():
+            field, place = self._place(name, rows.dtype.type)
+            rows[:, place] = encode_field(field, value, len(rows), rows.dtype.type).T
+        self._put(rows)
+
+    def _asdict(self) -> dict[str, Array]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in self._layout.fields}
+
+    def __dir__(self) -> list[str]:
+        return [field.name for field in self._layout.fields]
+
+    def __repr__(self) -> str:
+        items = (f"{name}={values!r}" for name, values in self._asdict().items())
+        return f"States({', '.join(items)})"

@@ -1,0 +1,163 @@
+"""Observations as users get them, from the rows of numbers that kernels write.
+
+Floats are shown as they are, in transposed memory. A choice and a plane of cells are kept by their
+bits, see `rlcpu.envs.layout`, and written out here, when somebody looks at them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete, MultiBinary, Space
+from numba import prange
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels.compile import inline, kernel
+from rlcpu.kernels.threads import Kernels, launch
+
+Array = npt.NDArray[Any]
+#: How planes can be delivered.
+PLANES = ("uint8", "float32", "bits")
+#: Words of 32 cells in a plane.
+WORDS = 4
+
+
+class View(NamedTuple):
+    """How observations of one environment are delivered.
+
+    Attributes:
+        kind: "floats", "choice" or "planes".
+        size: (size,) of floats, (choices,), or (planes, rows, columns).
+        form: of planes, one of `PLANES`; else the name of the dtype.
+    """
+
+    kind: str
+    size: tuple[int, ...]
+    form: str
+
+    @classmethod
+    def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> View:
+        """That of environments of a dtype.
+
+        Raises:
+            ValueError: planes is none of the ways to deliver them.
+        """
+        if not isinstance(planes, str) or planes not in PLANES:
+            *others, last = (f'"{name}"' for name in PLANES)
+            raise ValueError(f"planes={planes!r}: expected {', '.join(others)} or {last}")
+        space: Any = dynamics.observed_as(dtype)
+        if isinstance(space, Discrete):
+            return cls("choice", (int(space.n),), "int64")
+        if isinstance(space, MultiBinary):
+            return cls("planes", space.shape, planes)
+        return cls("floats", space.shape, space.dtype.name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one observation."""
+        if self.kind == "choice":
+            return ()
+        return (self.size[0], WORDS) if self.is_packed else self.size
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether planes are delivered as bits."""
+        return self.form == "bits"
+
+    @property
+    def row_dtype(self) -> Any:
+        """NumPy type of the rows: float64 of floats that are delivered so."""
+        return np.float64 if self.form == "float64" else np.float32
+
+    def space(self, own: Space[Any]) -> Space[Any]:
+        """The space of one environment's observations, of its own space; a new object."""
+        if self.kind != "planes":
+            return copy.deepcopy(own)
+        if self.is_packed:
+            return Box(0, 2**32 - 1, self.shape, np.uint32)
+        return Box(0, 1, self.shape, np.dtype(self.form).type)
+
+    def show(self, rows: Any) -> Any:
+        """Observations (n, ...) of rows (observation rows, n) float32."""
+        return rows.T if self.kind == "floats" else self.decode(rows.T)
+
+    def decode(self, rows: Any) -> Any:
+        """Observations (..., shape) of rows (..., observation rows) float32, in any memory order.
+
+        Floats are the rows themselves; all else is a new array.
+        """
+        if self.kind == "floats":
+            return rows
+        if self.kind == "choice":
+            return rows[..., 0].view(np.int32).astype(np.int64)
+        before = rows.shape[:-1]
+        if self.is_packed:
+            return rows.copy(order="C").view(np.uint32).reshape(*before, *self.shape)
+        if not isinstance(rows, np.ndarray):
+            return self._decode_anywhere(rows, before)
+        flat = rows if rows.ndim == 2 else rows.reshape(-1, rows.shape[-1])
+        in_order = flat if flat.flags.c_contiguous else flat.T
+        n, strides = len(flat), np.array(flat.strides) // 4
+        cells = math.prod(self.size[1:])
+        found = np.empty((n, self.size[0], cells), self.form)
+        launch(
+            _expand_kernels(), found.size, None,
+            in_order.reshape(-1).view(np.uint32), strides[0], strides[1], found,
+        )  # fmt: skip
+        return found.reshape(*before, *self.size)
+
+    def inputs(self, rows: Any) -> Any:
+        """What a network sees of rows (n, observation rows): (n, observation_size) float32."""
+        if self.kind == "floats":
+            return rows.astype(np.float32, copy=False)
+        if self.kind == "choice":
+            return np.eye(self.size[0], dtype=np.float32)[self.decode(rows)]
+        return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
+
+    def _decode_anywhere(self, rows: Any, before: tuple[int, ...]) -> Any:
+        """The same of planes, by the operations of any array library."""
+        words = rows.copy(order="C").view(np.uint32).reshape(*before, self.size[0], WORDS)
+        found = words.astype(self.form).repeat(32, axis=-1)
+        for bit in range(32):
+            found[..., bit::32] = (words >> bit) & 1
+        return found[..., : math.prod(self.size[1:])].reshape(*before, *self.size)
+
+
+@functools.cache
+def _expand_kernels() -> Kernels:
+    """Kernels (words, stride, word_stride, cells), which write zeros and ones.
+
+    Word w of plane p of observation i is words[i * stride + (4 * p + w) * word_stride], uint32; the
+    output is (n, planes, cells), uint8 or float32.
+    """
+
+    @inline
+    def expand_plane(words, begin, word_stride, cells):
+        whole = cells.shape[0] // 32
+        for w in range(whole):
+            word = words[begin + w * word_stride]
+            for bit in range(32):
+                cells[w * 32 + bit] = (word >> np.uint32(bit)) & np.uint32(1)
+        if whole < WORDS:
+            word = words[begin + whole * word_stride]
+            for bit in range(cells.shape[0] - whole * 32):
+                cells[whole * 32 + bit] = (word >> np.uint32(bit)) & np.uint32(1)
+
+    def make(parallel: bool) -> Any:
+        @kernel(parallel=parallel, subject="observations")
+        def expand(words, stride, word_stride, cells):
+            n, planes, _ = cells.shape
+            for i in prange(n):
+                for p in range(planes):
+                    first = i * stride + WORDS * p * word_stride
+                    expand_plane(words, first, word_stride, cells[i, p])
+            return 0
+
+        return expand
+
+    return Kernels(make(False), make(True), 1 << 20)

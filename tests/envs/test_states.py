@@ -1,0 +1,386 @@
+"""States with named fields of every kind, observations of planes and of one choice."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiBinary
+
+import rlcpu
+from rlcpu.envs import Board, Dynamics, Rng, check
+from rlcpu.policies import MLP, Scalar, Uniform
+from tests import naive
+
+
+class Params(NamedTuple):
+    decay: float = 0.5
+
+
+class State(NamedTuple):
+    """One field of every kind."""
+
+    height: float
+    cell: int
+    seen: bool
+    marks: Board
+    pair: tuple[int, int]
+    boards: tuple[Board, Board]
+    speeds: tuple[float, float]
+
+
+def reset(rng: Rng, params: Params) -> State:
+    cell = rng.integers(0, 90)
+    none = Board()
+    return State(
+        rng.uniform(1), cell, False, none.set(cell), (0, -1), (none, ~none), (0.0, rng.uniform(9))
+    )
+
+
+def step(state: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool, bool]:
+    cell = (state.cell + action + rng.integers(0, 3)) % 90
+    height = params.decay * state.height + rng.uniform(1)
+    marks = state.marks.set(cell)
+    seen = marks.count() > 5
+    boards = (state.boards[1] & marks, (marks >> 1) | (marks << 70))
+    after = State(
+        height,
+        cell,
+        seen,
+        marks,
+        (state.pair[1], -cell),
+        boards,
+        (state.speeds[1], state.speeds[0] + height),
+    )
+    return after, height if seen else 0.0, cell == 17, cell > 85
+
+
+def observe(state: State, params: Params) -> tuple[Board, ...]:
+    inside = ~(~Board() << 90)
+    return state.marks & inside, state.boards[0] & inside, Board().set(state.cell)
+
+
+TOY = Dynamics(
+    id="Tests/Toy-v0",
+    step=step,
+    reset=reset,
+    observe=observe,
+    observation_space=MultiBinary((3, 9, 10)),
+    action_space=Discrete(3),
+    params=Params(),
+    max_episode_steps=25,
+)
+
+
+class Walker(NamedTuple):
+    place: int
+
+
+def walker_reset(rng: Rng, params: Params) -> Walker:
+    return Walker(rng.integers(0, 3))
+
+
+def walker_step(state: Walker, action: int, params: Params) -> tuple[Walker, float, bool]:
+    place = min(max(state.place + 2 * action - 1, 0), 6)
+    return Walker(place), params.decay, place == 6
+
+
+WALK = Dynamics(
+    id="Walk-v0",
+    step=walker_step,
+    reset=walker_reset,
+    observe=lambda state, params: state.place,
+    observation_space=Discrete(7),
+    action_space=Discrete(2),
+    params=Params(),
+    max_episode_steps=9,
+)
+
+
+def lean(observation: Any, params: Any, uniforms: Any) -> tuple[int, float, float]:
+    """A policy that reads boards."""
+    return (1 if observation[0].test(40) or uniforms[0] < 0.5 else 2), 0.25, 0.0
+
+
+def follow(observation: Any, params: Any, uniforms: Any) -> tuple[int, float, float]:
+    """A policy that reads a choice."""
+    return (1 if observation < 3 or uniforms[0] < 0.5 else 0), 0.25, 0.0
+
+
+POLICIES = {
+    "Uniform": lambda dynamics: Uniform(),
+    "Scalar": lambda dynamics: Scalar(lean if dynamics is TOY else follow, draws=1),
+    "MLP": lambda dynamics: MLP(dynamics.observation_space, dynamics.action_space, (16,)),
+}
+
+
+@pytest.mark.parametrize("dynamics", [TOY, WALK], ids=["planes", "choice"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rollouts_are_those_of_plain_python(dynamics: Dynamics, policy: str) -> None:
+    acting = POLICIES[policy](dynamics)
+    env = rlcpu.make_vec(dynamics, 70, dtype="float64" if policy == "Scalar" else "float32")
+    env.reset(seed=5)
+    rollout = rlcpu.collect(env, acting, 40)
+    expected = naive.collect(env, acting, 40, range(5, 75))
+    tolerance = 1e-6 if env.dtype == np.float32 else 0.0
+    for name in ("observations", "actions", "terminated", "truncated", "last_observations"):
+        found = getattr(rollout, name)
+        assert found.dtype == env.single_observation_space.dtype or "observations" not in name
+        np.testing.assert_array_equal(found, expected[name], name)
+    np.testing.assert_array_equal(rollout.final_observations, expected["final_observations"])
+    np.testing.assert_allclose(rollout.rewards, expected["rewards"], rtol=tolerance)
+    for name in ("log_probs", "values", "last_values", "final_values"):
+        found = getattr(rollout, name)
+        np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-5)
+    assert rollout.terminated.any()
+    assert rollout.truncated.any()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("planes", ["uint8", "float32", "bits"])
+def test_steps_are_those_of_plain_python(mode: str, planes: str) -> None:
+    env = rlcpu.make_vec(TOY, 70, autoreset_mode=mode, planes=planes)
+    seen, _ = env.reset(seed=list(range(70)))
+    lanes = [naive.Lane(env, seed) for seed in range(70)]
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        assert env.observation_space.contains(seen)
+        decoded = unpack(seen) if planes == "bits" else seen
+        np.testing.assert_array_equal(decoded, [lane.observe() for lane in lanes])
+        actions = rng.integers(0, 3, 70)
+        seen, rewards, terminated, truncated, infos = env.step(actions)
+        if mode == "NextStep":
+            break  # a lane of `naive` starts its next episode at once
+        results = [lane.step(action) for lane, action in zip(lanes, actions, strict=True)]
+        np.testing.assert_allclose(rewards, [result["rewards"] for result in results], rtol=1e-6)
+        np.testing.assert_array_equal(terminated, [result["terminated"] for result in results])
+        np.testing.assert_array_equal(truncated, [result["truncated"] for result in results])
+        for i in np.flatnonzero(terminated | truncated):
+            final = infos["final_obs"][i]
+            decoded = unpack(final[None])[0] if planes == "bits" else final
+            np.testing.assert_array_equal(decoded, results[i]["final"][0])
+
+
+def unpack(bits: np.ndarray) -> np.ndarray:
+    """Planes (n, 3, 9, 10) of words (n, 3, 4)."""
+    cells = [(bits[..., cell // 32] >> np.uint32(cell % 32)) & 1 for cell in range(90)]
+    return np.stack(cells, axis=-1).reshape(-1, 3, 9, 10)
+
+
+def test_fields_are_read_and_set_by_name() -> None:
+    env = rlcpu.make_vec(TOY, 5)
+    env.reset(seed=0)
+    rng = np.random.default_rng(1)
+    values = {
+        "height": rng.random(5, np.float32),
+        "cell": np.array([-(2**31), -1, 0, 89, 2**31 - 1]),
+        "seen": np.array([True, False, True, True, False]),
+        "marks": rng.integers(0, 2**64, (5, 2), np.uint64, endpoint=False),
+        "pair": rng.integers(-9, 9, (5, 2)),
+        "boards": rng.integers(0, 2**64, (5, 2, 2), np.uint64, endpoint=False),
+        "speeds": rng.random((5, 2), np.float32),
+    }
+    for name, value in values.items():
+        setattr(env.state, name, value)
+    for name, value in values.items():
+        found = getattr(env.state, name)
+        np.testing.assert_array_equal(found, value, name)
+        assert found.dtype == value.dtype
+    other = rlcpu.make_vec(TOY, 5, dtype="float64")
+    other.state = env.state
+    assert all((getattr(other.state, name) == values[name]).all() for name in values)
+    other.state = State(**values)._replace(cell=np.arange(5))
+    assert other.state.cell.tolist() == [0, 1, 2, 3, 4]
+    assert dir(env.state) == sorted(State._fields)
+    assert "height=array(" in repr(env.state)
+
+
+BAD_FIELDS = [
+    ("cell", [1.0] * 5, TypeError, "state.cell has dtype float64: expected integer numbers"),
+    ("cell", [2**31] * 5, ValueError, "state.cell holds 2147483648 to 2147483648: expected 32"),
+    ("cell", [1] * 4, ValueError, r"state.cell has shape \(4,\): expected \(5,\)"),
+    ("seen", [1] * 5, TypeError, "state.seen has dtype int64: expected bool"),
+    ("height", [np.nan] * 5, ValueError, "state.height holds NaN or infinity"),
+    ("marks", np.zeros((5, 3), np.uint64), ValueError, r"state.marks has shape \(5, 3\)"),
+    ("pair", np.zeros(5, int), ValueError, r"expected \(5, 2\)"),
+    ("speed", [0.0] * 5, AttributeError, "state has no field 'speed'; it has: height, cell"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "error", "message"), BAD_FIELDS)
+def test_bad_fields(name: str, value: Any, error: type[Exception], message: str) -> None:
+    env = rlcpu.make_vec(TOY, 5)
+    env.reset(seed=0)
+    before = env.snapshot()
+    with pytest.raises(error, match=message):
+        setattr(env.state, name, np.array(value))
+    with pytest.raises(TypeError, match="expected a State of arrays"):
+        env.state = np.zeros((5, 9))
+    after = env.snapshot()
+    assert all(array.tobytes() == before[name].tobytes() for name, array in after.items())
+
+
+@pytest.mark.parametrize("environment", [TOY, "CartPole-v1"])
+def test_a_snapshot_goes_on_in_another_environment(environment: Any) -> None:
+    env, other = (rlcpu.make_vec(environment, 70, planes="bits") for _ in range(2))
+    env.reset(seed=3)
+    rlcpu.simulate(env, Uniform(), 13)
+    file = io.BytesIO()
+    np.savez(file, **env.snapshot())
+    file.seek(0)
+    first = rlcpu.collect(env, Uniform(), 20)
+    other.restore(dict(np.load(file)))
+    second = rlcpu.collect(other, Uniform(), 20)
+    for name in ("observations", "actions", "rewards", "terminated", "episode_returns"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+def test_bad_snapshots() -> None:
+    env = rlcpu.make_vec(WALK, 3)
+    with pytest.raises(Exception, match=r"call reset\(\) or assign a state first"):
+        env.snapshot()
+    env.reset(seed=0)
+    whole = env.snapshot()
+    bad: list[tuple[Any, type[Exception], str]] = [
+        ({"real": whole["real"]}, TypeError, "expected arrays named real, words, clock"),
+        (None, TypeError, "got NoneType"),
+        ({**whole, "words": whole["words"].astype(int)}, TypeError, "is of int64: expected uint32"),
+        ({**whole, "real": whole["real"][:, :1]}, ValueError, r"'real'\] has shape \(1, 1\)"),
+    ]
+    for snapshot, error, message in bad:
+        with pytest.raises(error, match=message):
+            env.restore(snapshot)
+    assert (env.snapshot()["words"] == whole["words"]).all()
+
+
+def test_check_compares_kernels_with_plain_python() -> None:
+    for dynamics in (TOY, WALK):
+        report = check(dynamics, steps=300)
+        assert report.ok, report
+        assert report.steps == 300
+
+
+# ---------------------------------------------------------------- what a user may get wrong
+
+
+class Odd(NamedTuple):
+    word: str
+
+
+ODD = Odd("a")
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    fields = ("id", "step", "reset", "observe", "observation_space", "action_space", "params")
+    return {**{name: getattr(TOY, name) for name in fields}, **changes}
+
+
+def with_field(**fields: Any) -> Any:
+    state = reset(Rng.of_seed(0), TOY.params)._replace(**fields)
+    return lambda rng, params: state
+
+
+BAD = [
+    (changed(reset=with_field(cell=1.0)), TypeError, "State.cell as an int; returned 1.0"),
+    (changed(reset=with_field(cell=True)), TypeError, "State.cell as an int; returned True"),
+    (changed(reset=with_field(cell=2**31)), TypeError, "State.cell as an int of 32 bits"),
+    (changed(reset=with_field(seen=1)), TypeError, r"State.seen as a bool \(True, not 1\)"),
+    (changed(reset=with_field(marks=3)), TypeError, "State.marks as a Board; returned 3"),
+    (changed(reset=with_field(height=1)), TypeError, r"State.height as a float \(1.0, not 1\)"),
+    (
+        changed(reset=with_field(pair=(1,))),
+        TypeError,
+        "State.pair as a tuple of 2 ints",
+    ),
+    (changed(reset=with_field(height=float("nan"))), TypeError, "as a float, finite; returned nan"),
+    (
+        changed(reset=lambda rng, params: ODD),
+        TypeError,
+        "field word of Odd has the type hint str: expected float",
+    ),
+    (changed(reset=lambda rng, params: WALK), TypeError, "state as a tuple of 1 floats"),
+    (changed(reset_draws=2), ValueError, "reset takes `rng`, which gives as many numbers"),
+    (
+        changed(observe=lambda state, params: (state.marks,)),
+        TypeError,
+        "observation as a tuple of 3 Boards; returned 1",
+    ),
+    (
+        changed(observe=lambda state, params: (state.marks, state.marks, Board().set(90))),
+        ValueError,
+        "cell 90 of plane 2: expected 0 to 89",
+    ),
+    (
+        changed(observation_space=Discrete(4), observe=lambda state, params: 4),
+        ValueError,
+        "observe returned 4: expected 0 to 3",
+    ),
+    (changed(observation_space=MultiBinary(90)), ValueError, r"of \(planes, rows, columns\)"),
+    (changed(observation_space=MultiBinary((1, 12, 12))), ValueError, "at most 128 cells"),
+    (changed(observation_space=Discrete(4, start=1)), ValueError, "has to start at 0"),
+    (
+        changed(observation_space=Box(0, 1, (2, 2))),
+        TypeError,
+        "float32 Box of one dimension, Discrete or MultiBinary",
+    ),
+    (
+        changed(step=lambda state, action, params, rng: (state, 0.0, False, 0)),
+        TypeError,
+        "truncated as a bool; returned 0",
+    ),
+    (
+        changed(
+            step=lambda state, action, params, rng: (
+                (state, 0.0, False) if action else (state, 0.0, False, False)
+            )
+        ),
+        TypeError,
+        "as many values each time; returned 3 after 4",
+    ),
+]
+
+
+@pytest.mark.parametrize(("description", "error", "message"), BAD)
+def test_bad_dynamics(description: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        Dynamics(**description)
+    assert re.match(r"Tests/Toy-v0: ", str(caught.value))
+
+
+def test_bad_views() -> None:
+    with pytest.raises(ValueError, match='planes=\'int8\': expected "uint8", "float32" or "bits"'):
+        rlcpu.make_vec(TOY, planes="int8")
+    env = rlcpu.make_vec(TOY, planes="bits")
+    with pytest.raises(TypeError, match=r"are delivered as bits, env\.dynamics\.obs"):
+        MLP(env.single_observation_space, env.single_action_space)
+    policy = MLP(WALK.observation_space, WALK.action_space)
+    assert policy.outputs([0, 6]).shape == (2, 2)
+    with pytest.raises(ValueError, match="expected ints 0 to 6"):
+        policy.outputs([7])
+
+
+def test_an_id_with_a_namespace_is_known_to_gymnasium() -> None:
+    rlcpu.register(TOY)
+    try:
+        env = gymnasium.make_vec("rlcpu/Tests-Toy-v0", num_envs=3)
+        assert env.reset(seed=0)[0].shape == (3, 3, 9, 10)
+        single = gymnasium.make("rlcpu/Tests-Toy-v0")
+        assert single.observation_space.contains(single.reset(seed=0)[0])
+        assert single.observation_space.contains(single.step(1)[0])
+        alone: Any = single.unwrapped
+        alone.state = alone.state._replace(cell=40, pair=(3, 4))
+        assert alone.state.cell == 40
+        assert alone.state.pair == (3, 4)
+        assert type(alone.state.boards[0]) is Board
+        with pytest.raises(TypeError, match=r"state has to be State\.cell as an int; got 0\.5"):
+            alone.state = alone.state._replace(cell=0.5)
+        assert pickle.loads(pickle.dumps(TOY.with_params(decay=0.25))).params.decay == 0.25
+        assert rlcpu.make_vec("Tests/Toy-v0").dynamics is TOY
+    finally:
+        rlcpu.envs.registration._known.pop(TOY.id)
+        gymnasium.registry.pop("rlcpu/Tests-Toy-v0")
