@@ -101,7 +101,8 @@ class MuJoCoDynamics(base.Dynamics):
         observation_size: numbers in an observation, or (model, params) -> int.
         reset_draws: random numbers that a reset takes, or (model, params) -> int.
         current: see above.
-        max_episode_steps, reward_threshold: see `Dynamics`.
+        max_episode_steps: steps after which an episode is truncated; None for no limit.
+        reward_threshold: episode return from which the task counts as solved.
 
     Attributes:
         model: the compiled model, a copy; each `VectorEnv` has one more.
