@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED = 1
 #: What --algo takes: names of the classes in `rlcpu.train`.
-ALGORITHMS = ("ppo", "dqn")
+ALGORITHMS = ("ppo", "dqn", "sac", "td3", "ddpg")
 #: What a new agent is made of, and a saved one has already.
 _OF_NEW_AGENTS = ("algo", "seed", "num_envs", "dtype", "param", "set")
 

@@ -50,7 +50,9 @@ INLINE: dict[str, Any] = {
 #: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
 #: Plain Python calls it as `function.py_func`.
 inline = njit(fastmath=FAST, **INLINE)
-#: The same, in IEEE arithmetic.
+#: The same, but called: what a kernel uses from several places is optimised once.
+outline = njit(fastmath=FAST, **{**INLINE, "forceinline": False})
+#: As `inline`, in IEEE arithmetic.
 inline_exact = njit(fastmath=EXACT, **INLINE)
 
 #: Decorator: a function that is written into its callers before they are compiled. One of `inline`

@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from numba import njit
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import FAST, INLINE, inline
+from rlcpu.kernels.compile import inline, outline
 from rlcpu.kernels.memory import transposed
 from rlcpu.kernels.vectors import (
     I64,
@@ -199,9 +198,6 @@ def transpose(typing, source, out):
 
 # ---------------------------------------------------------------- products
 
-# As `inline`, but called: training uses the product from three places.
-_outline = njit(fastmath=FAST, **{**INLINE, "forceinline": False})
-
 
 @inline
 def _at(matrix: Matrix, row: int, column: int) -> Matrix:
@@ -249,4 +245,4 @@ def _make_product(start_tile: Any, decorate: Any) -> Callable[..., None]:
 #: out = max(start + left @ right, floor); `start` gives one number per row (its first column).
 product_from_column = _make_product(spread_rows, inline)
 #: out = max(start + left @ right, floor); `start` is a matrix, or one row with a row stride of 0.
-product = _make_product(load_rows, _outline)
+product = _make_product(load_rows, outline)

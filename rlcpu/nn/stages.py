@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import inline, kernel, merge
+from rlcpu.kernels.compile import inline, kernel, merge, outline
 from rlcpu.kernels.random import keys
 from rlcpu.kernels.threads import default_num_threads
 from rlcpu.nn import network
@@ -42,6 +42,8 @@ from rlcpu.nn.network import (
     Network,
     copy_last,
     copy_square,
+    make_backward,
+    make_forward,
     network_of,
 )
 from rlcpu.nn.update import CHUNK, PART, lay_out
@@ -198,6 +200,33 @@ class Stage(NamedTuple):
 
 
 # ---------------------------------------------------------------- what gradients are made with
+
+
+@functools.cache
+def make_passes(dtype: type) -> tuple[Callable[..., Any], ...]:
+    """`forward`, `backward` and `backward_to_inputs` of `rlcpu.nn.network`, called, not inlined.
+
+    Gradients run them from several places.
+    """
+    run, back, back_to_inputs = (
+        make_forward(dtype),
+        make_backward(dtype),
+        make_backward(dtype, "inputs"),
+    )
+
+    @outline
+    def forward(network, cells, count):
+        return run(network, cells, count)
+
+    @outline
+    def backward(network, cells, slopes, gradients, count):
+        back(network, cells, slopes, gradients, count)
+
+    @outline
+    def backward_to_inputs(network, cells, slopes, gradients, count):
+        back_to_inputs(network, cells, slopes, gradients, count)
+
+    return forward, backward, backward_to_inputs
 
 
 @inline
@@ -568,7 +597,8 @@ class StagedLearner:
 
     @property
     def _kernel(self) -> Any:
-        return make_update(np.float32, self.stages)
+        # Which networks a stage steps is in the layout: it decides no machine code.
+        return make_update(np.float32, tuple(x._replace(networks=()) for x in self.stages))
 
     def _space_for(self, size: int, part: int) -> Space:
         """Scratch memory, cleared where an update counts in it; kept from call to call."""

@@ -8,8 +8,23 @@ from rlcpu.train.ppo import PPO
 
 if TYPE_CHECKING:
     from rlcpu.train.dqn import DQN, DQNConfig
+    from rlcpu.train.sac import SAC, SACConfig
+    from rlcpu.train.td3 import DDPG, TD3, DDPGConfig, TD3Config
 
-__all__ = ["DQN", "PPO", "DQNConfig", "History", "PPOConfig", "Progress"]
+__all__ = [
+    "DDPG",
+    "DQN",
+    "PPO",
+    "SAC",
+    "TD3",
+    "DDPGConfig",
+    "DQNConfig",
+    "History",
+    "PPOConfig",
+    "Progress",
+    "SACConfig",
+    "TD3Config",
+]
 
 
 if not TYPE_CHECKING:  # type checkers shall find names that there are not
@@ -18,9 +33,9 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         # Imported at first use: who trains by PPO does not wait for replay.
         if name not in __all__:
             raise AttributeError(f"module 'rlcpu.train' has no attribute {name!r}")
-        from rlcpu.train import dqn
+        from rlcpu.train import dqn, sac, td3
 
-        value = getattr(dqn, name)
+        value = next(getattr(each, name) for each in (dqn, sac, td3) if hasattr(each, name))
         globals()[name] = value
         return value
 

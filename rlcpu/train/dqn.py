@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import inline, merge, specialise
+from rlcpu.kernels.compile import inline, outline, specialise
 from rlcpu.nn.heads import fill
-from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, make_backward, make_forward, network_of
-from rlcpu.nn.stages import Stage, StagedLearner, see
+from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, network_of
+from rlcpu.nn.stages import Stage, StagedLearner, make_passes, see
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
 from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
@@ -76,7 +76,7 @@ def huber(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
 
 def make_gradient(dtype: type) -> Callable[..., None]:
     """The gradient of a chunk; networks are 0, which is learnt, and 1, its target."""
-    forward, backward = make_forward(dtype), make_backward(dtype)
+    forward, backward, _ = make_passes(dtype)
     target_of, loss_of = specialise(bootstrap, dtype), specialise(huber, dtype)
     zero = dtype(0)
 
@@ -110,7 +110,7 @@ def make_gradient(dtype: type) -> Callable[..., None]:
         if dueling:
             outputs[begin + actions] = slope
 
-    @merge
+    @outline
     def gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
         online, target = network_of(learnt, layout, 0), network_of(learnt, layout, 1)
         table, count = online.table, chunk.size

@@ -380,11 +380,13 @@ class OffPolicy:
                 transitions,
                 config.batch_size,
                 self._coefficients(),
-                period=config.target_period,
-                tau=config.tau,
-                max_norm=config.max_gradient_norm,
-                epsilon=config.adam_epsilon,
-                **self._options(),
+                **{
+                    "period": config.target_period,
+                    "tau": config.tau,
+                    "max_norm": config.max_gradient_norm,
+                    "epsilon": config.adam_epsilon,
+                    **self._options(),
+                },
             )
             if isinstance(self.buffer, replay.PrioritizedReplayBuffer):
                 self.buffer.update_priorities(batch.indices, transitions.errors)

@@ -101,3 +101,8 @@ def test_updates_equal_numpys(double: bool, dueling: bool, threads: int) -> None
     np.testing.assert_allclose(flat_gradient(learner, 0), gradient, atol=1e-4)
     for ours, expected in zip(networks_of(learner), networks, strict=True):
         np.testing.assert_allclose(ours.parameters, expected.parameters, atol=3e-4)
+
+
+def test_environments_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"Pendulum-v1 has action_space=Box.*expected Discrete"):
+        DQN("Pendulum-v1")

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 import rlcpu
 from rlcpu import replay
 from rlcpu.envs import Dynamics
-from rlcpu.train import DQN, PPO
+from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
 from rlcpu.train.off_policy import example_of
 
 #: One size for all tests: the same kernels.
@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
     "hidden": (32, 16),
     "n_step": 1,
 }
-AGENTS = {DQN: "CartPole-v1"}
+AGENTS = {DQN: "CartPole-v1", SAC: "Pendulum-v1", TD3: "Pendulum-v1", DDPG: "Pendulum-v1"}
 EVERY = pytest.mark.parametrize(("kind", "env"), AGENTS.items())
 
 
@@ -104,7 +104,8 @@ def test_actions_are_those_of_the_environment(kind: Any, env: str) -> None:
         assert all(space.contains(action) for action in actions)
         assert space.contains(agent.predict(observations[0], deterministic))
     rollout = rlcpu.collect(agent.env, agent.policy, 8)
-    assert all(space.contains(x) for x in rollout.actions.reshape(-1, *space.shape))
+    actions = rollout.actions.reshape(-1, *space.shape)
+    assert all(space.contains(x) for x in actions.astype(space.dtype))
     with pytest.raises(ValueError, match=r"expected \(n, "):
         agent.predict(np.zeros((3, 9)))
     with pytest.raises(FloatingPointError, match="finite"):

@@ -1,0 +1,210 @@
+"""Soft actor-critic: a squashed Gaussian, twin critics and a temperature that is learnt.
+
+The losses of critics and actor stand in `rlcpu.train.actor_critic`; the temperature alpha learns to
+keep the policy's entropy at a target,
+
+    loss = -log(alpha) * mean(log pi(a|s) + target entropy)
+
+Sources: Haarnoja et al. 2018, "Soft actor-critic algorithms and applications" (algorithm 1; the
+temperature is equation 18); Haarnoja et al. 2018, "Soft actor-critic: off-policy maximum entropy
+deep reinforcement learning" (appendix C for the squashed Gaussian). Details that these leave open,
+such as log(alpha) for alpha in the temperature's loss, are stable-baselines3's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels.compile import inline
+from rlcpu.nn.adam import make_adam, make_rates
+from rlcpu.nn.stages import Stage, StagedLearner
+from rlcpu.train.actor_critic import (
+    Coefficients,
+    Rules,
+    make_actor,
+    make_critic_networks,
+    make_critics,
+)
+from rlcpu.train.actors import (
+    HIGHEST_LOG_STD,
+    LOWEST_LOG_STD,
+    SquashedGaussian,
+    bounded_log_std,
+    squashed_gaussian,
+)
+from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
+
+# ---------------------------------------------------------------- the paper's equations
+
+
+def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
+    """An action in (-1, 1) and its log-density; see `squashed_gaussian`."""
+    return squashed_gaussian(mean, bounded_log_std(log_std), noise)
+
+
+def draw_next(mean: float, log_std: float, noise: float, weights: Any) -> tuple[float, float]:
+    """The same of the next state."""
+    return squashed_gaussian(mean, bounded_log_std(log_std), noise)
+
+
+def slopes(
+    mean: float, log_std: float, noise: float, by_action: float, by_log_prob: float
+) -> tuple[float, float]:
+    """Derivatives by mean and log_std of what has these derivatives by action and log pi.
+
+    With u = mean + std * noise and a = tanh(u):
+
+        da/du = 1 - a**2        d log pi/du = 2 a          (from -log(1 - a**2))
+        du/dmean = 1            du/dlog_std = std * noise  d log pi/dlog_std = -1, u held
+    """
+    bounded = bounded_log_std(log_std)
+    spread = math.exp(bounded) * noise
+    action = math.tanh(mean + spread)
+    by_u = by_action * (1.0 - action * action) + by_log_prob * 2.0 * action
+    inside = log_std > LOWEST_LOG_STD and log_std < HIGHEST_LOG_STD
+    by_log_std = by_u * spread - by_log_prob if inside else 0.0
+    return by_u, by_log_std
+
+
+def temperature_slope(mean_log_prob: float, target_entropy: float) -> float:
+    """Derivative of the temperature's loss by log(alpha)."""
+    return -(mean_log_prob + target_entropy)
+
+
+RULES = Rules(draw, draw_next, slopes, 2)
+
+
+# ---------------------------------------------------------------- stages
+
+
+def critics_gradient(dtype: type) -> Callable[..., None]:
+    """See `make_critics`."""
+    return make_critics(dtype, RULES)
+
+
+def actor_gradient(dtype: type) -> Callable[..., None]:
+    """See `make_actor`."""
+    return make_actor(dtype, RULES)
+
+
+def make_temperature(dtype: type) -> Callable[..., None]:
+    """`learn(sums, learnt, settings)`: a step of Adam on log(alpha).
+
+    `learnt.extra` holds log(alpha), its two moments, and the steps so far.
+    """
+    apply, rates_of, slope_of = (
+        make_adam(np.float64),
+        make_rates(np.float64),
+        inline(temperature_slope),
+    )
+
+    @inline
+    def learn(sums, learnt, settings):
+        extra, numbers = learnt.extra, settings.coefficients
+        slope = np.empty(1, np.float64)
+        slope[0] = slope_of(sums[1] / settings.size, numbers.target_entropy)
+        extra[3] += 1.0
+        if numbers.rate > 0.0:
+            rates = rates_of(extra[3], np.float64(numbers.rate), np.float64(settings.epsilon))
+            apply(extra[0:1], slope, extra[1:2], extra[2:3], 1.0, rates)
+
+    return learn
+
+
+#: An update of SAC.
+STAGES = (
+    Stage(critics_gradient, (1, 2), ("critic", "q_value")),
+    Stage(actor_gradient, (0,), ("actor", "log_prob"), make_temperature),
+)
+
+
+# ---------------------------------------------------------------- the agent
+
+
+@dataclasses.dataclass(frozen=True)
+class SACConfig(OffPolicyConfig):
+    """Hyper-parameters of SAC: those of `OffPolicyConfig`, and these.
+
+    Attributes:
+        temperature: alpha at the beginning.
+        learn_temperature: whether alpha is learnt.
+        target_entropy: of the policy, in nats, of actions in [-1, 1]; None for minus their number.
+    """
+
+    temperature: float = 1.0
+    learn_temperature: bool = True
+    target_entropy: float | None = None
+
+
+#: rl-baselines3-zoo's settings of Pendulum-v1, for comparisons; learn 20,000 steps.
+ZOO_PENDULUM = SACConfig(
+    num_envs=1, num_steps=1, num_updates=1, learning_starts=100, capacity=1_000_000,
+    learning_rate=1e-3,
+)  # fmt: skip
+
+#: Settings tuned on this library.
+DEFAULTS: dict[str, SACConfig] = {}
+
+
+class SAC(OffPolicy):
+    """An agent of continuous actions that are as random as they can be, for bounded `Box` actions.
+
+    Arguments are those of `OffPolicy`; see `SACConfig` for the settings.
+
+    Attributes:
+        temperature: alpha, the weight of the entropy.
+
+    Example:
+        >>> from rlcpu.train import SAC
+        >>> agent = SAC("Pendulum-v1", seed=0, hidden=(32, 32))
+        >>> agent.learn(1024).steps
+        1024
+    """
+
+    algorithm = "SAC"
+    Config = SACConfig
+    defaults = DEFAULTS
+    config: SACConfig
+    policy: SquashedGaussian
+
+    def _make_policy(self, dynamics: Dynamics, seed: int) -> SquashedGaussian:
+        return SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)
+
+    def _make_learner(self, seed: int, num_threads: int | None) -> StagedLearner:
+        config, size = self.config, self.env.dynamics.action_size
+        extra = np.array([math.log(config.temperature), 0.0, 0.0, 0.0])
+        return StagedLearner(
+            [self.policy.network, *make_critic_networks(self.env.dynamics, config, 2, seed)],
+            [1, 2],
+            STAGES,
+            Coefficients(),
+            actions=np.float32,
+            extra=extra,
+            rows=2 + 2 * size,
+            at_once=3,
+            seed=seed,
+            num_threads=num_threads,
+        )
+
+    @property
+    def temperature(self) -> float:
+        """Alpha, the weight of the entropy."""
+        return math.exp(self.learner.learnt.extra[0])
+
+    def _explore(self, fraction: float) -> None:
+        self.policy.params[0] = 0.0
+
+    def _coefficients(self) -> Coefficients:
+        config, size = self.config, self.env.dynamics.action_size
+        target = -float(size) if config.target_entropy is None else config.target_entropy
+        rate = config.learning_rate if config.learn_temperature else 0.0
+        return Coefficients(target_entropy=target, rate=rate)
+
+    def _options(self) -> dict[str, Any]:
+        return {"learning_rates": (self.config.learning_rate,) * 2}
