@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,6 +118,7 @@ def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
 # ---------------------------------------------------------------- what is drawn
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Batch(Shown):
     """Transitions, or sequences of them, drawn from a buffer; arrays are where the buffer is.
 
@@ -133,15 +135,13 @@ class Batch(Shown):
         owner: the buffer; None in a copy.
     """
 
-    __slots__ = ("data", "discounts", "indices", "owner", "probabilities", "rows", "weights")
-
-    def __init__(self, data: Any, rows: Any, indices: npt.NDArray[np.int64], owner: Any) -> None:
-        self.data = data
-        self.indices = indices
-        self.probabilities: npt.NDArray[np.float64] | None = None
-        self.weights: npt.NDArray[np.float32] | None = None
-        self.discounts: npt.NDArray[np.float32] | None = None
-        self.rows, self.owner = rows, owner
+    data: Any
+    rows: Any
+    indices: npt.NDArray[np.int64]
+    owner: Any
+    probabilities: npt.NDArray[np.float64] | None = None
+    weights: npt.NDArray[np.float32] | None = None
+    discounts: npt.NDArray[np.float32] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """The numbers alone: a copy is no memory of a buffer, which does not go with it."""
