@@ -17,7 +17,8 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, Space
 from numba import prange
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import inline, kernel
+from rlcpu.kernels.boards import make_store_bits
+from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.threads import Kernels, launch
 
 Array = npt.NDArray[Any]
@@ -106,7 +107,7 @@ class View(NamedTuple):
         cells = math.prod(self.size[1:])
         found = np.empty((n, self.size[0], cells), self.form)
         launch(
-            _expand_kernels(), found.size, None,
+            _expand_kernels(cells), found.size, None,
             in_order.reshape(-1).view(np.uint32), strides[0], strides[1], found,
         )  # fmt: skip
         return found.reshape(*before, *self.size)
@@ -129,33 +130,29 @@ class View(NamedTuple):
 
 
 @functools.cache
-def _expand_kernels() -> Kernels:
-    """Kernels (words, stride, word_stride, cells), which write zeros and ones.
+def _expand_kernels(cells: int) -> Kernels:
+    """Kernels (words, stride, word_stride, numbers), which write zeros and ones.
 
     Word w of plane p of observation i is words[i * stride + (4 * p + w) * word_stride], uint32; the
     output is (n, planes, cells), uint8 or float32.
     """
-
-    @inline
-    def expand_plane(words, begin, word_stride, cells):
-        whole = cells.shape[0] // 32
-        for w in range(whole):
-            word = words[begin + w * word_stride]
-            for bit in range(32):
-                cells[w * 32 + bit] = (word >> np.uint32(bit)) & np.uint32(1)
-        if whole < WORDS:
-            word = words[begin + whole * word_stride]
-            for bit in range(cells.shape[0] - whole * 32):
-                cells[whole * 32 + bit] = (word >> np.uint32(bit)) & np.uint32(1)
+    store_low, store_high = make_store_bits(min(cells, 64)), make_store_bits(max(cells - 64, 0))
+    half, high = np.uint64(32), cells > 64
 
     def make(parallel: bool) -> Any:
         @kernel(parallel=parallel, subject="observations")
-        def expand(words, stride, word_stride, cells):
-            n, planes, _ = cells.shape
+        def expand(words, stride, word_stride, numbers):
+            n, planes, size = numbers.shape
+            flat = numbers.reshape(-1)
             for i in prange(n):
                 for p in range(planes):
-                    first = i * stride + WORDS * p * word_stride
-                    expand_plane(words, first, word_stride, cells[i, p])
+                    at, place = i * stride + WORDS * p * word_stride, (i * planes + p) * size
+                    low = np.uint64(words[at]) | np.uint64(words[at + word_stride]) << half
+                    store_low(flat, place, low)
+                    if high:
+                        at += 2 * word_stride
+                        low = np.uint64(words[at]) | np.uint64(words[at + word_stride]) << half
+                        store_high(flat, place + 64, low)
             return 0
 
         return expand

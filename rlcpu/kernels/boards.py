@@ -6,6 +6,7 @@ branch, so that loops over environments vectorise.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,8 @@ from numba.extending import (
     type_callable,
     typeof_impl,
 )
+
+from rlcpu.kernels.memory import pointer_at
 
 #: Cells of a board.
 CELLS = 128
@@ -288,3 +291,41 @@ _teach(
     lambda board, other: (board.low ^ other.low) | (board.high ^ other.high) != _ZERO,
     BoardType,
 )
+
+
+# ---------------------------------------------------------------- cells as numbers
+
+
+@functools.cache
+def make_store_bits(count: int) -> Any:
+    """Intrinsic (array, index, word) that stores bits 0 to count - 1 of a uint64 as 0 and 1.
+
+    The array is flat, of any type of numbers. Parts of 64, 32, ... bits are one store each: a loop
+    over single bits takes four times as long.
+    """
+
+    @intrinsic
+    def store_bits(typing, array, index, word):
+        def generate(context, builder, signature, args):
+            number = context.get_data_type(array.dtype)
+            real = isinstance(array.dtype, types.Float)
+            begin = 0
+            for size in (64, 32, 16, 8, 4, 2, 1):
+                if not count & size:
+                    continue
+                shifted = builder.lshr(args[2], ir.Constant(ir.IntType(64), begin))
+                bits = shifted if size == 64 else builder.trunc(shifted, ir.IntType(size))
+                flags = builder.bitcast(bits, ir.VectorType(ir.IntType(1), size))
+                kind = ir.VectorType(number, size)
+                values = builder.uitofp(flags, kind) if real else builder.zext(flags, kind)
+                place = builder.add(args[1], args[1].type(begin))
+                pointer = pointer_at(context, builder, array, args[0], place)
+                builder.store(
+                    values, builder.bitcast(pointer, kind.as_pointer()), array.dtype.bitwidth // 8
+                )
+                begin += size
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp, types.uint64), generate
+
+    return store_bits

@@ -14,6 +14,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 
 import rlcpu
 from rlcpu.envs import Board, Dynamics, Rng, check
+from rlcpu.envs.observations import View
 from rlcpu.policies import MLP, Scalar, Uniform
 from tests import naive
 
@@ -384,3 +385,25 @@ def test_an_id_with_a_namespace_is_known_to_gymnasium() -> None:
     finally:
         rlcpu.envs.registration._known.pop(TOY.id)
         gymnasium.registry.pop("rlcpu/Tests-Toy-v0")
+
+
+@pytest.mark.parametrize(
+    ("cells", "form"), [(1, "uint8"), (64, "float32"), (65, "uint8"), (128, "uint8")]
+)
+def test_planes_are_expanded_cell_by_cell(cells: int, form: str) -> None:
+    words = np.random.default_rng(cells).integers(0, 2**32, (7, 8), np.uint32)
+    view = View("planes", (2, 1, cells), form)
+    rows = words.view(np.float32)
+    expected = np.array(
+        [
+            [[[int(row[4 * p + c // 32]) >> c % 32 & 1 for c in range(cells)]] for p in range(2)]
+            for row in words
+        ]
+    )
+    for memory in (rows, np.asfortranarray(rows), rows[:1]):
+        found = view.decode(memory)
+        assert found.dtype == form
+        np.testing.assert_array_equal(found, expected[: len(memory)])
+        np.testing.assert_array_equal(view._decode_anywhere(memory, (len(memory),)), found)
+    np.testing.assert_array_equal(view.show(rows.T), expected)
+    np.testing.assert_array_equal(view.inputs(rows), expected.reshape(7, -1))
