@@ -197,7 +197,9 @@ class Backend:
     @staticmethod
     def first_offender(indices: Any, numbers: Any, capacity: int, low: float, high: float) -> int:
         """Position of the first pair with an index or a number out of its range, or -1."""
-        bad = (indices < 0) | (indices >= capacity) | ~((numbers >= low) & (numbers <= high))
+        bad = ~((numbers >= low) & (numbers <= high))
+        if indices.size == numbers.size:
+            bad |= (indices < 0) | (indices >= capacity)
         return int(bad.argmax()) if bad.any() else -1
 
     @staticmethod

@@ -17,6 +17,7 @@ from rlcpu.kernels.compile import EXACT, kernel
 Array = npt.NDArray[Any]
 
 _INT64, _FLOAT64 = np.dtype(np.int64), np.dtype(np.float64)
+_NONE = np.empty(0, np.int64)
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
@@ -80,15 +81,17 @@ def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
     """Real numbers, or one that is repeated, as a new (count,) float64 array on the device."""
     if type(numbers) is np.ndarray and numbers.dtype is _FLOAT64 and numbers.shape == (count,):
         return backend.asarray(numbers.copy())
-    array = backend.to_array(numbers, name)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
-    if array.shape not in ((), (count,)):
-        raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
-    if array.ndim:
-        return backend.asarray(array.astype(_FLOAT64))
+    if type(numbers) is not float:
+        array = backend.to_array(numbers, name)
+        if array.dtype.kind not in "fiu":
+            raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
+        if array.shape not in ((), (count,)):
+            raise ValueError(f"{name}: expected shape ({count},), got {array.shape}")
+        if array.ndim:
+            return backend.asarray(array.astype(_FLOAT64))
+        numbers = float(array)
     out = backend.empty(count, _FLOAT64)
-    out[:] = float(array)
+    out[:] = numbers
     return out
 
 
@@ -96,16 +99,18 @@ def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
 def first_offender(indices, numbers, capacity, low, high):
     """Position of the first pair with an index or a number out of its range, or -1.
 
-    Indices are to be in [0, capacity), numbers in [low, high], where NaN is not.
+    Indices are to be in [0, capacity), if there are any; numbers in [low, high], where NaN is not.
     """
-    offenders = 0
+    offenders, paired = 0, indices.size == numbers.size
     for k in range(numbers.size):
-        index_fits = (indices[k] >= 0) & (indices[k] < capacity)
+        index = indices[k] if paired else 0
+        index_fits = (index >= 0) & (index < capacity)
         number_fits = (numbers[k] >= low) & (numbers[k] <= high)
         offenders += not (index_fits & number_fits)
     if offenders:
         for k in range(numbers.size):
-            if not (0 <= indices[k] < capacity and low <= numbers[k] <= high):
+            index = indices[k] if paired else 0
+            if not (0 <= index < capacity and low <= numbers[k] <= high):
                 return k
     return -1
 
@@ -142,8 +147,8 @@ def check_range(
 ) -> Array:
     """(count,) numbers in [low, high], or one for all, on a backend's device; see `check_pairs`."""
     values, (low, high) = take_numbers(backend, name, numbers, count), limits
-    wrong = ~((values >= low) & (values <= high))
-    if wrong.any():
-        expected, place = f"a finite number in [{low:.3g}, {high:.3g}]", int(wrong.argmax())
+    place = int(backend.first_offender(_NONE, values, 1, low, high))
+    if place >= 0:
+        expected = f"a finite number in [{low:.3g}, {high:.3g}]"
         raise ValueError(f"{name}: {float(values[place])} at {place}, expected {expected}")
     return values
