@@ -32,28 +32,22 @@ hypothesis.settings.register_profile("rlcpu", deadline=None, derandomize="CI" in
 hypothesis.settings.load_profile("rlcpu")
 
 
-#: Groups of files that compile the same kernels, by what their paths begin with. Those that take
-#: longest come first: no process is then left alone with minutes of work.
-ROOMS = {
-    "tests/test_notebooks.py": "pages",
-    "tests/test_readme.py": "pages",
-    "tests/cuda/test_simulator.py": "simulator",
-    "tests/envs/": "envs",
-    "tests/scan/": "scan",
-    "tests/train/": "train",
-    "tests/nn/": "train",
-    "tests/cuda/": "cuda",
-    "tests/kernels/": "kernels",
-    "tests/replay/": "replay",
-}
+#: A room is the tests of one folder, or of files in none whose names begin with one word
+#: (`test_cli.py` and `test_cli_process.py`): they compile the same kernels. Those that take longest
+#: come first, so that no process is left alone with minutes of work; then those of most tests.
+LONGEST = ("pages", "simulator", "envs", "scan", "train", "kernels", "cuda", "replay")
+#: Folders and words that share a room.
+SHARED = {"notebooks": "pages", "readme": "pages", "nn": "train"}
 
 
-def _room(nodeid: str) -> tuple[int, str]:
-    """Place in the order and name of a test's room; files of no room come last, each alone."""
-    for place, (start, name) in enumerate(ROOMS.items()):
-        if nodeid.startswith(start):
-            return place, name
-    return len(ROOMS), nodeid.partition("::")[0]
+def _room_of(nodeid: str) -> str:
+    """Name of a test's room."""
+    path = nodeid.partition("::")[0]
+    if path == "tests/cuda/test_simulator.py":
+        return "simulator"
+    name = path.removeprefix("tests/").partition("/")[0]
+    word = name.removeprefix("test_").removesuffix(".py").partition("_")[0]
+    return SHARED.get(word, word)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,15 +60,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Rooms(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _room(nodeid)[1]
+            return _room_of(nodeid)
 
     return Rooms(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the rooms; skip the tests marked `gpu` where there is no CUDA driver."""
-    sizes = collections.Counter(item.path for item in items)
-    items.sort(key=lambda item: (_room(item.nodeid)[0], -sizes[item.path], item.path))
+    sizes = collections.Counter(_room_of(item.nodeid) for item in items)
+    order = {room: place for place, room in enumerate(LONGEST)}
+
+    def place(item: pytest.Item) -> tuple[Any, ...]:
+        room = _room_of(item.nodeid)
+        return order.get(room, len(order)), -sizes[room], room, item.path
+
+    items.sort(key=place)
     for item in items:
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))

@@ -331,7 +331,7 @@ def run(
 #: first cache until it has read them all.
 MANY = 2**12
 #: Threads of a block, and most parts of a row; the simulator starts them one by one.
-THREADS = 16 if SIMULATED else 256
+THREADS = 8 if SIMULATED else 256
 
 
 class Scan(NamedTuple):

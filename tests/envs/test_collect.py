@@ -62,8 +62,13 @@ def test_shapes_and_dtypes(case: str) -> None:
     assert all(getattr(rollout, name).flags.c_contiguous for name in FIELDS)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@every_environment
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, "float32") for name in rlcpu.registered()),
+        *((name, "float64") for name in ("CartPole-v1", "Pendulum-v1")),
+    ],
+)
 def test_steps_replay_a_rollout(name: str, dtype: str) -> None:
     """`env.step` in same-step mode with the recorded actions goes the same way."""
     options = {"max_episode_steps": LIMIT, "autoreset_mode": "SameStep", "dtype": dtype}

@@ -41,7 +41,7 @@ WIDE = Dynamics(
 
 
 def test_forty_numbers_a_state() -> None:
-    env = rlcpu.make_vec(WIDE, num_envs=3, dtype="float64")
+    env = rlcpu.make_vec(WIDE, num_envs=3)
     env.reset(seed=1)
     before = env.state.copy()
     observations, rewards, *_ = env.step(np.zeros(3, np.int64))
