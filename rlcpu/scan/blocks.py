@@ -201,28 +201,38 @@ def _template(
 
 
 class Ahead(NamedTuple):
-    """The next panel, of which a line of each input is prefetched with each row of this one.
+    """What to prefetch with each row: lines of the next panel, or later rows of long lanes.
 
-    Line q is number q % per of lane (or row, see `turn`) q // per: lines are asked for in the order
-    of memory, which is what makes this pay.
+    Line q of a panel is number q % per of lane (or row, see `turn`) q // per: lines are asked for
+    in the order of memory, which is what makes this pay.
     """
 
     plan: Any  # pointer
     lists: Any  # pointer to the lists of its lanes, of `room` numbers each
     room: Any
     first: Any  # line that goes with row 0
-    per: Any
+    per: Any  # 0 for later rows of the same lanes
     turn: Any  # 1 if lines lie along lanes, each of which has a start; 0 if along rows
 
 
 class Block(NamedTuple):
-    """Scratch of as many lanes as a vector has numbers."""
+    """As many lanes as a vector has numbers, and scratch of their own.
+
+    Inputs and outputs whose lanes lie side by side are read and written where they are, but for
+    the first and last rows, which some lanes lack. All others have a plane of scratch.
+    """
 
     memory: Any  # pointer to the planes, the inputs' first; rows of lanes
     plane: Any  # numbers of a plane
     rows: Any
     least: Any  # rows that all lanes have
     beside: Any  # pointer to the lanes' stops, their halo, and what goes in and out besides
+    sources: Any  # pointer to the address of row 0 of each input, and the stride over rows
+    targets: Any  # the same of each output
+    begin: Any  # first row of inputs that is where `sources` says; other rows are in scratch
+    end: Any  # last one, exclusive
+    written: Any  # rows of outputs
+    past: Any  # whether to write past the caches
     ahead: Any
 
 
@@ -236,6 +246,26 @@ def get(block, plane, k):
 def put(value, block, plane, k):
     """Overwrite row k of a plane."""
     store(value, block.memory, plane * block.plane + k * width(block.memory, ONE))
+
+
+@inlined
+def read(block, i, k):
+    """Row k of input i, whose plane was not written to there."""
+    if block.begin <= k < block.end:
+        source = pointer_to(block.sources[2 * i], block.beside[0])
+        return load(source, k * block.sources[2 * i + 1], ONE)
+    return get(block, i, k)
+
+
+@inlined
+def write(value, block, i, k):
+    """Row k of output i."""
+    if k < block.written:
+        target = pointer_to(block.targets[2 * i], block.beside[0])
+        if block.past != 0:
+            stream(value, target, k * block.targets[2 * i + 1])
+        else:
+            store(value, target, k * block.targets[2 * i + 1])
 
 
 @inlined
@@ -277,20 +307,26 @@ def report(value, block, i):
 
 
 @inlined
-def ask(block, k):
-    """Prefetch what goes with row k of the next panel; call it once for each row."""
+def ask(block, number, later):
+    """Prefetch: call it once for each row, by its number, with a row that is read soon."""
     plan, lists, room, first, per, turn = block.ahead
     if plan[AHEAD] == 0:
         return
-    major = np.int64(np.uint32(first + k) // np.uint32(per))
-    lane, minor = major * turn, (first + k - major * per) * width(block.memory, ONE)
+    lane, minor, lanes = 0, 0, width(block.memory, ONE)
+    if per > 0:
+        later = np.int64(np.uint32(first + number) // np.uint32(per))
+        lane, minor = later * turn, (first + number - later * per) * lanes
+        later -= lane
     for i in range(plan[INPUTS]):
         array = shifted(plan, HEADER + i * FIELDS)
         source = pointer_to(array[PLACE], block.beside[0])
-        prefetch(source, lists[i * room + lane] + (major - lane) * array[STEP] + minor)
+        at = lists[i * room + lane] + later * array[STEP] + minor
+        prefetch(source, at)
+        if per == 0:  # lanes of two lines
+            prefetch(source, at + lanes - 1)
 
 
-# ---------------------------------------------------------------- panels: blocks gathered together
+# ---------------------------------------------------------------- panels: lanes side by side
 
 
 class Shape(NamedTuple):
@@ -298,47 +334,52 @@ class Shape(NamedTuple):
 
     Attributes:
         wide: whether a panel is several blocks of lanes side by side.
+        overlap: whether blocks may have lanes in common, so that all of them are full.
         room: lanes of a panel.
         head: lanes before the first whole line of the output, a panel of their own.
         per: panels of a group: all lanes, or those of one outer index and chunk.
         panels: number of panels.
         plane: numbers of a plane.
-        size: numbers of a block's planes.
     """
 
     wide: Any
+    overlap: Any
     room: Any
     head: Any
     per: Any
     panels: Any
     plane: Any
-    size: Any
 
 
 @called
 def shape_of(plan, table):
     """Shape of the panels of a plan for a lane function; both are pointers."""
-    lanes, inner, chunks = table[LANES], plan[INNER], plan[CHUNKS]
-    itemsize = VECTOR_BYTES // lanes
+    lanes, inner, chunks, inputs = table[LANES], plan[INNER], plan[CHUNKS], plan[INPUTS]
+    itemsize, arrays = VECTOR_BYTES // lanes, inputs + plan[OUTPUTS]
     leader = shifted(plan, HEADER + plan[LEADER] * FIELDS)
     # An odd number of lines, so that the planes' first rows are in different sets of a cache.
     plane = ((plan[ROWS] + lanes - 1) // lanes * lanes + 1) * lanes
-    size, arrays = table[PLANES] * plane, plan[INPUTS] + plan[OUTPUTS]
     has_lengths = plan[HEADER + arrays * FIELDS + PLACE] != 0
     if leader[NEXT] != 1 or inner < lanes or (has_lengths and chunks > 1):
         panels = (plan[OUTER] * inner * chunks + lanes - 1) // lanes
-        return Shape(False, lanes, 0, panels, panels, plane, size)
+        return Shape(False, False, lanes, 0, panels, panels, plane)
+    overlap = True  # unless a block would read what another one has written
+    for i in range(inputs):
+        for j in range(inputs, arrays):
+            overlap &= plan[HEADER + i * FIELDS + PLACE] != plan[HEADER + j * FIELDS + PLACE]
     blocks = (inner + lanes - 1) // lanes
     if plan[OUTER] * chunks < 4:  # something for every core
         blocks = inner // lanes // 4
-    room = lanes * max(min(PANEL // (size * itemsize), blocks), 1)
+    room = lanes * max(min(PANEL // (inputs * plane * itemsize), blocks), 1)
     head = -leader[PLACE] % VECTOR_BYTES // itemsize  # in Python's sense, and so up to a line
+    if leader[STEP] % lanes != 0:  # lines begin at other lanes in other rows
+        head = 0
     per = (inner - head + room - 1) // room + (1 if head > 0 else 0)
-    return Shape(True, room, head, per, per * plan[OUTER] * chunks, plane, size)
+    return Shape(True, overlap, room, head, per, per * plan[OUTER] * chunks, plane)
 
 
 @called
-def find(plan, shape, panel, lists):
+def find(plan, shape, lanes, panel, lists):
     """Write the lists of a panel's lanes; how many lanes there are."""
     chunks, arrays, room = plan[CHUNKS], plan[INPUTS] + plan[OUTPUTS] + 1, shape.room
     group, number = panel // shape.per, panel % shape.per
@@ -348,6 +389,8 @@ def find(plan, shape, panel, lists):
     count = min((plan[INNER] if shape.wide else plan[OUTER] * plan[INNER] * chunks) - first, room)
     if shape.head > 0 and number == 0:
         count = shape.head
+    if shape.overlap:
+        first, count = min(first, plan[INNER] - lanes), max(count, lanes)
     plain = (shape.wide or chunks == 1) and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
     lane: Any = 0
     while lane < room:
@@ -428,79 +471,165 @@ def _find_lane(plan, index, lists, where):
         lists[i * room + lane] += begin * plan[HEADER + i * FIELDS + STEP]
 
 
-# ---------------------------------------------------------------- gather
+# ---------------------------------------------------------------- where a block reads and writes
+
+
+class Rows(NamedTuple):
+    """Numbers of rows, see `Block`."""
+
+    least: Any
+    begin: Any
+    end: Any
+    written: Any
+    past: Any
 
 
 @called
-def gather(plan, shape, count, lists, memory, beside):
-    """Fill the planes of a panel's blocks."""
-    arrays, room, lanes = plan[INPUTS] + plan[OUTPUTS] + 1, shape.room, width(memory, ONE)
-    own, full = shifted(lists, arrays * room), (count + lanes - 1) // lanes * lanes
-    for i in range(plan[INPUTS]):
-        array = shifted(plan, HEADER + i * FIELDS)
-        source, step, reach = pointer_to(array[PLACE], memory[0]), array[STEP], array[REACH]
+def enter(plan, table, alike, room, count, lists, scratch, plane, memory, beside, sources, targets):
+    """Say where a block reads and writes, and gather what is not read where it lies.
+
+    Args:
+        plan: pointer to the plan.
+        table: pointer to the table of the lane function.
+        alike: whether lanes have the same rows, and lie at the distance that the plan says.
+        room: numbers of a list.
+        count: lanes that are to be written; the lists repeat the last one.
+        lists: pointer to the lists of the block's first lane.
+        scratch: address of the planes.
+        plane: numbers of a plane.
+        memory: pointer to the planes.
+        beside: pointer to the lanes' stops and halo, overwritten.
+        sources: pointer to the places of inputs, overwritten.
+        targets: the same of outputs.
+    """
+    lanes, inputs, rows = width(memory, ONE), plan[INPUTS], plan[ROWS]
+    itemsize, some = VECTOR_BYTES // lanes, 1 if alike else lanes
+    own = shifted(lists, (inputs + plan[OUTPUTS] + 1) * room)
+    stops = _extremes(shifted(own, STOP * room), some)
+    firsts = _extremes(shifted(own, FIRST * room), some)
+    lasts = _extremes(shifted(own, LAST * room), some)
+    begin, end = 0, stops[0]
+    for i in range(inputs):
+        reach = plan[HEADER + i * FIELDS + REACH]
+        begin, end = firsts[1] if reach < 0 else begin, lasts[0] if reach > 0 else end
+    near = False
+    for i in range(inputs):
+        array, starts = shifted(plan, HEADER + i * FIELDS), shifted(lists, i * room)
+        sources[2 * i], sources[2 * i + 1] = scratch + i * plane * itemsize, lanes
+        distance = array[NEXT] if alike else _distance(starts, count)
+        inside = rows, rows
+        if distance == 1 and count == lanes:
+            near = True
+            sources[2 * i] = array[PLACE] + starts[0] * itemsize
+            sources[2 * i + 1] = array[STEP]
+            inside = begin, max(begin, end)
         beside[0] = array[OTHER]
-        other, starts, firsts = beside[0], shifted(lists, i * room), shifted(own, FIRST * room)
-        ends = shifted(own, (LAST if reach > 0 else STOP) * room)
-        first, last = 0, 0
-        for lane in range(count):
-            first = max(first, firsts[lane]) if reach < 0 else 0
-            last = max(last, ends[lane])
-        target, begin = shifted(memory, i * shape.plane), 0
-        if _differ_by(starts, count, 1):
-            _gather_vectors(source, starts[0], step, (first, last), count, target, shape.size)
-            begin = full
-        tiles = step == 1 and begin == 0 and not _differ_by(starts, count, 0)
-        for by in range(begin, full, lanes):
-            block = shifted(target, by // lanes * shape.size)
-            begins, stop = shifted(starts, by), shifted(ends, by)
-            if tiles:
-                _gather_tiles(source, begins, (first, plan[ROWS]), stop, other, block)
-            elif _differ_by(begins, lanes, 0):
-                for k in range(first, last):
-                    store(fill(source[begins[0] + k * step], ONE), block, k * lanes)
-            else:
-                for lane in range(lanes):
-                    for k in range(first, stop[lane]):
-                        block[k * lanes + lane] = source[begins[lane] + k * step]
-        for lane in range(full):
-            block = shifted(target, lane // lanes * shape.size + lane % lanes)
-            if first > 0:
-                block[0] = source[starts[lane]] if firsts[lane] == 0 else other
-            for k in range(ends[lane], 0 if tiles else plan[ROWS]):
-                block[k * lanes] = other
+        target = shifted(memory, i * plane)
+        first = firsts[1] if array[REACH] < 0 else 0
+        last = lasts[1] if array[REACH] > 0 else stops[1]
+        sizes = room, count, rows, first, last
+        _gather(array, starts, own, alike, sizes, distance, inside, beside[0], target)
+    if not near:  # planes at fixed distances are quicker to find
+        end = begin
+    lowest, highest = _extremes(shifted(own, WRITE * room), some)
+    written, past = rows, plan[STREAM]
+    for i in range(table[COUNT]):
+        array = shifted(plan, HEADER + (inputs + i) * FIELDS)
+        starts = shifted(lists, (inputs + i) * room)
+        targets[2 * i] = scratch + table[SOURCES + i] * plane * itemsize
+        targets[2 * i + 1] = lanes
+        whole = count == lanes and lowest == highest and array[PLACE] != 0
+        if whole and (array[NEXT] if alike else _distance(starts, lanes)) == 1:
+            written = highest
+            targets[2 * i] = array[PLACE] + starts[0] * itemsize
+            targets[2 * i + 1] = array[STEP]
+            if targets[2 * i] % VECTOR_BYTES != 0 or array[STEP] % lanes != 0:
+                past = 0
+        else:
+            past = 0
+    _enter_beside(plan, room, own, beside)
+    return Rows(stops[0], begin, end, written, past)
 
 
 @inlined
-def _differ_by(starts, count, distance):
-    """Whether lanes begin at one distance from each other."""
-    found = True
-    for lane in range(count):
-        found &= starts[lane] == starts[0] + lane * distance
-    return found
+def _extremes(numbers, count):
+    """The smallest and the largest of some numbers."""
+    least: Any = numbers[0]
+    most: Any = numbers[0]
+    for i in range(1, count):
+        least, most = min(least, numbers[i]), max(most, numbers[i])
+    return least, most
 
 
 @inlined
-def _gather_vectors(source, start, step, rows, count, plane, size):
-    """Lanes side by side: rows of several blocks, whose scratch is `size` numbers apart."""
-    lanes, rest = width(plane, ONE), count % width(plane, ONE)
-    for k in range(rows[0], rows[1]):
-        row, target = shifted(source, start + k * step), shifted(plane, k * lanes)
-        for by in range(count // lanes):
-            store(load(row, by * lanes, ONE), target, by * size)
-        if rest > 0:
-            by = count // lanes
-            numbers = load_first(row, by * lanes, rest, row[count - 1], ONE)  # the last one again
-            store(numbers, target, by * size)
+def _distance(starts, count):
+    """Numbers from the beginning of one lane to that of the next; -1 if that varies."""
+    distance: Any = starts[1] - starts[0] if count > 1 else 0
+    for lane in range(2, count):
+        if starts[lane] - starts[lane - 1] != distance:
+            distance = -1
+    return distance
+
+
+@inlined
+def _enter_beside(plan, room, own, beside):
+    """Write the stops and the halo of a block's lanes."""
+    lanes = width(beside, ONE)
+    for lane in range(lanes):
+        beside[lane] = own[STOP * room + lane]
+    if plan[HALO] >= 0:
+        source = pointer_to(plan[HEADER + plan[HALO] * FIELDS + PLACE], beside[0])
+        for side in range(2):
+            for lane in range(lanes):
+                at = own[(BEFORE + side) * room + lane]
+                beside[(1 + side) * lanes + lane] = source[at] if at != NOWHERE else 0
+
+
+@inlined
+def _gather(array, starts, own, alike, sizes, distance, inside, other, plane):
+    """Fill a plane, but for the rows that are read in place, `inside`."""
+    source, step, reach = pointer_to(array[PLACE], other), array[STEP], array[REACH]
+    lanes, (room, count, rows, first, last), tiles = width(plane, ONE), sizes, False
+    firsts, ends = shifted(own, FIRST * room), shifted(own, (LAST if reach > 0 else STOP) * room)
+    if distance == 1:
+        for k in range(first, min(inside[0], last)):
+            _gather_row(shifted(source, starts[0] + k * step), count, shifted(plane, k * lanes))
+        for k in range(max(first, inside[1]), last):
+            _gather_row(shifted(source, starts[0] + k * step), count, shifted(plane, k * lanes))
+    elif distance == 0 and count == lanes:
+        for k in range(first, last):
+            store(fill(source[starts[0] + k * step], ONE), plane, k * lanes)
+    elif step == 1:
+        tiles = True
+        _gather_tiles(source, starts, (first, rows), ends, other, plane)
+    else:
+        for lane in range(lanes):
+            for k in range(first, ends[lane]):
+                plane[k * lanes + lane] = source[starts[lane] + k * step]
+    if alike:
+        if first > 0:
+            store(fill(other, ONE), plane, 0)
+        for k in range(last, last if tiles else rows):
+            store(fill(other, ONE), plane, k * lanes)
+        return
+    for lane in range(lanes):
+        if first > 0:
+            plane[lane] = source[starts[lane]] if firsts[lane] == 0 else other
+        for k in range(ends[lane], 0 if tiles else rows):
+            plane[k * lanes + lane] = other
+
+
+@inlined
+def _gather_row(row, count, target):
+    """Lanes side by side, the last one again for those that are not there."""
+    store(load_first(row, 0, count, row[count - 1], ONE), target, 0)
 
 
 @inlined
 def _gather_tiles(source, starts, rows, ends, other, plane):
     """Rows of a lane side by side: squares of numbers, transposed; `other` beyond a lane's end."""
     lanes, (first, n) = width(plane, ONE), rows
-    least = n
-    for lane in range(lanes):
-        least = min(least, ends[lane])
+    least = min(_extremes(ends, lanes)[0], n)
     for k in range(0, n, lanes):
         if k + lanes <= least and k >= first:
             load_tile(source, starts, k, shifted(plane, k * lanes), ONE)
@@ -512,45 +641,21 @@ def _gather_tiles(source, starts, rows, ends, other, plane):
 
 
 @called
-def scatter(plan, shape, output, count, lists, source, linear, inside):
-    """Write a plane of a panel's blocks to an output."""
-    number, room, lanes = plan[INPUTS] + output, shape.room, width(source, ONE)
-    array, own = shifted(plan, HEADER + number * FIELDS), shifted(lists, number * room)
-    writes = shifted(lists, (plan[INPUTS] + plan[OUTPUTS] + 1 + WRITE) * room)
-    if array[PLACE] == 0:
-        return
-    target, step, streamed = pointer_to(array[PLACE], source[0]), array[STEP], plan[STREAM] != 0
-    if shape.wide and _differ_by(own, count, 1):
-        row = shifted(target, own[0])
-        _scatter_vectors(source, row, step, writes[0], count, shape.size, streamed)
-        return
-    for by in range(0, count, lanes):
-        block, starts = shifted(source, by // lanes * shape.size), shifted(own, by)
-        ends = shifted(writes, by)
-        if step == 1 and streamed:
-            _stream_tiles(block, target, starts, ends, plan[ROWS], linear, inside)
-        elif step == 1:
-            _scatter_tiles(block, target, starts, ends)
-        else:
-            for lane in range(lanes):
-                for k in range(ends[lane]):
-                    target[starts[lane] + k * step] = block[k * lanes + lane]
-
-
-@inlined
-def _scatter_vectors(plane, target, step, rows, count, size, streamed):
-    lanes, rest = width(plane, ONE), count % width(plane, ONE)
-    for k in range(rows):
-        row, source = shifted(target, k * step), shifted(plane, k * lanes)
-        past = streamed and to_line(row, 0) == 0
-        for by in range(count // lanes):
-            if past:
-                stream(load(source, by * size, ONE), row, by * lanes)
-            else:
-                store(load(source, by * size, ONE), row, by * lanes)
-        if rest > 0:
-            by = count // lanes
-            store_first(load(source, by * size, ONE), row, by * lanes, rest)
+def scatter(array, streamed, count, rows, starts, ends, plane, linear, inside):
+    """Write a plane to an output."""
+    target, step, lanes = pointer_to(array[PLACE], plane[0]), array[STEP], width(plane, ONE)
+    if step == 1 and streamed:
+        _stream_tiles(plane, target, starts, ends, rows, linear, inside)
+    elif step == 1:
+        _scatter_tiles(plane, target, starts, ends)
+    elif _distance(starts, count) == 1 and _distance(ends, count) == 0:
+        for k in range(ends[0]):
+            numbers = load(plane, k * lanes, ONE)
+            store_first(numbers, target, starts[0] + k * step, count)
+    else:
+        for lane in range(lanes):
+            for k in range(ends[lane]):
+                target[starts[lane] + k * step] = plane[k * lanes + lane]
 
 
 @called
@@ -688,17 +793,20 @@ def beside_of(numbers: Array | None, found: Array | None) -> Beside:
 def _block_address(function: Callable[..., Any], dtype: str) -> int:
     """Address of a lane function on one block, whose trace it adds to the one before `beside`."""
 
-    def block(memory, plane, rows, least, beside, plan, lists, room, first, per, turn, parameter):
-        ahead = Ahead(plan, lists, room, first, per, turn)
-        trace = function(Block(memory, plane, rows, least, beside, ahead), parameter)
-        before = -width(memory, ONE)
+    def block(
+        m, plane, n, least, beside, s, t, begin, end, w, p, plan, lists, room, i, per, turn, x
+    ):
+        ahead = Ahead(plan, lists, room, i, per, turn)
+        trace = function(Block(m, plane, n, least, beside, s, t, begin, end, w, p, ahead), x)
+        before = -width(m, ONE)
         store(load(beside, before, ONE) + trace, beside, before)
 
     block.__name__ = function.__name__
     number = getattr(types, dtype)
     numbers, table = types.CPointer(number), types.CPointer(types.int64)
-    counts = (types.int64,) * 3
-    kinds = (numbers, *counts, numbers, table, table, types.int64, *counts, number)
+    count = types.int64
+    kinds = numbers, *(count,) * 3, numbers, table, table, *(count,) * 4
+    kinds = *kinds, table, table, *(count,) * 4, number
     return c_function(block, kinds, fastmath=EXACT)
 
 
@@ -707,67 +815,77 @@ def _panels_address(dtype: str) -> int:
     """Address of `run_panels`, compiled for a dtype: all lane functions share it."""
     numbers, table = types.CPointer(getattr(types, dtype)), types.CPointer(types.int64)
     floats, count = types.CPointer(types.float64), types.int64
-    places = (floats, count, floats, count, numbers, table, table)
+    places = (floats, count, floats, count, count, numbers, table, table)
     kinds = (table, table, count, count, types.float64, *places)
     return c_function(run_panels, kinds, fastmath=EXACT)
 
 
 def run_panels(
-    table, plan, start, stop, parameter, numbers, pitch, found, stride, memory, lists, failed
+    table,
+    plan,
+    start,
+    stop,
+    parameter,
+    numbers,
+    pitch,
+    found,
+    stride,
+    scratch,
+    memory,
+    lists,
+    failed,
 ):
     """Run a lane function on some panels; overwrites `failed` with whether a lane failed."""
-    shape = shape_of(plan, table)
-    lanes, room, rows = width(memory, ONE), shape.room, plan[ROWS]
-    size = LISTS + plan[INPUTS] + plan[OUTPUTS] + 1
-    trace = shifted(memory, room // lanes * shape.size)
+    shape, inputs, rows = shape_of(plan, table), plan[INPUTS], plan[ROWS]
+    alike = shape.wide and plan[HEADER + (inputs + plan[OUTPUTS]) * FIELDS + PLACE] == 0
+    lanes, room, plane, arrays = width(memory, ONE), shape.room, shape.plane, inputs + plan[OUTPUTS]
+    size = LISTS + arrays + 1
+    trace = shifted(memory, table[PLANES] * plane)
     beside = shifted(trace, lanes)
     linear = shifted(beside, (3 + max(table[READS], table[WRITES])) * lanes)
     beside[0] = parameter
     own = beside[0]
     store(fill(own - own, ONE), trace, 0)
     here, there, inside = lists, shifted(lists, size * room), shifted(lists, 2 * size * room)
+    sources = shifted(inside, lanes)
+    targets = shifted(sources, 2 * inputs)
     turn, per = (0, room // lanes) if shape.wide else (1, (rows + lanes - 1) // lanes)
-    present = find(plan, shape, start, here)
+    if shape.wide and inputs * plane * (VECTOR_BYTES // lanes) > PANEL:
+        per = 0
+    present = find(plan, shape, lanes, start, here)
     for panel in range(start, stop):
-        following = find(plan, shape, min(panel + 1, shape.panels - 1), there)
-        gather(plan, shape, present, here, memory, beside)
-        for by in range(0, present, lanes):
-            least = _enter(plan, shape, here, by, beside)
-            names = shifted(here, (size - LISTS + NUMBER) * room + by)
+        following = find(plan, shape, lanes, min(panel + 1, shape.panels - 1), there)
+        for number in range((present + lanes - 1) // lanes):
+            by = min(number * lanes, present - lanes) if shape.overlap else number * lanes
+            count, lane = min(present - by, lanes), shifted(here, by)
+            names = shifted(lane, (arrays + 1 + NUMBER) * room)
+            writes = shifted(lane, (arrays + 1 + WRITE) * room)
+            places = scratch, plane, memory, beside, sources, targets
+            seen = enter(plan, table, alike, room, count, lane, *places)
             for i in range(table[READS]):
-                for lane in range(lanes):
-                    beside[(3 + i) * lanes + lane] = numbers[names[lane] * pitch + i]
-            block = shifted(memory, by // lanes * shape.size), shape.plane, rows, least, beside
-            ahead = plan, there, room, by // lanes * rows, per, turn
-            call_at(table[FUNCTION], (*block, *ahead, own))
+                for k in range(lanes):
+                    beside[(3 + i) * lanes + k] = numbers[names[k] * pitch + i]
+            block = memory, plane, rows, seen.least, beside, sources, targets
+            span = seen.begin, seen.end, seen.written, seen.past
+            ahead = plan, there if per > 0 else lane, room, number * rows, per, turn
+            call_at(table[FUNCTION], (*block, *span, *ahead, own))
             for i in range(table[WRITES]):
-                for lane in range(min(lanes, present - by)):
-                    found[names[lane] * stride + i] = beside[(3 + i) * lanes + lane]
-        for i in range(table[COUNT]):
-            plane = shifted(memory, table[SOURCES + i] * shape.plane)
-            scatter(plan, shape, i, present, here, plane, linear, inside)
+                for k in range(count):
+                    found[names[k] * stride + i] = beside[(3 + i) * lanes + k]
+            for i in range(table[COUNT]):
+                array = shifted(plan, HEADER + (inputs + i) * FIELDS)
+                source = table[SOURCES + i] * plane
+                if array[PLACE] != 0 and targets[2 * i] == scratch + source * (
+                    VECTOR_BYTES // lanes
+                ):
+                    starts = shifted(lane, (inputs + i) * room)
+                    streamed, source = plan[STREAM] != 0, shifted(memory, source)
+                    scatter(array, streamed, count, rows, starts, writes, source, linear, inside)
         here, there, present = there, here, following
     fence()
     failed[0] = 0
     for lane in range(lanes):
         failed[0] |= np.isnan(trace[lane])
-
-
-@inlined
-def _enter(plan, shape, lists, by, beside):
-    """Write the stops and the halo of a block's lanes; how many rows all of them have."""
-    lanes, room, least = width(beside, ONE), shape.room, plan[ROWS]
-    own = shifted(lists, (plan[INPUTS] + plan[OUTPUTS] + 1) * room + by)
-    for lane in range(lanes):
-        beside[lane] = own[STOP * room + lane]
-        least = min(least, own[STOP * room + lane])
-    if plan[HALO] >= 0:
-        source = pointer_to(plan[HEADER + plan[HALO] * FIELDS + PLACE], beside[0])
-        for side in range(2):
-            for lane in range(lanes):
-                at = own[(BEFORE + side) * room + lane]
-                beside[(1 + side) * lanes + lane] = source[at] if at != NOWHERE else 0
-    return least
 
 
 def drive(table, plan, parameter, beside):
@@ -777,14 +895,15 @@ def drive(table, plan, parameter, beside):
     panels = shape.panels
     parts = min(panels, PARTS)
     failed = np.zeros(parts, np.int64)
-    size = shape.room // lanes * shape.size + shape.plane
-    size = (size + (4 + max(table[READS], table[WRITES]) + 3) * lanes) * (VECTOR_BYTES // lanes)
-    lists = 8 * (2 * (LISTS + plan[INPUTS] + plan[OUTPUTS] + 1) * shape.room + lanes)
+    size = (table[PLANES] + 1) * shape.plane + (4 + max(table[READS], table[WRITES]) + 3) * lanes
+    size *= VECTOR_BYTES // lanes
+    arrays = plan[INPUTS] + plan[OUTPUTS] + 1
+    lists = 8 * (2 * (LISTS + arrays) * shape.room + lanes + 2 * arrays)
     for i in prange(parts):
         first, last = panels * i // parts, panels * (i + 1) // parts
         memory = np.empty(size + lists + VECTOR_BYTES, np.uint8)
         start = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
-        scratch = start, start + size, failed.ctypes.data + 8 * i
+        scratch = start, start, start + size, failed.ctypes.data + 8 * i
         what = table.ctypes.data, plan.ctypes.data, first, last, parameter
         call_at(table[RUN], (*what, *beside, *scratch))
         memory[0] = 0  # keeps it alive until now: an address does not

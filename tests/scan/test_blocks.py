@@ -19,11 +19,11 @@ def sums(block, start):
     before, after = blocks.halo(block)
     total = blocks.given(block, 0) + start
     for k in range(block.rows):
-        blocks.ask(block, k)
-        row = blocks.get(block, 0, k)
-        total = total + row * blocks.get(block, 1, k)
-        blocks.put(total, block, 2, k)
-        blocks.put(row + row, block, 0, k)
+        blocks.ask(block, k, k + 3)
+        row = blocks.read(block, 0, k)
+        total = total + row * blocks.read(block, 1, k)
+        blocks.write(total, block, 0, k)
+        blocks.write(row + row, block, 1, k)
     blocks.report(total, block, 0)
     blocks.report(before, block, 1)
     blocks.report(after, block, 2)

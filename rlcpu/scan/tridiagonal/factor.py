@@ -38,9 +38,11 @@ from rlcpu.scan.blocks import (
     inlined,
     make_plan,
     put,
+    read,
     run,
     share,
     shared,
+    write,
 )
 from rlcpu.scan.device import check_on_host
 from rlcpu.scan.tridiagonal.equations import is_better
@@ -137,29 +139,30 @@ def back(rhs: Any, following: Any, second: Any, factors: Factors) -> Any:
 #: multiplier of the middle is in the place of what it would have of x[half] and x[half + 1].
 INVERSE, UPPER, SECOND, SCALE, MULTIPLE, RHS = range(6)
 FACTORS = 5  # planes of factors
+SOON = 2  # rows between one that is asked for and one that is read
 
 
-def make_factor(get: Callable[..., Any], put: Callable[..., Any]) -> Any:
+def make_factor(read: Callable[..., Any], write: Callable[..., Any]) -> Any:
     """Function: (block, rows, zero) factors in place; returns zeros, NaN where that is impossible.
 
     The number of rows is even.
 
     Args:
-        get: number or vector of (block, plane, row).
-        put: writes one: (number, block, plane, row).
+        read: number or vector of (block, input, row).
+        write: writes one: (number, block, output, row).
     """
 
     @inlined
-    def write(factors, block, k):
-        put(factors.inverse, block, INVERSE, k)
-        put(factors.upper, block, UPPER, k)
-        put(factors.second, block, SECOND, k)
+    def keep(factors, block, k):
+        write(factors.inverse, block, INVERSE, k)
+        write(factors.upper, block, UPPER, k)
+        write(factors.second, block, SECOND, k)
         return (factors.inverse * 0.0 + factors.upper * 0.0) + factors.second * 0.0
 
     @inlined
     def multiply(multiplier, block, k):
-        put(multiplier.scale, block, SCALE, k)
-        put(multiplier.factor, block, MULTIPLE, k)
+        write(multiplier.scale, block, SCALE, k)
+        write(multiplier.factor, block, MULTIPLE, k)
         return multiplier.factor * 0.0
 
     @inlined
@@ -167,51 +170,59 @@ def make_factor(get: Callable[..., Any], put: Callable[..., Any]) -> Any:
         half, last, trace = n // 2, n - 1, zero
         falling = rising = Rest(zero + 1.0, zero)
         for i in range(half):
-            row = Row(get(block, 0, i), get(block, 1, i), get(block, 2, i))
+            row = Row(read(block, 0, i), read(block, 1, i), read(block, 2, i))
             multiplier, above, falling = factor_row(falling, row)
             trace = trace + multiply(multiplier, block, i)
             k = last - i
-            row = Row(get(block, 2, k), get(block, 1, k), get(block, 0, k))
+            row = Row(read(block, 2, k), read(block, 1, k), read(block, 0, k))
             multiplier, below, rising = factor_row(rising, row)
             trace = trace + multiply(multiplier, block, k)
             if i > 0:
-                trace = trace + write(above, block, i - 1) + write(below, block, k + 1)
+                trace = trace + keep(above, block, i - 1) + keep(below, block, k + 1)
         middle = Row(falling.upper, falling.diagonal, zero)
         multiplier, below, rest = factor_row(rising, middle)
         above = Factors(1.0 / rest.diagonal, multiplier.scale, multiplier.factor)
-        return trace + write(above, block, half - 1) + write(below, block, half)
+        return trace + keep(above, block, half - 1) + keep(below, block, half)
 
     return factor
 
 
-def make_solve(
-    factor: Callable[..., Any],
-    get: Callable[..., Any],
-    put: Callable[..., Any],
-    rhs: int,
-    ask: Callable[..., Any],
-) -> Any:
-    """Function: (block, rows, zero) solves in place; returns zeros, NaN where x is not finite.
+class Access(NamedTuple):
+    """How a lane's numbers, or vectors of them, are read and written.
 
-    Args:
-        factor: number or vector of factors: (block, plane, row).
-        get: the same of right-hand sides.
-        put: writes one: (number, block, plane, row).
-        rhs: plane of the right-hand sides.
-        ask: called with block and row once for each row, evenly: a core has few lines on the way.
+    Attributes:
+        factor: factors: (block, plane, row).
+        read: right-hand sides: (block, row).
+        get: what `put` wrote: (block, row).
+        put: keeps a number until `get`: (number, block, row).
+        write: writes an unknown: (number, block, row).
+        ask: called once for each row, evenly, with its number and a row that is read soon: a core
+            has few lines on the way.
     """
+
+    factor: Callable[..., Any]
+    read: Callable[..., Any]
+    get: Callable[..., Any]
+    put: Callable[..., Any]
+    write: Callable[..., Any]
+    ask: Callable[..., Any]
+
+
+def make_solve(access: Access) -> Any:
+    """Function: (block, rows, zero) solves; returns zeros, NaN where x is not finite."""
+    factor, read, get, put, write, ask = access
 
     @inlined
     def down(pending, block, k):
         multiplier = Multiplier(factor(block, SCALE, k), factor(block, MULTIPLE, k))
-        return advance(pending, get(block, rhs, k), multiplier)
+        return advance(pending, read(block, k), multiplier)
 
     @inlined
     def up(following, second, block, k):
         inverse, upper = factor(block, INVERSE, k), factor(block, UPPER, k)
         factors = Factors(inverse, upper, factor(block, SECOND, k))
-        x = back(get(block, rhs, k), following, second, factors)
-        put(x, block, rhs, k)
+        x = back(get(block, k), following, second, factors)
+        write(x, block, k)
         return x
 
     @inlined
@@ -219,22 +230,21 @@ def make_solve(
         half, last = n // 2, n - 1
         falling = rising = zero
         for i in range(half):
-            ask(block, i)
+            ask(block, 2 * i, i + SOON)
             above, falling = down(falling, block, i)
+            ask(block, 2 * i + 1, last - i - SOON)
             below, rising = down(rising, block, last - i)
             if i > 0:
-                put(above, block, rhs, i - 1)
-                put(below, block, rhs, last - i + 1)
+                put(above, block, i - 1)
+                put(below, block, last - i + 1)
         middle = Multiplier(factor(block, UPPER, half - 1), factor(block, SECOND, half - 1))
         pivot, pending = advance(rising, falling, middle)
         above = pending * factor(block, INVERSE, half - 1)
-        put(above, block, rhs, half - 1)
-        put(pivot, block, rhs, half)
+        write(above, block, half - 1)
+        put(pivot, block, half)
         below = up(above, zero, block, half)
-        ask(block, half)
         after_above, after_below = below, above
         for i in range(1, half):
-            ask(block, half + i)
             x = up(above, after_above, block, half - 1 - i)
             after_above, above = above, x
             x = up(below, after_below, block, half + i)
@@ -252,8 +262,30 @@ LONG = 2**14
 
 
 @inlined
-def _get_shared(block, plane, k):
+def _factor_shared(block, plane, k):
     return fill(shared(block)[plane * block.rows + k], ONE)
+
+
+def _access_block(factor: Callable[..., Any], rhs: int) -> Access:
+    """Right-hand sides are an input, and a plane, of that number; unknowns are the only output."""
+
+    @inlined
+    def read_rhs(block, k):
+        return read(block, rhs, k)
+
+    @inlined
+    def get_rhs(block, k):
+        return get(block, rhs, k)
+
+    @inlined
+    def put_rhs(number, block, k):
+        put(number, block, rhs, k)
+
+    @inlined
+    def write_x(number, block, k):
+        write(number, block, 0, k)
+
+    return Access(factor, read_rhs, get_rhs, put_rhs, write_x, ask)
 
 
 @inlined
@@ -267,7 +299,17 @@ def _put_number(number, arrays, plane, k):
 
 
 @inlined
-def _ask_nothing(block, k):
+def _get_rhs(arrays, k):
+    return _get_number(arrays, RHS, k)
+
+
+@inlined
+def _put_rhs(number, arrays, k):
+    _put_number(number, arrays, RHS, k)
+
+
+@inlined
+def _ask_nothing(arrays, number, later):
     pass
 
 
@@ -291,11 +333,12 @@ def _make_loop(function: Callable[..., Any]) -> Any:
     return run
 
 
-FACTOR = _make_lanes(make_factor(get, put), planes=FACTORS, outputs=tuple(range(FACTORS)))
+_ONE = Access(_get_number, _get_rhs, _get_rhs, _put_rhs, _put_rhs, _ask_nothing)
+FACTOR = _make_lanes(make_factor(read, write), planes=FACTORS, outputs=tuple(range(FACTORS)))
 FACTOR_ONE = _make_loop(make_factor(_get_number, _put_number))
-SOLVE = _make_lanes(make_solve(get, get, put, RHS, ask), planes=RHS + 1, outputs=(RHS,))
-SOLVE_SHARED = _make_lanes(make_solve(_get_shared, get, put, 0, ask), planes=1, outputs=(0,))
-SOLVE_ONE = _make_loop(make_solve(_get_number, _get_number, _put_number, RHS, _ask_nothing))
+SOLVE = _make_lanes(make_solve(_access_block(read, RHS)), planes=RHS + 1, outputs=(RHS,))
+SOLVE_SHARED = _make_lanes(make_solve(_access_block(_factor_shared, 0)), planes=1, outputs=(0,))
+SOLVE_ONE = _make_loop(make_solve(_ONE))
 
 
 def _even(n: int) -> int:

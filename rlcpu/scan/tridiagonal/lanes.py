@@ -18,8 +18,10 @@ from rlcpu.scan.blocks import (
     halo,
     inlined,
     put,
+    read,
     report,
     stops,
+    write,
 )
 from rlcpu.scan.tridiagonal.equations import (
     REST,
@@ -44,6 +46,7 @@ from rlcpu.scan.tridiagonal.equations import (
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes; pivots and solutions take their place
 FIRST = 4  # plane of what pivots of rings have of x[0]
+SOON = 2  # rows between one that is asked for and one that is read
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
@@ -63,8 +66,8 @@ def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
 @inlined
 def numbers(block, k):
     """Coefficients and right-hand side of equation k of all lanes."""
-    lower, diagonal = get(block, LOWER, k), get(block, DIAGONAL, k)
-    return lower, diagonal, get(block, UPPER, k), get(block, RHS, k)
+    lower, diagonal = read(block, LOWER, k), read(block, DIAGONAL, k)
+    return lower, diagonal, read(block, UPPER, k), read(block, RHS, k)
 
 
 @inlined
@@ -98,26 +101,26 @@ def solve(block, pivoting):
     top, bottom = equation(block, 0), mirrored(equation(block, last))
     falling = Pending(top.diagonal, top.upper, top.rhs)
     rising = Pending(bottom.diagonal, bottom.upper, bottom.rhs)
-    ask(block, 0)
-    ask(block, 1)
+    ask(block, 0, SOON)
+    ask(block, 1, last - SOON)
     for i in range(1, half):
-        ask(block, 2 * i)
+        ask(block, 2 * i, i + SOON)
         pivot, falling = eliminate(falling, equation(block, i), pivoting)
         keep(pivot, block, i - 1)
-        ask(block, 2 * i + 1)
+        ask(block, 2 * i + 1, last - i - SOON)
         pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
         keep(pivot, block, last - i + 1)
     above, below = meet(falling, rising, pivoting)
-    put(above, block, RHS, half - 1)
-    put(below, block, RHS, half)
+    write(above, block, 0, half - 1)
+    write(below, block, 0, half)
     up, after_up, down, after_down = above, below, below, above
     for i in range(1, half):
         x = substitute(kept(block, half - 1 - i), up, after_up)
-        put(x, block, RHS, half - 1 - i)
+        write(x, block, 0, half - 1 - i)
         after_up = up
         up = x
         x = substitute(kept(block, half + i), down, after_down)
-        put(x, block, RHS, half + i)
+        write(x, block, 0, half + i)
         after_down = down
         down = x
     return nan_or_zero(up) + nan_or_zero(down)
@@ -168,10 +171,10 @@ def reduce_rows(block, pivoting, keeps):
     """
     one, two = open_block(block)
     largest = nan_or_zero(one.diagonal)
-    ask(block, 0)
-    ask(block, 1)
+    ask(block, 0, SOON)
+    ask(block, 1, SOON + 1)
     for k in range(2, block.rows):
-        ask(block, k)
+        ask(block, k, k + SOON)
         new = equation(block, k)
         pivot, inverse, new_one, new_two = eliminate_ring(one, two, new, pivoting)
         if keeps:
@@ -193,7 +196,7 @@ def eliminate_rows(block, before, first, pivoting):
     top, following = open_block(block)
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(2, block.rows):
-        ask(block, k)
+        ask(block, k, k + SOON)
         pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
         keep(pivot, block, k - 1)
         if k >= block.least:
@@ -211,8 +214,8 @@ def substitute_rows(block, outer, rings):
     """
     before, first, last, after = outer
     nothing = nan_or_zero(first)
-    put(where(stops(block) > 0, first, nothing), block, RHS, 0)
-    put(where(stops(block) > block.rows - 1, last, nothing), block, RHS, block.rows - 1)
+    write(where(stops(block) > 0, first, nothing), block, 0, 0)
+    write(where(stops(block) > block.rows - 1, last, nothing), block, 0, block.rows - 1)
     x, second, trace = last, after, nothing + nan_or_zero(last)
     for i in range(1, block.rows - 1):
         k = block.rows - 1 - i
@@ -229,7 +232,7 @@ def substitute_rows(block, outer, rings):
             value = where(stops(block) > k, current, nothing)
         x = current
         trace = trace + nan_or_zero(x)
-        put(value, block, RHS, k)
+        write(value, block, 0, k)
     return trace
 
 
@@ -275,17 +278,17 @@ def solve_ring(block, pivoting):
 def check(block, zero):
     """What the equations lack in place of rhs; reports the backward error of every lane."""
     before, after = halo(block)
-    x, worst, trace = get(block, X, 0), nan_or_zero(before), nan_or_zero(before)
+    x, worst, trace = read(block, X, 0), nan_or_zero(before), nan_or_zero(before)
     for k in range(block.rows):
-        ask(block, k)
+        ask(block, k, k + SOON)
         own = following = after
         if k + 1 < block.rows:
-            own = following = get(block, X, k + 1)
+            own = following = read(block, X, k + 1)
             if k + 1 >= block.least:
                 following = where(stops(block) > k + 1, own, after)
         lower, diagonal, upper, rhs = numbers(block, k)
         around = before, x, following
-        put(lacking(lower, diagonal, upper, rhs, around), block, RHS, k)
+        write(lacking(lower, diagonal, upper, rhs, around), block, 0, k)
         error = backward_error(scaled(lower, diagonal, upper, rhs), around)
         worst, trace = maximum(error, worst), trace + nan_or_zero(error)
         before = x
