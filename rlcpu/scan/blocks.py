@@ -1,16 +1,16 @@
 """One driver for functions along an axis of many arrays, whatever their layout: blocks of lanes.
 
 A lane is one system along the axis, or one chunk of a long one. A block has as many lanes as a
-register has numbers. Each input is gathered into a plane of scratch that fits a cache: a row for
-each step, a number for each lane. A lane function works there, in place, in plain Python on
-vectors. Some planes are scattered to the outputs.
+register has numbers. Lanes side by side in memory are read and written where they lie. Any other
+input is gathered into a plane of scratch, a row for each step, a number for each lane, and outputs
+are scattered from there. A lane function works on rows, as vectors, in plain Python.
 
 A plan, a list of whole numbers, says where each array lies: the address of its first number and
 its strides. Any axis, order of axes, broadcasting (stride 0), direction (negative strides) and
 `lengths` are strides and stops of lanes, so that a lane function is compiled once for each dtype.
 
-Unknowns side by side in memory are transposed in registers; lanes side by side are vectors as they
-are; a number that all lanes share is repeated; anything else is moved number by number.
+Unknowns side by side in memory are transposed in registers; a number that all lanes share is
+repeated; what is neither that nor lanes side by side is moved number by number.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ called: Any = register_jitable(fastmath=EXACT, **{**INLINE, "forceinline": False
 ONE = 1  # register of a vector
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
-PANEL = 2**19  # bytes of the blocks that are gathered together where lanes lie side by side
+PANEL = 2**19  # bytes of the inputs of a panel, of which the next one is prefetched as a whole
+SOON = 2  # rows between one that is asked for and one that is read, of long lanes
 #: Bytes of one array from which the next panel is prefetched, and from which results are written
-#: past the caches. A prefetch from the caches themselves takes 10 % of the time of a solve.
+#: past the caches. A prefetch from the caches themselves only takes time.
 LARGE, STREAMED = 2**19, 2**22
 
 # ---------------------------------------------------------------- plans
@@ -413,10 +414,7 @@ def find(plan, shape, lanes, panel, lists):
 
 @inlined
 def _repeat_lane(plan, lists, where, count):
-    """Write the lists of lanes whose inner index alone is larger than that of the first one.
-
-    Lane by lane takes 8 % of the time of 1,000 systems of 100 that a cache holds.
-    """
+    """Write the lists of lanes whose inner index alone is larger than that of the first one."""
     arrays, room, lane = where
     for i in range(arrays + LISTS):
         row, step = shifted(lists, i * room + lane), 0
@@ -794,20 +792,41 @@ def _block_address(function: Callable[..., Any], dtype: str) -> int:
     """Address of a lane function on one block, whose trace it adds to the one before `beside`."""
 
     def block(
-        m, plane, n, least, beside, s, t, begin, end, w, p, plan, lists, room, i, per, turn, x
+        memory,
+        plane,
+        rows,
+        least,
+        beside,
+        sources,
+        targets,
+        begin,
+        end,
+        written,
+        past,
+        plan,
+        lists,
+        room,
+        first,
+        per,
+        turn,
+        parameter,
     ):
-        ahead = Ahead(plan, lists, room, i, per, turn)
-        trace = function(Block(m, plane, n, least, beside, s, t, begin, end, w, p, ahead), x)
-        before = -width(m, ONE)
+        ahead = Ahead(plan, lists, room, first, per, turn)
+        lanes = Block(
+            *(memory, plane, rows, least, beside, sources, targets),
+            *(begin, end, written, past, ahead),
+        )
+        trace = function(lanes, parameter)
+        before = -width(memory, ONE)
         store(load(beside, before, ONE) + trace, beside, before)
 
     block.__name__ = function.__name__
     number = getattr(types, dtype)
     numbers, table = types.CPointer(number), types.CPointer(types.int64)
-    count = types.int64
-    kinds = numbers, *(count,) * 3, numbers, table, table, *(count,) * 4
-    kinds = *kinds, table, table, *(count,) * 4, number
-    return c_function(block, kinds, fastmath=EXACT)
+    counts = (types.int64,) * 3
+    kinds = (numbers, *counts, numbers, table, table, types.int64, *counts)
+    kinds_ahead = (table, table, types.int64, *counts)
+    return c_function(block, (*kinds, *kinds_ahead, number), fastmath=EXACT)
 
 
 @functools.cache

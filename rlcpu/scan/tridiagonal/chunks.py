@@ -20,7 +20,8 @@ from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
 from rlcpu.scan.tridiagonal.lanes import CHECK, EXPAND, REDUCE, RING, SOLVE, X, inputs_of
 from rlcpu.scan.tridiagonal.status import REFINED
 
-#: Unknowns from which systems are cut: the scratch of whole ones leaves the second cache.
+#: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
+#: chunks, though their pivots leave the second cache.
 LONG = 2**15
 #: The same of so few systems that they do not fill a register.
 SHORT = 2**11

@@ -30,6 +30,7 @@ from rlcpu.scan.arguments import (
 )
 from rlcpu.scan.blocks import (
     ONE,
+    SOON,
     Input,
     Lanes,
     ask,
@@ -139,7 +140,6 @@ def back(rhs: Any, following: Any, second: Any, factors: Factors) -> Any:
 #: multiplier of the middle is in the place of what it would have of x[half] and x[half + 1].
 INVERSE, UPPER, SECOND, SCALE, MULTIPLE, RHS = range(6)
 FACTORS = 5  # planes of factors
-SOON = 2  # rows between one that is asked for and one that is read
 
 
 def make_factor(read: Callable[..., Any], write: Callable[..., Any]) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rlcpu.kernels.vectors import fma, maximum, where
 from rlcpu.scan.blocks import (
+    SOON,
     Input,
     Lanes,
     ask,
@@ -46,7 +47,6 @@ from rlcpu.scan.tridiagonal.equations import (
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes; pivots and solutions take their place
 FIRST = 4  # plane of what pivots of rings have of x[0]
-SOON = 2  # rows between one that is asked for and one that is read
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:

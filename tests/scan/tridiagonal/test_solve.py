@@ -65,7 +65,7 @@ def test_every_second_diagonal_tiny(count: int, first: int) -> None:
     for seed in range(4):
         systems = [one, b, one, np.random.default_rng(seed).normal(size=b.shape)]
         x = solve_tridiagonal(*systems)
-        assert ulp_error(systems, x) < 1e5
+        assert ulp_error(systems, x) < 1e3
         largest = naive.backward_error(*systems, x, normwise=True).max()
         assert largest < 50 * epsilon("float64")
         assert ulp_error(systems, solve_tridiagonal(*systems, check="residual")) < CHECKED
