@@ -85,6 +85,27 @@ def gap_at(ground: Ground, x: float, y: float) -> float:
     return (y - ground.y - slope * (x - ground.x)) / math.sqrt(1.0 + slope * slope)
 
 
+def hull_pair(
+    x: float, y: float, ground: Ground, hull: tuple[float, float], u: float, v: float
+) -> float:
+    """Distance from the ground of the points of the hull at -u and u pixels aside and v up."""
+    sine, cosine = UNIT * hull[0], UNIT * hull[1]
+    x, y, ax, ay = x - v * sine, y + v * cosine, u * cosine, u * sine
+    return min(gap_at(ground, x - ax, y - ay), gap_at(ground, x + ax, y + ay))
+
+
+def hull_gap(x: float, y: float, angle: float, ground: Ground) -> float:
+    """Distance of the hull from the ground, and from a peak below it."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    foot = hull_pair(x, y, ground, (sine, cosine), 17.0, -10.0)
+    side = hull_pair(x, y, ground, (sine, cosine), 17.0, 0.0)
+    top = hull_pair(x, y, ground, (sine, cosine), 14.0, 17.0)
+    dx, dy = ground.x - x, ground.y - y
+    u, v = abs(dx * cosine + dy * sine), dy * cosine - dx * sine
+    peak = max(u - 17.0 * UNIT, max(-10.0 * UNIT - v, v - 17.0 * UNIT))
+    return min(min(foot, side), min(top, peak))
+
+
 class Body(NamedTuple):
     """Its centre of mass about the pin, sine and cosine of its angle, mass / moment."""
 

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcpu
 from rlcpu.envs.vector_env import VectorEnv
+from tests.envs.rollouts import CLASSIC
 
 MODES = list(AutoresetMode)
 #: More than a block of 64, and the last block is not full.
@@ -26,7 +27,7 @@ WIDE = {
     "MountainCarContinuous-v0": {"reset_low": 0.4142135, "reset_high": 0.5099019},
     "Acrobot-v1": {"reset_low": -3.0, "reset_high": 3.0},
 }
-every_environment = pytest.mark.parametrize("name", rlcpu.registered())
+every_environment = pytest.mark.parametrize("name", CLASSIC)
 every_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 
 
