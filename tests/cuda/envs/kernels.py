@@ -14,13 +14,14 @@ from rlcpu.cuda.rollouts import Key, Records, Sums, rollout_kernel
 from rlcpu.envs.lane import structure
 from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, Uniform
+from tests.envs.rollouts import CLASSIC
 
 U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
 
 
 def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, signature; class and signature of a last argument that is a NamedTuple."""
-    for name in rlcpu.registered():
+    for name in CLASSIC:
         yield step(name)
         yield simulate(name, np.float32)
     for name in ("CartPole-v1", "Pendulum-v1"):  # one of each kind of action
