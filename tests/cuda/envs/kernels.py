@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import rlcpu
 from rlcpu.cuda import envs
 from rlcpu.cuda.networks import network_of
 from rlcpu.cuda.rollouts import Key, Records, Sums, rollout_kernel
