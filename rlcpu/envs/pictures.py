@@ -1,0 +1,72 @@
+"""Pictures of games on a grid: a colour for each kind of thing, a square for each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.boards import Board
+
+Grid = npt.NDArray[np.int64]
+Picture = npt.NDArray[np.uint8]
+
+#: Side of a cell in pixels.
+PIXELS = 32
+#: Red, green and blue of nothing, and of up to ten kinds of things.
+COLOURS = np.array(
+    [
+        (20, 20, 28),
+        (230, 230, 230),
+        (70, 130, 220),
+        (245, 160, 50),
+        (95, 95, 110),
+        (220, 70, 70),
+        (80, 180, 100),
+        (160, 100, 200),
+        (90, 200, 210),
+        (240, 220, 90),
+        (150, 110, 80),
+    ],
+    np.uint8,
+)
+
+
+def grid_of(boards: Iterable[Board], rows: int, columns: int) -> Grid:
+    """Which board has each cell.
+
+    Args:
+        boards: cell `columns * row + column` of each is at (row, column).
+        rows: of the grid.
+        columns: of the grid.
+
+    Returns:
+        (rows, columns): 0 for none, k for number k, counted from 1; the last that has it.
+    """
+    grid = np.zeros(rows * columns, np.int64)
+    for k, board in enumerate(boards, 1):
+        grid[[cell for cell in range(len(grid)) if board.test(cell)]] = k
+    return grid.reshape(rows, columns)
+
+
+def draw(grid: Grid, pixels: int = PIXELS) -> Picture:
+    """The picture of a grid.
+
+    Args:
+        grid: (rows, columns), rows of `COLOURS`.
+        pixels: side of a cell.
+
+    Returns:
+        (rows * pixels, columns * pixels, 3) uint8.
+    """
+    return COLOURS[grid].repeat(pixels, 0).repeat(pixels, 1)
+
+
+def draw_arrow(picture: Picture, row: int, column: int, direction: int) -> Picture:
+    """The same picture, with an arrow in a cell, to the right, down, left or up: 0 to 3."""
+    place = np.arange(PIXELS)
+    arrow = 2 * np.abs(place - (PIXELS - 1) / 2)[:, None] < PIXELS - 1 - place
+    cell = np.s_[PIXELS * row : PIXELS * (row + 1), PIXELS * column : PIXELS * (column + 1)]
+    picture[cell][np.rot90(arrow, -direction)] = COLOURS[5]
+    return picture
