@@ -1,0 +1,1 @@
+"""Gymnasium's small games, whose observation is one whole number."""
