@@ -244,6 +244,10 @@ known: dict[str, Dynamics] = {}
 
 def _find(id: str, params: dict[str, Any]) -> Dynamics:
     """A registered environment with other parameters, for pickle."""
+    from rlcpu.envs.games import GAMES, games  # they are made when one of them is asked for
+
+    if id not in known and id in GAMES:
+        known.update(games())
     if id not in known:
         raise ValueError(f"{id} is not registered in this process, as it was where it was pickled")
     return known[id].with_params(**params) if params else known[id]

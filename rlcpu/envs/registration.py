@@ -19,6 +19,7 @@ from rlcpu.envs import (
 )
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.dynamics import known as _known
+from rlcpu.envs.games import GAMES, games
 from rlcpu.envs.scalar_env import ScalarEnv
 from rlcpu.envs.vector_env import VectorEnv
 
@@ -53,7 +54,10 @@ def register(dynamics: Dynamics) -> None:
     """
     if not isinstance(dynamics, Dynamics):
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
-    if dynamics.id in MUJOCO_TASKS or _BUILT_IN.get(dynamics.id, dynamics) is not dynamics:
+    if (
+        dynamics.id in (*MUJOCO_TASKS, *GAMES)
+        or _BUILT_IN.get(dynamics.id, dynamics) is not dynamics
+    ):
         raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
     _tell_gymnasium(dynamics.id, dynamics)
     _known[dynamics.id] = dynamics
@@ -82,19 +86,21 @@ def register_built_in() -> None:
     """Register the environments of this library."""
     for dynamics in _BUILT_IN.values():
         register(dynamics)
+    for id, limits in GAMES.items():
+        _tell_gymnasium(id, limits)
     for id in MUJOCO_TASKS:
         _tell_gymnasium(id, gymnasium.spec(id))
 
 
 def registered() -> list[str]:
-    """The ids of all known environments; those of MuJoCo are known once they were made."""
+    """The ids of all known environments; games and MuJoCo's are known once made."""
     return list(_known)
 
 
 def known() -> list[str]:
     """The ids of all environments that `find` finds here, those of MuJoCo too if it is there."""
     is_there = importlib.util.find_spec("mujoco") is not None
-    return list(dict.fromkeys((*_known, *(MUJOCO_TASKS if is_there else ()))))
+    return list(dict.fromkeys((*_known, *GAMES, *(MUJOCO_TASKS if is_there else ()))))
 
 
 def find(environment: str | Dynamics) -> Dynamics:
@@ -114,8 +120,10 @@ def find(environment: str | Dynamics) -> Dynamics:
         from rlcpu.envs.mujoco import tasks
 
         _known[name] = tasks.TASKS[name]()
+    if name in GAMES and name not in _known:
+        _known.update(games())
     if name not in _known:
-        known = dict.fromkeys((*_known, *MUJOCO_TASKS))
+        known = dict.fromkeys((*_known, *GAMES, *MUJOCO_TASKS))
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Pictures of environments, drawn by Gymnasium's own renderer of the original environment."""
+"""Pictures of environments: their own, or those of Gymnasium's original environment."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import numpy.typing as npt
 from gymnasium.spaces import Box
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.layout import values_of
 
 
 class Renderer:
     """Draws states of one kind of environment.
 
     Args:
-        dynamics: the environment; its `original` lends the renderer.
+        dynamics: the environment, with a `picture` or an `original` that lends its renderer.
         render_mode: one of `modes`, or None.
-        modes: "rgb_array", or "human" for a window too.
+        modes: "rgb_array", or "human" for a window too, which Gymnasium opens.
 
     Raises:
-        ValueError: for another mode, or any without an original.
+        ValueError: for another mode, or any where there is neither.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Renderer:
         self._env: Any = None
         self._actions: npt.NDArray[Any] | None = None
         possible = list(modes) if dynamics.original else []
+        possible = ["rgb_array"] if dynamics.picture else possible
         self.metadata: dict[str, Any] = {"render_modes": possible, "render_fps": _fps(dynamics)}
         if render_mode is not None and (
             not isinstance(render_mode, str) or render_mode not in possible
@@ -49,7 +51,7 @@ class Renderer:
         self._actions = actions.reshape(len(actions), -1).copy()
 
     def render(self, states: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One (height, width, 3) picture per state, (n, state_size); None without a mode.
+        """One (height, width, 3) picture per state, (n, rows of memory); None without a mode.
 
         In mode "human" they are drawn in a window, and there is None for each.
         """
@@ -59,6 +61,10 @@ class Renderer:
                 'give render_mode="rgb_array" to see it'
             )
             return None
+        dynamics = self._dynamics
+        if dynamics.picture is not None:
+            values = values_of(dynamics.state, states.T)
+            return tuple(dynamics.picture(value, dynamics.params) for value in values)
         env = self._renderer()
         frames = []
         for i, state in enumerate(states):
@@ -93,9 +99,9 @@ class Renderer:
 
 
 def _fps(dynamics: Dynamics) -> int:
-    """Frames a second of the original environment."""
+    """Frames a second of the original environment, or fewer where each cell counts."""
     if dynamics.original is None:
-        return 30
+        return 10 if dynamics.picture else 30
     entry = gymnasium.spec(dynamics.original).entry_point
     creator = (
         gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry

@@ -187,7 +187,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
     def render(self) -> Any:
         """Draw the state: an RGB picture (height, width, 3), or None if it is drawn in a window."""
-        frames = self._renderer.render(self._batch.state)
+        frames = self._renderer.render(self._batch.memory.get_state())
         return frames[0] if frames is not None else None
 
     def close(self) -> None:

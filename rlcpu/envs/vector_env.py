@@ -449,8 +449,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     # ------------------------------------------------------------ the rest of Gymnasium's contract
 
     def render(self) -> tuple[Array, ...] | None:
-        """One RGB picture (height, width, 3) uint8 per environment, by Gymnasium's renderer."""
-        return self._renderer.render(self._drivers.to_host(self.state))
+        """One RGB picture (height, width, 3) uint8 per environment; None without a render mode."""
+        return self._renderer.render(self._drivers.to_host(self.memory.get_state()))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the renderer."""

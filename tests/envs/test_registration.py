@@ -113,7 +113,8 @@ def test_name_makes_gymnasium_import_the_library() -> None:
         ("CartPole", "environment='CartPole' is unknown: did you mean 'CartPole-v1'?"),
         ("cartpole-v1", "did you mean 'CartPole-v1'?"),
         ("rlcpu/Pendulum-v0", "environment='rlcpu/Pendulum-v0' .* did you mean 'Pendulum-v1'?"),
-        ("Breakout-v5", "environment='Breakout-v5' is unknown: known are CartPole-v1, "),
+        ("Breakout-v5", "environment='Breakout-v5' .* did you mean 'MinAtar/Breakout-v1'"),
+        ("Doom", "environment='Doom' is unknown: known are CartPole-v1, "),
         ("", "environment='' is unknown: known are CartPole-v1, "),
     ],
 )
