@@ -15,7 +15,6 @@ import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.core.imputils import lower_constant
 from numba.extending import (
     intrinsic,
     lower_builtin,
@@ -28,6 +27,7 @@ from numba.extending import (
     typeof_impl,
 )
 
+from rlcpu.kernels import hooks
 from rlcpu.kernels.memory import pointer_at
 
 #: Cells of a board.
@@ -138,7 +138,7 @@ def _typeof(value: Board, context: Any) -> BoardType:
     return BOARD
 
 
-@lower_constant(BoardType)
+@hooks.lower_constant(BoardType)
 def _constant(context: Any, builder: Any, kind: Any, value: int) -> Any:
     words = divmod(int(value), 2**64)[::-1]
     return ir.Constant.literal_struct([ir.Constant(ir.IntType(64), word) for word in words])

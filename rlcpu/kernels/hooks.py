@@ -312,6 +312,14 @@ def borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     return imputils.impl_ret_borrowed(context, builder, kind, value)
 
 
+def lower_constant(kind: type) -> Any:
+    """Decorator: a function (context, builder, type, value) that emits a constant of a type.
+
+    `numba.extending` has the like for functions, attributes and casts.
+    """
+    return imputils.lower_constant(kind)
+
+
 def freeze(builder: Any, value: Any) -> Any:
     """The value, or any other where it is poison to LLVM: llvmlite has no such instruction."""
     frozen = llvm.Instruction(builder.block, value.type, "freeze", (value,))

@@ -14,7 +14,6 @@ from tests.envs.rollouts import CASES, CLASSIC, FIELDS, LIMIT, NUM_ENVS, assert_
 #: the largest numbers of a field, at least 1. Exact environments see float32 actions only.
 ERRORS = {"float32": 2e-5, "float64": 2e-6}
 every_case = pytest.mark.parametrize("case", CASES)
-every_environment = pytest.mark.parametrize("name", CLASSIC)
 
 
 @every_case
@@ -65,7 +64,7 @@ def test_shapes_and_dtypes(case: str) -> None:
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *((name, "float32") for name in rlcpu.registered()),
+        *((name, "float32") for name in CLASSIC),
         *((name, "float64") for name in ("CartPole-v1", "Pendulum-v1")),
     ],
 )

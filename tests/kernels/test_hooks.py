@@ -18,6 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from rlcpu.kernels import hooks
+from rlcpu.kernels.boards import Board
 
 
 def make() -> Any:
@@ -225,6 +226,11 @@ def check_borrowed() -> None:
     np.testing.assert_array_equal(results, [np.arange(3.0)] * 3)
 
 
+def check_lower_constant() -> None:
+    board = Board(7)
+    assert numba.njit(lambda: board.low)() == 7
+
+
 def check_freeze() -> None:
     @intrinsic
     def frozen(typing, number):
@@ -254,6 +260,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_linked_compiler: "LinkedCompiler",
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",
+    check_lower_constant: "lower_constant",
     check_freeze: "freeze",
 }
 
