@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from asv_benches.peers import collect, machine, paper, replay, scan, simulate, train
+from asv_benches.peers import collect, machine, mujoco, paper, replay, scan, simulate, train
 from asv_benches.peers.harness import Effort
 from asv_benches.peers.rows import Result, Row, load, measure, print_rows, save
 
@@ -16,6 +16,7 @@ from asv_benches.peers.rows import Result, Row, load, measure, print_rows, save
 TABLES = {
     "simulate": simulate.rows,
     "collect": collect.rows,
+    "mujoco": mujoco.rows,
     "replay": replay.rows,
     "scan": scan.rows,
     "train": train.rows,

@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 Array = npt.NDArray[Any]
+_NO_FINALS = np.empty((0, 0))
 
 
 class Batch:
@@ -98,6 +99,7 @@ class Memory:
         self.applied = np.zeros((n, code.action_size), np.float32)
         self.gained, self.ended = np.zeros(n), np.zeros((n, 2), np.uint8)
         self._batch: Batch | None = None
+        self.job: Array | None = None  # what `_kept_job` made
 
     @property
     def batch(self) -> Batch:
@@ -122,7 +124,7 @@ class Memory:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_batch": self.batch.state.copy()}
+        return {**vars(self), "_batch": self.batch.state.copy(), "job": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _batch=None)
@@ -170,20 +172,35 @@ class Memory:
 
 def _job(env: Any, mode: int, **arrays: Any) -> Array:
     """What a call takes; see `rlcpu.envs.mujoco.job`."""
+    memory = env.memory
+    if memory.job is None:
+        memory.job = _kept_job(env)
+    job: Array = memory.job.copy()
+    job[jobs.MODE] = mode
+    for name, array in arrays.items():
+        job[jobs.place_of(name)] = array.__array_interface__["data"][
+            0
+        ]  # half of ctypes.data's time
+    if "numbers" in arrays:
+        job[jobs.NUMBERS] = arrays["numbers"].size
+    return job
+
+
+def _kept_job(env: Any) -> Array:
+    """What is the same in every call: sizes, and the arrays of the memory."""
     job, memory, code = np.zeros(jobs.JOB_SIZE, np.int64), env.memory, env.code
-    limit = env.max_episode_steps or PENDING
-    given = {
+    kept = {
         "observation": memory.observation, "measured": memory.measured,
         "elapsed": memory.elapsed_steps, "returns": memory.returns, "streams": memory.streams,
         "unstable": memory.unstable, "uniforms": memory.uniforms, "applied": memory.applied,
-        "gained": memory.gained, "ended": memory.ended, "numbers": env.numbers, **arrays,
+        "gained": memory.gained, "ended": memory.ended, "numbers": env.numbers,
     }  # fmt: skip
     job[: jobs.HEADER] = (
-        *(mode, 1, env.num_envs, limit, env._same_step, 0),
+        *(0, 1, env.num_envs, env.max_episode_steps or PENDING, env._same_step, 0),
         *(code.observation_size, code.action_size, code.measure_size, code.reset_draws),
-        *(given["numbers"].size, env._kernels[1]),
+        *(env.numbers.size, env._kernels[1]),
     )
-    for name, array in given.items():
+    for name, array in kept.items():
         job[jobs.place_of(name)] = array.ctypes.data
     return job
 
@@ -221,6 +238,7 @@ def allocate(env: Any, limit: int) -> None:
 def find_kernels(env: Any) -> None:
     """Give the environments their kernel and numbers, which copies of them find anew."""
     env.numbers = pack(env.dynamics.params, env.scalar_type)
+    env.memory.job = None
     env._kernels = make_run(None, env.scalar_type), make_physics(env.code)
 
 
@@ -240,22 +258,21 @@ def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
         return None
     n, shape = env.num_envs, env.memory.observation.shape
     observations, rewards = np.empty(shape, env.dtype), np.empty(n, env.dtype)
-    flags = np.empty((2, n), np.bool_)
-    finals = np.empty(shape if env._same_step else (0, 0), env.dtype)
-    job = _job(
-        env, jobs.STEP,
-        actions=actions, rewards=rewards, flags=flags, finals=finals, last=observations,
-    )  # fmt: skip
-    job[jobs.RECORD] = 1
-    env.memory.counted = env.memory.unstable.copy()
-    _call(env, env._kernels[0], job)
+    flags, finals = np.empty((2, n), np.bool_), _NO_FINALS
+    wanted = {"actions": actions, "rewards": rewards, "flags": flags, "last": observations}
+    if env._same_step:
+        wanted["finals"] = finals = np.empty(shape, env.dtype)
+    np.copyto(env.memory.counted, env.memory.unstable)
+    _call(env, env._kernels[0], _job(env, jobs.STEP, **wanted))
     return observations.T, rewards, flags[0], flags[1], finals.T
 
 
 def infos(env: Any) -> dict[str, Any]:
     """Infos of the last step: "unstable", of the simulations that MuJoCo had to reset, if any."""
     unstable = env.memory.unstable != env.memory.counted
-    return {"unstable": unstable, "_unstable": unstable.copy()} if unstable.any() else {}
+    if not unstable.any():
+        return {}
+    return {"unstable": unstable, "_unstable": unstable.copy()}
 
 
 def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: Array) -> None:

@@ -189,7 +189,7 @@ class MuJoCoDynamics(base.Dynamics):
                 base._check_importable(self, name, self._given[name])
         return functools.partial(MuJoCoDynamics, **{**self._given, "params": self.params}), ()
 
-    @property
+    @functools.cached_property
     def engine(self) -> Any:
         """What runs it: the counterpart of `rlcpu.envs.batch`."""
         from rlcpu.envs.mujoco import batch

@@ -115,9 +115,12 @@ _LAYOUT: dict[str, tuple[str, Any]] = {
 }
 
 
+_PLACES = {name: HEADER + k for k, name in enumerate(Arrays._fields)}
+
+
 def place_of(name: str) -> int:
     """Where in a job the address of an array stands."""
-    return HEADER + Arrays._fields.index(name)
+    return _PLACES[name]
 
 
 def make_open(names: Iterable[str], dtype: Any) -> Callable[..., Any]:
