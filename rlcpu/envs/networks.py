@@ -75,7 +75,7 @@ class MLP:
         seed: int = 0,
     ) -> None:
         self.activation, self.value, self.deterministic = activation, value, False
-        self.observation_shape = _observation_shape(observation_space)
+        self.observation_shape = shape_of(observation_space)
         inputs = int(
             observation_space.n
             if isinstance(observation_space, Discrete)
@@ -263,26 +263,6 @@ class MLP:
         count = self.sizes[-1] - (self.value == "shared")
         return self._run("parameters", self.sizes, observations)[:, :count]
 
-    def _flat(self, observations: Array, size: int) -> Array:
-        """One observation or several as (n, size) float32."""
-        given, shape = observations.shape, self.observation_shape
-        if not shape:
-            chosen = np.atleast_1d(observations)
-            if chosen.ndim == 1:
-                if not ((chosen >= 0) & (chosen < size) & (chosen % 1 == 0)).all():
-                    raise ValueError(f"observations={observations}: expected ints 0 to {size - 1}")
-                return np.eye(size, dtype=np.float32)[chosen.astype(np.int64)]
-        elif given in (shape, (size,)):
-            return observations.reshape(1, -1)
-        elif given[1:] in (shape, (size,)):
-            return observations.reshape(-1, size)
-        if given[1:] != (size,):
-            expected = ", ".join(map(str, ("n", *shape)))
-            raise ValueError(
-                f"observations have shape {given}: expected ({expected}{',' * (not shape)})"
-            )
-        return observations
-
     def _run(self, name: str, sizes: Array, observations: npt.ArrayLike) -> Array:
         """Outputs (n, sizes[-1]) of one of the networks."""
         self._check_sizes()
@@ -290,7 +270,7 @@ class MLP:
         if type(inputs) is not np.ndarray or inputs.dtype != np.float32:
             with np.errstate(over="ignore"):
                 inputs = as_numbers("observations", inputs).astype(np.float32)
-        inputs = self._flat(inputs, int(sizes[0]))
+        inputs = as_inputs(inputs, self.observation_shape, int(sizes[0]))
         parameters = self._checked(name, num_parameters(sizes))
         mean, scale = self.observation_mean, self.observation_scale
         if not mean.size == scale.size == sizes[0]:
@@ -323,7 +303,7 @@ class Linear(MLP):
         super().__init__(observation_space, action_space, (), value=value, seed=seed)
 
 
-def _observation_shape(space: Any) -> tuple[int, ...]:
+def shape_of(space: Any) -> tuple[int, ...]:
     """Shape of one observation that a network can see; () of a `Discrete`."""
     if isinstance(space, Discrete):
         return ()
@@ -334,6 +314,31 @@ def _observation_shape(space: Any) -> tuple[int, ...]:
         )
     shape: Any = space.shape
     return tuple(shape)
+
+
+def as_inputs(observations: Array, shape: tuple[int, ...], size: int) -> Array:
+    """What a network sees of one observation or of several: (n, size) float32.
+
+    Args:
+        observations: (n, ...) or one; of a choice, which has the shape (), or already (n, size).
+        shape: of one observation, see `shape_of`.
+        size: inputs of the network.
+
+    Raises:
+        ValueError: another shape, or a choice that there is not.
+    """
+    given = observations.shape
+    if not shape and observations.ndim < 2:
+        chosen = np.atleast_1d(observations)
+        if not ((chosen >= 0) & (chosen < size) & (chosen % 1 == 0)).all():
+            raise ValueError(f"observations={observations}: expected ints 0 to {size - 1}")
+        return np.eye(size, dtype=np.float32)[chosen.astype(np.int64)]
+    if given[1:] in (shape, (size,)):
+        return observations.reshape(-1, size)
+    if given in (shape, (size,)):
+        return observations.reshape(1, size)
+    expected = ", ".join(map(str, ("n", *shape)))
+    raise ValueError(f"observations have shape {given}: expected ({expected}{',' * (not shape)})")
 
 
 def _action_outputs(space: Any) -> tuple[int, int]:

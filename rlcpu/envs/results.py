@@ -317,13 +317,16 @@ class Rollout:
         rows: Array = self._drivers.to_host(array[self._drivers.asarray(self._ends)])
         return rows
 
-    def transitions(self, names: Iterable[str] = _TRANSITION) -> dict[str, Array]:
+    def transitions(
+        self, names: Iterable[str] = _TRANSITION, *, as_inputs: bool = False
+    ) -> dict[str, Array]:
         """The T * N transitions, as a buffer takes them: step after step, all environments of each.
 
         Args:
             names: which of `observation`, `action`, `reward`, `next_observation`, `terminated`,
                 `truncated` (these six by default), `log_prob` and `value`; a buffer's example, a
                 dict of these, will do.
+            as_inputs: give observations as networks see them, (T * N, observation_size) float32.
 
         Returns:
             Arrays (T * N, ...) by name. `next_observation` is what the step led to, the final
@@ -344,18 +347,21 @@ class Rollout:
             if name not in (*_TRANSITION, "log_prob", "value"):
                 expected = ", ".join((*_TRANSITION, "log_prob", "value"))
                 raise ValueError(f"names: {name!r} is none of {expected}")
-        return {name: self._flat(name) for name in chosen}
+        return {name: self._flat(name, as_inputs) for name in chosen}
 
-    def _flat(self, name: str) -> Array:
+    def _flat(self, name: str, as_inputs: bool) -> Array:
         """One array of `transitions`."""
         if name == "next_observation":
-            asarray, last = self._drivers.asarray, self.last_observations
-            flat: Array = self._drivers.empty(
-                (len(self._records.rewards), *last.shape[1:]), last.dtype
-            )
-            flat[: -len(last)] = self.observations[1:].reshape(-1, *last.shape[1:])
-            flat[-len(last) :] = last
-            flat[asarray(self._ends)] = asarray(self.final_observations)
-            return flat
+            asarray, view, n = self._drivers.asarray, self._form.view, self._form.num_envs
+            rows = self._records.observations.reshape(-1, self._form.rows)
+            after: Array = self._drivers.empty(rows.shape, rows.dtype)
+            after[:-n] = rows[n:]
+            after[-n:] = self._records.last.reshape(n, -1)
+            after[asarray(self._ends)] = asarray(self._final_rows)
+            shown: Array = view.inputs(after) if as_inputs else view.decode(after)
+            return shown
+        if name == "observation" and as_inputs:
+            inputs = self.inputs
+            return inputs.reshape(-1, inputs.shape[-1])
         array: Array = getattr(self, name if name.endswith("ated") else f"{name}s")
         return array.reshape(-1, *array.shape[2:])

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.networks import refuse_policy
+from rlcpu.envs.networks import as_inputs, refuse_policy, shape_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
@@ -172,6 +172,7 @@ class Actor:
         self.network = Network(sizes, activation, parameters=parameters)
         self.params = np.array(params, np.float32)
         self.observation_mean, self.observation_scale = normalisation(dynamics)
+        self.observation_shape = shape_of(dynamics.observation_space)
         self.deterministic = False
 
     def __repr__(self) -> str:
@@ -227,11 +228,9 @@ class Actor:
             ValueError: observations have another shape.
             FloatingPointError: observations, parameters or outputs are NaN or infinite.
         """
-        rows = np.atleast_2d(as_numbers("observations", observations)).astype(np.float32)
         sizes = self.network.sizes
-        if rows.ndim != 2 or rows.shape[1] != sizes[0]:
-            shape = np.shape(observations)
-            raise ValueError(f"observations have shape {shape}: expected (n, {sizes[0]})")
+        given = as_numbers("observations", observations).astype(np.float32)
+        rows = as_inputs(given, self.observation_shape, int(sizes[0]))
         if not np.isfinite(rows).all():
             place = np.argwhere(~np.isfinite(rows))[0].tolist()
             raise FloatingPointError(
@@ -355,6 +354,9 @@ class Noisy(Squashed):
 def normalisation(dynamics: Dynamics) -> tuple[Array, Array]:
     """Means and scales that bring observations to +-1 where their space has bounds."""
     space: Any = dynamics.observation_space
+    if not isinstance(space, Box):
+        size = dynamics.observation_size
+        return np.zeros(size, np.float32), np.ones(size, np.float32)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     bounded = (np.abs(low) < _UNBOUNDED) & (np.abs(high) < _UNBOUNDED) & (high > low)
     low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)

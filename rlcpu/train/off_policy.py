@@ -253,7 +253,7 @@ class OffPolicy:
 
     def _remember(self, rollout: Rollout) -> None:
         """Store a rollout's transitions."""
-        columns = rollout.transitions()
+        columns = rollout.transitions(as_inputs=True)
         if columns["reward"].dtype != np.float32:
             columns["reward"] = columns["reward"].astype(np.float32)
         if isinstance(self.buffer, replay.ReturnWeightedBuffer):
@@ -460,7 +460,8 @@ class OffPolicy:
             FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
         actions: Array = self.policy.actions(observations, None if deterministic else self.rng)
-        return actions[0] if np.ndim(observations) == 1 else actions
+        single = np.ndim(observations) == len(self.policy.observation_shape)
+        return actions[0] if single else actions
 
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True

@@ -16,6 +16,7 @@ import rlcpu
 from rlcpu.envs import Board, Dynamics, Rng, check
 from rlcpu.envs.observations import View
 from rlcpu.policies import MLP, Scalar, Uniform
+from rlcpu.train import DQN, PPO
 from tests import naive
 
 
@@ -407,3 +408,31 @@ def test_planes_are_expanded_cell_by_cell(cells: int, form: str) -> None:
         np.testing.assert_array_equal(view._decode_anywhere(memory, (len(memory),)), found)
     np.testing.assert_array_equal(view.show(rows.T), expected)
     np.testing.assert_array_equal(view.inputs(rows), expected.reshape(7, -1))
+
+
+@pytest.mark.parametrize("dynamics", [TOY, WALK], ids=["planes", "choice"])
+def test_transitions_as_networks_see_them(dynamics: Dynamics) -> None:
+    env = rlcpu.make_vec(dynamics, 70)
+    env.reset(seed=5)
+    rollout = rlcpu.collect(env, Uniform(), 40)
+    plain, seen = rollout.transitions(), rollout.transitions(as_inputs=True)
+    for name in ("observation", "next_observation"):
+        shown = plain[name]
+        if dynamics is WALK:
+            shown = np.eye(7)[shown]
+        assert seen[name].dtype == np.float32
+        np.testing.assert_array_equal(seen[name], shown.reshape(70 * 40, -1))
+    ends = np.flatnonzero((rollout.terminated | rollout.truncated).ravel())
+    np.testing.assert_array_equal(plain["next_observation"][ends], rollout.final_observations)
+
+
+@pytest.mark.parametrize("kind", ["DQN", "PPO"])
+def test_agents_learn_from_choices(kind: str) -> None:
+    agent: Any = {"DQN": DQN, "PPO": PPO}[kind](WALK, seed=0, num_envs=16)
+    agent.learn(8192)
+    # A step is worth 0.5 until the walk ends at place 6: the best is to wait for the limit of 9.
+    assert agent.evaluate(20).mean() == 4.5
+    actions = agent.predict(np.arange(7))
+    assert actions.shape == (7,)
+    assert actions[5] == 0
+    assert agent.predict(3) == actions[3]
