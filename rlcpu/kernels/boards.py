@@ -41,13 +41,8 @@ class Board(int):
     Cell k is bit k of a whole number, so that `&`, `|`, `^`, `~`, `<<` and `>>` work on all cells
     at once; what a shift moves beyond the last cell is lost. A board is true if it has a cell.
 
-    Args:
-        bits: whole number whose bit k says whether cell k is in the set, below 2**128.
-
-    Raises:
-        TypeError: bits is no whole number.
-        ValueError: bits is negative or has more than 128 bits, or a cell is not in 0 to 127. In
-            kernels nothing is raised: such a cell is in no board.
+    In plain Python a cell that is not in 0 to 127 raises ValueError; in kernels nothing is raised,
+    and such a cell is in no board.
 
     Example:
         >>> board = Board().set(3).set(100)
@@ -56,7 +51,15 @@ class Board(int):
     """
 
     def __new__(cls, bits: int = 0) -> Board:
-        """See the class."""
+        """The board of a whole number.
+
+        Args:
+            bits: below 2**128; bit k says whether cell k is in the set.
+
+        Raises:
+            TypeError: bits is no whole number.
+            ValueError: bits is negative or has more than 128 bits.
+        """
         if isinstance(bits, float) or not hasattr(bits, "__index__"):
             raise TypeError(f"bits={bits!r}: expected a whole number")
         if not 0 <= bits <= _ALL:
