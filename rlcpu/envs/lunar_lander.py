@@ -31,6 +31,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs import lander_legs as legs
+from rlcpu.envs import lander_picture
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lander_legs import DT, UNIT, WIDTH, Aims, Motion, Push
 
@@ -297,6 +298,7 @@ DYNAMICS = Dynamics(
     step_draws=2,
     max_episode_steps=1000,
     reward_threshold=200.0,
+    picture=lander_picture.draw,
 )
 CONTINUOUS = dataclasses.replace(
     DYNAMICS,

@@ -9,14 +9,7 @@ from typing import Any
 
 import gymnasium
 
-from rlcpu.envs import (
-    acrobot,
-    cartpole,
-    lunar_lander,
-    mountain_car,
-    mountain_car_continuous,
-    pendulum,
-)
+from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.dynamics import known as _known
 from rlcpu.envs.games import GAMES, games
@@ -24,12 +17,8 @@ from rlcpu.envs.scalar_env import ScalarEnv
 from rlcpu.envs.vector_env import VectorEnv
 
 _BUILT_IN = {
-    dynamics.id: dynamics
-    for dynamics in (
-        *(m.DYNAMICS for m in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)),
-        lunar_lander.DYNAMICS,
-        lunar_lander.CONTINUOUS,
-    )
+    module.DYNAMICS.id: module.DYNAMICS
+    for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
 }
 #: Tasks of MuJoCo, which is imported when one of them is asked for.
 MUJOCO_TASKS = (

@@ -112,8 +112,7 @@ def line_of(step: Any) -> str:
     return f"{__file__}:{step.__code__.co_firstlineno + 1}"
 
 
-#: The other lander compiles to the same code, in a minute.
-@pytest.mark.parametrize("name", [each for each in registered() if "Continuous-v3" not in each])
+@pytest.mark.parametrize("name", registered())
 def test_built_in_environments_pass(name: str) -> None:
     report = check(name, steps=300)
     assert report.ok, report

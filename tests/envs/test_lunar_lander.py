@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs import find, lander_legs, lunar_lander
+from rlcpu.envs import check, find, lander_legs, lander_picture, lunar_lander
 from rlcpu.envs.lunar_lander import HEIGHT, Params, State
 
 NUM_ENVS = 2048
@@ -223,3 +223,24 @@ def test_params_are_gymnasiums() -> None:
         assert (dynamics.max_episode_steps, dynamics.reward_threshold) == (1000, 200.0)
     light = lunar_lander.step(above_the_pad(5.0), 0, Params(gravity=-2.0), CALM)[0]
     assert light.vy == pytest.approx(-0.04)
+
+
+def test_checker_is_content() -> None:
+    report = check("LunarLander-v3", steps=200)
+    assert report.ok, report
+    assert not any(level == "warning" for level, _ in report.findings), report
+
+
+def test_picture_shows_lander_ground_and_flags() -> None:
+    picture = lander_picture.draw(above_the_pad(4.0), Params())
+    assert (picture.shape, picture.dtype) == ((400, 600, 3), np.uint8)
+    body = np.argwhere((picture == lander_picture.BODY).all(axis=-1))
+    np.testing.assert_allclose(np.median(body, axis=0), (160.0, 300.0), atol=12.0)
+    assert (picture[350:] == lander_picture.MOON).all()
+    assert (picture[:50] == lander_picture.SKY).all()
+    assert (picture == lander_picture.FLAG).all(axis=-1).sum() > 200
+    env = rlcpu.make_vec("LunarLanderContinuous-v3", 2, render_mode="rgb_array")
+    env.reset(seed=0)
+    first, second = env.render()
+    assert first.shape == picture.shape
+    assert (first != second).any()
