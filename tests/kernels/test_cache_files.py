@@ -303,7 +303,7 @@ import numpy as np
 from rlcpu.kernels.compile import EXACT, define, kernel, njit
 
 line = "    x[{0} % 7] += number * np.sqrt(x[{0} % 5]) / x[{0} % 9]\\n"
-lines = "".join(line.format(i) for i in range(1, 150))  # too long to be inlined
+lines = "".join(line.format(i) for i in range(1, 60))  # too long to be inlined
 
 def make(number):
     add = define("def add(x):\\n" + lines + "    return x.sum()", np=np, number=number)
