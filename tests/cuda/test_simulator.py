@@ -1,4 +1,4 @@
-"""The device tests of every package, in the CUDA simulator: a process of its own each."""
+"""The device tests in the CUDA simulator: a process for each folder."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ import pytest
 
 HERE = Path(__file__).parent
 MARKED = re.compile(r"pytest\.mark\.device\b")
-FILES = [
-    path
-    for path in sorted(HERE.rglob("test_*.py"))
-    if path != Path(__file__) and MARKED.search(path.read_text("utf-8"))
-]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(HERE).as_posix())
-def test_in_simulator(path: Path) -> None:
+def folders() -> dict[str, list[Path]]:
+    """The files with device tests, by their folder."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(HERE.rglob("test_*.py")):
+        if path != Path(__file__) and MARKED.search(path.read_text("utf-8")):
+            found.setdefault(path.parent.name, []).append(path)
+    return found
+
+
+FOLDERS = folders()
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_in_simulator(folder: str) -> None:
     # The simulator's integers warn where they wrap around, as random numbers do all the time.
     result = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-            *("-m", "device", "-W", "ignore::RuntimeWarning", str(path)),
+            *("-m", "device", "-W", "ignore::RuntimeWarning", *map(str, FOLDERS[folder])),
         ],
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
         cwd=HERE.parents[1],
