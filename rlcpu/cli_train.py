@@ -228,7 +228,7 @@ class Results:
         if not history.updates:
             print(f"{say}; nothing was learnt yet", file=sys.stderr)
             return code
-        env_id = agent.env.dynamics.id.replace(":", "-")
+        env_id = agent.env.dynamics.id.replace(":", "-").replace("/", "-")
         self.args.save = self.args.save or Path(f"{env_id}-interrupted.npz")
         if not any(line.startswith("saved") for line in self.written):
             self.write_agent()

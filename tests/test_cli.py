@@ -234,6 +234,7 @@ def test_parameters_and_settings_reach_the_agent(capsys: pytest.CaptureFixture[s
     ],
 )
 @pytest.mark.parametrize("save", [[], ["--save", "mine.npz"]])
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "MinAtar/Breakout-v1"])
 def test_a_run_that_is_stopped_keeps_what_was_learnt(
     trainer: type[FakeAgent],
     monkeypatch: pytest.MonkeyPatch,
@@ -243,6 +244,7 @@ def test_a_run_that_is_stopped_keeps_what_was_learnt(
     code: int,
     reason: str,
     save: list[str],
+    env_id: str,
 ) -> None:
     def stopped(self: FakeAgent, *args: Any, **kwargs: Any) -> None:
         self.update(1)
@@ -251,12 +253,12 @@ def test_a_run_that_is_stopped_keeps_what_was_learnt(
 
     monkeypatch.setattr(trainer, "learn", stopped)
     monkeypatch.chdir(tmp_path)
-    argv = ["train", "CartPole-v1", "--steps", "5e3", "--csv", "a.csv", "--plot", "a.png", *save]
+    argv = ["train", env_id, "--steps", "5e3", "--csv", "a.csv", "--plot", "a.png", *save]
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert cli.main(argv) == code
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     out, err = capsys.readouterr()
-    name = save[1] if save else "CartPole-v1-interrupted.npz"
+    name = save[1] if save else f"{env_id.replace('/', '-')}-interrupted.npz"
     lines = [f"rlcpu train: {reason}", f"saved       {name}"]
     lines += ["table       a.csv", "picture     a.png"]
     if code != 1:
