@@ -76,7 +76,10 @@ def check(args: argparse.Namespace) -> int:
     """Try an environment and print what was found; returns the exit code."""
     from rlcpu.envs import check
 
-    report = check(args.env.id, args.steps, args.seed)
+    try:
+        report = check(args.env.id, args.steps, args.seed)
+    except TypeError as error:  # of MuJoCo
+        raise CommandError(error) from None
     print(report)
     return 0 if report.ok else EXIT_FAILED
 
@@ -111,9 +114,14 @@ def warmup(args: argparse.Namespace) -> int:
     return 0
 
 
+def few_and_many(env_id: str, many: int) -> tuple[int, ...]:
+    """Numbers of environments whose kernels differ: MuJoCo's are the same for any."""
+    return (2, many) if rlcpu.envs.find(env_id).engine is None else (2,)
+
+
 def warm_step(env_id: str, dtype: str) -> None:
     """`env.step`, in few environments (serial kernels) and many (parallel kernels)."""
-    for num_envs in (2, 1 << 16):
+    for num_envs in few_and_many(env_id, 1 << 16):
         env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
         env.reset(seed=0)
         env.step(env.action_space.sample())
@@ -121,7 +129,7 @@ def warm_step(env_id: str, dtype: str) -> None:
 
 def warm_collect(env_id: str, dtype: str) -> None:
     """`simulate` and `collect` with the policies that take no code of the user's."""
-    for num_envs in (2, 1 << 14):
+    for num_envs in few_and_many(env_id, 1 << 14):
         env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
         env.reset(seed=0)
         spaces = env.single_observation_space, env.single_action_space

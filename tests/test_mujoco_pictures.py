@@ -81,6 +81,13 @@ def test_an_agent_learns_from_float64_too() -> None:
     assert agent.learn(128).steps == 128
 
 
+def test_the_check_of_environments_says_that_it_is_for_others() -> None:
+    with pytest.raises(TypeError, match="is tried when it is made"):
+        rlcpu.envs.check(CHEETAH)
+    with pytest.raises(ValueError, match="HalfCheetah-v5"):
+        rlcpu.make_vec("HalfCheeta-v5")
+
+
 @pytest.mark.usefixtures("screenless")
 def test_the_command_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rlcpu", "train", "InvertedPendulum-v5", "--steps", "4096"]

@@ -107,6 +107,11 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
         True
     """
     dynamics = find(dynamics)
+    if dynamics.engine is not None:
+        raise TypeError(
+            f"dynamics={dynamics!r}: a task of another engine is tried when it is made, and has no "
+            "plain step to compare kernels with"
+        )
     steps, seed = check_count("steps", steps), check_count("seed", seed, 0, 2**63)
     trial = Trial(dynamics)
     cases = trial.play(steps, np.random.default_rng(seed))
