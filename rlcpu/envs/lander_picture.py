@@ -42,10 +42,10 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
         raise ImportError('drawing needs pygame: pip install "rlcpu[render]"') from error
     surface = pygame.Surface(SIZE)
     surface.fill(MOON)
-    heights = (*state[-8:-4], legs.PAD, legs.PAD, legs.PAD, *state[-4:])
+    heights = (*state.nodes[:4], legs.PAD, legs.PAD, legs.PAD, *state.nodes[4:])
     ground = [(2.0 * k - 10.0, height) for k, height in enumerate(heights)]
     pygame.draw.polygon(surface, SKY, [(0, 0), *pixels(ground), (WIDTH, 0)])
-    x, y, angle, right, left = state[0], state[1], state[2], state[6], state[7]
+    x, y, angle, right, left = state.x, state.y, state.angle, state.right, state.left
     sides = ((angle + legs.CLOSED + right, 1.0), (angle - legs.CLOSED - left, -1.0))
     parts = [(LEG, x + leg.x, y + leg.y, leg) for leg in (legs.leg_body(*each) for each in sides)]
     for shape, cx, cy, body in ((HULL, x, y, legs.hull_body(angle)), *parts):

@@ -80,14 +80,7 @@ class State(NamedTuple):
     rest: float  # steps for which nothing has moved
     wind: float  # steps of the wind's wave, and of the turbulence's
     turbulence: float
-    h0: float  # m, heights of the terrain's nodes from left to right; 4, 5 and 6 are the pad
-    h1: float
-    h2: float
-    h3: float
-    h7: float
-    h8: float
-    h9: float
-    h10: float
+    nodes: legs.Nodes  # m, heights of the terrain
 
 
 def wave(index: float) -> float:
@@ -165,8 +158,7 @@ def fly(
     s: State, main: float, side: float, params: Params, noise: Pair
 ) -> tuple[State, float, bool]:
     """One step at the throttles of both engines."""
-    nodes = (s.h0, s.h1, s.h2, s.h3, s.h7, s.h8, s.h9, s.h10)
-    ground = legs.find_ground(nodes, s.x)
+    ground = legs.find_ground(s.nodes, s.x)
     hull = legs.hull_body(s.angle)
     body_r = legs.leg_body(s.angle + legs.CLOSED + s.right, 1.0)
     body_l = legs.leg_body(s.angle - legs.CLOSED - s.left, -1.0)
@@ -219,16 +211,14 @@ def fly(
         s.wind + passes,
         s.turbulence + passes,
     )
-    new = State(*pose, *memory, *nodes)
+    new = State(*pose, *memory, s.nodes)
     crashed = (legs.hull_gap(x, y, angle, ground) < legs.REST) | (abs(x) >= WIDTH)
     landed = rest >= STEPS_AT_REST
     reward = shaping(view(new)) - shaping(view(s)) - 0.3 * main - 0.03 * abs(side)
     return new, 100.0 if landed else (-100.0 if crashed else reward), landed | crashed
 
 
-def step(
-    state: tuple[float, ...], action: int, params: Params, uniforms: Pair
-) -> tuple[State, float, bool]:
+def step(state: State, action: int, params: Params, uniforms: Pair) -> tuple[State, float, bool]:
     """One step.
 
     Args:
@@ -238,21 +228,21 @@ def step(
         uniforms: two random numbers in [0, 1) that spread the exhausts.
     """
     side = 1.0 if action == 3 else (-1.0 if action == 1 else 0.0)
-    return fly(State(*state), 1.0 if action == 2 else 0.0, side, params, uniforms)
+    return fly(state, 1.0 if action == 2 else 0.0, side, params, uniforms)
 
 
 def step_continuous(
-    state: tuple[float, ...], action: Pair, params: Params, uniforms: Pair
+    state: State, action: Pair, params: Params, uniforms: Pair
 ) -> tuple[State, float, bool]:
     """One step; main engine at half to full throttle for 0 to 1, sides for -1 to -0.5, 0.5 to 1."""
     main, side = min(action[0], 1.0), min(max(action[1], -1.0), 1.0)
     main, side = 0.5 + 0.5 * main if main > 0.0 else 0.0, side if abs(side) > 0.5 else 0.0
-    return fly(State(*state), main, side, params, uniforms)
+    return fly(state, main, side, params, uniforms)
 
 
-def observe(state: tuple[float, ...], params: Params) -> View:
+def observe(state: State, params: Params) -> View:
     """Place from the pad, velocity, angle, spin, and whether the right and left leg touch."""
-    return view(State(*state))
+    return view(state)
 
 
 def mean(left: float, here: float, right: float) -> float:
@@ -281,7 +271,7 @@ def reset(uniforms: tuple[float, ...], params: Params) -> State:
     memory = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, wind + 1.0, turbulence + 1.0)
     left = (mean(g, a, b), mean(a, b, c), mean(b, c, pad), mean(c, pad, pad))
     right = (mean(pad, pad, d), mean(pad, d, e), mean(d, e, f), mean(e, f, g))
-    return State(*place, *motion, *opening, *memory, *left, *right)
+    return State(*place, *motion, *opening, *memory, (*left, *right))
 
 
 _HIGH = np.array([2.5, 2.5, 10.0, 10.0, 2.0 * math.pi, 10.0, 1.0, 1.0], dtype=np.float32)

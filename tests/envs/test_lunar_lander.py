@@ -127,8 +127,7 @@ def above_the_pad(height: float, **changes: float) -> State:
     rest = lunar_lander.reset((0.5,) * 11, Params())
     calm = dict.fromkeys(("x", "vx", "vy", "angle", "spin", "right", "left"), 0.0)
     clearance = -lander_legs.PAD - lander_legs.leg_body(lander_legs.CLOSED, 1.0).y + 0.23
-    flat = dict.fromkeys(("h0", "h1", "h2", "h3", "h7", "h8", "h9", "h10"), lander_legs.PAD)
-    state = rest._replace(**calm, **flat, right_spin=0.0, left_spin=0.0)
+    state = rest._replace(**calm, nodes=(lander_legs.PAD,) * 8, right_spin=0.0, left_spin=0.0)
     return state._replace(y=height + clearance - 2.0 * -lander_legs.PAD, **changes)
 
 
@@ -150,10 +149,10 @@ def test_soft_landing_comes_to_rest(angle: float) -> None:
     assert states[-1].rest == 25.0
     assert states[-1].right_touches == states[-1].left_touches == 1.0
     assert lunar_lander.observe(states[-1], Params())[6:] == (1.0, 1.0)
-    end = np.array(states[-1])
-    np.testing.assert_allclose(np.array(states[-20])[:6], end[:6], atol=2e-3)
+    end = states[-1]
+    np.testing.assert_allclose(states[-20][:6], end[:6], atol=2e-3)
     assert abs(end[2]) < 0.02
-    ground = lander_legs.find_ground(tuple(end[-8:]), 0.0)
+    ground = lander_legs.find_ground(end.nodes, 0.0)
     assert lander_legs.hull_gap(end[0], end[1], end[2], ground) > 0.2
 
 
@@ -204,9 +203,11 @@ def test_fuel_costs() -> None:
 
 def test_lander_on_a_slope_slides_down_where_friction_does_not_hold_it() -> None:
     def slope(tangent: float) -> State:
-        heights = {f"h{k}": tangent * 2.0 * (4 - k) + lander_legs.PAD for k in range(4)}
+        heights = [tangent * 2.0 * (4 - k) + lander_legs.PAD for k in range(4)]
         state = above_the_pad(0.0, x=-6.0, angle=-np.arctan(tangent))
-        return state._replace(y=state.y + 2.0 * 2.0 * tangent + 0.05, **heights)
+        return state._replace(
+            y=state.y + 2.0 * 2.0 * tangent + 0.05, nodes=(*heights, *state.nodes[4:])
+        )
 
     stays, reward = fall(slope(0.08))
     assert reward == 100.0
