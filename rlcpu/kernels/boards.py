@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import (
     intrinsic,
@@ -28,6 +28,7 @@ from numba.extending import (
 )
 
 from rlcpu.kernels import hooks
+from rlcpu.kernels.compile import INLINE, inline
 from rlcpu.kernels.memory import pointer_at
 
 #: Cells of a board.
@@ -121,7 +122,6 @@ class BoardType(types.Type):
 
 
 BOARD = BoardType()
-_INLINE: dict[str, Any] = {"forceinline": True, "error_model": "numpy", "no_cpython_wrapper": True}
 _u64, _ZERO, _ONE = np.uint64, np.uint64(0), np.uint64(1)
 _SIX, _LAST = np.uint64(6), np.uint64(63)
 
@@ -234,7 +234,7 @@ def _shift_right(board, other):
     )
 
 
-@njit(**_INLINE)
+@inline
 def _cell(cell):
     """The board of one cell; of none if the cell is not in 0 to 127."""
     n = _u64(cell)
@@ -255,9 +255,9 @@ def _teach(name: Any, code: Callable[..., Any], other: type | None = None) -> No
     kind: Any = other
     chosen = two if other else one
     if isinstance(name, str):
-        overload_method(BoardType, name, jit_options=_INLINE)(chosen)
+        overload_method(BoardType, name, jit_options=INLINE)(chosen)
     else:
-        overload(name, jit_options=_INLINE)(chosen)
+        overload(name, jit_options=INLINE)(chosen)
 
 
 _teach("set", _set, types.Integer)
