@@ -19,7 +19,7 @@ README, PICTURE = ROOT / "README.md", ROOT / "docs" / "speed.svg"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 # Tables of figures that go together.
 GROUPS = {
-    "Simulate, collect, train": ("simulate", "collect", "train"),
+    "Simulate, collect, train": ("simulate", "collect", "train", "agents"),
     "Store and sample": ("replay",),
     "Scan": ("scan",),
 }

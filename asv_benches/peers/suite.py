@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from asv_benches.peers import collect, machine, mujoco, paper, replay, scan, simulate, train
+from asv_benches.peers import (
+    agents,
+    collect,
+    machine,
+    mujoco,
+    paper,
+    replay,
+    scan,
+    simulate,
+    train,
+)
 from asv_benches.peers.harness import Effort
 from asv_benches.peers.rows import Result, Row, load, measure, print_rows, save
 
@@ -20,6 +30,7 @@ TABLES = {
     "replay": replay.rows,
     "scan": scan.rows,
     "train": train.rows,
+    "agents": agents.rows,
     "paper": paper.rows,
 }
 

@@ -570,8 +570,8 @@ class StagedLearner:
             tuple(map(real, learning_rates)),
             *(real(epsilon), real(max_norm), type(coefficients)(*map(real, coefficients))),
             *(self.key[0], self.key[1]),
-            # A look takes 1.3 ns: several times as long as the longest item.
-            10_000 + part * self.learnt.parameters.size // 4,
+            # A look takes 1.3 ns: about four times as long as the longest item.
+            10_000 + part * self.learnt.parameters.size // 16,
         )
         small = size * self.learnt.parameters.size < SHARED
         workers = 1 if self._alone or small else self.num_workers

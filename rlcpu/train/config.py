@@ -33,6 +33,7 @@ _COUNTS = {
     "n_step": 2**16,
     "target_period": 2**30,
     "policy_delay": 2**16,
+    "exploration_steps": 2**40,
 }
 _REALS: dict[str, tuple[float, float, bool]] = {
     "learning_rate": (0.0, _MOST, True),
@@ -49,7 +50,6 @@ _REALS: dict[str, tuple[float, float, bool]] = {
     "tau": (0.0, 1.0, False),
     "exploration_initial": (0.0, 1.0, True),
     "exploration_final": (0.0, 1.0, True),
-    "exploration_fraction": (0.0, 1.0, False),
     "temperature": (0.0, _MOST, False),
     "target_entropy": (-_MOST, _MOST, True),
     "exploration_noise": (0.0, _MOST, True),
@@ -93,6 +93,7 @@ _ALIASES = {
     "gradient_steps": "num_updates",
     "train_freq": "num_steps",
     "target_update_interval": "target_period",
+    "exploration_fraction": "exploration_steps",
     "exploration_final_eps": "exploration_final",
     "exploration_initial_eps": "exploration_initial",
     "ent_coef": "entropy_coefficient",

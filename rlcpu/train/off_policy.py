@@ -208,8 +208,8 @@ class OffPolicy:
         """The networks and stages; network 0 is the policy's."""
         raise NotImplementedError
 
-    def _explore(self, fraction: float) -> None:
-        """Set how much the policy explores after this fraction of the steps."""
+    def _explore(self) -> None:
+        """Set how much the policy explores after so many steps, once random ones are over."""
         raise NotImplementedError
 
     def _coefficients(self) -> Any:
@@ -296,7 +296,7 @@ class OffPolicy:
         """Collect and update until the steps are used up, the target is reached, or told to stop.
 
         Args:
-            total_steps: environment steps, rounded up to whole rounds; schedules run over them.
+            total_steps: environment steps, rounded up to whole rounds.
             callback: called after every 500 steps; learning stops when it returns False.
             target_return: stop once the mean return of 100 greedy episodes reaches it, and that of
                 100 others as well. They are simulated every 2,000 steps.
@@ -323,7 +323,7 @@ class OffPolicy:
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)
                     while history.steps < last:
-                        self._advance(history, total_steps)
+                        self._advance(history)
                     history.solved = self._is_solved(target_return, history.steps >= total_steps)
                     history.time_total = clock() - start
                     history.time_compile = announce.seconds() - compiled
@@ -344,11 +344,11 @@ class OffPolicy:
             raise
         return history
 
-    def _advance(self, history: History, total_steps: int) -> None:
+    def _advance(self, history: History) -> None:
         """One round: collect, store, update."""
         start, config = clock(), self.config
         if self.steps >= config.learning_starts:
-            self._explore(history.steps / total_steps)
+            self._explore()
         rollout = self._rollout = collect(
             self.env, self.policy, config.num_steps, out=self._rollout
         )
