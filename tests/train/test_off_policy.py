@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 
 import rlcpu
 from rlcpu import replay
+from rlcpu.cli import main
 from rlcpu.envs import Dynamics
 from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
 from rlcpu.train.off_policy import example_of
@@ -284,3 +285,12 @@ def test_settings_are_documented(kind: Any, env: str) -> None:
     text = "".join(str(base.__doc__) for base in kind.Config.__mro__)
     for field in dataclasses.fields(kind.Config):
         assert field.name in text
+
+
+def test_command_line_trains_and_evaluates(tmp_path: Path, capsys: Any) -> None:
+    path, chosen = str(tmp_path / "agent.npz"), ["--set", "learning_starts=64", "--episodes", "2"]
+    command = ["train", "Pendulum-v1", "--algo", "sac", "--num-envs", "4", "--steps", "128"]
+    assert main([*command, *chosen, "--save", path]) == 0
+    assert SAC.load(path).steps == 128
+    assert main(["eval", path, "--episodes", "2"]) == 0
+    assert "trained for 128 steps" in capsys.readouterr().out
