@@ -314,6 +314,22 @@ DEFAULTS: dict[str, PPOConfig] = {
     ),
 }
 
+#: Of the lander: 288 +- 18 over 100 episodes after 3,000,000 steps, in Gymnasium's with Box2D.
+LANDER = PPOConfig(
+    num_envs=64,
+    num_steps=512,
+    num_epochs=8,
+    minibatch_size=512,
+    learning_rate=5e-4,
+    learning_rate_schedule="linear",
+    gamma=0.999,
+    lambda_=0.98,
+    entropy_coefficient=0.01,
+    reward_scale=0.02,
+    normalize_observations=True,
+)
+DEFAULTS["LunarLander-v3"] = DEFAULTS["LunarLanderContinuous-v3"] = LANDER
+
 #: For tasks of MuJoCo. HalfCheetah-v5 returns 4,700 after 600,000 steps, which take a minute.
 MUJOCO = PPOConfig(
     num_envs=16,
