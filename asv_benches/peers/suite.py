@@ -11,6 +11,7 @@ from typing import NamedTuple
 from asv_benches.peers import (
     agents,
     collect,
+    games,
     machine,
     mujoco,
     paper,
@@ -26,6 +27,7 @@ from asv_benches.peers.rows import Result, Row, load, measure, print_rows, save
 TABLES = {
     "simulate": simulate.rows,
     "collect": collect.rows,
+    "games": games.rows,
     "mujoco": mujoco.rows,
     "replay": replay.rows,
     "scan": scan.rows,
