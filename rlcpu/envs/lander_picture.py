@@ -39,7 +39,7 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
     try:
         import pygame
     except ImportError as error:
-        raise ImportError('drawing needs pygame: pip install "rlcpu[render]"') from error
+        raise ImportError("drawing needs pygame: pip install pygame-ce") from error
     surface = pygame.Surface(SIZE)
     surface.fill(MOON)
     heights = (*state.nodes[:4], legs.PAD, legs.PAD, legs.PAD, *state.nodes[4:])

@@ -23,14 +23,14 @@ from rlcpu.kernels.memory import pointer_to
 try:
     import mujoco
 except ImportError as error:
-    raise ImportError('MuJoCo is missing: pip install "rlcpu[mujoco]"') from error
+    raise ImportError("MuJoCo is missing: pip install mujoco") from error
 
 #: Oldest release whose library runs batches: `mjb_apply`.
 OLDEST = (3, 17)
 if tuple(map(int, mujoco.__version__.split(".")[:2])) < OLDEST:
     raise ImportError(
         f"MuJoCo {mujoco.__version__} is too old, rlcpu needs {OLDEST[0]}.{OLDEST[1]} or later: "
-        'pip install --upgrade "rlcpu[mujoco]"'
+        "pip install --upgrade mujoco"
     )
 
 _PATTERN = os.path.join(os.path.dirname(mujoco.__file__), "*mujoco*.[sd][oyl]*")
