@@ -163,6 +163,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def _prepare(self) -> None:
         """Memory, kernels and the constants of `step`."""
         self.code = structure(self.dynamics)
+        self._is_plain = self.view.kind == "floats"
+        self._has_infos = self.dynamics.engine is not None
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
         self.rows = self.code.observation_rows
@@ -271,11 +273,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         while (reached := self._drivers.step(self, actions)) is None:
             actions = self._excuse(actions)
         rows, rewards, terminated, truncated, finals = reached
-        observations = self.view.show(rows)
+        observations = rows.T if self._is_plain else self.view.show(rows)
         if self.render_mode:
             self._renderer.remember(self._drivers.to_host(actions))
         infos = self._final_infos(finals, terminated | truncated) if self._same_step else {}
-        if self.dynamics.engine is not None:
+        if self._has_infos:
             infos |= self._drivers.infos(self)
         return observations, rewards, terminated, truncated, infos
 
