@@ -21,7 +21,7 @@ from rlcpu.kernels.memory import pointer_at
 #: The promise: arrays accessed under different names never overlap, nor do the first `MAX_ROWS`
 #: rows of observations or finals, whose distance is known only at run time. What is written under a
 #: name has to be read under the same one, under `ANY`, or by plain Python.
-MAX_ROWS = 16
+MAX_ROWS = 40
 SCOPES = (
     *("state", "words", "actions", "rewards", "terminated", "truncated", "faults"),
     *("source", "target", "outputs", "log_probs", "values", "totals", "lengths"),
