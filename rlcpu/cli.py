@@ -26,7 +26,14 @@ from rlcpu.cli_arguments import (
     whole,
 )
 from rlcpu.cli_pictures import plot
-from rlcpu.cli_train import ALGORITHMS, EXIT_FAILED, evaluate, train
+from rlcpu.cli_train import (
+    ALGORITHMS,
+    DEFAULT_STEPS,
+    EXIT_FAILED,
+    REPLAY_STEPS,
+    evaluate,
+    train,
+)
 
 EXIT_BAD_ARGUMENTS = 2
 EXIT_INTERRUPTED = 130
@@ -40,7 +47,6 @@ exit codes:
   130  interrupted by Ctrl-C (train saves the agent first; a second Ctrl-C ends at once)
   143  terminated (likewise)
 """
-DEFAULT_STEPS = 1_000_000
 
 
 class Parser(argparse.ArgumentParser):
@@ -183,10 +189,11 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu train`."""
     parser.usage = "rlcpu train ENV [options]\n       rlcpu train [ENV] --load FILE [options]"
     add = parser.add_argument_group("the run").add_argument
-    steps = f"environment steps at most ({DEFAULT_STEPS:,})"
+    usual = f"{DEFAULT_STEPS:,}, {REPLAY_STEPS:,} with a replay buffer"
+    steps = f"environment steps at most ({usual})"
     of_own = "such as CartPole-v1, or module:MyEnv-v0"
     add("env", metavar="ENV", nargs="?", type=environment, help=of_own)
-    add("--steps", metavar="N", type=whole(1), default=DEFAULT_STEPS, help=steps)
+    add("--steps", metavar="N", type=whole(1), help=steps)
     add("--target", metavar="R", type=finite, help="mean return (the environment's threshold)")
     add("--episodes", metavar="N", type=whole(1), default=100, help="to evaluate at the end (100)")
     add("--load", metavar="FILE", help="go on with a saved agent; --steps are further ones")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Agent = PPO | OffPolicy
 
 EXIT_FAILED = 1
+#: Environment steps of `train`; an update for every step takes longer, and fewer are needed.
+DEFAULT_STEPS, REPLAY_STEPS = 1_000_000, 100_000
 #: What --algo takes: names of the classes in `rlcpu.train`.
 ALGORITHMS = ("ppo", "dqn", "sac", "td3", "ddpg")
 #: What a new agent is made of, and a saved one has already.
@@ -41,6 +43,8 @@ def train(args: argparse.Namespace) -> int:
     from rlcpu.train.evaluate import EndlessEpisodeError
 
     agent = make_agent(args)
+    if args.steps is None:
+        args.steps = REPLAY_STEPS if hasattr(agent, "buffer") else DEFAULT_STEPS
     if args.video:
         check_renderer(agent)
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
