@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.scan import blocks
-from rlcpu.scan.blocks import Cut, Input, Lanes, batch_order, beside_of, make_plan, parts_of
+from rlcpu.scan.blocks import Lanes, beside_of
+from rlcpu.scan.plans import Cut, Input, batch_order, inlined, make_plan, parts_of
 
 
-@blocks.inlined
+@inlined
 def sums(block, start):
     """Running sums of products, from `start` on, then of one input alone; the end besides."""
     before, after = blocks.halo(block)

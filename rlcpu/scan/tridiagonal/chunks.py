@@ -15,7 +15,8 @@ import numpy as np
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import VECTOR_BYTES
 from rlcpu.scan.arguments import Array, is_same
-from rlcpu.scan.blocks import Cut, Input, batch_order, beside_of, fitted, make_plan, parts_of, run
+from rlcpu.scan.blocks import beside_of, run
+from rlcpu.scan.plans import Cut, Input, batch_order, fitted, make_plan, parts_of
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
 from rlcpu.scan.tridiagonal.lanes import CHECK, EXPAND, REDUCE, RING, SOLVE, X, inputs_of
 from rlcpu.scan.tridiagonal.status import REFINED

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
-from rlcpu.scan.blocks import called, inlined
+from rlcpu.scan.plans import called, inlined
 
 
 class Equation(NamedTuple):

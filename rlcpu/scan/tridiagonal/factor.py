@@ -28,24 +28,10 @@ from rlcpu.scan.arguments import (
     is_same,
     repeated,
 )
-from rlcpu.scan.blocks import (
-    ONE,
-    SOON,
-    Input,
-    Lanes,
-    ask,
-    fitted,
-    get,
-    inlined,
-    make_plan,
-    put,
-    read,
-    run,
-    share,
-    shared,
-    write,
-)
+from rlcpu.scan.blocks import SOON, Lanes, ask, get, put, read, run, shared, write
 from rlcpu.scan.device import check_on_host
+from rlcpu.scan.gather import ONE
+from rlcpu.scan.plans import Input, fitted, inlined, make_plan, share
 from rlcpu.scan.tridiagonal.equations import is_better
 from rlcpu.scan.tridiagonal.status import (
     SingularMatrixError,

@@ -9,21 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlcpu.kernels.vectors import fma, maximum, where
-from rlcpu.scan.blocks import (
-    SOON,
-    Input,
-    Lanes,
-    ask,
-    get,
-    given,
-    halo,
-    inlined,
-    put,
-    read,
-    report,
-    stops,
-    write,
-)
+from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, halo, put, read, report, stops, write
+from rlcpu.scan.plans import Input, inlined
 from rlcpu.scan.tridiagonal.equations import (
     REST,
     Left,

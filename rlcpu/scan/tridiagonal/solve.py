@@ -12,8 +12,9 @@ from numba.extending import register_jitable
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
-from rlcpu.scan.blocks import FIELDS, HEADER, NOTHING, PLACE, drive, make_plan, run
+from rlcpu.scan.blocks import NOTHING, drive, run
 from rlcpu.scan.device import backend_of, check_on_host
+from rlcpu.scan.plans import FIELDS, HEADER, PLACE, make_plan
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
 from rlcpu.scan.tridiagonal.factor import solve_shared
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
