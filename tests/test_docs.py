@@ -21,7 +21,14 @@ import rlcpu
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 #: Packages that are extras, and the modules that need them.
-EXTRAS = {"rlcpu.scan.torch": "torch", "rlcpu.scan.jax": "jax", "rlcpu.scan.xla": "jax"}
+EXTRAS = {
+    "rlcpu.adapters.rllib": "ray",
+    "rlcpu.adapters.sb3.vec_env": "stable_baselines3",
+    "rlcpu.adapters.torch": "torch",
+    "rlcpu.scan.torch": "torch",
+    "rlcpu.scan.jax": "jax",
+    "rlcpu.scan.xla": "jax",
+}
 PUBLIC = ("rlcpu", "rlcpu.cuda", "rlcpu.policies", "rlcpu.replay", "rlcpu.scan", "rlcpu.train")
 
 

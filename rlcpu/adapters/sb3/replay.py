@@ -1,0 +1,355 @@
+"""Buffers of `rlcpu.replay` as stable-baselines3's replay buffers."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common import buffers, vec_env
+from stable_baselines3.common.preprocessing import get_action_dim, get_obs_shape
+from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+from stable_baselines3.common.utils import get_device
+
+from rlcpu import replay
+from rlcpu.replay.checks import check_number
+
+Array = npt.NDArray[Any]
+Tensor = Any  # torch.Tensor
+
+
+class PrioritizedSamples(NamedTuple):
+    """`ReplayBufferSamples` with importance weights.
+
+    Attributes:
+        observations, actions, next_observations: (batch_size, ...).
+        dones, rewards: (batch_size, 1) float32.
+        discounts: (batch_size, 1) float32 of n-step returns; None if n_steps is 1.
+        weights: (batch_size, 1) float32, importance weights, at most 1.
+        indices: (batch_size,) int64 array, for `update_priorities`.
+    """
+
+    observations: Any
+    actions: Tensor
+    next_observations: Any
+    dones: Tensor
+    rewards: Tensor
+    discounts: Tensor | None
+    weights: Tensor
+    indices: npt.NDArray[np.int64]
+
+
+class ReplayBuffer(buffers.ReplayBuffer):
+    """A `rlcpu.replay.ReplayBuffer` for `replay_buffer_class`, drawn uniformly.
+
+    It takes what stable-baselines3 hands over, and `replay_buffer_kwargs`. Batches are tensors over
+    the memory that was drawn into, without another copy on the CPU. Of an observation space that is
+    a `Dict`, observations are dicts. `optimize_memory_usage=True` is refused: `derive_next` does
+    that, and keeps what a truncated episode led to.
+
+    Args:
+        buffer_size: transitions that are kept; divided by `n_envs` and rounded down.
+        observation_space, action_space: one environment's.
+        device: of the tensors.
+        n_envs: environments that are added side by side.
+        optimize_memory_usage: False.
+        handle_timeout_termination: whether a truncated episode goes on in what is learnt.
+        n_steps: steps whose rewards are added up, as in `NStepReplayBuffer`.
+        gamma: discount of these sums.
+        derive_next: store no next observations but those that the next step does not show.
+        seed: of the draws; None takes one of NumPy's global stream, which the model's `seed` sets.
+
+    Attributes:
+        buffer: the buffer of `rlcpu.replay`. `save` and `restore` keep it in a folder without
+            pickles, whereas `model.save_replay_buffer` pickles it.
+
+    Raises:
+        TypeError, ValueError: a bad argument.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: Any = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        derive_next: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        if optimize_memory_usage:
+            raise ValueError(
+                "optimize_memory_usage=True: expected False, and "
+                'replay_buffer_kwargs={"derive_next": True}, which saves the same memory'
+            )
+        self.observation_space, self.action_space = observation_space, action_space
+        self.obs_shape = get_obs_shape(observation_space)
+        self.action_dim = get_action_dim(action_space)
+        self.device, self.n_envs = get_device(device), n_envs
+        self.optimize_memory_usage = False
+        self.handle_timeout_termination = handle_timeout_termination
+        self.n_steps, self.gamma, self.derive_next = n_steps, gamma, derive_next
+        self.buffer_size = max(buffer_size // n_envs, 1)
+        self.seed = int(np.random.randint(2**62)) if seed is None else seed  # noqa: NPY002
+        self.buffer: Any = self._make()
+
+    def _make(self) -> Any:
+        return replay.ReplayBuffer(self._capacity, self._example(), **self._options())
+
+    @property
+    def _capacity(self) -> int:
+        return self.buffer_size * self.n_envs
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "num_envs": self.n_envs,
+            "n_step": self.n_steps,
+            "gamma": self.gamma,
+            "derive_next": self.derive_next,
+            "seed": self.seed,
+        }
+
+    def _example(self) -> dict[str, Any]:
+        """One transition."""
+        observation: Any
+        if isinstance(self.observation_space, spaces.Dict):
+            shapes: Any = self.obs_shape
+            parts = self.observation_space.spaces.items()
+            observation = {name: np.zeros(shapes[name], part.dtype) for name, part in parts}
+        else:
+            observation = np.zeros(self.obs_shape, self.observation_space.dtype)
+        kind = self._maybe_cast_dtype(self.action_space.dtype)
+        return {
+            "observation": observation,
+            "next_observation": observation,
+            "action": np.zeros(self.action_dim, kind),
+            "reward": np.float32(0.0),
+            "terminated": False,
+            "truncated": False,
+        }
+
+    # ------------------------------------------------------------ adding
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: Array,
+        reward: Array,
+        done: Array,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Store one step of every environment."""
+        truncated = np.zeros(self.n_envs, np.bool_)
+        if self.handle_timeout_termination and done.any():
+            for i in np.flatnonzero(done):
+                truncated[i] = infos[i].get("TimeLimit.truncated", False)
+        self._write(
+            {
+                "observation": self._shaped(obs, self.observation_space, self.obs_shape),
+                "next_observation": self._shaped(next_obs, self.observation_space, self.obs_shape),
+                "action": np.asarray(action).reshape(self.n_envs, self.action_dim),
+                "reward": np.asarray(reward, np.float32),
+                "terminated": np.asarray(done, np.bool_) & ~truncated,
+                "truncated": truncated,
+            }
+        )
+
+    def _shaped(self, observations: Any, space: Any, shape: Any) -> Any:
+        """Observations (n_envs, *shape): a choice comes without its axis of one number."""
+        if isinstance(space, spaces.Dict):
+            parts = space.spaces.items()
+            return {k: self._shaped(observations[k], part, shape[k]) for k, part in parts}
+        return np.asarray(observations).reshape(self.n_envs, *shape)
+
+    def _write(self, step: dict[str, Any]) -> None:
+        self.buffer.add(step)
+
+    # ------------------------------------------------------------ sampling
+
+    def sample(self, batch_size: int, env: vec_env.VecNormalize | None = None) -> Any:
+        """Draw transitions.
+
+        Args:
+            batch_size: how many.
+            env: normalises observations and rewards.
+
+        Returns:
+            `ReplayBufferSamples`, or `DictReplayBufferSamples`, of tensors (batch_size, ...).
+
+        Raises:
+            ValueError: the buffer is empty, or n-step sums would be of rewards not yet normalised.
+        """
+        batch = self.buffer.sample(batch_size)
+        kind: Any = ReplayBufferSamples
+        if isinstance(self.observation_space, spaces.Dict):
+            kind = DictReplayBufferSamples
+        return kind(*self._tensors(batch, env))
+
+    def _tensors(self, batch: Any, env: vec_env.VecNormalize | None) -> tuple[Any, ...]:
+        """The six fields of `ReplayBufferSamples`."""
+        data = batch.data
+        observations, following = data["observation"], data["next_observation"]
+        rewards, discounts = data["reward"].reshape(-1, 1), batch.discounts
+        if env is not None:
+            if self.n_steps > 1 and env.norm_reward:
+                raise ValueError(
+                    f"n_steps={self.n_steps}: the sums are of rewards as they came, expected "
+                    "VecNormalize(norm_reward=False)"
+                )
+            observations, following = env.normalize_obs(observations), env.normalize_obs(following)
+            rewards = env.normalize_reward(rewards).astype(np.float32)
+        return (
+            self._on_device(observations),
+            self._on_device(data["action"]),
+            self._on_device(following),
+            self._on_device(data["terminated"].astype(np.float32).reshape(-1, 1)),
+            self._on_device(rewards),
+            None if discounts is None else self._on_device(discounts.reshape(-1, 1)),
+        )
+
+    def _on_device(self, array: Any) -> Any:
+        """A tensor; on the CPU it shares the array's memory."""
+        if isinstance(array, dict):
+            return {name: self._on_device(part) for name, part in array.items()}
+        return torch.from_numpy(array).to(self.device)
+
+    # ------------------------------------------------------------ what there is, and files
+
+    @property
+    def pos(self) -> int:
+        """Step of each environment that is written next."""
+        slot: int = self.buffer._ring.slot
+        return slot if self.buffer.num_envs else slot // self.n_envs
+
+    @property
+    def full(self) -> bool:
+        """Whether old transitions make room for new ones."""
+        return self.size() == self.buffer_size
+
+    def size(self) -> int:
+        """Steps of each environment that are there."""
+        return len(self.buffer) // self.n_envs
+
+    def reset(self) -> None:
+        """Forget all transitions."""
+        self.buffer = self._make()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the transitions to a folder, or what has changed since: see `Buffer.save`."""
+        self.buffer.save(path)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Take over what `save` wrote, which may be anybody's; no code of it is run.
+
+        Raises:
+            FileNotFoundError: there is nothing.
+            ValueError: it is damaged, or of a buffer of another kind, size or structure.
+        """
+        found = type(self.buffer).load(path)
+        for name in ("settings", "structure"):
+            has, wanted = found.describe()[name], self.buffer.describe()[name]
+            if has != wanted:
+                raise ValueError(f"{os.fspath(path)}: has {name} {has}, expected {wanted}")
+        self.buffer = found
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """A `rlcpu.replay.PrioritizedReplayBuffer`, for `rlcpu.adapters.sb3.DQN`.
+
+    The arguments are those of `ReplayBuffer`, and these:
+
+    Args:
+        alpha: 0 draws uniformly, 1 in proportion to the priority.
+        beta: 0 to 1, how much of the bias importance weights correct when learning begins.
+        final_beta: the same when it ends; it changes linearly (Schaul et al. 2016).
+        epsilon: added to each priority.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        final_beta: float = 1.0,
+        epsilon: float = 1e-6,
+        **options: Any,
+    ) -> None:
+        self.alpha, self.epsilon = alpha, epsilon
+        self.beta = check_number("beta", beta, 0.0, 1.0)
+        self.final_beta = check_number("final_beta", final_beta, 0.0, 1.0)
+        super().__init__(*args, **options)
+
+    def _make(self) -> Any:
+        options: dict[str, Any] = {"alpha": self.alpha, "beta": self.beta, "epsilon": self.epsilon}
+        options |= self._options()
+        return replay.PrioritizedReplayBuffer(self._capacity, self._example(), **options)
+
+    def sample(
+        self, batch_size: int, env: vec_env.VecNormalize | None = None, progress: float = 0.0
+    ) -> PrioritizedSamples:
+        """Draw transitions by priority; `progress` is the share of learning that is done."""
+        beta = self.beta + (self.final_beta - self.beta) * min(max(progress, 0.0), 1.0)
+        batch = self.buffer.sample(batch_size, beta=beta)
+        weights = self._on_device(batch.weights.reshape(-1, 1))
+        fields = (*self._tensors(batch, env), weights, batch.indices)
+        return PrioritizedSamples._make(fields)
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Give transitions new priorities, (batch_size,) sizes of temporal differences."""
+        self.buffer.update_priorities(indices, priorities)
+
+
+class ReturnWeightedReplayBuffer(ReplayBuffer):
+    """A `rlcpu.replay.ReturnWeightedBuffer`: drawn in proportion to the return of their episode.
+
+    While an episode runs, its transitions have the mean return of the last 100 episodes. An episode
+    that a reset cut off goes on in the next one: `learn(reset_num_timesteps=False)` resets nothing.
+    None is drawn twice in a batch: it is smaller while the buffer holds less. The arguments are
+    those of `ReplayBuffer`, without `n_steps`.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.n_steps != 1:
+            raise ValueError(f"n_steps={self.n_steps}: expected 1, draws are of single transitions")
+
+    def _make(self) -> Any:
+        self._recent: deque[float] = deque(maxlen=100)
+        self._usual = 0.0
+        self._steps = 0
+        self._totals = np.zeros(self.n_envs)
+        self._begins = np.zeros(self.n_envs, np.int64)
+        options: dict[str, Any] = {"derive_next": self.derive_next, "seed": self.seed}
+        return replay.ReturnWeightedBuffer(self._capacity, self._example(), **options)
+
+    def sample(self, batch_size: int, env: vec_env.VecNormalize | None = None) -> Any:
+        """See `ReplayBuffer.sample`."""
+        return super().sample(min(batch_size, max(len(self.buffer), 1)), env)
+
+    def _write(self, step: dict[str, Any]) -> None:
+        self.buffer.add(step, self._usual)
+        self._steps += 1
+        self._totals += step["reward"]
+        for i in np.flatnonzero(step["terminated"] | step["truncated"]):
+            first = max(self._begins[i], self._steps - self.buffer_size)
+            places = np.arange(first, self._steps) * self.n_envs + i
+            self.buffer.update_values(places % self._capacity, self._totals[i])
+            self._recent.append(float(self._totals[i]))
+            self._usual = float(np.mean(self._recent))
+            self._totals[i], self._begins[i] = 0.0, self._steps
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """See `ReplayBuffer.restore`; the next step begins an episode."""
+        super().restore(path)
+        self._steps = self.buffer._ring.added // self.n_envs
+        self._begins[:], self._totals[:] = self._steps, 0.0
