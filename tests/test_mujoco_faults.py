@@ -105,6 +105,19 @@ def test_a_simulation_that_blows_up_is_truncated_and_counted(
     assert not list(tmp_path.iterdir())  # where MuJoCo would write a log
 
 
+def test_warnings_of_mujoco_are_logged_and_leave_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = task().model
+    data = mujoco.MjData(model)
+    data.qvel[0] = 1e200
+    mujoco.mj_step(model, data)  # as one's own code does, or Gymnasium's
+    assert [record.name for record in caplog.records] == ["rlcpu.mujoco"]
+    assert "huge value in QVEL" in caplog.text
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_error_of_mujoco_is_named_and_ends_the_episode() -> None:
     broken = task()
     broken.model.opt.integrator = 99  # which every step looks at, and nothing before

@@ -79,8 +79,14 @@ def envpool_step(task: str, num_threads: int) -> Job:
 
 def gymnasium_step(task: str, mode: str) -> Job:
     """Gymnasium's loop over environments ("sync"), or a process for each ("async")."""
+    import logging
+
     import gymnasium
 
+    import rlcpu.envs.mujoco  # noqa: F401 - MuJoCo's warnings go to this logger then
+
+    # Each environment loads a model that MuJoCo warns of.
+    logging.getLogger("rlcpu.mujoco").setLevel(logging.ERROR)
     env = gymnasium.make_vec(task, NUM_ENVS, vectorization_mode=mode)
     env.reset(seed=0)
     space: Any = env.single_action_space

@@ -10,6 +10,7 @@ import collections
 import ctypes
 import functools
 import glob
+import logging
 import os
 from typing import Any
 
@@ -36,6 +37,16 @@ if tuple(map(int, mujoco.__version__.split(".")[:2])) < OLDEST:
 _PATTERN = os.path.join(os.path.dirname(mujoco.__file__), "*mujoco*.[sd][oyl]*")
 PATH = sorted(glob.glob(_PATTERN))[0]
 llvm.load_library_permanently(PATH)
+
+
+def _report(text: str) -> None:
+    """Log a warning of MuJoCo's, from any of its threads."""
+    logging.getLogger("rlcpu.mujoco").warning("MuJoCo: %s", text)
+
+
+# Without a handler MuJoCo writes each warning into MUJOCO_LOG.TXT in the present folder.
+if mujoco.get_mju_user_warning() is None:
+    mujoco.set_mju_user_warning(_report)
 
 #: All that a simulation's next step depends on.
 INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
