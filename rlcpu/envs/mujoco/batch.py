@@ -24,6 +24,7 @@ from rlcpu.envs.mujoco.lane import make_run
 from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import Structure, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import Renderer
+from rlcpu.envs.mujoco.varied import rows_of
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy, PolicyArrays
 from rlcpu.envs.results import Form
@@ -46,7 +47,9 @@ class Batch:
         state: (N, nstate) float64, MuJoCo's states; writable.
     """
 
-    def __init__(self, model: mujoco.MjModel, num_envs: int, num_threads: int) -> None:
+    def __init__(
+        self, model: mujoco.MjModel, num_envs: int, num_threads: int, expanded: str | None
+    ) -> None:
         error = ctypes.create_string_buffer(1000)
         config = np.array([num_threads, 0], np.int32)  # mjBatchConfig: nthread, persistent
         made = library().mjb_makeBatch(
@@ -55,6 +58,8 @@ class Batch:
         if not made:
             raise RuntimeError(f"MuJoCo made no batch of {num_envs}: {error.value.decode()}")
         self.address, self.process = ctypes.c_void_p(made), os.getpid()
+        if expanded is not None:  # each thread has a model of its own then
+            library().mjb_expand(made, expanded.encode(), None, None)
         size = mujoco.mj_stateSize(model, INTEGRATION)
         memory = (ctypes.c_double * (num_envs * size)).from_address(library().mjb_state(made))
         self.state: Array = np.ctypeslib.as_array(memory).reshape(num_envs, size)
@@ -88,6 +93,7 @@ class Memory:
     ) -> None:
         n = self.num_envs = num_envs
         self._model, self._num_threads = dynamics.model, num_threads
+        self._expanded = dynamics.varied_fields.expanded
         self.layout = dynamics.state
         self.observation = np.zeros((n, code.observation_size))
         self.measured = np.zeros((n, code.measure_size))
@@ -96,6 +102,8 @@ class Memory:
         self.counted = self.unstable.copy()
         self.streams = np.zeros((n, 4), np.uint64)
         self.uniforms = np.zeros((n, code.reset_draws))
+        self.nominal = rows_of(dynamics.model, dynamics.varied_fields, dynamics.given_values, n)
+        self.physics = self.nominal.copy()
         self.applied = np.zeros((n, code.action_size), np.float32)
         self.gained, self.ended = np.zeros(n), np.zeros((n, 2), np.uint8)
         self._batch: Batch | None = None
@@ -106,14 +114,16 @@ class Memory:
         """MuJoCo's part, made anew in a forked child, which lacks the threads of its parent's."""
         held = self._batch
         if held is None or held.process != os.getpid():
-            self._batch = Batch(self._model, self.num_envs, self._num_threads)
+            self._batch = Batch(self._model, self.num_envs, self._num_threads, self._expanded)
             if held is not None:
                 self._batch.state[:] = held.state
         return self._batch  # type: ignore[return-value]
 
     def state(self) -> dict[str, Array]:
         """Its arrays, by name: what a checkpoint keeps."""
+        varied = {"physics_of_models": self.physics} if self.physics.size else {}
         return {
+            **varied,
             "physics": self.batch.state,
             "observation": self.observation,
             "measured": self.measured,
@@ -190,13 +200,14 @@ def _kept_job(env: Any) -> Array:
     kept = {
         "observation": memory.observation, "measured": memory.measured,
         "elapsed": memory.elapsed_steps, "returns": memory.returns, "streams": memory.streams,
-        "unstable": memory.unstable, "uniforms": memory.uniforms, "applied": memory.applied,
+        "unstable": memory.unstable, "uniforms": memory.uniforms, "physics": memory.physics,
+        "nominal": memory.nominal, "applied": memory.applied,
         "gained": memory.gained, "ended": memory.ended, "numbers": env.numbers,
     }  # fmt: skip
     job[: jobs.HEADER] = (
         *(0, 1, env.num_envs, env.max_episode_steps or PENDING, env._same_step, 0),
         *(code.observation_size, code.action_size, code.measure_size, code.reset_draws),
-        *(env.numbers.size, env._kernels[1]),
+        *(env.numbers.size, env._kernels[1], memory.physics.shape[1]),
     )
     for name, array in kept.items():
         job[jobs.place_of(name)] = array.ctypes.data
@@ -227,7 +238,17 @@ def _refuse(env: Any) -> NoReturn:
 
 
 def allocate(env: Any, limit: int) -> None:
-    """Give the environments their memory, and find their kernels."""
+    """Give the environments their memory, and find their kernels.
+
+    Raises:
+        ValueError: the model's numbers were given for another number of environments.
+    """
+    for name, values in env.dynamics.given_values.items():
+        if len(values) != env.num_envs:
+            raise ValueError(
+                f"{env.dynamics.id}: {name} has shape {values.shape}: expected {env.num_envs} "
+                f"environments, or {values.shape[1:]} for all of them"
+            )
     threads = min(env.num_threads or default_num_threads(), env.num_envs)
     env.memory = Memory(env.dynamics, env.code, env.num_envs, threads)
     find_kernels(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
@@ -21,7 +22,16 @@ from gymnasium.spaces import Box
 from rlcpu.envs import dynamics as base
 from rlcpu.envs.layout import floats
 from rlcpu.envs.mujoco.library import make_view
+from rlcpu.envs.mujoco.varied import (
+    Varied,
+    check_values,
+    find_varied,
+    look_at,
+    numbers_of,
+    write,
+)
 from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.random import Rng
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
 #: Folder of Gymnasium's models.
@@ -33,8 +43,9 @@ _ARGUMENTS = {
     "terminated": ("data", "params"),
     "truncated": ("data", "params"),
     "observe": ("data", "observation", "params"),
+    "randomize": ("rng", "model", "params"),
 }
-_WRITERS = ("reset", "observe")
+_WRITERS = ("reset", "observe", "randomize")
 #: What `names` may name, and mjModel's table of where its numbers begin; None stands for its id.
 _OBJECTS: dict[str, tuple[mujoco.mjtObj, str | None]] = {
     "actuator": (mujoco.mjtObj.mjOBJ_ACTUATOR, None),
@@ -96,6 +107,14 @@ class MuJoCoDynamics(base.Dynamics):
         terminated: (data, params) -> bool; by default never.
         truncated: (data, params) -> bool; by default never.
         measure: (data, params) -> tuple of floats; by default empty.
+        randomize: optional (rng, model, params), writes into the fields of mjModel that
+            `randomized` names, such as `model.body_mass`, which hold what was given when the
+            environments were made. It is called at every reset, before `reset`; what MuJoCo derives
+            (`mj_setConst`) follows.
+        randomized: names of fields of mjModel or mjOption, such as ("body_mass", "gravity"), all of
+            float64; one number has shape (1,).
+        varied: fields by name, with the shape that they have in the model, or with an axis
+            (num_envs,) before it, of one for each environment.
         params: NamedTuple of defaults, each of which a user can override by name: numbers, and
             tuples of numbers, are read at run time; bools are constants of the machine code.
         observation_size: numbers in an observation, or (model, params) -> int.
@@ -129,6 +148,9 @@ class MuJoCoDynamics(base.Dynamics):
     measure_size: int
     view: Any
     look: Any
+    randomize: Callable[..., Any] | None
+    varied_fields: Varied
+    given_values: Mapping[str, Any]
 
     def __init__(
         self,
@@ -146,6 +168,9 @@ class MuJoCoDynamics(base.Dynamics):
         truncated: Callable[..., bool] = never,
         measure: Callable[..., tuple[float, ...]] = measure_nothing,
         names: Mapping[str, str] | None = None,
+        randomize: Callable[..., None] | None = None,
+        randomized: tuple[str, ...] = (),
+        varied: Mapping[str, Any] | None = None,
         params: Any = NoParams(),  # noqa: B008 - a tuple
         current: bool = False,
         max_episode_steps: int | None = None,
@@ -155,9 +180,11 @@ class MuJoCoDynamics(base.Dynamics):
         self._changed: dict[str, Any] = {}
         given = {k: v for k, v in self._given.items() if k != "observation_size"}
         given |= {"names": dict(names or {}), "reset_draws": 0, "step_draws": 0}
+        # Of this class's own, not of params: `varied_fields` and `given_values` tell.
+        given |= {"varied": {}, "randomized": ()}
         vars(self).update(given, reset_options={}, original=None)
         base._check_description(self)
-        for name in _ARGUMENTS:
+        for name in self._functions():
             self._check_function(name)
         vars(self)["frame_skip"] = check_count(f"{id}: frame_skip", frame_skip)
         vars(self)["params"] = _convert_params(id, params)
@@ -181,7 +208,7 @@ class MuJoCoDynamics(base.Dynamics):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
         """What makes it again, from its functions by name; see `Dynamics.__reduce__`."""
-        for name in _ARGUMENTS:
+        for name in self._functions():
             base._check_importable(self, name, getattr(self, name))
         base._check_importable(self, "params", type(self.params))
         for name in ("observation_size", "reset_draws"):
@@ -212,11 +239,13 @@ class MuJoCoDynamics(base.Dynamics):
         return float(self.model.opt.timestep * self.frame_skip)
 
     def with_params(self, **params: Any) -> MuJoCoDynamics:
-        """The same task with other parameters, `frame_skip` or `xml_file`.
+        """The same task with other parameters, `frame_skip`, `xml_file` or fields of the model.
 
         Args:
             **params: new values by name; `xml_file` is a path, relative to Gymnasium's models
-                unless it begins with ".", "/" or "~", as there.
+                unless it begins with ".", "/" or "~", as there. A field of mjModel or mjOption,
+                such as `body_mass` or `gravity`, has its shape there, or that of one for each
+                environment; MuJoCo's `mj_setConst` follows.
 
         Raises:
             TypeError: for an unknown name, or a value of the wrong kind.
@@ -228,10 +257,15 @@ class MuJoCoDynamics(base.Dynamics):
         if "frame_skip" in params:
             changes["frame_skip"] = params.pop("frame_skip")
         known = self.params._asdict()
+        fields = {name: params.pop(name) for name in [*params] if self._is_field(name)}
+        if fields:
+            changes["varied"] = {**(self._given["varied"] or {}), **fields}
         for name, value in params.items():
             if name not in known:
                 valid = ", ".join((*known, "frame_skip", "xml_file"))
-                raise TypeError(f"{self.id} has no parameter {name}; it has: {valid}")
+                raise TypeError(
+                    f"{self.id} has no parameter {name}; it has: {valid}, and fields of mjModel"
+                )
             if _kind(value) != _kind(known[name]):
                 kind = _kind(known[name])
                 wanted = {"b": "True or False", "n": "a number"}.get(kind, f"{kind[1:]} numbers")
@@ -239,8 +273,27 @@ class MuJoCoDynamics(base.Dynamics):
         changes["params"] = self.params._replace(**params)
         made = MuJoCoDynamics(**{**self._given, **changes})
         renamed = {"xml_file" if k == "xml" else k: v for k, v in changes.items() if k != "params"}
+        renamed |= {name: np.asarray(v).tolist() for name, v in renamed.pop("varied", {}).items()}
         made._changed.update({**self._changed, **renamed})
         return made
+
+    def resized(self, num_envs: int) -> MuJoCoDynamics:
+        """The same for another number of environments, among which varied fields go round."""
+        if not self.given_values:
+            return self
+        rows = np.arange(num_envs)
+        varied = {name: v[rows % len(v)] for name, v in self.given_values.items()}
+        return self.with_params(**varied)
+
+    def _is_field(self, name: str) -> bool:
+        """Whether a name is that of numbers of the model, and of no parameter."""
+        if name in self.params._fields:
+            return False
+        return any(hasattr(owner, name) for owner in (self.model, self.model.opt))
+
+    def _functions(self) -> tuple[str, ...]:
+        """Names of the functions that the task has."""
+        return tuple(name for name in _ARGUMENTS if getattr(self, name) is not None)
 
     def settings(self) -> dict[str, Any]:
         """See `Dynamics.settings`."""
@@ -257,6 +310,7 @@ class MuJoCoDynamics(base.Dynamics):
     def _find_all(self) -> None:
         """The model, the places of fields and names in it, and the spaces."""
         model = vars(self)["model"] = load_model(self.xml)
+        self._find_varied()
         for name in (*self.fields, *self.names):
             if not isinstance(name, str) or not name.isidentifier():
                 raise ValueError(f"fields, names: {name!r} is no name")
@@ -284,6 +338,20 @@ class MuJoCoDynamics(base.Dynamics):
         integration = mujoco.mjtState.mjSTATE_INTEGRATION
         vars(self)["state"] = floats(mujoco.mj_stateSize(model, integration))
 
+    def _find_varied(self) -> None:
+        """Set the model's numbers that are given, and find those that vary."""
+        drawn, given = tuple(self._given["randomized"]), dict(self._given["varied"] or {})
+        if bool(drawn) != (self.randomize is not None):
+            raise ValueError(f"randomized={drawn}: expected the fields that randomize writes")
+        for name in [*given]:
+            given[name] = check_values(self.model, self.id, name, given[name])
+            if given[name].ndim == numbers_of(self.model, name).ndim:  # the same for all
+                write(self.model, name, given.pop(name))
+        if self._given["varied"] and len(given) < len(self._given["varied"]):
+            mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
+        vars(self)["given_values"] = given
+        vars(self)["varied_fields"] = find_varied(self.model, given, drawn)
+
     def _check_function(self, name: str) -> None:
         """Check that a function is plain Python, takes its arguments and holds nothing refused."""
         function, expected = getattr(self, name), ", ".join(_ARGUMENTS[name])
@@ -308,8 +376,9 @@ class MuJoCoDynamics(base.Dynamics):
 
     def _try_functions(self) -> None:
         """Reset, measure, observe and take three steps, from a few starts."""
-        data, space = self._make_data(), self.action_space
-        for uniform in (0.0, 0.5, 1.0 - 2.0**-53):
+        space = self.action_space
+        for trial, uniform in enumerate((0.0, 0.5, 1.0 - 2.0**-53)):
+            data = mujoco.MjData(self._trial_model(trial))
             for bound in (space.low, space.high):  # type: ignore[union-attr]
                 self._reset(data, uniform)
                 before = self._measure(data)
@@ -324,7 +393,7 @@ class MuJoCoDynamics(base.Dynamics):
         """Take a step, ask for all that is asked of it, and return what is measured after it."""
         action = action.astype(np.float32)
         self.advance(data, action)
-        after, seen = self._measure(data), self.look(self.model, data)
+        after, seen = self._measure(data), self.look(data.model, data)
         if len(after) != self.measure_size:
             raise ValueError(
                 f"{self.id}: measure has to return as many numbers each time; returned {before}, "
@@ -342,23 +411,39 @@ class MuJoCoDynamics(base.Dynamics):
     def _make_data(self) -> mujoco.MjData:
         return mujoco.MjData(self.model)
 
+    def _trial_model(self, trial: int) -> mujoco.MjModel:
+        """The model, with numbers as an environment may have them."""
+        model = copy.copy(self.model)
+        for name, values in self.given_values.items():
+            write(model, name, values[-trial % len(values)])
+        if self.randomize is not None:
+            seen = look_at(model, self.varied_fields)
+            self._call("randomize", Rng.of_seed(trial), seen)
+            for name, values in zip(self.varied_fields.drawn, seen, strict=True):
+                if not np.isfinite(values).all():
+                    raise ValueError(f"{self.id}: randomize wrote {name}={values}")
+                write(model, name, values)
+        if self.varied_fields.derived:
+            mujoco.mj_setConst(model, mujoco.MjData(model))
+        return model
+
     def advance(self, data: mujoco.MjData, action: Any) -> None:
-        """One step of a simulation of `model`, as kernels take it."""
+        """One step of a simulation, as kernels take it."""
         data.ctrl[:] = action
-        mujoco.mj_step(self.model, data, self.frame_skip)
+        mujoco.mj_step(data.model, data, self.frame_skip)
         if self.current:
-            mujoco.mj_step1(self.model, data)
-        mujoco.mj_rnePostConstraint(self.model, data)
+            mujoco.mj_step1(data.model, data)
+        mujoco.mj_rnePostConstraint(data.model, data)
 
     def _reset(self, data: mujoco.MjData, uniform: float) -> None:
-        mujoco.mj_resetData(self.model, data)
-        self._call("reset", self.look(self.model, data), np.full(self.reset_draws, uniform))
+        mujoco.mj_resetData(data.model, data)
+        self._call("reset", self.look(data.model, data), np.full(self.reset_draws, uniform))
         if not (np.isfinite(data.qpos).all() and np.isfinite(data.qvel).all()):
             raise ValueError(f"{self.id}: reset wrote qpos={data.qpos}, qvel={data.qvel}")
-        mujoco.mj_forward(self.model, data)
+        mujoco.mj_forward(data.model, data)
 
     def _measure(self, data: mujoco.MjData) -> tuple[float, ...]:
-        found = self._call("measure", self.look(self.model, data))
+        found = self._call("measure", self.look(data.model, data))
         is_tuple = isinstance(found, tuple)
         if not is_tuple or not all(isinstance(number, float | np.floating) for number in found):
             raise TypeError(
@@ -368,7 +453,7 @@ class MuJoCoDynamics(base.Dynamics):
 
     def _observe(self, data: mujoco.MjData) -> Any:
         row = np.full(self.observation_size, np.nan)
-        self._call("observe", self.look(self.model, data), row)
+        self._call("observe", self.look(data.model, data), row)
         if not np.isfinite(row).all():
             raise ValueError(
                 f"{self.id}: observe has to write {row.size} finite numbers; observation"

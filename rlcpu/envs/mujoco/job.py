@@ -17,11 +17,12 @@ RESTART, STEP, ROLLOUT, FORWARD = range(4)
 #: The first numbers of a job: one of these; K; N; the limit of an episode's steps; whether a new
 #: episode starts in the step that ended one; whether steps are recorded; S; the numbers of an
 #: action; those that `measure` returns; those that a reset draws; those of params; the address of
-#: the task's function.
+#: the task's function; those of the model that vary.
 MODE, NUM_STEPS, NUM_ENVS, LIMIT, SAME_STEP, RECORD, SEEN, ACTED, MEASURED, DRAWS, NUMBERS, TASK = (
     range(12)
 )
-HEADER = 12
+VARIED = 12
+HEADER = 13
 
 
 class Arrays(NamedTuple):
@@ -38,6 +39,8 @@ class Arrays(NamedTuple):
         streams: (N, 4) uint64, see `rlcpu.envs.mujoco.physics.POLICY_KEY`.
         unstable: (N,) uint32, how often MuJoCo has found the simulation unstable.
         uniforms: (N, reset_draws) float64, of the last reset.
+        physics, nominal: (N, V) float64, see `rlcpu.envs.mujoco.varied`: the model's numbers as
+            they are, and as they were given.
         applied: (N, nu) float32, the last actions, within the bounds if a policy chose them.
         gained: (N,) float64, the last rewards.
         ended: (N, 2) uint8, whether the last step terminated and truncated the episode.
@@ -62,6 +65,8 @@ class Arrays(NamedTuple):
     streams: Any
     unstable: Any
     uniforms: Any
+    physics: Any
+    nominal: Any
     applied: Any
     gained: Any
     ended: Any
@@ -95,6 +100,8 @@ _LAYOUT: dict[str, tuple[str, Any]] = {
     "streams": (f"({_N}, 4)", np.uint64),
     "unstable": (f"({_N},)", np.uint32),
     "uniforms": (f"({_N}, job[{DRAWS}])", np.float64),
+    "physics": (f"({_N}, job[{VARIED}])", np.float64),
+    "nominal": (f"({_N}, job[{VARIED}])", np.float64),
     "applied": (f"({_N}, {_A})", np.float32),
     "gained": (f"({_N},)", np.float64),
     "ended": (f"({_N}, 2)", np.uint8),

@@ -54,9 +54,12 @@ INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 AFTER_CONSTRAINTS = ("cacc", "cfrc_ext", "cfrc_int")
 
 _both = types.void(types.intp, types.intp)
-mj_step, mj_step1, mj_forward, mj_reset_data, mj_rne_post_constraint = (
+mj_step, mj_step1, mj_forward, mj_reset_data, mj_set_const, mj_rne_post_constraint = (
     types.ExternalFunction(name, _both)
-    for name in ("mj_step", "mj_step1", "mj_forward", "mj_resetData", "mj_rnePostConstraint")
+    for name in (
+        *("mj_step", "mj_step1", "mj_forward", "mj_resetData", "mj_setConst"),
+        "mj_rnePostConstraint",
+    )
 )
 
 
@@ -67,7 +70,8 @@ def library() -> Any:
     found.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
     found.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
     found.mjb_error.argtypes = [pointer, integer]
-    for name in ("mjb_makeBatch", "mjb_state", "mjb_status"):
+    found.mjb_expand.argtypes = [pointer, ctypes.c_char_p, pointer, pointer]
+    for name in ("mjb_makeBatch", "mjb_state", "mjb_status", "mjb_expand"):
         getattr(found, name).restype = pointer
     found.mjb_error.restype = ctypes.c_char_p
     for name in ("mjb_state", "mjb_status", "mjb_deleteBatch"):

@@ -19,12 +19,14 @@ from rlcpu.envs.mujoco.library import (
     mj_forward,
     mj_reset_data,
     mj_rne_post_constraint,
+    mj_set_const,
     mj_step,
     mj_step1,
     warnings_offset,
 )
+from rlcpu.envs.mujoco.varied import Varied, make_copies, make_look
 from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline_exact, specialise
-from rlcpu.kernels.random import uniform53
+from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53
 
 #: What the function does: start an episode; compute what derives from a state; take one step.
 BEGIN, LOOK, ADVANCE = range(3)
@@ -35,7 +37,7 @@ _UNSTABLE = (3, 4, 5)
 #: The arrays that it reads and writes.
 _USED = (
     *("observation", "measured", "streams", "unstable", "uniforms", "applied", "numbers"),
-    *("gained", "ended"),
+    *("gained", "ended", "physics", "nominal"),
 )
 
 
@@ -48,6 +50,8 @@ class Structure(NamedTuple):
             of them a tuple has.
         after_constraints: whether fields are read that `mj_rnePostConstraint` computes.
         warnings: see `warnings_offset`.
+        varied: which numbers of the model vary.
+        randomize: draws them, if a task does.
     """
 
     view: Callable[..., Any]
@@ -68,6 +72,8 @@ class Structure(NamedTuple):
     current: bool
     after_constraints: bool
     warnings: tuple[int, int]
+    varied: Varied
+    randomize: Callable[..., Any] | None
 
     @property
     def observation_rows(self) -> int:
@@ -89,6 +95,7 @@ def structure(dynamics: MuJoCoDynamics) -> Structure:
         ),
         "after_constraints": any(name in AFTER_CONSTRAINTS for name in dynamics.fields),
         "warnings": warnings_offset(dynamics._make_data()),
+        "varied": dynamics.varied_fields,
     }
     names = [name for name in Structure._fields if name not in derived]
     made: Structure = freeze(Structure(**derived, **{n: getattr(dynamics, n) for n in names}))
@@ -116,31 +123,11 @@ def pack(params: Any, dtype: Any) -> Any:
     return np.array([*itertools.chain.from_iterable(items)], np.float64)
 
 
-@functools.cache
-def make_physics(env: Structure) -> int:
-    """Address of the function (mjModel, mjData, simulation, job, what) of one simulation.
-
-    MuJoCo may jump out of it, from `mj_step`, when it finds an error: only memory may be lost.
-
-    After a step the reward and whether the episode ends are in `gained` and `ended`, after anything
-    else only what is observed and measured is kept. A step in which MuJoCo reset the simulation
-    gives no reward and truncates the episode; the observation stays what it was.
-    """
-    reset, measure, reward, terminated, truncated, observe = (
-        specialise(function, np.float64, exact=True, arrays=True)
-        for function in (
-            *(env.reset, env.measure, env.reward, env.terminated, env.truncated, env.observe),
-        )
-    )
-    view, unpack, open_arrays = env.view, _make_unpack(env), make_open(_USED, np.float64)
-    count, draws, size = env.measure_size, env.reset_draws, env.action_size
-    items = "".join(f"row[{k}], " for k in range(count))
-    load = inline_exact(define(f"def load(row): return ({items})"))
-    lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
-    store = inline_exact(define(f"def store(row, values):{lines}"))
-    frame_skip, current, after_constraints = env.frame_skip, env.current, env.after_constraints
-    one, zero, mark = np.uint32(1), np.int32(0), np.int32(1000)
-    yes, no = np.uint8(1), np.uint8(0)
+def _make_simulate(env: Structure) -> Callable[..., Any]:
+    """Inlinable function: one step of MuJoCo; whether the simulation is still what it was."""
+    frame_skip, size = env.frame_skip, env.action_size
+    current, after_constraints = env.current, env.after_constraints
+    zero, mark = np.int32(0), np.int32(1000)
     first, distance = env.warnings
     bad_qpos, bad_qvel, bad_qacc = (first + distance * k for k in _UNSTABLE)
 
@@ -154,9 +141,8 @@ def make_physics(env: Structure) -> int:
 
     @inline_exact
     def simulate(m, d, ctrl, action):
-        """One step of MuJoCo; whether the simulation is still what it was."""
         # A mjData serves many simulations: its counters may be those of another one. MuJoCo sets
-        # them to 0 as it resets a simulation, and prints what it counts as the first one.
+        # them to 0 as it resets a simulation, and warns of what it counts as the first one.
         a, b, c = counters(d)
         a[0] = b[0] = c[0] = mark
         for k in range(size):
@@ -165,31 +151,108 @@ def make_physics(env: Structure) -> int:
             mj_step(m, d)
         kept = a[0] == mark and b[0] == mark and c[0] == mark
         a[0] = b[0] = c[0] = zero
+        if kept:
+            if current:
+                mj_step1(m, d)
+            if after_constraints:
+                mj_rne_post_constraint(m, d)
         return kept
+
+    return simulate
+
+
+def _make_redraw(env: Structure, store: Callable[..., Any]) -> Callable[..., Any]:
+    """Inlinable function that draws the model's numbers anew, if a task does."""
+    if env.randomize is None:
+        return inline_exact(lambda m, d, row, key, count, params: None)
+    user = specialise(env.randomize, np.float64, exact=True, arrays=True)
+    look, rng = make_look(env.varied), make_rng(STEP_GROUP, np.float64)
+    derives, mask, half = bool(env.varied.derived), np.uint64(0xFFFFFFFF), np.uint64(32)
+    u32 = np.uint32
+
+    @inline_exact
+    def redraw(m, d, row, key, count, params):
+        a, b = mix(u32(key & mask), u32(key >> half), u32(count))
+        user(rng(a, b), look(m), params)
+        if derives:
+            mj_set_const(m, d)
+        store(m, row)
+
+    return redraw
+
+
+def _make_begin(env: Structure) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inlinable functions: one that gives a thread's model a simulation's numbers; one that resets.
+
+    The reset draws the model's numbers first, from those that were given, then the state.
+    """
+    load, store = make_copies(env.varied)
+    redraw, draws, varies = _make_redraw(env, store), env.reset_draws, bool(env.varied.fields)
+    reset = specialise(env.reset, np.float64, exact=True, arrays=True)
+    randomizes = env.randomize is not None
+
+    @inline_exact
+    def own(m, i, arrays):
+        if varies:
+            load(m, arrays.physics[i])
+
+    @inline_exact
+    def begin(m, d, i, arrays, data, params):
+        stream, uniforms = arrays.streams[i], arrays.uniforms[i]
+        if randomizes:
+            load(m, arrays.nominal[i])
+            redraw(m, d, arrays.physics[i], stream[RESET_KEY], stream[DRAWN], params)
+        mj_reset_data(m, d)
+        for k in range(draws):
+            uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
+        stream[DRAWN] += np.uint64(draws + randomizes)
+        reset(data, uniforms, params)
+
+    return own, begin
+
+
+def _make_measured(count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inlinable functions that load and store what was measured."""
+    items = "".join(f"row[{k}], " for k in range(count))
+    load = inline_exact(define(f"def load(row): return ({items})"))
+    lines = "".join(f"\n    row[{k}] = values[{k}]" for k in range(count)) or "\n    pass"
+    return load, inline_exact(define(f"def store(row, values):{lines}"))
+
+
+@functools.cache
+def make_physics(env: Structure) -> int:
+    """Address of the function (mjModel, mjData, simulation, job, what) of one simulation.
+
+    MuJoCo may jump out of it, from `mj_step`, when it finds an error: only memory may be lost.
+
+    After a step the reward and whether the episode ends are in `gained` and `ended`, after anything
+    else only what is observed and measured is kept. A step in which MuJoCo reset the simulation
+    gives no reward and truncates the episode; the observation stays what it was.
+    """
+    measure, reward, terminated, truncated, observe = (
+        specialise(function, np.float64, exact=True, arrays=True)
+        for function in (env.measure, env.reward, env.terminated, env.truncated, env.observe)
+    )
+    view, unpack, open_arrays = env.view, _make_unpack(env), make_open(_USED, np.float64)
+    simulate, (own, begin) = _make_simulate(env), _make_begin(env)
+    load, store = _make_measured(env.measure_size)
+    one, yes, no = np.uint32(1), np.uint8(1), np.uint8(0)
 
     def run(m, d, i, address, what):
         job = array_at(address, (JOB_SIZE,), i64)
         arrays = open_arrays(job)
         params, data = unpack(arrays.numbers), view(m, d)
         action, measured = arrays.applied[i], arrays.measured[i]
+        own(m, i, arrays)
         if what == ADVANCE:
             if not simulate(m, d, data.ctrl, action):
                 arrays.unstable[i] += one
                 arrays.gained[i] = 0.0
                 arrays.ended[i, 0], arrays.ended[i, 1] = no, yes
                 return
-            if current:
-                mj_step1(m, d)
-            if after_constraints:
-                mj_rne_post_constraint(m, d)
         else:
             if what == BEGIN:
-                mj_reset_data(m, d)
-                stream, uniforms = arrays.streams[i], arrays.uniforms[i]
-                for k in range(draws):
-                    uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
-                stream[DRAWN] += np.uint64(draws)
-                reset(data, uniforms, params)
+                begin(m, d, i, arrays, data, params)
             mj_forward(m, d)
         before, after = load(measured), measure(data, params)
         observe(data, arrays.observation[i], params)

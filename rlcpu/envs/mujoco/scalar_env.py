@@ -20,10 +20,11 @@ class ScalarTask(ScalarEnv):
     """
 
     make_renderer = Renderer
+    _arguments: Any
 
     def _prepare(self) -> None:
         """The arrays of a step, and the job that names them: they take longer than the rest."""
-        batch = self._batch
+        batch: Any = self._batch
         space: Any = batch.action_space
         self._actions = np.zeros(space.shape, np.float32)
         seen = np.zeros((1, batch.rows), batch.dtype)

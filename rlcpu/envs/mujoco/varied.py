@@ -1,0 +1,233 @@
+"""Fields of mjModel that differ from simulation to simulation, or are drawn anew at each reset.
+
+MuJoCo's threads have a model each once one of its fields is expanded. Before anything is done with
+a simulation, its own numbers are copied from its row of `physics` into the thread's model: those of
+the fields that vary, and of all that `mj_setConst` derives from them.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.mujoco.library import array_at, f64, find_offset, i64
+from rlcpu.kernels.checks import as_numbers
+from rlcpu.kernels.compile import define, inline_exact
+
+#: Fields that decide which computations MuJoCo does, and the clock, which is a constant of kernels.
+_REFUSED = ("body_gravcomp", "geom_surfacevel", "geom_adhesion", "pair_adhesion", "timestep")
+
+
+class Place(NamedTuple):
+    """Where a field is in mjModel.
+
+    Attributes:
+        name: as in mjModel or mjOption.
+        offset: bytes from the start of mjModel to the numbers, or to their address.
+        is_address: which of the two.
+        shape: of the field; a number has shape (1,).
+    """
+
+    name: str
+    offset: int
+    is_address: bool
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers."""
+        return int(np.prod(self.shape))
+
+
+class Varied(NamedTuple):
+    """The numbers of a row of `physics`, in this order.
+
+    Attributes:
+        fields: those that are given or drawn.
+        derived: what `mj_setConst` makes of them.
+        drawn: names of those that `randomize` writes.
+    """
+
+    fields: tuple[Place, ...] = ()
+    derived: tuple[Place, ...] = ()
+    drawn: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Numbers of a row."""
+        return sum(place.size for place in (*self.fields, *self.derived))
+
+    @property
+    def expanded(self) -> str | None:
+        """A field as `mjb_expand` knows it, if anything varies."""
+        if not self.fields:
+            return None
+        first = self.fields[0]
+        return first.name if first.is_address else f"opt.{first.name}"
+
+
+# ---------------------------------------------------------------- fields of a model
+
+
+def numbers_of(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
+    """The numbers of a field of mjModel, a view, or else of mjOption: a view, or a copy of one.
+
+    Raises:
+        ValueError: there is no such field of float64, or it cannot vary.
+    """
+    found = getattr(model, name, None)
+    if not isinstance(found, np.ndarray):
+        found = getattr(model.opt, name, None)
+    found = np.full(1, found) if isinstance(found, float) else found
+    if not isinstance(found, np.ndarray) or found.dtype != np.float64 or found.size == 0:
+        raise ValueError(f"{name} is no field of mjModel or mjOption that holds float64")
+    if name in _REFUSED:
+        raise ValueError(f"{name} is a constant of MuJoCo's code: expected another field")
+    return found
+
+
+def write(model: mujoco.MjModel, name: str, values: Any) -> None:
+    """Set the numbers of a field."""
+    target = numbers_of(model, name)
+    target[...] = values
+    if isinstance(getattr(model.opt, name, None), float):
+        setattr(model.opt, name, float(target[0]))
+
+
+def check_values(model: mujoco.MjModel, id: str, name: str, values: Any) -> npt.NDArray[np.float64]:
+    """The values of a field, with its shape, or (num_envs, *shape) for one of each simulation.
+
+    Raises:
+        TypeError, ValueError: naming the field and what was expected.
+    """
+    shape = numbers_of(model, name).shape
+    given = np.asarray(as_numbers(f"{id}: {name}", values), np.float64)
+    if shape == (1,) and given.ndim < 2 and getattr(model, name, None) is None:
+        given = given.reshape(-1, 1) if given.ndim == 1 else given.reshape(1)
+    if given.shape != shape and (given.ndim != len(shape) + 1 or given.shape[1:] != shape):
+        raise ValueError(
+            f"{id}: {name} has shape {given.shape}: expected {shape}, or (num_envs, "
+            f"{', '.join(map(str, shape))}) for one of each environment"
+        )
+    if not np.isfinite(given).all():
+        raise ValueError(f"{id}: {name} holds NaN or infinity: expected finite numbers")
+    return given
+
+
+def _place(model: mujoco.MjModel, name: str) -> Place:
+    values = numbers_of(model, name)
+    if isinstance(getattr(model, name, None), np.ndarray):
+        return Place(name, find_offset(model, name), True, values.shape)
+    if isinstance(getattr(model.opt, name), np.ndarray):
+        return Place(name, values.ctypes.data - model._address, False, values.shape)
+    changed, mark, offset = copy.copy(model), 0.7236512348761251, 0
+    setattr(changed.opt, name, mark)  # a number's own address is not told
+    while ctypes.c_double.from_address(changed._address + offset).value != mark:
+        offset += 8
+    return Place(name, offset, False, (1,))
+
+
+def _arrays(model: mujoco.MjModel) -> dict[str, Any]:
+    names = [name for name in dir(model) if not name.startswith("_")]
+    found = {name: getattr(model, name, None) for name in names}
+    return {name: v.copy() for name, v in found.items() if isinstance(v, np.ndarray)}
+
+
+def find_varied(model: mujoco.MjModel, given: Mapping[str, Any], drawn: tuple[str, ...]) -> Varied:
+    """What varies, and what depends on it, which is tried.
+
+    Raises:
+        ValueError: a field is unknown, or decides more than numbers.
+    """
+    names, derived = tuple(dict.fromkeys((*given, *drawn))), dict[str, None]()
+    fields = tuple(_place(model, name) for name in names)
+    rng = np.random.default_rng(0)
+    for name in names:
+        other = copy.copy(model)
+        values = numbers_of(other, name)
+        write(other, name, values * rng.uniform(0.9, 1.1, values.shape))
+        before = _arrays(other)
+        mujoco.mj_setConst(other, mujoco.MjData(other))
+        for changed, now in _arrays(other).items():
+            if np.array_equal(now, before[changed], equal_nan=now.dtype.kind == "f"):
+                continue
+            if now.dtype != np.float64:
+                raise ValueError(
+                    f"{name} decides {changed}, which holds no float64: it cannot vary between "
+                    "simulations of one model"
+                )
+            derived[changed] = None
+    others = tuple(_place(model, name) for name in derived if name not in names)
+    return Varied(fields, others, tuple(drawn))
+
+
+def rows_of(
+    model: mujoco.MjModel, varied: Varied, given: Mapping[str, Any], num_envs: int
+) -> npt.NDArray[np.float64]:
+    """The row of each simulation, (num_envs, size), with what `given` has for it."""
+    rows, data = np.empty((num_envs, varied.size)), None
+    if not varied.fields:
+        return rows
+    for i in range(num_envs if given else 1):
+        own = copy.copy(model)
+        for name, values in given.items():
+            write(own, name, values[i])
+        if varied.derived:
+            data = data or mujoco.MjData(own)
+            mujoco.mj_setConst(own, data)
+        places = (*varied.fields, *varied.derived)
+        rows[i] = np.concatenate([numbers_of(own, p.name).ravel() for p in places])
+    if not given:
+        rows[1:] = rows[0]
+    return rows
+
+
+def look_at(model: mujoco.MjModel, varied: Varied) -> Any:
+    """What `randomize` is given in plain Python: the fields that it writes, by name."""
+    return _kind(varied)(*(numbers_of(model, name) for name in varied.drawn))
+
+
+def _kind(varied: Varied) -> Any:
+    return NamedTuple("Model", [(name, Any) for name in varied.drawn])
+
+
+# ---------------------------------------------------------------- in kernels
+
+
+def _array(place: Place, shape: tuple[int, ...]) -> str:
+    """Source of the array of a field of the model at address `m`."""
+    start = f"m + {place.offset}"
+    start = f"array_at({start}, (1,), i64)[0]" if place.is_address else start
+    return f"array_at({start}, {shape}, f64)"
+
+
+def make_copies(varied: Varied) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Inlinable functions (address of mjModel, row) that set the model by the row, and back."""
+    space: dict[str, Any] = {"array_at": array_at, "f64": f64, "i64": i64}
+    made = []
+    for line in ("a[k] = row[{begin} + k]", "row[{begin} + k] = a[k]"):
+        lines, begin = ["def copy(m, row):", "    pass"], 0
+        for place in (*varied.fields, *varied.derived):
+            lines += [
+                f"    a = {_array(place, (place.size,))}",
+                f"    for k in range({place.size}):",
+            ]
+            lines += ["        " + line.format(begin=begin)]
+            begin += place.size
+        made.append(inline_exact(define("\n".join(lines), **space)))
+    return made[0], made[1]
+
+
+def make_look(varied: Varied) -> Callable[..., Any]:
+    """Inlinable function (address of mjModel) -> the fields that `randomize` writes."""
+    places = [place for place in varied.fields if place.name in varied.drawn]
+    places.sort(key=lambda place: varied.drawn.index(place.name))
+    space = {"array_at": array_at, "f64": f64, "i64": i64, "Model": _kind(varied)}
+    items = "".join(f"{_array(place, place.shape)}, " for place in places)
+    return inline_exact(define(f"def look(m): return Model({items})", **space))
