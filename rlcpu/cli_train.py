@@ -29,7 +29,7 @@ EXIT_FAILED = 1
 #: Environment steps of `train`; an update for every step takes longer, and fewer are needed.
 DEFAULT_STEPS, REPLAY_STEPS = 1_000_000, 100_000
 #: What --algo takes: names of the classes in `rlcpu.train`.
-ALGORITHMS = ("ppo", "dqn", "sac", "td3", "ddpg")
+ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
 #: What a new agent is made of, and a saved one has already.
 _OF_NEW_AGENTS = ("algo", "seed", "num_envs", "dtype", "param", "set")
 

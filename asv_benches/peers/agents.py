@@ -1,8 +1,8 @@
-"""The table `agents`: updates of agents that learn off-policy, beside stable-baselines3's.
+"""The table `agents`: agents that learn off-policy, beside stable-baselines3's and a torch program.
 
 Settings are rl-baselines3-zoo's. SAC and TD3 make one update a step, so that their rate is that of
-updates; DQN makes 128 updates after every 256 steps. The networks are never compared while they
-start: both sides have learnt for a while before the first call.
+updates; DQN makes 128 updates after every 256 steps. PQN has CleanRL's settings. The networks are
+never compared while they start: both sides have learnt for a while before the first call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PEER = "stable-baselines3"
 #: Of a row with the peer, which takes seconds a call.
 LIMIT_S = 900.0
 #: Steps of one call.
-ACTOR_STEPS, DQN_STEPS = 100, 1024
+ACTOR_STEPS, DQN_STEPS, PQN_STEPS = 100, 1024, 2048
 HIDDEN, BATCH = 256, 256
 #: Multiply-adds of a sample's pass through the actor and a critic of Pendulum.
 ACTOR = 3 * HIDDEN + HIDDEN * HIDDEN + HIDDEN * 2
@@ -34,7 +34,9 @@ def rows() -> list[Row]:
     peer_sac, peer_td3 = named(stable_actor_critic, "SAC"), named(stable_actor_critic, "TD3")
     ours_sac, counted = named(our_sac), named(our_sac, SAC_OPERATIONS)
     uniform, weighted = named(our_dqn, "uniform"), named(our_dqn, "prioritized")
+    pqn = "PQN, CartPole, 4 environments, 120-84 normalised"
     return [
+        duel("pqn", pqn, "torch", named(our_pqn), named(torch_pqn), 25, limit_s=LIMIT_S),
         duel("sac", sac, PEER, ours_sac, peer_sac, 6, limit_s=LIMIT_S),
         duel("sac-peak", sac, "FMA peak of all cores", counted, named(fma_peak), 0.55, "peak"),
         duel("td3", td3, PEER, named(our_td3), peer_td3, 6, limit_s=LIMIT_S),
@@ -56,6 +58,19 @@ def our_td3() -> Job:
     from rlcpu.train.td3 import ZOO_PENDULUM
 
     return _learning(TD3("Pendulum-v1", seed=0, config=ZOO_PENDULUM), ACTOR_STEPS)
+
+
+def our_pqn() -> Job:
+    from rlcpu.train import PQN
+    from rlcpu.train.pqn import CLEANRL_CARTPOLE
+
+    return _learning(PQN("CartPole-v1", seed=0, config=CLEANRL_CARTPOLE), PQN_STEPS)
+
+
+def torch_pqn() -> Job:
+    from asv_benches.peers.torch_pqn import TorchPQN
+
+    return _learning(TorchPQN(), PQN_STEPS)
 
 
 def our_dqn(replay: str) -> Job:

@@ -26,7 +26,7 @@ from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.envs.lane import Structure
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import define, source_of_tuple, specialise
-from rlcpu.kernels.mlp import TANH, hyperbolic_tangent
+from rlcpu.kernels.mlp import NORMALIZED, TANH, hyperbolic_tangent
 from rlcpu.kernels.random import uniforms
 from rlcpu.nn.heads import categorical, gaussian
 
@@ -72,6 +72,8 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
     """The structure of a policy's networks; None for a scalar policy."""
     if policy.act is not None:
         return None
+    if arrays.settings[0] >= NORMALIZED:
+        raise ValueError("networks with layer_norm do not run on CUDA: use device='cpu'")
     value = tuple(map(int, arrays.value_sizes)) if policy.value == "separate" else ()
     return Network(tuple(map(int, arrays.sizes)), value, int(arrays.settings[0]))
 

@@ -3,6 +3,13 @@
 Parameters are one flat array, layer after layer: the weights (inputs, outputs), row-major, then the
 biases (outputs,). A block of lanes (environments) passes all layers while its activations stay in
 cache: 64 lanes of 4-64-64-3 are 35 KB beside 19 KB of parameters.
+
+Hidden layers may be normalised in front of their activation (Ba et al. 2016, "Layer normalization",
+equation 4): with the mean and the variance of a layer's n units for one input,
+
+    y = activation(gain * (x - mean) / sqrt(variance + 1e-5) + shift)
+
+where gains (outputs,) and shifts (outputs,) follow the layer's biases in the parameters.
 """
 
 from __future__ import annotations
@@ -15,10 +22,13 @@ import numpy as np
 
 from rlcpu.kernels.compile import inline, specialise
 from rlcpu.kernels.matmul import Matrix, product_from_column
-from rlcpu.kernels.memory import address
+from rlcpu.kernels.memory import address, load, store
+from rlcpu.kernels.vectors import fill, fma, maximum, width
 
-#: Codes of the hidden layers' activation.
-TANH, RELU = 0, 1
+#: Codes of the hidden layers' activation; the last is added to it where they are normalised.
+TANH, RELU, NORMALIZED = 0, 1, 2
+#: Added to the variance of a layer; torch's.
+NORM_EPSILON = 1e-5
 
 
 @functools.cache
@@ -27,19 +37,48 @@ def make_forward(dtype: type) -> Callable[..., int]:
 
     Returns:
         `forward(parameters, sizes, activation, activations, lanes) -> index`: runs all layers on
-        one block. `parameters` (P,) flat; `sizes` (L + 1,) int64; `activation` TANH or RELU, of the
-        hidden layers; `activations` (sum(sizes) * lanes,) flat, layer after layer with one row of
-        `lanes` numbers per unit: the first `sizes[0]` rows are the input, all others are
-        overwritten; `lanes` a multiple of 16 (best of 32; 64 fit in the first-level cache). The
-        last layer has no activation: its rows begin at the returned index.
+        one block. `parameters` (P,) flat; `sizes` (L + 1,) int64; `activation` TANH or RELU, plus
+        NORMALIZED or not, of the hidden layers; `activations` (sum(sizes) * lanes,) flat, layer
+        after layer with one row of `lanes` numbers per unit: the first `sizes[0]` rows are the
+        input, all others are overwritten; `lanes` a multiple of 16 (best of 32; 64 fit in the
+        first-level cache). The last layer has no activation: its rows begin at the returned index.
     """
     tanh = specialise(hyperbolic_tangent, dtype)
-    zero, none = dtype(0), dtype(-np.inf)
+    zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
+    epsilon = dtype(NORM_EPSILON)
 
     @inline
     def tanh_in_place(values):
         for i in range(values.size):
             values[i] = tanh(values[i])
+
+    @inline
+    def invert_roots(squares, share):
+        for i in range(squares.size):
+            squares[i] = one / np.sqrt(squares[i] * share + epsilon)
+
+    @inline
+    def normalise(rows, gains, shifts, scratch, floor):
+        lanes, units, share = scratch.size, gains.size, one / dtype(gains.size)
+        cells, kept = address(rows), address(scratch)
+        step = width(cells, 1)
+        for lane in range(0, lanes, step):
+            total, squares = fill(zero, 1), fill(zero, 1)
+            for k in range(units):
+                total = total + load(cells, k * lanes + lane, 1)
+            mean = total * fill(share, 1)
+            for k in range(units):
+                x = load(cells, k * lanes + lane, 1) - mean
+                store(x, cells, k * lanes + lane)
+                squares = fma(x, x, squares)
+            store(squares, kept, lane)
+        invert_roots(scratch, share)
+        for lane in range(0, lanes, step):
+            factor = load(kept, lane, 1)
+            for k in range(units):
+                x = load(cells, k * lanes + lane, 1) * factor
+                y = fma(x, fill(gains[k], 1), fill(shifts[k], 1))
+                store(maximum(fill(floor, 1), y), cells, k * lanes + lane)
 
     @inline
     def forward(parameters, sizes, activation, activations, lanes):
@@ -58,9 +97,19 @@ def make_forward(dtype: type) -> Callable[..., int]:
                 (fan_out, fan_in, lanes),
                 zero if hidden and activation == RELU else none,
             )
-            if hidden and activation == TANH:
-                tanh_in_place(activations[outputs : outputs + fan_out * lanes])
             weights, inputs = biases + fan_out, outputs
+            end = outputs + fan_out * lanes
+            if hidden and activation >= NORMALIZED:
+                normalise(
+                    activations[outputs:end],
+                    parameters[weights : weights + fan_out],
+                    parameters[weights + fan_out : weights + 2 * fan_out],
+                    activations[end : end + lanes],  # the next layer's, not yet written
+                    zero if activation == NORMALIZED + RELU else none,
+                )
+                weights += 2 * fan_out
+            if hidden and (activation == TANH or activation == NORMALIZED + TANH):
+                tanh_in_place(activations[outputs:end])
         return outputs
 
     return forward

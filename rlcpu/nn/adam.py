@@ -1,7 +1,9 @@
 """Adam: one scalar function, its loop for kernels to inline, and a class for everybody else.
 
-Source: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1. The order of
-operations is torch.optim.Adam's: epsilon is added to the corrected root.
+Sources: Kingma & Ba 2015, "Adam: a method for stochastic optimization", algorithm 1; the order of
+operations is torch.optim.Adam's: epsilon is added to the corrected root. Liu et al. 2020, "On the
+variance of the adaptive learning rate and beyond", algorithm 2, for RAdam; torch.optim.RAdam adds
+epsilon to the root in front of its correction.
 """
 
 from __future__ import annotations
@@ -46,11 +48,40 @@ def adam(
 @functools.cache
 def make_rates(dtype: type) -> Callable[..., Rates]:
     """`rates(number, learning_rate, epsilon)` of step `number`, counted from 1, in one dtype."""
+    rates_of = make_rectified_rates(dtype)
 
     @inline
     def rates(number, learning_rate, epsilon):
+        return rates_of(number, learning_rate, epsilon, False)
+
+    return rates
+
+
+@functools.cache
+def make_rectified_rates(dtype: type) -> Callable[..., Rates]:
+    """`rates(number, learning_rate, epsilon, rectified)`: those of RAdam, if it is rectified.
+
+    RAdam is Adam with other rates: it steps by the first moment alone while the second has been
+    estimated from too few gradients, and shortens the steps after that by
+
+        sqrt((r_t - 4) (r_t - 2) r / ((r - 4) (r - 2) r_t)),
+        r_t = r - 2 t b**t / (1 - b**t),  r = 2 / (1 - b) - 1,  b = 0.999
+    """
+    one, zero = dtype(1), dtype(0)
+
+    @inline
+    def rates(number, learning_rate, epsilon, rectified):
         bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
-        return Rates(dtype(learning_rate / bias1), dtype(1.0 / np.sqrt(bias2)), epsilon)
+        step, root = learning_rate / bias1, 1.0 / np.sqrt(bias2)
+        if rectified:
+            longest = 2.0 / (1.0 - 0.999) - 1.0
+            length = longest - 2.0 * number * (1.0 - bias2) / bias2
+            if length <= 5.0:
+                return Rates(dtype(step), zero, one)
+            shorter = (length - 4.0) * (length - 2.0) * longest
+            step *= np.sqrt(shorter / ((longest - 4.0) * (longest - 2.0) * length))
+            epsilon = dtype(epsilon * root)
+        return Rates(dtype(step), dtype(root), epsilon)
 
     return rates
 

@@ -133,8 +133,8 @@ class Learner:
             begin, end = self.layout.begins[k : k + 2]
             own = self.learnt.parameters[begin:end]
             pairs.append((own[: each.free.size], each.free))
-            packed = packed_layers(each.sizes, own[self.layout.free[k] :])
-            flat = flat_layers(each.sizes, each.parameters)
+            packed = packed_layers(each.sizes, own[self.layout.free[k] :], each.layer_norm)
+            flat = flat_layers(each.sizes, each.parameters, each.layer_norm)
             for learnt, arrays in zip(packed, flat, strict=True):
                 pairs += zip(learnt, arrays, strict=True)
         return pairs
@@ -158,6 +158,7 @@ class Learner:
         minibatch_size: int = 256,
         max_gradient_norm: float = math.inf,
         epsilon: float = 1e-8,
+        rectified: bool = False,
         normalize: str | None = None,
         stop_above: tuple[str, float] | None = None,
         mean: Array | None = None,
@@ -176,6 +177,7 @@ class Learner:
             minibatch_size: samples of a gradient step.
             max_gradient_norm: gradients are scaled down to it, all networks' together.
             epsilon: of Adam.
+            rectified: step by RAdam (Liu et al. 2020), whose first thousand steps are shorter.
             normalize: a column of which every minibatch is brought to mean 0 and deviation 1.
             stop_above: the name of a loss or statistic, and the mean over a minibatch above which
                 the update ends before that step.
@@ -220,6 +222,7 @@ class Learner:
             action_size=size,
             learning_rate=real(learning_rate),
             epsilon=real(epsilon),
+            rectified=bool(rectified),
             scales=tuple(map(real, scales or [1.0] * len(self.losses))),
             weights=_as_reals(self.weights if weights is None else weights, real),
             max_norm=real(max_gradient_norm),
@@ -368,7 +371,7 @@ class Learner:
         weights = _as_reals(self.weights, real)
         scales = (real(0),) * len(self.losses)
         settings = Settings(
-            *(0, 0, 0, 0, real(0), real(0), scales, weights, real(0), 0, 0.0, 0, 0),
+            *(0, 0, 0, 0, real(0), real(0), False, scales, weights, real(0), 0, 0.0, 0, 0),
             *(self.key[0], self.key[1], 0),
         )
         args = (0, 1, self.learnt, self.layout, batch, self._make_space(1, 1, 1), settings)

@@ -12,6 +12,10 @@ its biases (padded outputs,); inputs are padded except the network's own. The la
 outputs, is stored transposed, (outputs, padded inputs), so that only its forward pass pays for
 padding a few units to 16. Copies hold the transposed weights of all layers but a hidden first one:
 hidden (padded outputs, padded inputs), last (padded inputs, padded outputs).
+
+Where hidden layers are normalised (see `rlcpu.kernels.mlp`), their gains and shifts, padded, follow
+the biases. A pass then keeps, of each hidden layer, the normalised units and what they were divided
+by, in front of the units that the next layer reads: the way back needs both.
 """
 
 from __future__ import annotations
@@ -29,9 +33,10 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, kernel, specialise
 from rlcpu.kernels.matmul import Matrix, product, transpose
 from rlcpu.kernels.memory import address
-from rlcpu.kernels.mlp import RELU, TANH, hyperbolic_tangent
+from rlcpu.kernels.mlp import NORM_EPSILON, NORMALIZED, RELU, TANH, hyperbolic_tangent
 from rlcpu.kernels.mlp import forward as forward_lanes
 from rlcpu.kernels.vectors import width
+from rlcpu.nn.heads import fill
 
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 #: Networks clip what they see to this many standard deviations.
@@ -42,7 +47,7 @@ BATCH = 1024
 #: Layers are padded to whole vectors of the widest machine.
 UNIT = 16
 #: Columns of a network's table.
-ROWS, COLUMNS, WEIGHTS, BIASES, COPIES, CELLS, WIDTH_IN, WIDTH_OUT = range(8)
+ROWS, COLUMNS, WEIGHTS, BIASES, COPIES, CELLS, WIDTH_IN, WIDTH_OUT, UNITS = range(9)
 
 
 class Network:
@@ -52,13 +57,17 @@ class Network:
         sizes: of the input, the hidden layers and the output.
         activation: "tanh" or "relu", of the hidden layers.
         parameters: (P,) float32, layer after layer weights (inputs, outputs) row-major, then biases
-            (outputs,); None for orthogonal weights of gain sqrt(2), 1 in the last layer, and zeros.
+            (outputs,), then with `layer_norm` gains and shifts (outputs,) of a hidden layer; None
+            for orthogonal weights of gain sqrt(2), 1 in the last layer, gains 1, and zeros.
         free: (F,) float32, numbers that are learnt and do not depend on the input, such as
             logarithms of standard deviations; None for none.
         seed: of the weights.
+        layer_norm: normalise hidden layers in front of their activation, as `torch.nn.LayerNorm`
+            does (Ba et al. 2016, "Layer normalization").
 
     Attributes:
-        sizes, activation, parameters, free: see above. A `Learner` overwrites the arrays in place.
+        sizes, activation, parameters, free, layer_norm: see above. A `Learner` overwrites the
+            arrays in place.
 
     Example:
         >>> Network((4, 64, 2)).outputs(np.zeros((3, 4))).shape
@@ -73,6 +82,7 @@ class Network:
         parameters: npt.NDArray[np.float32] | None = None,
         free: npt.NDArray[np.float32] | None = None,
         seed: int = 0,
+        layer_norm: bool = False,
     ) -> None:
         numbers = [check_count(f"sizes[{i}]", int(size)) for i, size in enumerate(sizes)]
         if len(numbers) < 2:
@@ -80,13 +90,20 @@ class Network:
         if activation not in ACTIVATIONS:
             raise ValueError(f'activation={activation!r}: expected "tanh" or "relu"')
         self.sizes, self.activation = np.array(numbers, np.int64), activation
+        self.layer_norm = bool(layer_norm)
         if parameters is None:
-            parameters = orthogonal(np.random.default_rng(seed), self.sizes, 1.0)
-        count = num_parameters(self.sizes)
+            rng = np.random.default_rng(seed)
+            parameters = orthogonal(rng, self.sizes, 1.0, self.layer_norm)
+        count = num_parameters(self.sizes, self.layer_norm)
         if parameters.shape != (count,):
             raise ValueError(f"parameters have shape {parameters.shape}: expected ({count},)")
         self.parameters = parameters
         self.free = np.zeros(0, np.float32) if free is None else free
+
+    @property
+    def code(self) -> int:
+        """What kernels know of its hidden layers; see `rlcpu.kernels.mlp`."""
+        return ACTIVATIONS[self.activation] + NORMALIZED * self.layer_norm
 
     def outputs(self, inputs: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Outputs (n, sizes[-1]) float32 for inputs (n, sizes[0]).
@@ -95,7 +112,7 @@ class Network:
             ValueError: inputs have another shape.
         """
         rows = self._check("inputs", inputs, 0)
-        return run_rows(self.parameters, self.sizes, ACTIVATIONS[self.activation], rows)
+        return run_rows(self.parameters, self.sizes, self.code, rows)
 
     def gradients(
         self, inputs: npt.ArrayLike, slopes: npt.ArrayLike
@@ -117,14 +134,26 @@ class Network:
         slope = self._check("slopes", slopes, -1)
         if len(slope) != len(units[0]):
             raise ValueError(f"slopes have {len(slope)} rows: expected {len(units[0])}")
-        layers, tanh = flat_layers(self.sizes, self.parameters), self.activation == "tanh"
-        for weights, biases in layers[:-1]:
+        layers = flat_layers(self.sizes, self.parameters, self.layer_norm)
+        tanh, normalised = self.activation == "tanh", []
+        for weights, biases, *scaling in layers[:-1]:
             rows = units[-1] @ weights + biases
+            if scaling:
+                rows -= rows.mean(axis=1, keepdims=True)
+                inverse = 1.0 / np.sqrt((rows**2).mean(axis=1, keepdims=True) + NORM_EPSILON)
+                normalised.append((rows * inverse, inverse))
+                rows = scaling[0] * rows * inverse + scaling[1]
             units.append(np.tanh(rows) if tanh else np.maximum(rows, 0.0))
         result = np.empty_like(self.parameters)
-        by_layers = flat_layers(self.sizes, result)
+        by_layers = flat_layers(self.sizes, result, self.layer_norm)
         for layer in reversed(range(len(layers))):
-            by_weights, by_biases = by_layers[layer]
+            by_weights, by_biases, *by_scaling = by_layers[layer]
+            if by_scaling:
+                rows, inverse = normalised[layer]
+                by_scaling[0][:], by_scaling[1][:] = (slope * rows).sum(axis=0), slope.sum(axis=0)
+                slope = slope * layers[layer][2]
+                mean, product = (x.mean(axis=1, keepdims=True) for x in (slope, slope * rows))
+                slope = inverse * (slope - mean - rows * product)
             by_weights[:], by_biases[:] = units[layer].T @ slope, slope.sum(axis=0)
             slope = slope @ layers[layer][0].T
             if layer > 0:
@@ -143,9 +172,11 @@ class Network:
         return rows
 
 
-def num_parameters(sizes: Iterable[int]) -> int:
-    """Weights and biases of all layers."""
-    return int(sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes)))
+def num_parameters(sizes: Iterable[int], layer_norm: bool = False) -> int:
+    """Weights and biases of all layers, gains and shifts of hidden ones."""
+    layers = list(itertools.pairwise(sizes))
+    scaling = sum(2 * outputs for _, outputs in layers[:-1]) if layer_norm else 0
+    return int(sum((inputs + 1) * outputs for inputs, outputs in layers) + scaling)
 
 
 def run_rows(
@@ -173,7 +204,10 @@ def run_network(parameters, sizes, activation, activations, lanes):
 
 
 def orthogonal(
-    rng: np.random.Generator, sizes: npt.NDArray[np.int64], last_gain: float
+    rng: np.random.Generator,
+    sizes: npt.NDArray[np.int64],
+    last_gain: float,
+    layer_norm: bool = False,
 ) -> npt.NDArray[np.float32]:
     """Flat parameters with orthogonal weights (Saxe et al. 2014) and zero biases.
 
@@ -181,6 +215,7 @@ def orthogonal(
         rng: random numbers.
         sizes: of the layers.
         last_gain: of the last layer; the others have sqrt(2).
+        layer_norm: whether hidden layers have gains, which are 1, and shifts, which are 0.
     """
     parts = [np.zeros(0)]
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(map(int, sizes))):
@@ -189,6 +224,8 @@ def orthogonal(
         q, r = np.linalg.qr(tall)
         q = q * np.sign(np.diag(r))
         parts += [gain * (q if inputs >= outputs else q.T).ravel(), np.zeros(outputs)]
+        if layer_norm and layer < len(sizes) - 2:
+            parts += [np.ones(outputs), np.zeros(outputs)]
     return np.concatenate(parts).astype(np.float32)
 
 
@@ -196,8 +233,8 @@ class Packed(NamedTuple):
     """One network as the kernels see it.
 
     Attributes:
-        table: (num_layers, 8) int64, see `layer_table`.
-        activation: TANH or RELU, of the hidden layers.
+        table: (num_layers, 9) int64, see `layer_table`.
+        activation: TANH or RELU, plus NORMALIZED or not, of the hidden layers.
         parameters: (packed_size,) packed weights and biases.
         copies: (copies_size,) transposed weights, made by `refresh_copies`.
     """
@@ -213,15 +250,15 @@ def padded(size: int) -> int:
     return -(-int(size) // UNIT) * UNIT
 
 
-def layer_table(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def layer_table(sizes: npt.NDArray[np.int64], layer_norm: bool = False) -> npt.NDArray[np.int64]:
     """Shape and place of each layer.
 
     Returns:
-        (num_layers, 8) int64: rows and columns of the packed weights; where weights and biases
+        (num_layers, 9) int64: rows and columns of the packed weights; where weights and biases
         begin in the packed parameters, and the transposed weights in the copies; units of a sample
-        in front of the layer's input; padded inputs and outputs.
+        in front of the layer's input; padded inputs and outputs; outputs without padding.
     """
-    table = np.zeros((len(sizes) - 1, 8), np.int64)
+    table = np.zeros((len(sizes) - 1, 9), np.int64)
     weights = copies = cells = 0
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         width_in, width_out = padded(inputs), padded(outputs)
@@ -229,9 +266,12 @@ def layer_table(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         rows = outputs if last else inputs if layer == 0 else width_in
         columns = width_in if last else width_out
         biases = weights + rows * columns
-        table[layer] = rows, columns, weights, biases, copies, cells, width_in, width_out
+        table[layer] = rows, columns, weights, biases, copies, cells, width_in, width_out, outputs
         weights = biases + width_out
         cells += width_in
+        if layer_norm and not last:
+            weights += 2 * width_out
+            cells += width_out + UNIT
         copies += width_in * width_out if last or layer > 0 else 0
     return table
 
@@ -251,24 +291,37 @@ def cells_per_sample(table: npt.NDArray[np.int64]) -> int:
     return int(table[-1, CELLS] + table[-1, WIDTH_IN] + table[-1, WIDTH_OUT])
 
 
-def packed_layers(sizes: npt.NDArray[np.int64], packed: npt.NDArray) -> list[tuple[Any, Any]]:
-    """Views (weights (inputs, outputs), biases (outputs,)) of each layer of packed parameters."""
+def packed_layers(
+    sizes: npt.NDArray[np.int64], packed: npt.NDArray, layer_norm: bool = False
+) -> list[tuple[Any, ...]]:
+    """Views of each layer of packed parameters.
+
+    They are weights (inputs, outputs) and biases (outputs,), and with `layer_norm` the gains and
+    shifts (outputs,) of a hidden layer.
+    """
     views = []
-    table = layer_table(sizes)
-    for layer, (rows, columns, begin, bias, *_) in enumerate(table):
+    table = layer_table(sizes, layer_norm)
+    for layer, (rows, columns, begin, bias, _, _, _, wide, outputs) in enumerate(table):
+        last = layer == len(table) - 1
         weights = packed[begin:bias].reshape(rows, columns)
-        weights = weights.T if layer == len(table) - 1 else weights
-        inputs, outputs = sizes[layer : layer + 2]
-        views.append((weights[:inputs, :outputs], packed[bias : bias + outputs]))
+        weights = weights.T if last else weights
+        vectors = [bias + k * wide for k in range(3 if layer_norm and not last else 1)]
+        views.append(
+            (weights[: sizes[layer], :outputs], *(packed[k : k + outputs] for k in vectors))
+        )
     return views
 
 
-def flat_layers(sizes: npt.NDArray[np.int64], flat: npt.NDArray) -> list[tuple[Any, Any]]:
+def flat_layers(
+    sizes: npt.NDArray[np.int64], flat: npt.NDArray, layer_norm: bool = False
+) -> list[tuple[Any, ...]]:
     """The same views of flat parameters, see `rlcpu.kernels.mlp`."""
     views, begin = [], 0
-    for inputs, outputs in itertools.pairwise(sizes):
-        bias, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
-        views.append((flat[begin:bias].reshape(inputs, outputs), flat[bias:end]))
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        bias = begin + inputs * outputs
+        end = bias + outputs * (3 if layer_norm and layer < len(sizes) - 2 else 1)
+        vectors = flat[bias:end].reshape(-1, outputs)
+        views.append((flat[begin:bias].reshape(inputs, outputs), *vectors))
         begin = end
     return views
 
@@ -309,7 +362,7 @@ def refresh_copies(network):
     """Transpose the weights into `network.copies`."""
     layers = network.table.shape[0]
     for layer in range(layers):
-        rows, columns, begin, end, copy, _, _, width_out = network.table[layer]
+        rows, columns, begin, end, copy, _, _, width_out, _ = network.table[layer]
         weights, copies = network.parameters[begin:end], network.copies[copy:]
         if layer == layers - 1:
             copy_last(weights, copies, 0, rows, columns, width_out)
@@ -320,7 +373,7 @@ def refresh_copies(network):
 def write_copies(network: Any) -> None:
     """The same in plain Python, for an array that has no kernel at hand."""
     for layer, row in enumerate(network.table.tolist()):
-        rows, columns, begin, end, copy, _, _, width = row
+        rows, columns, begin, end, copy, _, _, width, _ = row
         last = layer == len(network.table) - 1
         if last or layer > 0:
             width = width if last else rows
@@ -338,12 +391,46 @@ def make_forward(dtype: type) -> Callable[..., int]:
         returned index.
     """
     tanh = specialise(hyperbolic_tangent, dtype)
-    zero, none = dtype(0), dtype(-np.inf)
+    zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
+    epsilon = dtype(NORM_EPSILON)
 
     @inline
     def tanh_in_place(values):
         for i in range(values.size):
             values[i] = tanh(values[i])
+
+    @inline
+    def center(row):
+        total = zero
+        for k in range(row.size):
+            total += row[k]
+        mean = total / dtype(row.size)
+        for k in range(row.size):
+            row[k] -= mean
+
+    @inline
+    def variance(row):
+        total = zero
+        for k in range(row.size):
+            total += row[k] * row[k]
+        return total / dtype(row.size)
+
+    @inline
+    def scale(units, row, inverse, gains, shifts, floor):
+        for k in range(row.size):
+            row[k] *= inverse
+            units[k] = max(row[k] * gains[k] + shifts[k], floor)
+
+    @inline
+    def normalise(units, rows, inverses, gains, shifts, size, floor):
+        width = gains.size
+        fill(units, zero)
+        for i in range(inverses.size):
+            row = rows[i * width : i * width + size]
+            center(row)
+            inverses[i] = one / np.sqrt(variance(row) + epsilon)
+            here = units[i * width : i * width + size]
+            scale(here, row, inverses[i], gains[:size], shifts[:size], floor)
 
     @inline
     def forward(network, activations, samples):
@@ -352,7 +439,7 @@ def make_forward(dtype: type) -> Callable[..., int]:
         layers = network.table.shape[0]
         outputs = 0
         for layer in range(layers):
-            rows, _, begin, biases, copy, cells, width_in, width_out = network.table[layer]
+            rows, _, begin, biases, copy, cells, width_in, width_out, size = network.table[layer]
             hidden = layer < layers - 1
             inputs = cells * samples
             outputs = inputs + width_in * samples
@@ -366,7 +453,20 @@ def make_forward(dtype: type) -> Callable[..., int]:
                 (samples, rows if hidden else width_in, width_out),
                 zero if hidden and network.activation == RELU else none,
             )
-            if hidden and network.activation == TANH:
+            if hidden and network.activation >= NORMALIZED:
+                kept, gains = outputs, biases + width_out
+                inverses = kept + samples * width_out
+                outputs = network.table[layer + 1, CELLS] * samples
+                normalise(
+                    activations[outputs : outputs + samples * width_out],
+                    activations[kept:inverses],
+                    activations[inverses : inverses + samples],
+                    network.parameters[gains : gains + width_out],
+                    network.parameters[gains + width_out : gains + 2 * width_out],
+                    size,
+                    zero if network.activation == NORMALIZED + RELU else none,
+                )
+            if hidden and network.activation & 1 == TANH:
                 tanh_in_place(activations[outputs : outputs + samples * width_out])
         return outputs
 
@@ -424,21 +524,66 @@ def make_backward(dtype: type, by: str = "parameters") -> Callable[..., None]:
             units[i] = slopes[i] if units[i] > zero else zero
 
     @inline
+    def add_products(sums, rows, others):
+        width = sums.size
+        for begin in range(0, rows.size, width):
+            row, other = rows[begin : begin + width], others[begin : begin + width]
+            for i in range(width):
+                sums[i] += row[i] * other[i]
+
+    @inline
+    def through_one_norm(row, slopes, inverse, gains):
+        mean = product_mean = zero
+        for k in range(row.size):
+            slopes[k] *= gains[k]
+            mean += slopes[k]
+            product_mean += slopes[k] * row[k]
+        mean, product_mean = mean / dtype(row.size), product_mean / dtype(row.size)
+        for k in range(row.size):
+            row[k] = inverse * (slopes[k] - mean - row[k] * product_mean)
+
+    @inline
+    def through_norm(rows, slopes, inverses, gains, size):
+        width = gains.size
+        for i in range(inverses.size):
+            begin, end = i * width, i * width + size
+            through_one_norm(rows[begin:end], slopes[begin:end], inverses[i], gains[:size])
+
+    @inline
     def backward(network, activations, slopes, gradients, samples):
         weights, copies = address(network.parameters), address(network.copies)
         units, scratch = address(activations), address(slopes)
         sums = address(gradients)
         layers = network.table.shape[0]
         for layer in range(layers - 1, -1, -1):
-            rows, columns, begin, biases, copy, cells, width_in, width_out = network.table[layer]
+            rows, columns, begin, biases, copy, cells, width_in, width_out, size = network.table[
+                layer
+            ]
             last = layer == layers - 1
             inputs = cells * samples
             outputs = inputs + width_in * samples
+            kept = outputs
+            if not last:
+                outputs = network.table[layer + 1, CELLS] * samples
             here = activations[outputs : outputs + samples * width_out]
-            if not last and network.activation == TANH:
+            if not last and network.activation & 1 == TANH:
                 through_tanh(here, slopes[: here.size])
             elif not last:
                 through_relu(here, slopes[: here.size])
+            if not last and network.activation >= NORMALIZED:
+                outputs, end, gains = kept, kept + here.size, biases + width_out
+                if by_parameters:
+                    shifts = gains + width_out
+                    add_products(gradients[gains:shifts], here, activations[kept:end])
+                    add_rows(gradients[shifts : shifts + width_out], here)
+                through_norm(
+                    activations[kept:end],
+                    here,
+                    activations[end : end + samples],
+                    network.parameters[gains : gains + width_out],
+                    size,
+                )
+                here = activations[kept:end]
             if by_parameters:
                 add_rows(gradients[biases : biases + width_out], here)
             before, after = Matrix(units, inputs, width_in, 1), Matrix(units, outputs, width_out, 1)

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline, kernel, merge, outline
+from rlcpu.kernels.mlp import NORMALIZED
 from rlcpu.kernels.random import keys
 from rlcpu.kernels.threads import default_num_threads
 from rlcpu.nn import network
@@ -93,7 +94,8 @@ class Layout(NamedTuple):
     Attributes:
         targets: (num_networks,) int64, the network that follows each slowly, or -1.
         slices: (num_slices, 6) int64: network, layer, first row and last row + 1 of its weights,
-            begin and end in the flat vector; biases belong to the last slice of a layer.
+            begin and end in the flat vector; biases, gains and shifts belong to the last slice of a
+            layer.
         stages: (num_stages + 1,) int64, bounds of the slices of each stage.
     """
 
@@ -258,7 +260,7 @@ def _make_step(dtype: type) -> Callable[..., None]:
     @inline
     def copy(k, layer, first, end, learnt, layout, hidden):
         view = network_of(learnt, layout, k)
-        rows, columns, begin, bias, place, _, _, width = view.table[layer]
+        rows, columns, begin, bias, place, _, _, width, _ = view.table[layer]
         weights, copies = view.parameters[begin:bias], view.copies[place:]
         if layer == layout.layers[k] - 1:
             copy_last(weights, copies, first, end, columns, width)
@@ -500,9 +502,9 @@ class StagedLearner:
                 learnt[...] = flat
         self.write_copies()
 
-    def write_networks(self, numbers: Sequence[int]) -> None:
-        """Write the learnt parameters to networks of these numbers."""
-        for k in numbers:
+    def write_networks(self, numbers: Sequence[int] | None = None) -> None:
+        """Write the learnt parameters to networks of these numbers; None for all."""
+        for k in range(len(self.all)) if numbers is None else numbers:
             for learnt, flat in self._pairs(k, self.all[k]):
                 flat[...] = learnt
 
@@ -513,8 +515,9 @@ class StagedLearner:
 
     def _pairs(self, k: int, each: Network) -> list[tuple[Array, Array]]:
         begin, end = self.layout.begins[k : k + 2]
-        packed = network.packed_layers(each.sizes, self.learnt.parameters[begin:end])
-        flat = network.flat_layers(each.sizes, each.parameters)
+        own = self.learnt.parameters[begin:end]
+        packed = network.packed_layers(each.sizes, own, each.layer_norm)
+        flat = network.flat_layers(each.sizes, each.parameters, each.layer_norm)
         pairs: list[tuple[Array, Array]] = []
         for ours, theirs in zip(packed, flat, strict=True):
             pairs += zip(ours, theirs, strict=True)
@@ -647,16 +650,19 @@ class StagedLearnt(NamedTuple):
 
 
 def _copy_of(each: Network) -> Network:
-    return Network(each.sizes, each.activation, parameters=each.parameters.copy())
+    parameters = each.parameters.copy()
+    return Network(each.sizes, each.activation, parameters=parameters, layer_norm=each.layer_norm)
 
 
 def _slices_of(layout: Any, k: int) -> list[tuple[int, ...]]:
     """The slices of one network, see `Layout`."""
     slices: list[tuple[int, ...]] = []
-    for layer, row in enumerate(layout.tables[k, : layout.layers[k]].tolist()):
+    table, normalized = layout.tables[k, : layout.layers[k]], layout.activations[k] >= NORMALIZED
+    for layer, row in enumerate(table.tolist()):
         rows, columns, begin = row[ROWS], row[COLUMNS], row[WEIGHTS] + int(layout.begins[k])
+        vectors = row[WIDTH_OUT] * (3 if normalized and layer < len(table) - 1 else 1)
         for first in range(0, rows, SLICE):
             last = min(first + SLICE, rows)
-            end = begin + last * columns + (row[WIDTH_OUT] if last == rows else 0)
+            end = begin + last * columns + (vectors if last == rows else 0)
             slices.append((k, layer, first, last, begin + first * columns, end))
     return slices

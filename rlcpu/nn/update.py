@@ -15,12 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline, kernel, merge
-from rlcpu.nn.adam import make_adam, make_rates
+from rlcpu.nn.adam import make_adam, make_rectified_rates
 from rlcpu.nn.heads import fill
 from rlcpu.nn.losses import Loss, Objective, make_losses
 from rlcpu.nn.minibatch import gather, make_shuffle
 from rlcpu.nn.network import (
-    ACTIVATIONS,
     CELLS,
     WIDTH_IN,
     WIDTH_OUT,
@@ -82,9 +81,9 @@ class Layout(NamedTuple):
     """Where the networks are in the flat vectors, and what losses read of them.
 
     Attributes:
-        tables: (num_networks, most layers, 8) int64; see `layer_table`.
+        tables: (num_networks, most layers, 9) int64; see `layer_table`.
         layers: (num_networks,) int64.
-        activations: (num_networks,) int64, TANH or RELU, of the hidden layers.
+        activations: (num_networks,) int64, see `rlcpu.nn.network.Packed`.
         begins, copies_begins: (num_networks + 1,) int64, bounds in parameters and in copies.
         free: (num_networks,) int64, free parameters at the beginning of each, padded.
         places: (num_losses, 3) int64, network, first output and number of outputs.
@@ -113,7 +112,7 @@ def make_layout(networks: list[Network], losses: list[Loss]) -> Layout:
 
 def lay_out(networks: list[Network]) -> Layout:
     """The same of networks that no loss reads."""
-    tables = [layer_table(each.sizes) for each in networks]
+    tables = [layer_table(each.sizes, each.layer_norm) for each in networks]
     most = max(map(len, tables))
     begins, copies, free = [0], [0], []
     for each, table in zip(networks, tables, strict=True):
@@ -123,7 +122,7 @@ def lay_out(networks: list[Network]) -> Layout:
     return Layout(
         tables=np.array([np.pad(table, ((0, most - len(table)), (0, 0))) for table in tables]),
         layers=np.array([len(table) for table in tables]),
-        activations=np.array([ACTIVATIONS[each.activation] for each in networks]),
+        activations=np.array([each.code for each in networks]),
         begins=np.array(begins),
         copies_begins=np.array(copies),
         free=np.array(free),
@@ -193,6 +192,7 @@ class Settings(NamedTuple):
         normalized: the column of which minibatches are normalised, or -1.
         action_size: numbers of an action.
         learning_rate, epsilon: of Adam.
+        rectified: whether Adam is RAdam.
         scales: (num_losses,) what each loss is multiplied by.
         weights: NamedTuple of coefficients that losses read.
         max_norm: the gradient is scaled down to this norm.
@@ -208,6 +208,7 @@ class Settings(NamedTuple):
     action_size: int
     learning_rate: Any
     epsilon: Any
+    rectified: bool
     scales: Any
     weights: Any
     max_norm: Any
@@ -296,7 +297,7 @@ def make_step(dtype: type) -> Callable[..., None]:
     gradients of all networks for their common norm, which costs 1 us on two of 4-64-64 and saves a
     phase.
     """
-    apply, rates_of = make_adam(dtype), make_rates(dtype)
+    apply, rates_of = make_adam(dtype), make_rectified_rates(dtype)
     one, zero = dtype(1), dtype(0)
 
     @inline
@@ -320,7 +321,8 @@ def make_step(dtype: type) -> Callable[..., None]:
         factor = settings.max_norm / (norm + dtype(1e-6))
         factor = factor if factor < one else one
         begin, end = layout.begins[k], layout.begins[k + 1]
-        rates = rates_of(settings.steps + number, settings.learning_rate, settings.epsilon)
+        count = settings.steps + number
+        rates = rates_of(count, settings.learning_rate, settings.epsilon, settings.rectified)
         apply(
             learnt.parameters[begin:end],
             total[begin:end],

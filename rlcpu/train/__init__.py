@@ -8,6 +8,7 @@ from rlcpu.train.ppo import PPO
 
 if TYPE_CHECKING:
     from rlcpu.train.dqn import DQN, DQNConfig
+    from rlcpu.train.pqn import PQN, PQNConfig
     from rlcpu.train.sac import SAC, SACConfig
     from rlcpu.train.td3 import DDPG, TD3, DDPGConfig, TD3Config
 
@@ -15,12 +16,14 @@ __all__ = [
     "DDPG",
     "DQN",
     "PPO",
+    "PQN",
     "SAC",
     "TD3",
     "DDPGConfig",
     "DQNConfig",
     "History",
     "PPOConfig",
+    "PQNConfig",
     "Progress",
     "SACConfig",
     "TD3Config",
@@ -33,9 +36,9 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         # Imported at first use: who trains by PPO does not wait for replay.
         if name not in __all__:
             raise AttributeError(f"module 'rlcpu.train' has no attribute {name!r}")
-        from rlcpu.train import dqn, sac, td3
+        from rlcpu.train import dqn, pqn, sac, td3
 
-        value = next(getattr(each, name) for each in (dqn, sac, td3) if hasattr(each, name))
+        value = next(getattr(each, name) for each in (dqn, pqn, sac, td3) if hasattr(each, name))
         globals()[name] = value
         return value
 

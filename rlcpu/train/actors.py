@@ -22,7 +22,7 @@ from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
 from rlcpu.nn.heads import log_density, standard_normal
-from rlcpu.nn.network import ACTIVATIONS, CLIP, Network, orthogonal, run_rows
+from rlcpu.nn.network import CLIP, Network, orthogonal, run_rows
 
 Array = npt.NDArray[Any]
 #: Bounds beyond this are none: Gymnasium gives speeds those of float32.
@@ -143,6 +143,7 @@ class Actor:
         params: numbers of the head, float32.
         gain: of the weights of the last layer, orthogonal as the others.
         seed: of the weights.
+        layer_norm: see `rlcpu.nn.Network`.
 
     Attributes:
         network: what is learnt.
@@ -165,11 +166,12 @@ class Actor:
         params: Sequence[float],
         gain: float,
         seed: int,
+        layer_norm: bool = False,
     ) -> None:
         sizes = np.array([dynamics.observation_size, *hidden, outputs])
         rng = np.random.default_rng(seed)
-        parameters = orthogonal(rng, sizes, gain)
-        self.network = Network(sizes, activation, parameters=parameters)
+        parameters = orthogonal(rng, sizes, gain, layer_norm)
+        self.network = Network(sizes, activation, parameters=parameters, layer_norm=layer_norm)
         self.params = np.array(params, np.float32)
         self.observation_mean, self.observation_scale = normalisation(dynamics)
         self.observation_shape = shape_of(dynamics.observation_space)
@@ -204,7 +206,7 @@ class Actor:
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """See `PolicyArrays`."""
-        settings = [ACTIVATIONS[self.network.activation], self.deterministic]
+        settings = [self.network.code, self.deterministic]
         return PolicyArrays(
             self.network.parameters,
             self.network.sizes,
@@ -237,8 +239,7 @@ class Actor:
                 f"observations{place}={rows[tuple(place)]}: expected finite numbers"
             )
         seen = np.clip((rows - self.observation_mean) * self.observation_scale, -CLIP, CLIP)
-        activation = ACTIVATIONS[self.network.activation]
-        outputs = run_rows(self.network.parameters, sizes, activation, seen)
+        outputs = run_rows(self.network.parameters, sizes, self.network.code, seen)
         if not np.isfinite(outputs).all():
             refuse_policy(self, "outputs that are not finite")
         return outputs
@@ -273,10 +274,11 @@ class EpsilonGreedy(Actor):
         activation: str = "relu",
         dueling: bool = False,
         seed: int = 0,
+        layer_norm: bool = False,
     ) -> None:
         self.num_actions = dynamics.num_actions
         outputs = self.num_actions + dueling
-        super().__init__(dynamics, outputs, hidden, activation, [1.0], 1.0, seed)
+        super().__init__(dynamics, outputs, hidden, activation, [1.0], 1.0, seed, layer_norm)
 
     def _outputs(self, dynamics: Dynamics) -> int:
         return self.num_actions

@@ -112,6 +112,8 @@ class OffPolicyConfig(Settings):
 class OffPolicy:
     """An agent that learns from a replay buffer; base of `DQN`, `SAC`, `TD3` and `DDPG`.
 
+    `PQN` shares its methods, and learns from each rollout at once.
+
     Every field of its config, such as `learning_rate`, is a keyword argument too.
 
     Args:
@@ -222,7 +224,7 @@ class OffPolicy:
 
     # ------------------------------------------------------------ the buffer
 
-    def _take_buffer(self, buffer: Any, seed: int) -> Buffer:
+    def _take_buffer(self, buffer: Any, seed: int) -> Any:
         """The given buffer, after checks, or a new one."""
         example = example_of(self.env)
         config = self.config
@@ -314,8 +316,9 @@ class OffPolicy:
         agent can be evaluated and saved, and the next `learn` goes on with it.
         """
         total_steps = check_count("total_steps", total_steps)
-        self.learner.read_networks((0,))  # the user may have written to the policy
+        self._read_policy()
         history = self.history = History(losses=self._no_losses)
+        self._remaining = 1.0
         start, compiled, before = clock(), announce.seconds(), self.steps
         shown = Bar(self.env.dynamics.id, total_steps) if progress else contextlib.nullcontext()
         try:
@@ -323,6 +326,7 @@ class OffPolicy:
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)
                     while history.steps < last:
+                        self._remaining = 1.0 - history.steps / total_steps
                         self._advance(history)
                     history.solved = self._is_solved(target_return, history.steps >= total_steps)
                     history.time_total = clock() - start
@@ -344,10 +348,14 @@ class OffPolicy:
             raise
         return history
 
+    def _read_policy(self) -> None:
+        """Learn from the policy's present parameters: the user may have written to them."""
+        self.learner.read_networks((0,))
+
     def _advance(self, history: History) -> None:
         """One round: collect, store, update."""
         start, config = clock(), self.config
-        if self.steps >= config.learning_starts:
+        if self.steps >= getattr(config, "learning_starts", 0):
             self._explore()
         rollout = self._rollout = collect(
             self.env, self.policy, config.num_steps, out=self._rollout
@@ -360,9 +368,15 @@ class OffPolicy:
         history.episode_return = float(np.mean(self.returns)) if self.returns else float("nan")
         now = clock()
         history.time_collect += now - start
-        if self.steps >= config.learning_starts and self.buffer.can_sample(config.batch_size):
+        if self._can_improve():
             history.losses = self._improve()
             history.time_update += clock() - now
+
+    def _can_improve(self) -> bool:
+        """Whether there is enough to learn from."""
+        config = self.config
+        started = self.steps >= config.learning_starts
+        return bool(started and self.buffer.can_sample(config.batch_size))
 
     def _improve(self) -> Any:
         """The updates of a round; returns the losses of the last ones."""
@@ -425,7 +439,7 @@ class OffPolicy:
     @functools.cached_property
     def _no_losses(self) -> Any:
         names = [name for stage in self.learner.stages for name in stage.statistics]
-        return _losses_type((*names, "gradient_norm", "num_gradients"))(
+        return losses_type((*names, "gradient_norm", "num_gradients"))(
             *[float("nan")] * (len(names) + 1), 0
         )
 
@@ -496,15 +510,11 @@ class OffPolicy:
             "looked": self._looked,
             "returns": list(self.returns),
             "rng": self.rng.bit_generator.state,
-            "buffer": type(self.buffer).__name__,
+            "buffer": None if self.buffer is None else type(self.buffer).__name__,
         }
         arrays = {f"state {name}": array for name, array in self._state().items()}
-        with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder, "buffer")
-            self.buffer.save(place)
-            self.buffer._saved = None  # the folder is gone: the next save is a whole one
-            for file in sorted(place.iterdir()):
-                arrays[f"state buffer {file.name}"] = np.fromfile(file, np.uint8)
+        if self.buffer is not None:
+            arrays |= _files_of(self.buffer)
         checkpoint.write(path, f"rlcpu {self.algorithm} 1", description, arrays)
 
     @classmethod
@@ -537,7 +547,7 @@ class OffPolicy:
             checkpoint.check_fit(state, arrays)
             for part, target in state.items():
                 target[...] = arrays[part]
-            agent.learner.write_networks(range(len(agent.learner.all)))
+            agent.learner.write_networks()
             agent.steps = check_count("steps", description["steps"], 0)
             agent._looked = check_count("looked", description["looked"], 0)
             agent.returns.extend(map(float, description["returns"]))
@@ -553,15 +563,9 @@ class OffPolicy:
         """A new agent like the described one; its arrays are still to be copied."""
         config = cls.Config(**description["config"])
         env = checkpoint.make_env(description, config.num_envs, env, num_threads)
-        kind = getattr(replay, description["buffer"])
-        with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder, "buffer")
-            place.mkdir()
-            for part in [name for name in arrays if name.startswith("buffer ")]:
-                # A name in a file may not lead out of the folder.
-                arrays.pop(part).tofile(place / Path(part.removeprefix("buffer ")).name)
-            buffer = kind.load(place, num_threads=num_threads)
-            buffer._saved = None
+        buffer = None
+        if description["buffer"] is not None:
+            buffer = _buffer_of(getattr(replay, description["buffer"]), arrays, num_threads)
         return cls(
             env, seed=description["seed"], num_threads=num_threads, buffer=buffer, config=config
         )
@@ -587,10 +591,34 @@ def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
     }
 
 
+def _files_of(buffer: Buffer) -> dict[str, Array]:
+    """A buffer's files as arrays for a checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "buffer")
+        buffer.save(place)
+        buffer._saved = None  # the folder is gone: the next save is a whole one
+        files = sorted(place.iterdir())
+        return {f"state buffer {file.name}": np.fromfile(file, np.uint8) for file in files}
+
+
+def _buffer_of(kind: Any, arrays: dict[str, Array], num_threads: int | None) -> Buffer:
+    """The buffer of such arrays, which are taken out."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "buffer")
+        place.mkdir()
+        for part in [name for name in arrays if name.startswith("buffer ")]:
+            # A name in a file may not lead out of the folder.
+            arrays.pop(part).tofile(place / Path(part.removeprefix("buffer ")).name)
+        buffer: Buffer = kind.load(place, num_threads=num_threads)
+        buffer._saved = None
+        return buffer
+
+
 def _show(field: Any) -> str:
     return f"{field.name} {field.dtype} {field.shape}"
 
 
 @functools.cache
-def _losses_type(names: tuple[str, ...]) -> Any:
+def losses_type(names: tuple[str, ...]) -> Any:
+    """A NamedTuple of what `learn` tells of an update."""
     return collections.namedtuple("Losses", names)

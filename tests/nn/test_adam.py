@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlcpu.nn import Adam
-from rlcpu.nn.adam import Rates, adam
+from rlcpu.nn.adam import Rates, adam, make_rectified_rates
 
 
 def test_adam_equals_the_algorithm_as_published() -> None:
@@ -64,3 +64,42 @@ def test_bad_input_changes_nothing() -> None:
         optimiser.step(np.array([0.0, np.nan, 0.0]), 0.1)
     np.testing.assert_array_equal(optimiser.parameters, np.ones(3))
     assert optimiser.counters == [0]
+
+
+def test_rectified_steps_equal_the_algorithm_as_published() -> None:
+    rates_of = make_rectified_rates(np.float64).py_func
+    rng, longest = np.random.default_rng(0), 2.0 / (1.0 - 0.999) - 1.0
+    parameter = expected = 0.3
+    first = second = m = v = 0.0
+    for number in range(1, 60):
+        gradient = float(rng.normal())
+        rates = rates_of(number, 1e-2, 1e-8, True)
+        parameter, first, second = adam(parameter, gradient, first, second, rates)
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient**2
+        length = longest - 2.0 * number * 0.999**number / (1.0 - 0.999**number)
+        mean = m / (1.0 - 0.9**number)
+        if length > 5.0:
+            above = (length - 4.0) * (length - 2.0) * longest
+            shorter = math.sqrt(above / ((longest - 4.0) * (longest - 2.0) * length))
+            root = math.sqrt(v) + 1e-8
+            expected -= 1e-2 * mean * shorter * math.sqrt(1.0 - 0.999**number) / root
+        else:
+            expected -= 1e-2 * mean
+        assert parameter == pytest.approx(expected, rel=1e-9)
+
+
+def test_rectified_steps_equal_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    rates_of = make_rectified_rates(np.float64).py_func
+    rng = np.random.default_rng(0)
+    tensor = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.RAdam([tensor], lr=1e-2)
+    parameter, first, second = 0.3, 0.0, 0.0
+    for number in range(1, 60):
+        gradient = float(rng.normal())
+        rates = rates_of(number, 1e-2, 1e-8, True)
+        parameter, first, second = adam(parameter, gradient, first, second, rates)
+        tensor.grad = torch.tensor([gradient], dtype=torch.float64)
+        optimiser.step()
+        assert parameter == pytest.approx(float(tensor.detach()[0]), rel=1e-9)

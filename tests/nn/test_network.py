@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.mlp import RELU, TANH
+from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH
 from rlcpu.nn import network
 from rlcpu.nn.network import Packed
 from tests.train import naive
@@ -38,17 +38,20 @@ def passes(dtype: Any) -> tuple[Any, Any]:
 def make_network(sizes: np.ndarray, activation: int, dtype: Any) -> tuple[Packed, np.ndarray]:
     """A network of random weights, and the same weights flat."""
     count = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
+    norm = activation >= NORMALIZED
+    count += 2 * int(sizes[1:-1].sum()) * norm
     flat = np.random.default_rng(0).normal(0.0, 0.4, count).astype(dtype)
-    table = network.layer_table(sizes)
+    table = network.layer_table(sizes, norm)
     packed = np.zeros(network.packed_size(table), dtype)
-    copy_layers(network.flat_layers(sizes, flat), network.packed_layers(sizes, packed))
+    copy_layers(network.flat_layers(sizes, flat, norm), network.packed_layers(sizes, packed, norm))
     copies = np.zeros(network.copies_size(table), dtype)
     return Packed(table, activation, packed, copies), flat
 
 
 def copy_layers(source: Any, target: Any) -> None:
-    for (weights, biases), (new_weights, new_biases) in zip(source, target, strict=True):
-        new_weights[:], new_biases[:] = weights, biases
+    for arrays, others in zip(source, target, strict=True):
+        for array, other in zip(arrays, others, strict=True):
+            other[:] = array
 
 
 def naive_gradient(

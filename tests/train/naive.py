@@ -31,13 +31,20 @@ def parameter_arrays(policy: MLP) -> list[Array]:
     return [array.astype(np.float64) for array in arrays]
 
 
-def run_network(sizes: Array, parameters: Array, activation: str, inputs: Array) -> Array:
+def run_network(
+    sizes: Array, parameters: Array, activation: str, inputs: Array, layer_norm: bool = False
+) -> Array:
     hidden, begin = inputs, 0
     for layer, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         end = begin + fan_in * fan_out
         weights = parameters[begin:end].reshape(fan_in, fan_out)
         hidden = hidden @ weights + parameters[end : end + fan_out]
         begin = end + fan_out
+        if layer < len(sizes) - 2 and layer_norm:
+            gains, shifts = parameters[begin : begin + 2 * fan_out].reshape(2, -1)
+            begin += 2 * fan_out
+            mean, variance = hidden.mean(axis=1), hidden.var(axis=1)
+            hidden = ((hidden.T - mean) / np.sqrt(variance + 1e-5)).T * gains + shifts
         if layer < len(sizes) - 2:
             hidden = np.tanh(hidden) if activation == "tanh" else np.maximum(hidden, 0.0)
     return hidden

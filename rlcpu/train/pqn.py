@@ -1,0 +1,215 @@
+"""Parallelised Q-network: Q-learning from fresh rollouts, without replay and target network.
+
+    G_t  = r_t + gamma * ((1 - lambda) * max_a Q(s_{t+1}, a) + lambda * G_{t+1})        Q(lambda)
+    loss = mean((Q(s, a) - G)**2)
+
+with gamma = 0 where the episode terminated, and G_{t+1} = max_a Q(s_{t+1}, a) where it was cut off
+and at the end of the rollout. What replay and target do for DQN, many environments and LayerNorm do
+here: normalised layers bound what a value can change by.
+
+Source: Gallici et al. 2024, "Simplifying deep temporal difference learning", algorithm 1 and
+equation 10. Defaults, and what the paper leaves open (orthogonal weights, the loss without the
+factor 1/2), are CleanRL's `pqn.py`; RAdam is that of both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from rlcpu.envs.collect import Rollout
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.nn.heads import of_action
+from rlcpu.nn.learner import Learner
+from rlcpu.nn.losses import Loss
+from rlcpu.scan.recurrences.returns import lambda_returns
+from rlcpu.train.actors import EpsilonGreedy, check_discrete
+from rlcpu.train.config import Settings, at
+from rlcpu.train.off_policy import Array, OffPolicy, losses_type
+
+
+def squared_error(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+    """Squared distance of the value of an action from its return.
+
+    Args:
+        numbers: Q(s, a).
+        sample: `target`, the return.
+        weights: none.
+
+    Returns:
+        Loss, slopes, and the value as a statistic.
+    """
+    error = numbers[0] - sample.target
+    return error * error, (2.0 * error,), (numbers[0],)
+
+
+@dataclasses.dataclass(frozen=True)
+class PQNConfig(Settings):
+    """Hyper-parameters of PQN.
+
+    Attributes:
+        num_envs: N, environments that are stepped together.
+        num_steps: T, steps of each environment in a rollout.
+        num_epochs: how often an update sees each sample.
+        minibatch_size: samples of a gradient step.
+        learning_rate: of RAdam.
+        learning_rate_schedule: "linear" lets it fall to 0 over the steps of `learn`.
+        gamma: discount per step, in [0, 1].
+        lambda_: weight of the return against the value after one step, in [0, 1].
+        max_gradient_norm: norm above which gradients are scaled down to it.
+        adam_epsilon: added to the root of RAdam's second moment.
+        exploration_initial, exploration_final: probability of a random action; it falls from the
+            one to the other, linearly in steps.
+        exploration_steps: environment steps in which it falls.
+        hidden: units of the hidden layers.
+        activation: "relu" or "tanh".
+        layer_norm: whether hidden layers are normalised in front of their activation.
+
+    Raises:
+        TypeError, ValueError: a value of another type or outside of its range, with its name.
+    """
+
+    num_envs: int = 4
+    num_steps: int = 128
+    num_epochs: int = 4
+    minibatch_size: int = 128
+    learning_rate: float = 2.5e-4
+    learning_rate_schedule: Literal["constant", "linear"] = "linear"
+    gamma: float = 0.99
+    lambda_: float = 0.65
+    max_gradient_norm: float = 10.0
+    adam_epsilon: float = 1e-8
+    exploration_initial: float = 1.0
+    exploration_final: float = 0.05
+    exploration_steps: int = 250_000
+    hidden: tuple[int, ...] = (120, 84)
+    activation: Literal["relu", "tanh"] = "relu"
+    layer_norm: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.hidden:
+            raise ValueError("hidden=(): expected one hidden layer at least")
+
+
+#: CleanRL's settings of CartPole-v1, for comparisons; learn 500,000 steps.
+CLEANRL_CARTPOLE = PQNConfig()
+
+#: Settings tuned on this library.
+DEFAULTS: dict[str, PQNConfig] = {}
+
+
+class PQN(OffPolicy):
+    """An agent that learns the values of its actions from rollouts, for `Discrete` environments.
+
+    Arguments and methods are those of `DQN`, but that there is no buffer: a round of `learn` is a
+    rollout, and `num_epochs` epochs of minibatches of it. See `PQNConfig` for the settings.
+
+    Example:
+        >>> from rlcpu.train import PQN
+        >>> agent = PQN("CartPole-v1", seed=0)
+        >>> agent.learn(1024).steps
+        1024
+    """
+
+    algorithm = "PQN"
+    Config: ClassVar[Any] = PQNConfig
+    defaults = DEFAULTS
+    config: PQNConfig
+    policy: EpsilonGreedy
+    learner: Any  # a Learner
+    _rollout: Rollout
+
+    def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
+        check_discrete(dynamics)
+        config = self.config
+        return EpsilonGreedy(
+            dynamics, config.hidden, config.activation, seed=seed, layer_norm=config.layer_norm
+        )
+
+    def _make_learner(self, seed: int, num_threads: int | None) -> Any:
+        return Learner(
+            [self.policy.network],
+            [Loss(squared_error, of_action, ("q_value",))],
+            columns=["target"],
+            actions=np.int64,
+            seed=seed,
+            num_threads=num_threads,
+        )
+
+    def _take_buffer(self, buffer: Any, seed: int) -> None:
+        if buffer is not None:
+            raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
+
+    def _read_policy(self) -> None:
+        self.learner.read_networks()
+
+    def _explore(self) -> None:
+        config = self.config
+        first, last = config.exploration_initial, config.exploration_final
+        share = min(1.0, self.steps / config.exploration_steps)
+        self.policy.params[0] = first + share * (last - first)
+
+    def _remember(self, rollout: Rollout) -> None:
+        pass
+
+    def _can_improve(self) -> bool:
+        return True
+
+    def _improve(self) -> Any:
+        """The update of a rollout; an exception leaves the learner as it was before."""
+        rollout, config = self._rollout, self.config
+        inputs = rollout.inputs.reshape(-1, rollout.inputs.shape[-1])
+        targets = self._targets(rollout)
+        before = {name: array.copy() for name, array in self.learner.state().items()}
+        try:
+            report = self.learner.update(
+                inputs,
+                {"target": targets.ravel()},
+                rollout.actions.ravel().astype(np.int64, copy=False),
+                learning_rate=at(
+                    config.learning_rate, config.learning_rate_schedule, self._remaining
+                ),
+                epochs=config.num_epochs,
+                minibatch_size=config.minibatch_size,
+                max_gradient_norm=config.max_gradient_norm,
+                epsilon=config.adam_epsilon,
+                rectified=True,
+                mean=self.policy.observation_mean,
+                scale=self.policy.observation_scale,
+            )
+        except BaseException:
+            self.learner.discard()
+            for name, array in self.learner.state().items():
+                array[...] = before[name]
+            raise
+        report["loss"] = report["squared_error"]
+        return self._no_losses._make(report[name] for name in self._no_losses._fields)
+
+    def _targets(self, rollout: Rollout) -> Array:
+        """The returns (T, N) float32.
+
+        They need the values of what each step led to, final observations too, and no others: those
+        of the observations before the steps are the same, one step later.
+        """
+        after = rollout.transitions(("next_observation",), as_inputs=True)["next_observation"]
+        values = self.policy.outputs(after).max(axis=1).reshape(rollout.rewards.shape)
+        targets: Array = lambda_returns(
+            rollout.rewards.astype(np.float32, copy=False),
+            np.concatenate([values[:1], values[:-1]]),  # the first is read by no return
+            rollout.terminated,
+            rollout.truncated,
+            values[-1],
+            gamma=self.config.gamma,
+            lambda_=self.config.lambda_,
+            final_values=values,
+        )
+        return targets
+
+    @functools.cached_property
+    def _no_losses(self) -> Any:
+        nan = float("nan")
+        return losses_type(("loss", "q_value", "gradient_norm", "num_gradients"))(nan, nan, nan, 0)
