@@ -85,12 +85,17 @@ class Environment(NamedTuple):
 
 
 def environment(text: str) -> Environment:
-    """A parser of environments; `module:id` imports the module first, as Gymnasium does."""
+    """A parser of environments; `module:id` imports the module first, as Gymnasium does.
+
+    An id that is not ours is one of Gymnasium's registry.
+    """
+    from rlcpu.envs.registration import is_of_gymnasium
+
     module, _, env_id = text.rpartition(":")
     if module:
         import_user_module(module)
     known = known_environments()
-    if env_id in known:
+    if env_id in known or is_of_gymnasium(env_id):
         return Environment(text, env_id)
     nearest = difflib.get_close_matches(env_id, known, n=1, cutoff=0.5)
     hint = f", did you mean {nearest[0]}?" if nearest else ";"

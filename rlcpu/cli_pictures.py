@@ -109,14 +109,15 @@ def check_renderer(agent: Agent) -> None:
     import gymnasium
 
     dynamics = agent.env.dynamics
-    if dynamics.original is None and dynamics.engine is None:
+    has_own = dynamics.picture is not None or dynamics.engine is not None
+    if dynamics.original is None and not has_own:
         raise CommandError(
-            f"--video: {dynamics.id} has no renderer; Dynamics(original=...) lends it that of an "
-            "environment of Gymnasium"
+            f"--video: {dynamics.id} has no renderer; Dynamics(picture=...) draws it, and "
+            "Dynamics(original=...) lends it that of an environment of Gymnasium"
         )
     try:
         next(film(agent, seed=0))
-    except (gymnasium.error.Error, ImportError) as error:
+    except (gymnasium.error.Error, ImportError, TypeError, ValueError) as error:
         raise CommandError(f"--video: {error}") from None
 
 
@@ -125,7 +126,7 @@ def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
     # Pictures in memory need neither a screen nor a greeting.
     for name, value in (("PYGAME_HIDE_SUPPORT_PROMPT", "1"), ("SDL_VIDEODRIVER", "dummy")):
         os.environ.setdefault(name, value)
-    env = rlcpu.VectorEnv(
+    env = rlcpu.make_vec(
         agent.env.dynamics,
         dtype=agent.env.dtype.name,
         max_episode_steps=agent.env.max_episode_steps,
@@ -135,9 +136,11 @@ def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
         observations, _ = env.reset(seed=seed)
         for _ in range(MOST_FRAMES):
             frames = env.render()
-            assert frames is not None
+            if frames is None or frames[0] is None:
+                raise ValueError(f"{agent.env.dynamics.id} renders nothing as rgb_array")
             yield frames[0]
-            observations, _, terminated, truncated, _ = env.step(agent.predict(observations))
+            actions = agent.predict(observations)
+            observations, _, terminated, truncated, _ = env.step(actions)
             if terminated[0] or truncated[0]:
                 yield env.render()[0]  # type: ignore[index]
                 return
@@ -154,7 +157,7 @@ def write_video(agent: Agent, path: Path, seed: int) -> None:
     from rlcpu.train.files import replacing
 
     frames = film(agent, seed)
-    rate = agent.env.metadata["render_fps"]
+    rate = agent.env.metadata.get("render_fps", 30)
     with replacing(path) as file:
         if path.suffix.lower() == ".gif":
             write_gif(frames, rate, file)

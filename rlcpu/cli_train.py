@@ -40,6 +40,7 @@ class Terminated(KeyboardInterrupt):
 
 def train(args: argparse.Namespace) -> int:
     """Train an agent, evaluate it greedily and report; returns the exit code."""
+    from rlcpu.envs.gymnasium_env import EnvironmentFailure, GymnasiumEnv
     from rlcpu.train.evaluate import EndlessEpisodeError
 
     agent = make_agent(args)
@@ -47,6 +48,9 @@ def train(args: argparse.Namespace) -> int:
         args.steps = REPLAY_STEPS if hasattr(agent, "buffer") else DEFAULT_STEPS
     if args.video:
         check_renderer(agent)
+    if isinstance(agent.env, GymnasiumEnv):
+        env_id = agent.env.dynamics.id
+        print(f"{env_id} is Gymnasium's own: its steps are Python's", file=sys.stderr)
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
     shown = not args.no_progress and sys.stderr is not None and sys.stderr.isatty()
     results = Results(args, agent, target)
@@ -58,7 +62,10 @@ def train(args: argparse.Namespace) -> int:
             results.write_pictures(returns)
         except KeyboardInterrupt as error:
             return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
-        except (FloatingPointError, EndlessEpisodeError, MemoryError) as error:
+        except (
+            *(FloatingPointError, EndlessEpisodeError, MemoryError),
+            EnvironmentFailure,
+        ) as error:
             return results.stop(EXIT_FAILED, f"stopped: {error}")
         except TypeError as error:
             if agent.history.updates:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.gymnasium_env import GymnasiumEnv
 from rlcpu.envs.registration import find, make_vec, register, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.boards import Board
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Board",
     "Dynamics",
+    "GymnasiumEnv",
     "Report",
     "Rng",
     "VectorEnv",

@@ -13,6 +13,7 @@ from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous,
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.dynamics import known as _known
 from rlcpu.envs.games import GAMES, games
+from rlcpu.envs.gymnasium_env import GymnasiumTask, find_task, make
 from rlcpu.envs.scalar_env import ScalarEnv
 from rlcpu.envs.vector_env import VectorEnv
 
@@ -95,8 +96,13 @@ def known() -> list[str]:
 def find(environment: str | Dynamics) -> Dynamics:
     """The environment of an id, with or without the prefix "rlcpu/".
 
+    Where there is none here, it is Gymnasium's of that id, which is stepped in Python; "module:id"
+    imports the module first. Another version of one of ours is none: "CartPole-v0" is a mistake
+    more often than a wish.
+
     Raises:
-        TypeError: it is neither an id nor a `Dynamics`.
+        TypeError: it is neither an id nor a `Dynamics`; or Gymnasium's has other spaces than
+            `rlcpu.envs.GymnasiumEnv` takes.
         ValueError: no environment has the id; the message lists the known ones.
         ImportError: it is one of MuJoCo's, which is not installed.
     """
@@ -113,12 +119,20 @@ def find(environment: str | Dynamics) -> Dynamics:
         _known.update(games())
     if name not in _known:
         known = dict.fromkeys((*_known, *GAMES, *MUJOCO_TASKS))
+        if is_of_gymnasium(environment):
+            return find_task(environment)
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ValueError(
             f"environment={environment!r} is unknown: {hint}known are {', '.join(known)}"
         )
     return _known[name]
+
+
+def is_of_gymnasium(id: str) -> bool:
+    """Whether an id that is none of ours is one of Gymnasium's, or names a module first."""
+    ours = {name.rpartition("-v")[0] for name in (*_known, *GAMES, *MUJOCO_TASKS)}
+    return ":" in id or (id in gymnasium.registry and id.rpartition("-v")[0] not in ours)
 
 
 def make_vec(
@@ -149,6 +163,8 @@ def make_vec(
     """
     settings, params = _split(options)
     dynamics = find(environment)
+    if isinstance(dynamics, GymnasiumTask):
+        return make(dynamics.with_params(**params), num_envs, **settings)
     env = VectorEnv(
         dynamics.with_params(**params) if params else dynamics, num_envs, device=device, **settings
     )

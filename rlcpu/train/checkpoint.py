@@ -18,12 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.gymnasium_env import GymnasiumTask
 from rlcpu.envs.lane import LANES, NUM_WORDS
-from rlcpu.envs.registration import find, known, make_vec
+from rlcpu.envs.registration import find, is_of_gymnasium, known, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
-from rlcpu.train.config import PPOConfig
+from rlcpu.train.config import PPOConfig, check_env
 from rlcpu.train.files import replacing
 
 Array = npt.NDArray[Any]
@@ -244,14 +245,33 @@ def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
     Raises:
         ValueError: it is another one, or not registered.
     """
-    if env is not None and env.dynamics.id != description["env"]:
-        raise ValueError(f"env={env!r}: expected {description['env']}")
-    if env is None and description["env"] not in known():
+    if env is not None:
+        env = take_env(env)
+        if env.dynamics.id != description["env"]:
+            raise ValueError(f"env={env!r}: expected {description['env']}")
+        return env.dynamics
+    if description.get("given"):
+        raise ValueError(
+            f"its environments, {description['env']}, were given to the agent: give them as env="
+        )
+    if description["env"] not in known() and not is_of_gymnasium(description["env"]):
         raise ValueError(
             f"its environment {description['env']} is not registered: import the module that does "
             "so first, or give env= (on the command line, module:id)"
         )
-    return find(description["env"]) if env is None else env.dynamics
+    return find(description["env"])
+
+
+def take_env(env: Any) -> VectorEnv:
+    """Environments to go on in.
+
+    Raises:
+        TypeError: they are none.
+    """
+    taken = None if isinstance(env, str | Dynamics) else check_env(env)
+    if not isinstance(taken, VectorEnv):
+        raise TypeError(f"env={env!r}: expected a VectorEnv, or an environment of Gymnasium")
+    return taken
 
 
 def make_env(
@@ -264,7 +284,7 @@ def make_env(
     """
     dynamics = find_env(description, env)
     if env is not None:
-        return env
+        return take_env(env)
     params = description["params"]
     dynamics.with_params(**params)  # the names are those of parameters, and of nothing else
     return make_vec(
@@ -284,6 +304,7 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
         "params": env.dynamics.settings(),
         "dtype": env.dtype.name,
         "max_episode_steps": env.max_episode_steps,
+        "given": isinstance(env.dynamics, GymnasiumTask) and env.dynamics.make is None,
     }
 
 

@@ -10,7 +10,11 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
+import gymnasium
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.gymnasium_env import GymnasiumEnv
 from rlcpu.envs.registration import MUJOCO_TASKS, find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
@@ -210,11 +214,15 @@ def check_env(env: Any) -> Dynamics | VectorEnv:
     """The environment, or environments, of an agent.
 
     Raises:
-        TypeError: it is something else, or on a device.
+        TypeError: it is something else, on a device, or has spaces that agents do not take.
         ValueError: there is none of this id.
     """
+    if isinstance(env, gymnasium.Env | GymnasiumVectorEnv) and not isinstance(env, VectorEnv):
+        return GymnasiumEnv(env)
     if not isinstance(env, str | Dynamics | VectorEnv):
-        raise TypeError(f"env={env!r}: expected an id, a Dynamics or a rlcpu VectorEnv (unwrapped)")
+        raise TypeError(
+            f"env={env!r}: expected an id, a Dynamics, a VectorEnv, or an environment of Gymnasium"
+        )
     if isinstance(env, VectorEnv) and env.device != "cpu":
         raise TypeError(f"env={env!r}: expected environments on the CPU")
     return env if isinstance(env, VectorEnv) else find(env)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.collect import collect
+from rlcpu.envs.gymnasium_env import GymnasiumEnv
 from rlcpu.envs.networks import MLP
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
@@ -33,6 +34,9 @@ def evaluate(
 ) -> npt.NDArray[np.float64]:
     """Returns of `num_episodes` episodes, the first one of as many new environments.
 
+    Environments of Gymnasium that were given to an agent cannot be made again: they play the
+    episodes themselves, one after the other, and begin new ones afterwards.
+
     Args:
         env: decides dynamics, dtype and limits; it is not touched.
         policy: chooses the actions.
@@ -48,6 +52,12 @@ def evaluate(
         EndlessEpisodeError: an episode does not end.
     """
     num_episodes = check_count("num_episodes", num_episodes)
+    # A copy that shares the arrays: an interrupt cannot leave the policy itself greedy.
+    policy = copy.copy(policy)
+    policy.deterministic = deterministic
+    if isinstance(env, GymnasiumEnv):
+        with env.copies(num_episodes) as copies:
+            return _finish_episodes(copies, policy, num_episodes, seed)
     fresh = VectorEnv(
         env.dynamics,
         num_episodes,
@@ -55,18 +65,26 @@ def evaluate(
         max_episode_steps=env.max_episode_steps,
         num_threads=1 if num_episodes <= FEW_EPISODES else env.num_threads,
     )
-    fresh.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(num_episodes)])
-    returns = np.full(num_episodes, np.nan)
-    # A copy that shares the arrays: an interrupt cannot leave the policy itself greedy.
-    policy = copy.copy(policy)
-    policy.deterministic = deterministic
+    return _finish_episodes(fresh, policy, num_episodes, seed)
+
+
+def _finish_episodes(
+    env: VectorEnv, policy: MLP, num_episodes: int, seed: int
+) -> npt.NDArray[np.float64]:
+    """Returns of as many first episodes of each environment as there have to be.
+
+    Whichever end first would be the short ones: episode k is one of environment k % N.
+    """
+    n = env.num_envs
+    env.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(n)])
+    returns, ended = np.full(num_episodes, np.nan), np.zeros(n, np.int64)
     rollout = None
     for _ in range(0, MOST_STEPS, STEPS):
-        rollout = collect(fresh, policy, STEPS, out=rollout)
-        # Later ends come first, so that the first one of an environment is what stays.
-        ended = rollout.final_indices[::-1, 1]
-        first = np.isnan(returns[ended])
-        returns[ended[first]] = rollout.episode_returns[::-1][first]
+        rollout = collect(env, policy, STEPS, out=rollout)
+        for i, total in zip(rollout.final_indices[:, 1], rollout.episode_returns, strict=True):
+            place, ended[i] = ended[i] * n + i, ended[i] + 1
+            if place < num_episodes:
+                returns[place] = total
         if not np.isnan(returns).any():
             return returns
     raise EndlessEpisodeError(

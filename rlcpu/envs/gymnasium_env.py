@@ -1,0 +1,567 @@
+"""Environments of Gymnasium that are not ours, as agents and `collect` take them.
+
+They are stepped where they are, in Python; only the policy runs in a kernel. What differs between
+Gymnasium's autoreset modes ends here: a step tells what was reached, where an episode ended, and
+which environments took no step because they were reset in it.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import logging
+import secrets
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+from gymnasium.vector.utils import batch_space
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.observations import View
+from rlcpu.envs.vector_env import VectorEnv, check_mode
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.random import splitmix64, stream_seeds
+
+Array = npt.NDArray[Any]
+logger = logging.getLogger("rlcpu")
+#: Seeds that every environment takes, those that give them to C too.
+MOST_SEEDS = 2**31
+
+
+class EnvironmentFailure(RuntimeError):
+    """An environment that is not ours raised an exception; its cause is that one."""
+
+
+class NoParams(NamedTuple):
+    """The parameters of an environment that has none here."""
+
+
+class GymnasiumTask(Dynamics):
+    """What is known of an environment of Gymnasium, in the place of scalar functions.
+
+    Args:
+        id: Gymnasium's id, or the name of a class.
+        observation_space: a `Box` of one axis, of floats or ints, or a `Discrete`.
+        action_space: a `Discrete`, or a `Box` of floats of one axis.
+        make: makes as many environments as are wanted; None if they were given.
+        spec: Gymnasium's, with the limit of steps and the reward threshold.
+
+    Attributes:
+        observation_space, action_space: these, of float32 where they are a `Box`.
+
+    Raises:
+        TypeError: other spaces.
+    """
+
+    make: functools.partial[Any] | None
+
+    def __init__(
+        self,
+        id: str,
+        observation_space: Any,
+        action_space: Any,
+        make: functools.partial[Any] | None = None,
+        spec: Any = None,
+    ) -> None:
+        vars(self).update(
+            id=id,
+            observation_space=_convert_observed(id, observation_space),
+            action_space=_convert_actions(id, action_space),
+            params=NoParams(),
+            make=make,
+            max_episode_steps=getattr(spec, "max_episode_steps", None),
+            reward_threshold=getattr(spec, "reward_threshold", None),
+        )
+
+    def __repr__(self) -> str:
+        return f"GymnasiumTask({self.id})"
+
+    @functools.cached_property
+    def engine(self) -> Any:
+        """What collects in it: the counterpart of `rlcpu.envs.batch`."""
+        from rlcpu.envs import gymnasium_loop
+
+        return gymnasium_loop
+
+    def sample_observation(self) -> Any:
+        """Some observation of its space."""
+        space = self.observation_space
+        return 0 if isinstance(space, Discrete) else (0.0,) * self.observation_size
+
+    def settings(self) -> dict[str, Any]:
+        """See `Dynamics.settings`."""
+        return dict(self.make.keywords) if self.make is not None else {}
+
+    def with_params(self, **params: Any) -> GymnasiumTask:
+        """The same environment, made with further keyword arguments.
+
+        Raises:
+            TypeError: it does not take them, or was not made here.
+        """
+        if not params:
+            return self
+        if self.make is None:
+            raise TypeError(f"{self.id} was given: it cannot be made anew with {params}")
+        return find_task(*self.make.args, **{**self.settings(), **params})
+
+
+def _convert_observed(id: str, space: Any) -> Box | Discrete:
+    """An observation space as networks take it.
+
+    Raises:
+        TypeError: there is none.
+    """
+    if isinstance(space, Discrete) and space.start == 0:
+        return Discrete(int(space.n))
+    if (
+        isinstance(space, Box)
+        and len(space.shape) == 1
+        and space.shape[0]
+        and _is_real(space, "fiu")
+    ):
+        return _as_single(space)
+    start = f"{id}: observation_space={_show(space)}"
+    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) > 1:
+        raise TypeError(f"{start} is of images, for which rlcpu has no networks")
+    raise TypeError(
+        f"{start}: expected a Box of one axis, or a Discrete from 0 on; "
+        "gymnasium.wrappers.FlattenObservation makes one of a Box, Dict, Tuple or MultiDiscrete"
+    )
+
+
+def _convert_actions(id: str, space: Any) -> Box | Discrete:
+    """The same of an action space."""
+    if isinstance(space, Discrete) and space.start == 0:
+        return Discrete(int(space.n))
+    if isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] and _is_real(space, "f"):
+        return _as_single(space)
+    raise TypeError(
+        f"{id}: action_space={_show(space)}: expected a Discrete from 0 on, or a Box of one axis "
+        "of floats; gymnasium.wrappers.TransformAction makes one of others"
+    )
+
+
+def _is_real(space: Box, kinds: str) -> bool:
+    return space.dtype is not None and space.dtype.kind in kinds
+
+
+def _as_single(space: Box) -> Box:
+    with np.errstate(over="ignore"):
+        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return Box(low, high, dtype=np.float32)
+
+
+def _show(space: Any) -> str:
+    """A space without the thousands of numbers of an image's bounds."""
+    if isinstance(space, Box):
+        return f"Box({space.shape}, {space.dtype})"
+    text = repr(space)
+    return text if len(text) < 200 else f"{text[:200]}..."
+
+
+# ---------------------------------------------------------------- environments
+
+
+class Memory:
+    """What is kept of N environments between two steps.
+
+    Attributes:
+        rows: (N, observation rows) float32, the present observations.
+        keys: (N,) uint64, of the policy's random streams; clock: (1,) uint64, steps so far.
+        totals, lengths: (N,) float64 and uint32, of the running episodes.
+        waiting: (N,) bool, whether the next step is a reset.
+        ahead: for each environment its steps that the last rollout had no room for.
+        ready: whether all this is so: not before a reset, and not after an exception in a step.
+    """
+
+    def __init__(self, num_envs: int, size: int) -> None:
+        self.rows = np.zeros((num_envs, size), np.float32)
+        self.keys, self.clock = np.zeros(num_envs, np.uint64), np.zeros(1, np.uint64)
+        self.totals, self.lengths = np.zeros(num_envs), np.zeros(num_envs, np.uint32)
+        self.waiting = np.zeros(num_envs, np.bool_)
+        self.ahead: list[collections.deque[Any]] = []
+        self.ready = False
+        self.start()
+
+    def start(self) -> None:
+        """All environments begin an episode."""
+        self.totals[:] = self.lengths[:] = self.waiting[:] = 0
+        self.ahead = [collections.deque() for _ in self.rows]
+
+    def state(self) -> dict[str, Array]:
+        """What of it a checkpoint keeps; the environments' own state is theirs alone."""
+        return {"keys": self.keys, "clock": self.clock}
+
+    def finish(self, mask: Array) -> None:
+        """Have all environments begin anew."""
+        self.ready = False
+
+
+class Step(NamedTuple):
+    """One step of N environments.
+
+    Attributes:
+        taken: (N,) bool, False where the step was a reset: the rest tells nothing there.
+        rewards: (N,) float64.
+        terminated, truncated: (N,) bool.
+        reached: (N, observation rows) float32, what the step led to, before a reset.
+    """
+
+    taken: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    reached: Array
+
+
+class GymnasiumEnv(VectorEnv):
+    """N environments of Gymnasium, for `rlcpu.collect`, `rlcpu.simulate` and agents.
+
+    Agents make one of what they are given; make it yourself to name an autoreset mode. Episodes
+    follow each other as in our own environments, whatever the mode: no reset is learnt from, and
+    what a truncated episode led to is what its value is estimated of.
+
+    Args:
+        env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box` of one
+            axis, or `Discrete`; actions: `Discrete`, or a `Box` of one axis.
+        autoreset_mode: of a vector environment whose metadata does not tell it.
+
+    Attributes:
+        env: a vector environment; a single one was put into a `SyncVectorEnv`.
+        dynamics: what is known of it, with `id`.
+
+    Raises:
+        TypeError: it is neither, or has other spaces.
+        ValueError: the autoreset mode is unknown.
+    """
+
+    dynamics: GymnasiumTask
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        autoreset_mode: AutoresetMode | str | None = None,
+        task: GymnasiumTask | None = None,
+    ) -> None:
+        if isinstance(env, gymnasium.Env):
+            single = env
+            env = SyncVectorEnv([lambda: single], autoreset_mode=AutoresetMode.DISABLED)
+        if not isinstance(env, GymnasiumVectorEnv):
+            raise TypeError(f"env={env!r}: expected a gymnasium.vector.VectorEnv or gymnasium.Env")
+        self.env, self.device, self.prepared = env, "cpu", None
+        found = autoreset_mode or (env.metadata or {}).get("autoreset_mode")
+        if found is None:
+            raise ValueError(
+                f"{env!r} has no autoreset_mode in its metadata: give the agent "
+                'rlcpu.envs.GymnasiumEnv(env, autoreset_mode="NextStep"), or whichever it has'
+            )
+        self.autoreset_mode = check_mode(found)
+        # Gymnasium's own, and ours, take a reset of some environments in the place of a lost step.
+        takes_masks = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv | VectorEnv)
+        self._resets = self.autoreset_mode is AutoresetMode.DISABLED or (
+            takes_masks and self.autoreset_mode is AutoresetMode.NEXT_STEP
+        )
+        name, spec = _describe(env)
+        self.dynamics = task or GymnasiumTask(
+            name, env.single_observation_space, env.single_action_space, spec=spec
+        )
+        self.num_envs, self.num_threads = check_count("num_envs", env.num_envs), None
+        self.max_episode_steps = self.dynamics.max_episode_steps
+        self.dtype = np.dtype(np.float64)
+        self.view = View.of(self.dynamics, "uint8", np.dtype(np.float32))
+        self.rows = 1 if self.view.kind == "choice" else self.view.size[0]
+        self.single_observation_space = self.dynamics.observation_space
+        self.single_action_space = self.dynamics.action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.metadata, self.render_mode = {**(env.metadata or {})}, env.render_mode
+        self.metadata["autoreset_mode"] = self.autoreset_mode
+        self.memory = Memory(self.num_envs, self.rows)
+        self._seeded = False
+
+    def __repr__(self) -> str:
+        kind = type(self.env.unwrapped).__name__
+        return f"GymnasiumEnv({self.dynamics.id}, {kind}, num_envs={self.num_envs})"
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be copied or pickled: make another one")
+
+    def copies(self, num_envs: int, **options: Any) -> contextlib.AbstractContextManager[Any]:
+        """Environments to evaluate in: new ones, or these, which begin new episodes afterwards.
+
+        Args:
+            num_envs: at most so many.
+            **options: of Gymnasium's `make_vec`.
+        """
+        if self.dynamics.make is None:
+            return _borrowed(self)
+        return contextlib.closing(make(self.dynamics, min(num_envs, self.num_envs), **options))
+
+    # ------------------------------------------------------------ what agents and `collect` ask for
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start new episodes in all environments.
+
+        Args:
+            seed: an int, or one for each environment, of which the environments get the first, as
+                not all take several; the policy's random numbers follow from all.
+            options: for the environments.
+
+        Returns:
+            What they return.
+        """
+        memory, number = self.memory, None
+        memory.ready = False
+        if seed is not None or not self._seeded:
+            given: Any = secrets.randbits(63) if seed is None else seed
+            seeds = stream_seeds(given, self.num_envs)
+            number = None if seed is None else int(seeds[0] % np.uint64(MOST_SEEDS))
+            memory.keys[:], memory.clock[:] = splitmix64(seeds), 0
+            self._seeded = True
+        try:
+            observations, infos = self.env.reset(seed=number, options=options)
+        except Exception as error:
+            raise self._explain(error, "in reset") from error
+        memory.rows[:] = self._rows(observations, "after its reset")
+        memory.start()
+        memory.ready = True
+        return observations, infos
+
+    def start_episodes(self) -> None:
+        """Reset all, unless they are in the midst of episodes."""
+        if not self.memory.ready:
+            self.reset()
+
+    def step(self, actions: Array) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """A step of the environments themselves; `collect` begins new episodes afterwards."""
+        self.memory.ready = False
+        seen, rewards, terminated, truncated, infos = self.env.step(self._convert(actions))
+        return seen, rewards, terminated, truncated, infos
+
+    def advance(self, actions: Array, number: int) -> Step:
+        """Take a step, and keep the observations that the next actions are chosen by.
+
+        Args:
+            actions: (num_envs,) int64, or (num_envs, action_size) float32, within the bounds.
+            number: of the step, for messages.
+
+        Raises:
+            EnvironmentFailure: an environment raised an exception.
+            FloatingPointError: an observation or a reward is not finite.
+            ValueError: something has another shape, or is missing.
+        """
+        memory = self.memory
+        where = f"in step {number}"
+        try:
+            seen, rewards, terminated, truncated, infos = self.env.step(self._convert(actions))
+        except Exception as error:
+            raise self._explain(error, where) from error
+        taken = ~memory.waiting
+        rewards = self._take("rewards", rewards, np.float64)
+        self._refuse_bad("reward", np.where(taken, rewards, 0.0), where, actions)
+        terminated = self._take("terminated", terminated, np.bool_)
+        truncated = self._take("truncated", truncated, np.bool_)
+        ended = taken & (terminated | truncated)
+        reached = rows = self._rows(seen, where, actions)
+        if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
+            reached = rows.copy()
+            reached[ended] = self._finals(infos, ended, where, actions)
+        elif self._resets and ended.any():
+            rows = rows.copy()
+            try:
+                seen, _ = self.env.reset(options={"reset_mask": ended.copy()})
+            except Exception as error:
+                raise self._explain(error, f"in the reset after step {number}") from error
+            rows[ended] = self._rows(seen, f"in the reset after step {number}")[ended]
+        elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
+            memory.waiting[:] = ended
+        memory.rows[:] = rows
+        return Step(taken, rewards, terminated, truncated, reached)
+
+    def _finals(self, infos: Any, ended: Array, where: str, actions: Array) -> Array:
+        """The last observations of the episodes that ended, of same-step infos."""
+        places = np.flatnonzero(ended)
+        try:
+            finals = [infos["final_obs"][i] for i in places]
+        except (KeyError, TypeError, IndexError):
+            finals = [None]
+        if any(final is None for final in finals):
+            raise ValueError(
+                f'{self.dynamics.id}: infos["final_obs"] lacks environment {places[0]}, whose '
+                f"episode ended {where}: expected what same-step autoreset of Gymnasium gives"
+            )
+        every = np.zeros((self.num_envs, *np.shape(finals[0])), np.asarray(finals[0]).dtype)
+        every[places] = finals
+        return self._rows(every, where, actions)[places]
+
+    def _convert(self, actions: Array) -> Array:
+        """Actions of the environments' own dtype, within their bounds."""
+        space: Any = self.env.single_action_space
+        if isinstance(space, Discrete):
+            return actions.astype(space.dtype)
+        clipped: Array = np.clip(actions.astype(space.dtype), space.low, space.high)
+        return clipped
+
+    def _take(self, name: str, values: Any, dtype: Any) -> Array:
+        array = np.asarray(values, dtype)
+        if array.shape != (self.num_envs,):
+            raise ValueError(
+                f"{self.dynamics.id}: step returned {name} of shape {array.shape}: "
+                f"expected ({self.num_envs},)"
+            )
+        return array
+
+    def _rows(self, observations: Any, where: str, actions: Array | None = None) -> Array:
+        """Observations as rollouts keep them, (num_envs, observation rows) float32."""
+        given = np.asarray(observations)
+        shape = (self.num_envs, *self.view.shape)
+        if given.shape != shape:
+            raise ValueError(
+                f"{self.dynamics.id}: observations {where} have shape {given.shape}: "
+                f"expected {shape}"
+            )
+        if self.view.kind == "choice":
+            bad = (given < 0) | (given >= self.view.size[0])
+            if bad.any():
+                i = int(np.argmax(bad))
+                raise ValueError(
+                    f"{self.dynamics.id}: environment {i} has observation={given[i]} {where}: "
+                    f"expected 0 to {self.view.size[0] - 1}"
+                )
+            return given.astype(np.int32)[:, None].view(np.float32)
+        with np.errstate(over="ignore"):
+            rows = given.astype(np.float32)
+        self._refuse_bad("observation", rows, where, actions)
+        return rows
+
+    def _refuse_bad(self, name: str, numbers: Array, where: str, actions: Array | None) -> None:
+        """Raise FloatingPointError for the first number that is not finite."""
+        if np.isfinite(numbers).all():
+            return
+        broken = ~np.isfinite(numbers.reshape(self.num_envs, -1)).all(axis=1)
+        i = int(np.argmax(broken))
+        place = np.argwhere(~np.isfinite(numbers[i])).tolist()[0] if numbers.ndim > 1 else []
+        after = "" if actions is None else f" after the action {actions[i]}"
+        raise FloatingPointError(
+            f"{self.dynamics.id}: environment {i} has {name}{place or ''}="
+            f"{numbers[(i, *place)]} {where}{after} ({broken.sum()} of {self.num_envs} "
+            "environments have such numbers): expected finite numbers"
+        )
+
+    def _explain(self, error: Exception, where: str) -> EnvironmentFailure:
+        """What to raise for an exception of the environments."""
+        which = _find_culprit(error)
+        who = "an environment" if which is None else f"environment {which}"
+        return EnvironmentFailure(f"{self.dynamics.id}: {who} raised {error!r} {where}")
+
+    # ------------------------------------------------------------ the rest of Gymnasium's contract
+
+    def observe(self) -> Array:
+        """The present observations."""
+        found: Array = self.view.decode(self.memory.rows.copy())
+        return found
+
+    def render(self) -> Any:
+        """What the environments render."""
+        return self.env.render()
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close environments that were made here; who gave others closes them."""
+        if "dynamics" in vars(self) and self.dynamics.make is not None:
+            self.env.close(**kwargs)
+
+
+@contextlib.contextmanager
+def _borrowed(env: GymnasiumEnv) -> Any:
+    """The environments themselves, whose streams go on afterwards as if nothing had been."""
+    memory = env.memory
+    kept = {name: array.copy() for name, array in memory.state().items()}
+    try:
+        yield env
+    finally:
+        memory.ready = False
+        for name, array in memory.state().items():
+            array[:] = kept[name]
+
+
+def _describe(env: Any) -> tuple[str, Any]:
+    """The id of a vector environment, or the name of its class, and its spec, if it has one."""
+    inner = getattr(env.unwrapped, "envs", None)
+    single = inner[0] if inner else env
+    spec = env.spec or getattr(single, "spec", None)
+    return (spec.id if spec is not None else type(single.unwrapped).__name__), spec
+
+
+def _find_culprit(error: Exception) -> int | None:
+    """Which environment raised, where Gymnasium's loop over them is in the traceback."""
+    trace = error.__traceback__
+    while trace is not None:
+        names = trace.tb_frame.f_locals
+        for kind, name in ((SyncVectorEnv, "i"), (AsyncVectorEnv, "index")):
+            if isinstance(names.get("self"), kind) and name in names:
+                return int(names[name])
+        trace = trace.tb_next
+    return None
+
+
+# ---------------------------------------------------------------- by id
+
+
+def find_task(id: str, **options: Any) -> GymnasiumTask:
+    """An environment of Gymnasium's registry; "module:id" imports the module first.
+
+    Args:
+        id: Gymnasium's.
+        **options: keyword arguments of the environment.
+
+    Raises:
+        ValueError: there is none.
+        TypeError: it cannot be made with these options, or its spaces are none that rlcpu takes.
+    """
+    try:
+        env = gymnasium.make_vec(id, num_envs=1, **options)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ValueError(f"environment={id!r}: {error}") from error
+    name, spec = _describe(env)
+    with contextlib.closing(env):
+        logger.info("%s is Gymnasium's own: it is stepped in Python", name)
+        make = functools.partial(gymnasium.make_vec, id, **options)
+        return GymnasiumTask(
+            name, env.single_observation_space, env.single_action_space, make, spec
+        )
+
+
+def make(task: GymnasiumTask, num_envs: int, **settings: Any) -> GymnasiumEnv:
+    """So many environments of a task that was found by its id.
+
+    Args:
+        task: what `find_task` returned.
+        num_envs: how many.
+        **settings: those of `VectorEnv`; of them `max_episode_steps` and `render_mode` are
+            Gymnasium's too, and `dtype`, `planes` and `num_threads` are of no concern here.
+
+    Raises:
+        TypeError: another setting, or the task was not found by an id.
+    """
+    if task.make is None:
+        raise TypeError(f"{task!r} was given with its environments: it cannot be made again")
+    if "autoreset_mode" in settings:
+        raise TypeError(f"autoreset_mode: {task.id} has that which gymnasium.make_vec gives it")
+    limit, mode = settings.get("max_episode_steps"), settings.get("render_mode")
+    options = {} if limit in (None, task.max_episode_steps) else {"max_episode_steps": limit}
+    if mode is not None:
+        options["render_mode"] = mode
+    return GymnasiumEnv(task.make(num_envs=num_envs, **options), task=task)

@@ -1,0 +1,321 @@
+"""Environments of Gymnasium that are not ours: what `collect` makes of their steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlcpu
+from rlcpu.envs import GymnasiumEnv
+from rlcpu.envs.gymnasium_env import EnvironmentFailure
+from rlcpu.policies import MLP, Scalar, Uniform
+from tests.envs.gymnasium_cases import MODES, Book, Plain, make_books
+
+LENGTHS = [[3, 1, 5], [2], [7, 4]]
+
+
+def policy_of(env: GymnasiumEnv, **options: Any) -> MLP:
+    policy = MLP(env.single_observation_space, env.single_action_space, (8,), seed=1, **options)
+    policy.parameters[:] = np.random.default_rng(0).normal(0.0, 0.3, policy.parameters.size)
+    policy.observation_scale[:] = 1e-3
+    return policy
+
+
+def episodes_of(book: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Lengths and returns of the episodes that ended."""
+    found, length, total = [], 0, 0.0
+    for entry in book:
+        length, total = length + 1, total + entry["reward"]
+        if entry["terminated"] or entry["truncated"]:
+            found.append((length, total))
+            length, total = 0, 0.0
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3), min_size=1, max_size=4),
+    calls=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+)
+def test_transitions_are_those_that_happened(mode: str, lengths: Any, calls: Any) -> None:
+    vector, books = make_books(lengths, mode)
+    env = GymnasiumEnv(vector)
+    env.reset(seed=3)
+    found: list[list[dict[str, Any]]] = [[] for _ in books]
+    ended: list[list[tuple[int, float]]] = [[] for _ in books]
+    for num_steps in calls:
+        rollout = rlcpu.collect(env, Uniform(), num_steps)
+        columns = rollout.transitions()
+        for k in range(num_steps * len(books)):
+            found[k % len(books)].append({name: column[k] for name, column in columns.items()})
+        ends = rollout.final_indices[:, 1], rollout.episode_lengths, rollout.episode_returns
+        for i, length, total in zip(*ends, strict=True):
+            ended[i].append((length, total))
+        for i, book in enumerate(books):
+            after = book.book[len(found[i]) :]
+            if after:  # kept for the next rollout
+                np.testing.assert_array_equal(rollout.last_observations[i], after[0]["observation"])
+    for i, book in enumerate(books):
+        assert len(found[i]) == sum(calls)
+        assert ended[i] == episodes_of(book.book[: sum(calls)])
+        for ours, theirs in zip(found[i], book.book, strict=False):
+            for name, value in theirs.items():
+                np.testing.assert_array_equal(ours[name], value, err_msg=name)
+        assert book.seeds[0] == books[0].seeds[0] + i
+        if mode != "plain":  # no step is lost
+            assert len(book.book) == sum(calls)
+
+
+def test_all_modes_are_one_run() -> None:
+    def run(mode: str) -> dict[str, Any]:
+        env = GymnasiumEnv(make_books(LENGTHS, mode)[0])
+        env.reset(seed=5)
+        rollout = rlcpu.collect(env, policy_of(env, value="separate"), 40)
+        names = ("observations", "actions", "log_probs", "values", "rewards", "final_values")
+        return {name: np.array(getattr(rollout, name)) for name in names}
+
+    first = run("NextStep")
+    for mode in ("SameStep", "Disabled"):
+        for name, array in run(mode).items():
+            np.testing.assert_array_equal(array, first[name], err_msg=f"{mode} {name}")
+
+
+@pytest.mark.parametrize("value", ["separate", "shared"])
+def test_the_network_says_what_it_says_of_the_same_observations(value: str) -> None:
+    env = GymnasiumEnv(make_books(LENGTHS, "SameStep")[0])
+    policy = policy_of(env, value=value)
+    rollout = rlcpu.collect(env, policy, 50)
+    seen = rollout.observations.reshape(-1, 2)
+    logits = policy.outputs(seen).astype(np.float64)
+    log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    taken = np.take_along_axis(log_probs, rollout.actions.reshape(-1, 1), 1)[:, 0]
+    np.testing.assert_allclose(rollout.log_probs.ravel(), taken, atol=2e-6)
+    np.testing.assert_array_equal(rollout.values.ravel(), policy.evaluate(seen))
+    finals = rollout.final_values[tuple(rollout.final_indices.T)]
+    cut = rollout.truncated[tuple(rollout.final_indices.T)]
+    np.testing.assert_array_equal(
+        finals, np.where(cut, policy.evaluate(rollout.final_observations), np.float32(0))
+    )
+    assert cut.any()
+    assert not cut.all()
+    policy.deterministic = True
+    greedy = rlcpu.collect(env, policy, 5)
+    np.testing.assert_array_equal(
+        greedy.actions.ravel(), policy.outputs(greedy.observations.reshape(-1, 2)).argmax(axis=1)
+    )
+
+
+def test_actions_have_the_policy_s_probabilities_and_follow_from_the_seed() -> None:
+    env = GymnasiumEnv(make_books([[50]] * 4, "SameStep")[0])
+    policy = policy_of(env)
+    policy.parameters[:] = 0.0
+    policy.parameters[-3:] = np.log([0.2, 0.3, 0.5])
+
+    def actions(seed: int, parts: tuple[int, ...]) -> Any:
+        env.reset(seed=seed)
+        return np.concatenate([rlcpu.collect(env, policy, n).actions for n in parts])
+
+    drawn = actions(0, (1000,))
+    counts = np.bincount(drawn.ravel(), minlength=3)
+    expected = 4000 * np.array([0.2, 0.3, 0.5])
+    assert ((counts - expected) ** 2 / expected).sum() < 13.8  # chi squared, 2 degrees, p = 0.001
+    for i in range(3):  # streams of environments, and of steps, have nothing to do with each other
+        assert abs(np.corrcoef(drawn[:, i], drawn[:, i + 1])[0, 1]) < 0.1
+    assert abs(np.corrcoef(drawn[:-1, 0], drawn[1:, 0])[0, 1]) < 0.1
+    np.testing.assert_array_equal(actions(0, (300, 1, 699)), drawn)
+    assert (actions(1, (1000,)) != drawn).any()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "plain"])
+def test_simulate_counts_what_collect_records(mode: str) -> None:
+    statistics = []
+    for kind in ("collect", "simulate"):
+        env = GymnasiumEnv(make_books(LENGTHS, mode)[0])
+        env.reset(seed=1)
+        if kind == "simulate":
+            statistics.append(rlcpu.simulate(env, Uniform(), 100))
+        else:
+            rollout = rlcpu.collect(env, Uniform(), 100)
+    found, returns = statistics[0], rollout.episode_returns
+    assert (found.num_steps, found.num_episodes) == (300, len(returns))
+    assert found.mean_return == pytest.approx(returns.mean())
+    assert found.std_return == pytest.approx(returns.std())
+    assert found.mean_length == pytest.approx(rollout.episode_lengths.mean())
+
+
+def test_spaces_of_many_kinds() -> None:
+    bounds = np.array([0.1, -2.0]), np.array([0.3, 5.0])
+    for acting in (Box(*bounds, dtype=np.float64), Box(-1.0, 1.0, (2,), np.float32)):
+        for observed in (Box(0, 255, (3,), np.uint8), Box(-9, 9, (2,), np.int64), Discrete(6)):
+            env = GymnasiumEnv(
+                make_books([[3]] * 2, "Disabled", observed=observed, acting=acting)[0]
+            )
+            rollout = rlcpu.collect(env, policy_of(env), 6)  # the book looks at every action
+            assert rollout.actions.shape == (6, 2, 2)
+            size = 6 if isinstance(observed, Discrete) else observed.shape[0]
+            assert rollout.inputs.shape == (6, 2, size)
+            if isinstance(observed, Discrete):
+                np.testing.assert_array_equal(rollout.inputs.argmax(axis=-1), rollout.observations)
+
+
+def test_policies_of_ones_own() -> None:
+    env = GymnasiumEnv(make_books([[4]], "Disabled")[0])
+    rollout = rlcpu.collect(env, Scalar(lambda x, params, u: (int(x[1]) % 3, x[1], 0.0)), 8)
+    np.testing.assert_array_equal(rollout.actions[:, 0], [0, 1, 2, 0, 0, 1, 2, 0])
+    np.testing.assert_array_equal(rollout.log_probs[:, 0], [0, 1, 2, 3, 0, 1, 2, 3])
+    env = GymnasiumEnv(make_books([[4]], "Disabled", observed=Discrete(7))[0])
+    rollout = rlcpu.collect(env, Scalar(lambda x, params, u: (x % 3, 0.0, 0.0)), 8)
+    np.testing.assert_array_equal(rollout.actions, rollout.observations % 3)
+
+
+@pytest.mark.parametrize(
+    ("observed", "text"),
+    [
+        (Box(0, 255, (8, 8, 3), np.uint8), r"Box\(\(8, 8, 3\), uint8\) is of images"),
+        (Box(-1, 1, (2, 2)), r"Box\(\(2, 2\), float32\): expected a Box of one axis.*Flatten"),
+        (Dict({"a": Discrete(2)}), "expected a Box of one axis.*FlattenObservation"),
+        (Discrete(3, start=1), "expected a Box of one axis, or a Discrete from 0 on"),
+        (MultiBinary(3), "expected a Box of one axis"),
+    ],
+)
+def test_observations_that_are_refused(observed: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=f"Book: observation_space={text}|Book.*{text}"):
+        GymnasiumEnv(Book([1], observed=observed))
+
+
+@pytest.mark.parametrize(
+    "acting",
+    [MultiDiscrete([2, 3]), Box(-1, 1, (2, 2)), Box(0, 9, (2,), np.int64), Discrete(3, start=2)],
+)
+def test_actions_that_are_refused(acting: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"Book: action_space=.*expected a Discrete from 0 on, or a"
+    ):
+        GymnasiumEnv(Book([1], acting=acting))
+
+
+def test_what_is_no_environment() -> None:
+    with pytest.raises(TypeError, match=r"env=3: expected a gymnasium\.vector\.VectorEnv"):
+        GymnasiumEnv(3)
+    plain = Plain(SyncVectorEnv([lambda: Book([2])]))
+    plain.metadata = {}
+    with pytest.raises(ValueError, match="no autoreset_mode in its metadata"):
+        GymnasiumEnv(plain)
+    assert GymnasiumEnv(plain, autoreset_mode="NextStep").autoreset_mode is AutoresetMode.NEXT_STEP
+    with pytest.raises(ValueError, match="autoreset_mode='never'"):
+        GymnasiumEnv(plain, autoreset_mode="never")
+
+
+class Faulty(Book):
+    """Does something bad in its tenth step."""
+
+    def __init__(self, number: int, fault: str = "") -> None:
+        super().__init__([4], number)
+        self.fault = fault
+
+    def step(self, action: Any) -> Any:
+        seen, reward, terminated, truncated, infos = super().step(action)
+        if len(self.book) == 10 and self.fault == "raise":
+            raise ZeroDivisionError("the wheel came off")
+        if len(self.book) == 10 and self.fault == "reward":
+            reward = math.nan
+        if len(self.book) == 10 and self.fault == "observation":
+            seen[1] = math.inf
+        return seen, reward, terminated, truncated, infos
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "text"),
+    [
+        (
+            "raise",
+            EnvironmentFailure,
+            r"environment 1 raised ZeroDivisionError\('the wheel .* in s",
+        ),
+        ("reward", FloatingPointError, "environment 1 has reward=nan in step 5 after the action"),
+        ("observation", FloatingPointError, r"environment 1 has observation\[1\]=inf in step 5"),
+    ],
+)
+def test_faults_are_named_and_can_be_gone_on_from(fault: str, error: Any, text: str) -> None:
+    books = [Faulty(0), Faulty(1, fault), Faulty(2)]
+    env = GymnasiumEnv(SyncVectorEnv([lambda book=book: book for book in books]))
+    rlcpu.collect(env, Uniform(), 4)
+    with pytest.raises(error, match=f"Faulty: {text}"):
+        rlcpu.collect(env, Uniform(), 10)
+    rollout = rlcpu.collect(env, Uniform(), 4)  # of new episodes
+    np.testing.assert_array_equal(rollout.observations[0, :, 1], 0.0)
+    assert rollout.episode_lengths.tolist() == [4, 4, 4]
+
+
+@pytest.mark.filterwarnings("ignore")  # Gymnasium's, of what the other process printed
+def test_an_environment_in_another_process_that_raises() -> None:
+    env = GymnasiumEnv(AsyncVectorEnv([lambda: Faulty(0), lambda: Faulty(1, "raise")]))
+    with pytest.raises(EnvironmentFailure, match="environment 1 raised ZeroDivisionError"):
+        rlcpu.collect(env, Uniform(), 20)
+    env.env.close(terminate=True)
+
+
+def test_answers_of_another_shape_are_refused() -> None:
+    env, _ = make_books([[2], [2]], "SameStep")
+    step = env.step
+    for change, text in (
+        (
+            lambda s, r, a, b, i: (s[:, :1], r, a, b, i),
+            r"observations in step 0 have shape \(2, 1\)",
+        ),
+        (lambda s, r, a, b, i: (s, r[:1], a, b, i), r"step returned rewards of shape \(1,\)"),
+        (
+            lambda s, r, a, b, i: (s, r, a, b, {}),
+            r'infos\["final_obs"\] lacks environment 0, whose',
+        ),
+    ):
+        env.step = lambda actions, change=change: change(*step(actions))  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match=text):
+            rlcpu.collect(GymnasiumEnv(env), Uniform(), 3)
+    book = Book([3], observed=Discrete(6))
+    book.look = lambda: book.moment * 3  # type: ignore[method-assign]
+    with pytest.raises(
+        ValueError, match="environment 0 has observation=6 in step 1: expected 0 to 5"
+    ):
+        rlcpu.collect(GymnasiumEnv(book), Uniform(), 3)
+
+
+def test_a_policy_that_is_not_finite_is_named() -> None:
+    env = GymnasiumEnv(Book([3]))
+    policy = policy_of(env)
+    policy.parameters[0] = np.nan
+    with pytest.raises(FloatingPointError, match=r"policy\.parameters\[0\] is nan"):
+        rlcpu.collect(env, policy, 3)
+
+
+def test_environments_of_the_registry() -> None:
+    gymnasium.register("Book-v3", lambda **options: Book([3], **options), max_episode_steps=2)
+    try:
+        made = rlcpu.make_vec("Book-v3", num_envs=3)
+        assert isinstance(made, GymnasiumEnv)
+        assert (made.num_envs, made.max_episode_steps) == (3, 2)
+        assert repr(made) == "GymnasiumEnv(Book-v3, SyncVectorEnv, num_envs=3)"
+        rollout = rlcpu.collect(made, Uniform(), 4)
+        assert rollout.truncated[1].all()
+        longer = rlcpu.make_vec("Book-v3", num_envs=1, max_episode_steps=9, acting=Discrete(5))
+        assert longer.single_action_space == Discrete(5)
+        assert rlcpu.collect(longer, Uniform(), 4).episode_lengths.tolist() == [3]
+        with pytest.raises(TypeError, match="gravity"):
+            rlcpu.make_vec("Book-v3", gravity=3)
+        with pytest.raises(TypeError, match="autoreset_mode: Book-v3"):
+            rlcpu.make_vec("Book-v3", autoreset_mode="SameStep")
+    finally:
+        del gymnasium.registry["Book-v3"]
+    with pytest.raises(ValueError, match="did you mean 'CartPole-v1'"):
+        rlcpu.make_vec("CartPole-v0")
+    with pytest.raises(ValueError, match=r"environment='no_module_of_this_name:Env-v0'"):
+        rlcpu.make_vec("no_module_of_this_name:Env-v0")
