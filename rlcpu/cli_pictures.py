@@ -127,7 +127,7 @@ def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
     for name, value in (("PYGAME_HIDE_SUPPORT_PROMPT", "1"), ("SDL_VIDEODRIVER", "dummy")):
         os.environ.setdefault(name, value)
     env = rlcpu.make_vec(
-        agent.env.dynamics,
+        agent.env.dynamics.resized(1),
         dtype=agent.env.dtype.name,
         max_episode_steps=agent.env.max_episode_steps,
         render_mode="rgb_array",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete, MultiBinary
 
+from rlcpu.envs.lane import RANDOMIZE_GROUP
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng, keys, mix, uniforms
 
 
@@ -86,8 +87,10 @@ class Draws:
 class Lane:
     """One environment in plain Python, stepped by the unjitted scalar functions."""
 
-    def __init__(self, env: Any, seed: int) -> None:
+    def __init__(self, env: Any, seed: int, index: int = 0) -> None:
         self.dynamics, self.limit = env.dynamics, env.max_episode_steps
+        own = {name: float(values[index]) for name, values in self.dynamics.varied.items()}
+        self.given = self.params = self.dynamics.params._replace(**own)
         self.draws = Draws(seed, env.dtype.type)
         self.draws.advance()  # the first reset took the numbers of step 0
         self.start(Draws(seed, env.dtype.type))
@@ -97,13 +100,16 @@ class Lane:
             numbers: Any = draws.rng(RESET_GROUP)
         else:
             numbers = draws.take(self.dynamics.reset_draws, 0, draws.dtype)
-        self.state = self.dynamics.reset(numbers, self.dynamics.params)
+        if self.dynamics.randomize is not None:
+            drawn = self.dynamics.randomize(draws.rng(RANDOMIZE_GROUP), self.given)
+            self.params = self.given._replace(**drawn._asdict())
+        self.state = self.dynamics.reset(numbers, self.params)
         self.total, self.length = 0.0, 0
 
     def observe(self) -> np.ndarray:
         """As `env.step` returns it; boards as uint8."""
         seen, space = (
-            self.dynamics.observe(self.state, self.dynamics.params),
+            self.dynamics.observe(self.state, self.params),
             self.dynamics.observation_space,
         )
         if isinstance(space, Discrete):
@@ -117,7 +123,7 @@ class Lane:
     def step(self, action: Any) -> dict[str, Any]:
         """One step, and a new episode at once where one has ended."""
         dynamics, draws = self.dynamics, self.draws
-        inputs = [self.state, action, dynamics.params]
+        inputs = [self.state, action, self.params]
         if dynamics.takes_rng("step"):
             inputs.append(draws.rng(STEP_GROUP))
         elif dynamics.step_draws:
@@ -214,7 +220,7 @@ def clip(dynamics: Any, action: Any) -> Any:
 
 def collect(env: Any, policy: Any, num_steps: int, seeds: Any) -> dict[str, np.ndarray]:
     """What `rlcpu.collect` returns after `env.reset(seed=seeds)`, one step after the other."""
-    lanes = [Lane(env, seed) for seed in seeds]
+    lanes = [Lane(env, seed, n) for n, seed in enumerate(seeds)]
     rows: dict[str, list[Any]] = {}
     finals, indices = [], []
     final_values = np.zeros((num_steps, len(lanes)))

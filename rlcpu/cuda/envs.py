@@ -114,6 +114,9 @@ def allocate(env: Any, limit: int) -> None:
     if None in (code.reset_draws, code.step_draws):
         what = "functions on a device take `uniforms`, not `rng`"
         raise TypeError(f"{env.dynamics.id}: {what}; its environments run on the CPU")
+    if code.varied:
+        what = f"{', '.join(code.varied)}: parameters on a device are the same for all environments"
+        raise TypeError(f"{env.dynamics.id}: {what}; environments that differ run on the CPU")
     env.memory = Memory(env, limit)
     env.numbers = asarray(pack(env.dynamics.params, env.scalar_type))
 
@@ -217,7 +220,9 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Tur
         kept = reached
         if renewed:
             kept = reset(params, bits[0], bits[1])
-        return Turn(reached, kept, reward, terminated, truncated, total, elapsed)
+        return Turn(
+            reached, kept, reward, terminated, truncated, total, elapsed, params, params
+        )  # fmt: skip
 
     return turn
 

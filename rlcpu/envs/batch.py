@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ class Memory:
     blocks; they run like the others.
 
     Attributes:
-        real: (blocks, (state rows + 1) * LANES), float: state rows, then the return so far.
+        real: (blocks, rows * LANES), float: state rows, the return so far, and the parameters that
+            vary.
         words: (blocks, NUM_WORDS * LANES) uint32: keys, counters and clocks.
         clock: (2,) uint32: the counter of random numbers, which every step advances for all
             streams alike (`seed` takes it off each key), and the limit of an episode's steps.
@@ -51,8 +53,9 @@ class Memory:
     def __init__(self, env: Structure, num_envs: int, dtype: type, limit: int) -> None:
         blocks = -(-num_envs // LANES)
         self.num_envs = num_envs
-        self.layout = env.state
-        self.real = _aligned_zeros((blocks, (env.state.rows(dtype) + 1) * LANES), dtype)
+        self.layout, self.varied, self._return_row = env.state, env.varied, env.state.rows(dtype)
+        rows = self._return_row + 1 + len(env.varied)
+        self.real = _aligned_zeros((blocks, rows * LANES), dtype)
         self.words = _aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
         self.clock = np.array([0, limit], np.uint32)
         self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
@@ -78,20 +81,34 @@ class Memory:
 
     def get_state(self) -> npt.NDArray[Any]:
         """(num_envs, state rows), a copy."""
-        return np.stack([self._lanes(row) for row in self._rows(self.real)[:-1]], axis=1)
+        rows = self._rows(self.real)[: self._return_row]
+        return np.stack([self._lanes(row) for row in rows], axis=1)
 
     def set_state(self, state: npt.NDArray[Any]) -> None:
         """Copy (num_envs, state rows) in; finished episodes become running ones."""
         padded = self.pad(state)
-        for row, values in zip(self._rows(self.real)[:-1], padded.T, strict=True):
+        rows = self._rows(self.real)
+        for row, values in zip(rows[: self._return_row], padded.T, strict=True):
             row[...] = values.reshape(-1, LANES)
-        elapsed, returns = self._rows(self.words)[ELAPSED], self._rows(self.real)[-1]
+        elapsed, returns = self._rows(self.words)[ELAPSED], rows[self._return_row]
         returns[elapsed == PENDING] = 0.0
         elapsed[elapsed == PENDING] = 0
 
     def get_returns(self) -> npt.NDArray[Any]:
         """(num_envs,) returns of the running episodes so far, a copy."""
-        return self._lanes(self._rows(self.real)[-1])
+        return self._lanes(self._rows(self.real)[self._return_row])
+
+    def get_params(self) -> dict[str, npt.NDArray[Any]]:
+        """The parameters that vary, (num_envs,) each, copies."""
+        rows = self._rows(self.real)[self._return_row + 1 :]
+        return {name: self._lanes(row) for name, row in zip(self.varied, rows, strict=True)}
+
+    def set_params(self, params: Mapping[str, npt.ArrayLike]) -> None:
+        """Copy some of these in, (num_envs,) each or a number."""
+        rows = self._rows(self.real)[self._return_row + 1 :]
+        for name, values in params.items():
+            padded = self.pad(np.broadcast_to(np.asarray(values), self.num_envs))
+            rows[self.varied.index(name)] = padded.reshape(-1, LANES)
 
     def finish(self, mask: npt.NDArray[np.bool_]) -> None:
         """End the episodes of the masked environments: they wait for a reset."""
@@ -145,7 +162,7 @@ def step_kernels(env: Structure, dtype: type, same_step: bool) -> Kernels:
 def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> Any:
     """Driver: checks all actions, then steps all environments.
 
-    Its arguments are state (blocks, (state rows + 1) * LANES), words (blocks, NUM_WORDS * LANES),
+    Its arguments are state (blocks, rows * LANES), words (blocks, NUM_WORDS * LANES),
     actions (n,) int64 or (n, action_size) float32, params (num_numbers,), clock (2,) uint32: the
     counter of random numbers and the limit of an episode's steps; and the outputs observations
     (observation_size, n) float32, rewards (n,), terminated and truncated (n,) bool, and finals,
@@ -232,8 +249,8 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
             action = get_action(actions, LANES, i)
             end = turn(state, words, i, action, bits, params, limit)
             if same_step:
-                set_final(finals, stride, begin + i, observe(end.reached, params))
-            set_observation(observations, stride, begin + i, observe(end.kept, params))
+                set_final(finals, stride, begin + i, observe(end.reached, end.params))
+            set_observation(observations, stride, begin + i, observe(end.kept, end.kept_params))
             set_reward(rewards, begin + i, end.reward)
             set_terminated(terminated, begin + i, end.terminated)
             set_truncated(truncated, begin + i, end.truncated)
@@ -295,6 +312,7 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
     """
     lane = compile_lane(env, dtype)
     load, store, select, reset, unpack = lane.load, lane.store, lane.select, lane.reset, lane.unpack
+    vary, redraw, keep, choose = lane.vary, lane.redraw, lane.keep, lane.choose
     return_row, zero, real = lane.rows * LANES, u32(0), dtype
     draw_words = make_draw_words()
 
@@ -305,8 +323,11 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
             rows, word, chosen = state[block], words[block], mask[block * LANES :]
             for i in range(LANES):
                 bits = draw_words(word, i, counter)
-                fresh = reset(params, bits[0], bits[1])
+                own = vary(params, rows, i)
+                drawn = redraw(params, own, bits[0], bits[1])
+                fresh = reset(drawn, bits[0], bits[1])
                 store(rows, LANES, i, select(chosen[i], fresh, load(rows, LANES, i)))
+                keep(rows, i, choose(chosen[i], drawn, own))
                 total, elapsed = rows[return_row + i], word[ELAPSED * LANES + i]
                 rows[return_row + i] = real(0) if chosen[i] else total
                 key = word[KEY_LOW * LANES + i]
@@ -321,7 +342,7 @@ def reset_kernel(env: Structure, dtype: type) -> Any:
 def observe_kernel(env: Structure, dtype: type) -> Any:
     """Driver (state, params, observations): writes observations in rows, one column per lane."""
     lane = compile_lane(env, dtype)
-    load, observe, unpack = lane.load, lane.observe, lane.unpack
+    load, observe, unpack, vary = lane.load, lane.observe, lane.unpack, lane.vary
     put = store_rows(env.observation_rows, "observations", np.float32)
     size = env.observation_rows
 
@@ -331,7 +352,8 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
         for block in range(state.shape[0]):
             begin = block * LANES
             for i in range(min(LANES, n - begin)):
-                put(observations, n, begin + i, observe(load(state[block], LANES, i), params))
+                own = vary(params, state[block], i)
+                put(observations, n, begin + i, observe(load(state[block], LANES, i), own))
 
     return observe_batch
 
@@ -351,6 +373,8 @@ def copy_rows(source, target, count, begin):
 def allocate(env: Any, limit: int) -> None:
     """Give the environments their memory, and find their kernels."""
     env.memory = Memory(env.code, env.num_envs, env.scalar_type, limit)
+    nominal = {name: getattr(env.dynamics.params, name) for name in env.code.varied}
+    env.memory.set_params({**nominal, **env.dynamics.varied})
     env._finals = np.empty(env._observation_shape if env._same_step else (0, 0), np.float32)
     find_kernels(env)
 

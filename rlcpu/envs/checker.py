@@ -20,7 +20,8 @@ import numpy.typing as npt
 from gymnasium.spaces import Discrete
 
 from rlcpu.envs import watched
-from rlcpu.envs.dynamics import Dynamics, outside
+from rlcpu.envs.dynamics import Dynamics, drawn_names, outside, params_of
+from rlcpu.envs.lane import RANDOMIZE_GROUP
 from rlcpu.envs.layout import Layout, columns_of, fault_of, numbers_of, rows_of
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
@@ -123,11 +124,12 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
 
 
 class Case(NamedTuple):
-    """The inputs of one step, besides params."""
+    """The inputs of one step; params only where they vary, () where they are the environment's."""
 
     state: tuple[Any, ...]
     action: Any
     draws: Any
+    params: Any = ()
 
 
 class Trial:
@@ -136,6 +138,7 @@ class Trial:
     def __init__(self, dynamics: Dynamics) -> None:
         self.dynamics = dynamics
         self._found: dict[tuple[str, Any], list[str]] = {}
+        self._varies = bool(dynamics.varied) or dynamics.randomize is not None
         self._watched = watched.watch(dynamics, lambda message: self.note("warning", message))
 
     def note(self, level: str, message: str, kind: Any = None) -> None:
@@ -155,14 +158,15 @@ class Trial:
     def play(self, steps: int, rng: np.random.Generator) -> list[Case]:
         """Random episodes; returns the steps that had results."""
         dynamics, cases, ends = self.dynamics, [], 0
-        limit, state, age = dynamics.max_episode_steps or steps, None, 0
+        limit, state, age, params = dynamics.max_episode_steps or steps, None, 0, ()
         for _ in range(steps):
             if state is None:
-                state, age = self._call("reset", self._draws("reset", rng)), 0
-            if state is None or self._call("observe", state) is None:
+                params = self._draw_params(rng)
+                state, age = self._call("reset", self._draws("reset", rng), params), 0
+            if state is None or self._call("observe", state, params) is None:
                 state = None
                 continue
-            case = Case(state, _sample(dynamics, rng), self._draws("step", rng))
+            case = Case(state, _sample(dynamics, rng), self._draws("step", rng), params)
             result = self._call("step", *case)
             if result is None:
                 state = None
@@ -170,7 +174,7 @@ class Trial:
             cases.append(case)
             state, age, ends = result[0], age + 1, ends + bool(result[2])
             if any(result[2:]) or age >= limit:
-                self._call("observe", state)
+                self._call("observe", state, params)
                 state = None
         if cases and ends in (0, len(cases)):
             self.note("note", f"terminated was {'always' if ends else 'never'} True at random play")
@@ -197,12 +201,24 @@ class Trial:
         return None if faults and faults[0][0] != "outside" else result
 
     def plain(self, functions: dict[str, Any], name: str, *inputs: Any) -> Any:
-        """Call a function of the environment with its params at their place."""
-        params = self.dynamics.params
+        """Call a function of the environment with its params, the last of the inputs."""
+        params = inputs[-1] or self.dynamics.params
         if name == "step":
-            state, action, draws = inputs
+            state, action, draws, _ = inputs
             return functions[name](state, action, params, *(() if draws == () else (draws,)))
         return functions[name](inputs[0], params)
+
+    def _draw_params(self, rng: np.random.Generator) -> Any:
+        """The params of a new episode of any environment; () where they do not vary."""
+        if not self._varies:
+            return ()
+        sizes = [len(values) for values in self.dynamics.varied.values()]
+        given = params_of(self.dynamics, int(rng.integers(sizes[0] if sizes else 1)))
+        if self.dynamics.randomize is None:
+            return given
+        drawn = self._call("randomize", Rng.of_seed(int(rng.integers(2**63))), given)
+        names = self.dynamics.randomized if drawn is not None else ()
+        return given._replace(**{name: float(getattr(drawn, name)) for name in names})
 
     def _draws(self, name: str, rng: np.random.Generator) -> Any:
         """Random numbers for a function: an `Rng`, or numbers on the grid of float32 kernels."""
@@ -213,12 +229,12 @@ class Trial:
 
     def _kernel_draws(self, name: str, seed: int, n: int, dtype: Any) -> list[Any]:
         """What the kernels draw for the first reset, or the first step, of N environments."""
-        group = RESET_GROUP if name == "reset" else STEP_GROUP
+        groups = {"reset": RESET_GROUP, "step": STEP_GROUP, "randomize": RANDOMIZE_GROUP}
         turn, dynamics = np.uint32(name == "step"), self.dynamics
         with np.errstate(over="ignore"):
             words = mix.py_func(*keys(stream_seeds(seed, n)), turn)
         if dynamics.takes_rng(name):
-            return [Rng(int(a), int(b), group, dtype) for a, b in zip(*words, strict=True)]
+            return [Rng(int(a), int(b), groups[name], dtype) for a, b in zip(*words, strict=True)]
         first = dynamics.reset_draws if name == "step" else 0
         count = getattr(dynamics, f"{name}_draws")
         if count == 0:
@@ -244,6 +260,12 @@ class Trial:
             for label, flag in zip(("terminated", "truncated"), result[2:], strict=False):
                 if not isinstance(flag, bool | np.bool_):
                     yield label, f"{label}={flag!r}: expected a bool"
+            return
+        if name == "randomize":
+            try:
+                drawn_names(self.dynamics, result)
+            except TypeError as error:
+                yield name, str(error).rpartition("returned ")[2] + ": expected numbers of params"
             return
         what = "state" if name == "reset" else "observation"
         layout = self.dynamics.state if name == "reset" else self.dynamics.observation
@@ -273,9 +295,12 @@ class Trial:
             return False
         n = len(cases)
         try:
-            env = VectorEnv(dynamics, n, dtype=name, num_threads=1)
+            env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
             env.reset(seed=seed)
             fresh = columns_of(layout, env.memory.get_state().T)
+            drawn = env._params_of_each() or [()] * n
+            varying = {key: [getattr(c.params, key) for c in cases] for key in env.memory.varied}
+            env.memory.set_params(varying)
             env.memory.set_state(rows_of(layout, [case.state for case in cases], dtype).T)
             actions = np.array([case.action for case in cases], env.action_space.dtype)
             _, rewards, terminated, truncated, _ = env.step(actions)
@@ -286,14 +311,18 @@ class Trial:
         # The keys are those of the seeds; a reset is turn 0 of the streams, the step is turn 1.
         draws = self._kernel_draws("reset", seed, n, dtype)
         noise = self._kernel_draws("step", seed, n, dtype)
-        functions = {key: getattr(dynamics, key) for key in ("step", "reset", "observe")}
+        functions = {key: getattr(dynamics, key) for key in watched.functions(dynamics)}
 
-        def reset(uniforms: Any) -> Array:
-            return np.array(numbers_of(layout, self.plain(functions, "reset", uniforms)))
+        def randomize(rng: Any, params: Any) -> Array:
+            found = self.plain(functions, "randomize", rng, params)
+            return np.array([getattr(found, key) for key in dynamics.randomized], np.float64)
 
-        def step(state: Any, action: Any, uniforms: Any) -> Array:
-            reached, reward, *flags = self.plain(functions, "step", state, action, uniforms)
-            seen: Any = numbers_of(shown, self.plain(functions, "observe", reached))
+        def reset(uniforms: Any, params: Any) -> Array:
+            return np.array(numbers_of(layout, self.plain(functions, "reset", uniforms, params)))
+
+        def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
+            reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
+            seen: Any = numbers_of(shown, self.plain(functions, "observe", reached, params))
             seen = np.float32(seen) if shown.is_plain else seen
             return np.array([*numbers_of(layout, reached), reward, *flags, *seen], np.float64)
 
@@ -303,14 +332,22 @@ class Trial:
         names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
         results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
+        own = env._params_of_each() or [()] * n
         taken = [
-            Case(_rounded(layout, case.state, dtype), a if dynamics.is_discrete else tuple(a), u)
-            for case, a, u in zip(cases, actions.tolist(), noise, strict=True)
+            Case(_rounded(layout, case.state, dtype), a if dynamics.is_discrete else tuple(a), u, p)
+            for case, a, u, p in zip(cases, actions.tolist(), noise, own, strict=True)
         ]
+        starts = list(zip(draws, drawn, strict=True))
         last_bits = [
-            self._differ("reset", reset, [(each,) for each in draws], fresh, names, dtype),
+            self._differ("reset", reset, starts, fresh, names, dtype),
             self._differ("step", step, taken, results, names, dtype),
         ]
+        if dynamics.randomize is not None:
+            rngs = self._kernel_draws("randomize", seed, n, dtype)
+            given = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
+            found = np.array([[getattr(p, key) for key in dynamics.randomized] for p in drawn])
+            labels = list(dynamics.randomized)
+            last_bits.append(self._differ("randomize", randomize, given, found, labels, dtype))
         if dtype is np.float64 and any(last_bits):
             self.note(
                 "note",
@@ -353,14 +390,16 @@ class Trial:
     def split(self, seed: int) -> None:
         """Check that results are a function of the seed, whatever the size of the batch."""
         n, first = SPLIT_ENVS, SPLIT_ENVS // 2 + 1
-        rng = np.random.default_rng(seed)
+        rng, resized = np.random.default_rng(seed), self.dynamics.resized(n)
         actions = np.array(
             [[_sample(self.dynamics, rng) for _ in range(n)] for _ in range(SPLIT_STEPS)],
             np.int64 if self.dynamics.is_discrete else np.float32,
         )
         runs = []
         for begin, end in ((0, n), (0, n), (0, first), (first, n)):
-            env = VectorEnv(self.dynamics, end - begin, num_threads=1)
+            varied = {name: values[begin:end] for name, values in resized.varied.items()}
+            dynamics = resized.with_params(**varied) if varied else resized
+            env = VectorEnv(dynamics, end - begin, num_threads=1)
             results = [env.reset(seed=seed + begin)[0]]
             for chosen in actions[:, begin:end]:
                 observations, rewards, terminated, *_ = env.step(chosen)

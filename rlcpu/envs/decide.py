@@ -105,7 +105,8 @@ def _decide_by_network(
 def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]:
     """Function (state, params, policy, count, scratch) -> (lanes, first output, value row)."""
     lane = compile_lane(env, dtype)
-    load, observe, outputs = lane.load, lane.observe, env.action_size or env.num_actions
+    load, observe, vary = lane.load, lane.observe, lane.vary
+    outputs = env.action_size or env.num_actions
     size = env.observation_rows
     plain, see = env.observation.is_plain, _make_see(env, dtype)
     take = inline(
@@ -122,11 +123,13 @@ def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]
         mean, scale = take(policy.mean), take(policy.scale)
         if plain:
             for i in range(lanes):
-                put(scratch, lanes, i, see(observe(load(state, LANES, i), params), mean, scale))
+                seen = observe(load(state, LANES, i), vary(params, state, i))
+                put(scratch, lanes, i, see(seen, mean, scale))
         else:
             rows = scratch[scratch.size - size * LANES :]
             for i in range(lanes):
-                put(rows, lanes, i, observe(load(state, LANES, i), params))
+                own = vary(params, state, i)
+                put(rows, lanes, i, observe(load(state, LANES, i), own))
             see(rows, lanes, scratch, mean, scale)
         activation = policy.settings[0]
         end = policy.sizes.sum() * lanes

@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
-import numbers
 import pickle
 import re
 import sys
 import types
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, MultiBinary
 
 from rlcpu.envs.layout import Field, Layout, fault_of, floats, layout_of
 from rlcpu.kernels.boards import CELLS
-from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.checks import as_numbers, check_count
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
 #: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
@@ -28,6 +30,7 @@ _ARGUMENTS = {
     "step": ("state", "action", "params", "{draws}"),
     "reset": ("{draws}", "params"),
     "observe": ("state", "params"),
+    "randomize": ("rng", "params"),
 }
 
 
@@ -83,6 +86,12 @@ class Dynamics:
         params: NamedTuple of defaults, each of which a user can override by name. Its numbers
             become floats and are read at run time: changing one compiles nothing. Its bools are
             constants of the machine code: an option that is off costs nothing.
+        randomize: optional (rng, params) -> a NamedTuple of those numbers of params that a new
+            episode of one environment draws anew, under their names in params; `params` has what
+            was given when the environments were made. It is called at every reset, before `reset`,
+            and its `rng` draws other numbers than that of `reset`.
+        varied: numbers of params that differ from environment to environment, by name: arrays
+            (num_envs,), which `with_params(gravity=array)` sets. `params` has those of the first.
         reset_draws: random numbers in [0, 1) that one reset takes as `uniforms`.
         step_draws: random numbers in [0, 1) that one step takes as `uniforms`.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
@@ -94,6 +103,7 @@ class Dynamics:
             plain Python, which is never compiled.
         state: what a state is made of (found by a trial reset).
         truncates: whether `step` returns `truncated` (found by a trial step).
+        randomized: names of what `randomize` draws (found by a trial).
 
     Raises:
         TypeError, ValueError: at construction, naming the argument, its value and what was
@@ -115,6 +125,8 @@ class Dynamics:
     params: Any
     reset_draws: int = 0
     step_draws: int = 0
+    randomize: Callable[..., Any] | None = None
+    varied: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     max_episode_steps: int | None = None
     reward_threshold: float | None = None
     reset_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
@@ -122,14 +134,20 @@ class Dynamics:
     picture: Callable[[Any, Any], Any] | None = None
     state: Layout = dataclasses.field(init=False)
     truncates: bool = dataclasses.field(init=False)
+    randomized: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         _check_description(self)
         _check_spaces(self)
-        for name in _ARGUMENTS:
+        for name in _functions(self):
             _check_signature(self, name)
             _check_source(self, name)
-        object.__setattr__(self, "params", _convert_params(self.id, self.params))
+        params = _convert_params(self.id, self.params)
+        varied = _convert_varied(self, params)
+        object.__setattr__(self, "varied", types.MappingProxyType(varied))
+        params = params._replace(**{name: float(values[0]) for name, values in varied.items()})
+        object.__setattr__(self, "params", params)
+        object.__setattr__(self, "randomized", _find_randomized(self))
         _check_reset_options(self)
         state, truncates = _try_functions(self)
         object.__setattr__(self, "state", state)
@@ -150,12 +168,13 @@ class Dynamics:
         """
         own = known.get(self.id)
         if own is not None and all(getattr(own, n) is getattr(self, n) for n in _ARGUMENTS):
-            return functools.partial(_find, self.id, self.params._asdict()), ()
-        for name in (*_ARGUMENTS, "params"):
+            return functools.partial(_find, self.id, self.settings()), ()
+        for name in (*_functions(self), "params"):
             value = getattr(self, name)
             _check_importable(self, name, type(value) if name == "params" else value)
-        fields = (field.name for field in dataclasses.fields(self) if field.init)
-        return functools.partial(Dynamics, **{name: getattr(self, name) for name in fields}), ()
+        names = (field.name for field in dataclasses.fields(self) if field.init)
+        fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
+        return functools.partial(Dynamics, **fields), ()
 
     #: What runs it in the place of `rlcpu.envs.batch`, if another engine does.
     engine: ClassVar[Any] = None
@@ -166,12 +185,28 @@ class Dynamics:
 
     def settings(self) -> dict[str, Any]:
         """What `with_params` of the registered environment takes to give this one."""
-        params: dict[str, Any] = self.params._asdict()
-        return params
+        varied = {name: values.tolist() for name, values in self.varied.items()}
+        return {**self.params._asdict(), **varied}
+
+    def resized(self, num_envs: int) -> Dynamics:
+        """The same for another number of environments, among which `varied` goes round."""
+        if not self.varied:
+            return self
+        varied = {name: np.resize(values, num_envs) for name, values in self.varied.items()}
+        return dataclasses.replace(self, varied=varied)
+
+    def draw_params(self, rng: Any, params: Any = None) -> Any:
+        """The params of a new episode, in plain Python: what `randomize` changes of `params`."""
+        params = self.params if params is None else params
+        if self.randomize is None:
+            return params
+        drawn = self.randomize(rng, params)
+        return params._replace(**{name: getattr(drawn, name) for name in self.randomized})
 
     def sample_observation(self) -> Any:
         """The observation of one reset."""
-        return self.observe(self.reset(trial_draws(self, "reset", 0.5), self.params), self.params)
+        params = self.draw_params(_TrialRng(0.5))
+        return self.observe(self.reset(trial_draws(self, "reset", 0.5), params), params)
 
     @property
     def observation_size(self) -> int:
@@ -217,25 +252,30 @@ class Dynamics:
         """The same environment with other parameters.
 
         Args:
-            **params: new values by name: numbers for run-time parameters, bools for options.
+            **params: new values by name: numbers for run-time parameters, or arrays (num_envs,) of
+                one number for each environment, and bools for options.
 
         Raises:
             TypeError: for an unknown name, or a value of the wrong kind.
             ValueError: for a NaN, or values with which a trial step fails or is not finite.
         """
+        varied = {name: value for name, value in params.items() if _is_array(value)}
         unknown = sorted(params.keys() - set(self.params._fields))
         if unknown:
             valid = ", ".join(self.params._fields) or "none"
             raise TypeError(f"{self.id} has no parameter {', '.join(unknown)}; it has: {valid}")
-        for name, value in params.items():
+        numbers = {name: value for name, value in params.items() if name not in varied}
+        for name, value in numbers.items():
             if _is_bool(value) != _is_bool(getattr(self.params, name)):
                 kind = "a number" if _is_bool(value) else "True or False"
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
+        kept = {name: values for name, values in self.varied.items() if name not in numbers}
+        changes = {"params": self.params._replace(**numbers), "varied": {**kept, **varied}}
         try:
-            return dataclasses.replace(self, params=self.params._replace(**params))
+            return dataclasses.replace(self, **changes)
         except ValueError as error:
-            given = ", ".join(f"{name}={value!r}" for name, value in params.items())
-            raise ValueError(f"{error} (with {given})") from error
+            given = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
+            raise ValueError(f"{error} (with {given})" if given else str(error)) from error
 
 
 #: The registered environments by their ids; see `rlcpu.envs.register`.
@@ -277,7 +317,7 @@ def _check_description(dynamics: Dynamics) -> None:
             continue
         object.__setattr__(dynamics, field, check_count(f"{name}: {field}", value, least))
     threshold, original = dynamics.reward_threshold, dynamics.original
-    if threshold is not None and (_is_bool(threshold) or not isinstance(threshold, numbers.Real)):
+    if threshold is not None and (_is_bool(threshold) or not isinstance(threshold, Real)):
         raise TypeError(f"{name}: reward_threshold={threshold!r} has to be a number or None")
     if dynamics.picture is not None and not callable(dynamics.picture):
         raise TypeError(f"{name}: picture={dynamics.picture!r} has to be a function or None")
@@ -316,6 +356,8 @@ def _check_signature(dynamics: Dynamics, name: str) -> None:
             f"got {type(function).__name__}{hint}"
         )
     signature = inspect.signature(function)
+    if name == "randomize" and "rng" not in signature.parameters:
+        raise TypeError(f"{dynamics.id}: randomize has to take (rng, params); it takes {signature}")
     try:
         signature.bind(*_arguments(dynamics, name))
     except TypeError:
@@ -342,15 +384,26 @@ def _check_source(dynamics: Dynamics, name: str) -> None:
 
 def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
     """Names of the arguments that drivers give to a function."""
-    if name == "observe":
+    if name in ("observe", "randomize"):
         return _ARGUMENTS[name]
     rng = dynamics.takes_rng(name)
     names = tuple(each.format(draws="rng" if rng else "uniforms") for each in _ARGUMENTS[name])
     return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
 
 
+def _functions(dynamics: Dynamics) -> tuple[str, ...]:
+    """Names of the functions that an environment has."""
+    left_out = ("randomize",) if dynamics.randomize is None else ()
+    return tuple(name for name in _ARGUMENTS if name not in left_out)
+
+
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool | np.bool_)
+
+
+def _is_array(value: Any) -> bool:
+    """Whether a parameter is one number for each environment."""
+    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
 
 
 def _convert_params(name: str, params: Any) -> Any:
@@ -361,7 +414,7 @@ def _convert_params(name: str, params: Any) -> Any:
             f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
         )
     for field, value in zip(params._fields, params, strict=True):
-        if not _is_bool(value) and not isinstance(value, numbers.Real):
+        if not _is_bool(value) and not isinstance(value, Real):
             raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
         try:
             wrong = "not NaN" if math.isnan(value) else ""
@@ -371,6 +424,72 @@ def _convert_params(name: str, params: Any) -> Any:
             raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
     kind: Any = type(params)
     return kind(*(bool(v) if _is_bool(v) else float(v) for v in params))
+
+
+def _convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
+    """What varies, as arrays that cannot be written."""
+    given = dynamics.varied
+    if not isinstance(given, Mapping):
+        what = "a dict from names of params to arrays (num_envs,)"
+        raise TypeError(f"{dynamics.id}: varied={given!r} has to be {what}")
+    return {name: _varied_of(dynamics.id, params, name, each) for name, each in given.items()}
+
+
+def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.float64]:
+    """The values of one parameter in all environments."""
+    if name not in params._fields:
+        raise TypeError(f"{id} has no parameter {name}; it has: {', '.join(params._fields)}")
+    if _is_bool(getattr(params, name)):
+        raise TypeError(
+            f"{id}: {name} has to be True or False, the same in all environments: it is an option "
+            "of the machine code"
+        )
+    given = as_numbers(f"{id}: {name}", values)
+    if given.ndim != 1 or given.size == 0:
+        raise ValueError(f"{id}: {name} has shape {given.shape}: expected (num_envs,)")
+    bad = np.flatnonzero(np.isnan(given))
+    if len(bad):
+        raise ValueError(f"{id}: {name}[{bad[0]}]={given[bad[0]]} has to be a number, not NaN")
+    kept = given.astype(np.float64)
+    kept.setflags(write=False)
+    return kept
+
+
+def _find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
+    """What `randomize` draws, from trials of it."""
+    names: tuple[str, ...] = ()
+    if dynamics.randomize is None:
+        return names
+    for uniform in _TRIAL_UNIFORMS:
+        drawn = _call(dynamics, "randomize", _TrialRng(uniform), dynamics.params)
+        found = drawn_names(dynamics, drawn)
+        if names and found != names:
+            raise TypeError(
+                f"{dynamics.id}: randomize has to return the same names each time; returned "
+                f"{', '.join(found)} after {', '.join(names)}"
+            )
+        names = found
+    return names
+
+
+def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
+    """Names of what `randomize` returned."""
+    defaults = dynamics.params._asdict()
+    valid = [name for name, value in defaults.items() if not _is_bool(value)]
+    start = f"{dynamics.id}: randomize has to return a NamedTuple of numbers of params"
+    if not isinstance(drawn, tuple) or not getattr(drawn, "_fields", ()):
+        raise TypeError(f"{start}; returned {drawn!r}")
+    values: dict[str, Any] = drawn._asdict()  # type: ignore[attr-defined]
+    if type(drawn) is type(dynamics.params):
+        values = {name: values[name] for name in valid if name not in dynamics.varied}
+    for name, value in values.items():
+        if name not in valid:
+            raise TypeError(f"{start} ({', '.join(valid)}); returned {name}={value!r}")
+        if name in dynamics.varied:
+            raise TypeError(f"{dynamics.id}: randomize draws {name}, which is given as an array")
+        if _is_bool(value) or not isinstance(value, Real) or math.isnan(value):
+            raise TypeError(f"{start}, not NaN; returned {name}={value!r}")
+    return tuple(values)
 
 
 def _check_reset_options(dynamics: Dynamics) -> None:
@@ -419,28 +538,41 @@ def _try_functions(dynamics: Dynamics) -> tuple[Layout, bool]:
     Returns:
         What a state is made of, and whether `step` truncates.
     """
-    layout, results = floats(1), 0
-    for uniform in _TRIAL_UNIFORMS:
+    layout, results = floats(0), 0
+    for uniform, given in itertools.product(_TRIAL_UNIFORMS, _trial_params(dynamics)):
         draws = trial_draws(dynamics, "reset", uniform)
-        start = _call(dynamics, "reset", draws, dynamics.params)
-        if uniform == _TRIAL_UNIFORMS[0]:
+        params = dynamics.draw_params(_TrialRng(uniform), given)
+        start = _call(dynamics, "reset", draws, params)
+        if layout == floats(0):
             layout = layout_of(start, dynamics.id)
         _check_value(dynamics, "reset", "state", start, layout)
         for action in _trial_actions(dynamics):
             state, terminated, steps = start, False, 0
             while not terminated and steps < 3:
-                _try_observe(dynamics, state)
-                inputs = (state, action, dynamics.params, trial_draws(dynamics, "step", uniform))
+                _try_observe(dynamics, state, params)
+                inputs = (state, action, params, trial_draws(dynamics, "step", uniform))
                 result = _call(dynamics, "step", *inputs[: len(_arguments(dynamics, "step"))])
                 results = results or (len(result) if isinstance(result, tuple) else 3)
                 _check_step(dynamics, result, layout, results)
                 state, terminated, steps = result[0], any(result[2:]), steps + 1
-            _try_observe(dynamics, state)
+            _try_observe(dynamics, state, params)
     return layout, results == 4
 
 
-def _try_observe(dynamics: Dynamics, state: Any) -> None:
-    observation = _call(dynamics, "observe", state, dynamics.params)
+def _trial_params(dynamics: Dynamics) -> list[Any]:
+    """The params of those environments in which one that varies is lowest or highest."""
+    ends = {int(end) for v in dynamics.varied.values() for end in (v.argmin(), v.argmax())}
+    return [params_of(dynamics, i) for i in sorted(ends)] or [dynamics.params]
+
+
+def params_of(dynamics: Dynamics, i: int) -> Any:
+    """The params that environment i was given."""
+    numbers = {name: float(values[i]) for name, values in dynamics.varied.items()}
+    return dynamics.params._replace(**numbers)
+
+
+def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> None:
+    observation = _call(dynamics, "observe", state, params)
     _check_value(dynamics, "observe", "observation", observation, dynamics.observation)
     fault = outside(dynamics, observation)
     if fault:

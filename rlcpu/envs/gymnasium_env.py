@@ -75,6 +75,8 @@ class GymnasiumTask(Dynamics):
             observation_space=_convert_observed(id, observation_space),
             action_space=_convert_actions(id, action_space),
             params=NoParams(),
+            varied={},
+            randomized=(),
             make=make,
             max_episode_steps=getattr(spec, "max_episode_steps", None),
             reward_threshold=getattr(spec, "reward_threshold", None),

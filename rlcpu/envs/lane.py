@@ -40,7 +40,11 @@ KEY_LOW, KEY_HIGH, ELAPSED = range(3)
 NUM_WORDS = 3
 
 
-#: A block's rows of real numbers are the state and, below it, the return of the running episode.
+#: First group of the random numbers of `randomize`; see `rlcpu.kernels.random.STEP_GROUP`.
+RANDOMIZE_GROUP = RESET_GROUP + STEP_GROUP
+
+#: A block's rows of real numbers are the state, the return of the running episode, and the
+#: parameters that vary from environment to environment.
 #: Value of ELAPSED that marks an episode as finished and not reset yet. One more step makes it 0.
 PENDING = 0xFFFFFFFF
 
@@ -54,6 +58,8 @@ class Structure(NamedTuple):
         state, observation: what a state and an observation are made of.
         reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
         truncates: whether `step` returns a fourth value, which truncates the episode.
+        varied: the fields of params that have a row in memory, in their order.
+        randomized: those of them that `randomize` draws.
     """
 
     step: Callable[..., Any]
@@ -68,6 +74,9 @@ class Structure(NamedTuple):
     reset_draws: int | None
     step_draws: int | None
     truncates: bool
+    varied: tuple[str, ...]
+    randomized: tuple[str, ...]
+    randomize: Callable[..., Any] | None
 
     @property
     def observation_rows(self) -> int:
@@ -91,17 +100,19 @@ def structure(dynamics: Dynamics) -> Structure:
     """
     if dynamics.engine is not None:
         return dynamics.engine.structure(dynamics)
-    given = ("params_type", "options", "reset_draws", "step_draws")
+    given = ("params_type", "options", "reset_draws", "step_draws", "varied")
     fields = [name for name in Structure._fields if name not in given]
     draws: dict[str, Any] = {
         f"{name}_draws": None if dynamics.takes_rng(name) else getattr(dynamics, f"{name}_draws")
         for name in ("reset", "step")
     }
     options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
+    varied = {*dynamics.varied, *dynamics.randomized}
     made: Structure = freeze(
         Structure(
             params_type=type(dynamics.params),
             options=options,
+            varied=tuple(name for name in dynamics.params._fields if name in varied),
             **draws,
             **{name: getattr(dynamics, name) for name in fields},
         )
@@ -121,6 +132,11 @@ class Lane(NamedTuple):
         decode, encode: a tuple of rows -> state, and back.
         select: (condition, state, state) -> state.
         unpack: (numbers,) -> the params NamedTuple.
+        vary: (params, rows, i) -> the params of lane i, some of which have rows of their own.
+        redraw: (params, own, a, b) -> params of lane i's next episode: of `randomize`, given those
+            that `unpack` and `vary` return.
+        choose: (condition, params, params) -> params, which differ in what `redraw` draws.
+        keep: (rows, i, params) writes those of lane i that `redraw` draws.
         step: (state, action, params, a, b) -> (state, reward, terminated, truncated); a, b from
             `mix`.
         reset: (params, a, b) -> state.
@@ -136,6 +152,10 @@ class Lane(NamedTuple):
     encode: Callable[..., Any]
     select: Callable[..., Any]
     unpack: Callable[..., Any]
+    vary: Callable[..., Any]
+    redraw: Callable[..., Any]
+    choose: Callable[..., Any]
+    keep: Callable[..., None]
     step: Callable[..., Any]
     reset: Callable[..., Any]
     observe: Callable[..., Any]
@@ -187,6 +207,7 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         store_all(rows, stride, i, encode(state))
 
     plain = env.state.is_plain
+    redraw, scalars = _make_redraw(env, dtype)
     return Lane(
         load=load_all if plain else load,
         store=store_all if plain else store,
@@ -194,11 +215,15 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         encode=encode,
         select=make_select(env.state),
         unpack=_unpack(env),
+        vary=_make_vary(env, dtype),
+        redraw=redraw,
+        choose=_make_choose(env),
+        keep=_make_keep(env, dtype),
         step=step,
         reset=reset,
         observe=user_observe if env.observation.is_plain else observe,
         rows=size,
-        scalars=() if exact else (user_step, user_reset, user_observe),
+        scalars=() if exact else (user_step, user_reset, user_observe, *scalars),
     )
 
 
@@ -227,6 +252,8 @@ class Turn(NamedTuple):
         terminated, truncated: whether and how the episode ended with this step.
         total: return of the episode so far, this step included.
         elapsed: steps of the episode so far, this one included.
+        params: of the step.
+        kept_params: those that the lane goes on with.
     """
 
     reached: Any
@@ -236,6 +263,8 @@ class Turn(NamedTuple):
     truncated: Any
     total: Any
     elapsed: Any
+    params: Any
+    kept_params: Any
 
 
 @functools.cache
@@ -264,6 +293,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     """
     lane = compile_lane(env, dtype)
     load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
+    vary, redraw, keep, choose = lane.vary, lane.redraw, lane.keep, lane.choose
     get_word, set_word = row_access("words")
     get_return, set_return = row_access("state")
     return_row, nothing, truncates = lane.rows * LANES, dtype(0), env.truncates
@@ -274,7 +304,8 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     def turn(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
         pending = False if same_step else elapsed == mark
-        reached, reward, failed, cut = step(load(state, LANES, i), action, params, bits[0], bits[1])
+        own = vary(params, state, i)
+        reached, reward, failed, cut = step(load(state, LANES, i), action, own, bits[0], bits[1])
         # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
         # vectors worth it in next-step mode: 13 ns a step of Pendulum instead of 3.
         failed = failed if same_step else failed | (limit == zero)
@@ -287,11 +318,14 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
             truncated = truncated | (cut & (not pending))
         done = terminated | truncated
         renewed = done if same_step else pending
-        kept = select(renewed, reset(params, bits[0], bits[1]), reached)
+        drawn = redraw(params, own, bits[0], bits[1])
+        kept = select(renewed, reset(drawn, bits[0], bits[1]), reached)
         store(state, LANES, i, kept)
+        drawn = choose(renewed, drawn, own)
+        keep(state, i, drawn)
         set_return(state, return_row + i, nothing if renewed else total)
         set_word(words, ELAPSED * LANES + i, (zero if same_step else mark) if done else elapsed)
-        return Turn(reached, kept, reward, terminated, truncated, total, elapsed)
+        return Turn(reached, kept, reward, terminated, truncated, total, elapsed, own, drawn)
 
     return turn
 
@@ -330,6 +364,65 @@ def _unpack(env: Structure) -> Callable[..., Any]:
     fields = [f"numbers[{next(numbers)}]" if o is None else repr(o) for o in env.options]
     source = f"def unpack(numbers): return Params({', '.join(fields)})"
     return inline(define(source, Params=env.params_type))
+
+
+# ---------------------------------------------------------------- parameters that vary
+
+
+def _params_of(env: Structure, field: Callable[[str], str]) -> str:
+    """Source of a params NamedTuple, whose run-time numbers are those of `field(name)`."""
+    names: tuple[str, ...] = env.params_type._fields  # type: ignore[attr-defined]
+    pairs = zip(names, env.options, strict=True)
+    return f"Params({', '.join(field(n) if o is None else repr(o) for n, o in pairs)})"
+
+
+def _places(env: Structure, dtype: type) -> dict[str, int]:
+    """Where in a block the row of each parameter that varies begins."""
+    first = env.state.rows(dtype) + 1
+    return {name: (first + k) * LANES for k, name in enumerate(env.varied)}
+
+
+def _make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
+    """`vary` of `Lane`."""
+    if not env.varied:
+        return inline(lambda params, rows, i: params)
+    at = _places(env, dtype)
+    made = _params_of(env, lambda n: f"peek(rows, {at[n]} + i)" if n in at else f"params.{n}")
+    source = f"def vary(params, rows, i): return {made}"
+    return inline(define(source, Params=env.params_type, peek=row_access("state")[0]))
+
+
+def _make_redraw(env: Structure, dtype: type) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """`redraw` of `Lane`, and the specialised user functions that it calls.
+
+    `randomize` is given what the numbers were when the environments were made, so that what it
+    draws does not depend on what it drew before.
+    """
+    if env.randomize is None:
+        return inline(lambda params, own, a, b: own), ()
+    user, drawn = specialise(env.randomize, dtype, dtype is np.float64), env.randomized
+    given = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"own.{n}")
+    made = _params_of(env, lambda n: f"real(fresh.{n})" if n in drawn else f"own.{n}")
+    source = f"def redraw(params, own, a, b):\n fresh = user(rng(a, b), {given})\n return {made}"
+    rng = make_rng(RANDOMIZE_GROUP, dtype)
+    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype)), (user,)
+
+
+def _make_choose(env: Structure) -> Callable[..., Any]:
+    """`choose` of `Lane`."""
+    if not env.randomized:
+        return inline(lambda condition, x, y: y)
+    drawn = env.randomized
+    made = _params_of(env, lambda n: f"x.{n} if condition else y.{n}" if n in drawn else f"y.{n}")
+    return inline(define(f"def choose(condition, x, y): return {made}", Params=env.params_type))
+
+
+def _make_keep(env: Structure, dtype: type) -> Callable[..., None]:
+    """`keep` of `Lane`."""
+    at = _places(env, dtype)
+    lines = [f"poke(rows, {at[name]} + i, params.{name})" for name in env.randomized]
+    source = f"def keep(rows, i, params): {'; '.join(lines) or 'pass'}"
+    return inline(define(source, poke=row_access("state")[1]))
 
 
 def pack(params: Any, dtype: type) -> npt.NDArray[Any]:

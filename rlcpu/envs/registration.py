@@ -146,7 +146,7 @@ def make_vec(
         device: "cpu", or "cuda" for an NVIDIA GPU: see `VectorEnv`.
         **options: `dtype`, `planes`, `autoreset_mode`, `max_episode_steps`, `num_threads` and
             `render_mode` of `VectorEnv`; every other name is a parameter of the environment, such
-            as `gravity`.
+            as `gravity`: a number, or an array (num_envs,) of one for each environment.
 
     Returns:
         The vector environment, before its first reset. Its `spec` makes the same again, if the
@@ -172,7 +172,8 @@ def make_vec(
         # Plain numbers and names, so that the spec can be written as JSON.
         plain = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
         env.spec = copy.deepcopy(gymnasium.spec(gymnasium_id(dynamics.id)))
-        env.spec.kwargs.update(options, num_envs=env.num_envs)
+        lists = {name: values.tolist() for name, values in env.dynamics.varied.items()}
+        env.spec.kwargs.update({**options, **lists}, num_envs=env.num_envs)
         if device != "cpu":
             env.spec.kwargs["device"] = device
         env.spec.kwargs.update({k: v for k, v in plain.items() if k in options})

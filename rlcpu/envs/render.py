@@ -50,8 +50,12 @@ class Renderer:
         """Keep the last actions, (n,) or (n, action_size): Pendulum draws its torque."""
         self._actions = actions.reshape(len(actions), -1).copy()
 
-    def render(self, states: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], ...] | None:
+    def render(
+        self, states: npt.NDArray[Any], params: Sequence[Any] = ()
+    ) -> tuple[npt.NDArray[np.uint8], ...] | None:
         """One (height, width, 3) picture per state, (n, rows of memory); None without a mode.
+
+        `params` are those of each state, where they are not the same for all.
 
         In mode "human" they are drawn in a window, and there is None for each.
         """
@@ -64,10 +68,13 @@ class Renderer:
         dynamics = self._dynamics
         if dynamics.picture is not None:
             values = values_of(dynamics.state, states.T)
-            return tuple(dynamics.picture(value, dynamics.params) for value in values)
+            pairs = zip(values, params or [dynamics.params] * len(values), strict=True)
+            return tuple(dynamics.picture(value, given) for value, given in pairs)
         env = self._renderer()
         frames = []
         for i, state in enumerate(states):
+            if params:
+                _set_params(env, params[i])
             env.state = state.astype(np.float64)
             env.last_u = self._torque(i)
             frames.append(env.render())
@@ -84,10 +91,7 @@ class Renderer:
         if self._env is None:
             assert self._dynamics.original is not None
             env = gymnasium.make(self._dynamics.original, render_mode=self._mode).unwrapped
-            for name, value in self._dynamics.params._asdict().items():
-                for attribute in (name, name.upper()):  # Acrobot writes LINK_LENGTH_1
-                    if hasattr(env, attribute):
-                        setattr(env, attribute, value)
+            _set_params(env, self._dynamics.params)
             self._env = env
         return self._env
 
@@ -96,6 +100,14 @@ class Renderer:
         if self._env is not None:
             self._env.close()
             self._env = None
+
+
+def _set_params(env: Any, params: Any) -> None:
+    """Give Gymnasium's environment the parameters that it has attributes of."""
+    for name, value in params._asdict().items():
+        for attribute in (name, name.upper()):  # Acrobot writes LINK_LENGTH_1
+            if hasattr(env, attribute):
+                setattr(env, attribute, value)
 
 
 def _fps(dynamics: Dynamics) -> int:

@@ -188,7 +188,7 @@ def _make_run_block(env: Structure, dtype: type, policy: PolicyCode, recorder: R
     """All steps of one block; returns whether there were numbers that are not finite."""
     lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
     turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
-    unpack, load, observe = lane.unpack, lane.load, lane.observe
+    unpack, load, observe, vary = lane.unpack, lane.load, lane.observe, lane.vary
     unpack_policy, scratch, prepare, choose = decide
     start, put, save, finish = recorder
     exact = dtype is np.float64
@@ -207,10 +207,10 @@ def _make_run_block(env: Structure, dtype: type, policy: PolicyCode, recorder: R
             layout = prepare(state, params, policy, count, space)
             for i in range(count if exact else LANES):
                 bits = draw_words(words, i, now)
-                seen = observe(load(state, LANES, i), params)
+                seen = observe(load(state, LANES, i), vary(params, state, i))
                 chosen = choose(seen, constants, greedy, bits, space, layout, i)
                 end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
-                put(rows, i, seen, chosen, end, observe(end.reached, params))
+                put(rows, i, seen, chosen, end, observe(end.reached, end.params))
             save(rows, outputs, step, num_steps, step * num_envs + begin, count)
         return finish(rows, outputs, state, words, params, begin, count)
 
@@ -342,7 +342,9 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     (get_fault, put_fault), spot = row_access("faults"), make_spot(env, dtype)
     peek, poke = row_access(ANY)[0], row_access("target")[1]
     lane = compile_lane(env, dtype)
-    load, observe, holds_floats = lane.load, lane.observe, env.observation.is_plain
+    load, observe, vary, holds_floats = (
+        lane.load, lane.observe, lane.vary, env.observation.is_plain,
+    )  # fmt: skip
     real, action_type, nothing = dtype, np.int32 if discrete else np.float32, dtype(0)
 
     @merge
@@ -407,7 +409,8 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     def finish(rows, records, state, words, params, begin, count):
         broken = 0
         for i in range(count):
-            put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), params))
+            own = vary(params, state, i)
+            put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), own))
             if holds_floats:
                 for k in range(size):
                     rows.last[i] += records.last[(begin + i) * size + k] * nothing

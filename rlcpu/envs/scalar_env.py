@@ -185,9 +185,15 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             self._batch.memory.set_state(rows_of(layout, [state], self._batch.scalar_type).T)
         self._ended = self._warned = False
 
+    @property
+    def params(self) -> Any:
+        """The present parameters, a NamedTuple, of which `randomize` draws some at each reset."""
+        return next(iter(self._batch._params_of_each()), self.dynamics.params)
+
     def render(self) -> Any:
         """Draw the state: an RGB picture (height, width, 3), or None if it is drawn in a window."""
-        frames = self._renderer.render(self._batch.memory.get_state())
+        varied = filter(None, [self._batch._params_of_each()])
+        frames = self._renderer.render(self._batch.memory.get_state(), *varied)
         return frames[0] if frames is not None else None
 
     def close(self) -> None:

@@ -46,9 +46,15 @@ class Parameters:
         numbers = {k.lower(): v for k, v in constants if k.isupper() and type(v) in (int, float)}
         known = {**numbers, **self.dynamics.params._asdict()}
         read_only = known.keys() - set(dir(self))
-        for name in read_only:
+        self._varying = frozenset((*self.dynamics.varied, *self.dynamics.randomized))
+        for name in read_only - self._varying:
             setattr(self, name, known[name])
         self._read_only = read_only
+
+    @property
+    def params(self) -> Any:
+        """The present parameters, under the names that they have as attributes of their own."""
+        raise NotImplementedError
 
     if not TYPE_CHECKING:  # type checkers shall find misspelt names
 
@@ -59,11 +65,18 @@ class Parameters:
                 )
             super().__setattr__(name, value)
 
+        def __getattr__(self, name):
+            if name in vars(self).get("_varying", ()):
+                return getattr(self.params, name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def _describe(self, **settings: Any) -> str:
         """The class, the environment, settings, and parameters that are not the defaults."""
         params = self.dynamics.params
         defaults = params._field_defaults
         changed = {k: v for k, v in params._asdict().items() if defaults.get(k) != v}
+        changed |= dict.fromkeys(self.dynamics.varied, "varied")
+        changed |= dict.fromkeys(self.dynamics.randomized, "randomized")
         items = [f"{name}={value}" for name, value in {**settings, **changed}.items()]
         return f"{type(self).__name__}({', '.join([self.dynamics.id, *items])})"
 
@@ -140,6 +153,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.device, self._drivers = device, find_drivers(device, dynamics)
         self.dynamics = dynamics
         self.num_envs = check_count("num_envs", num_envs, limit=PENDING)
+        _check_varied(dynamics, self.num_envs)
         self.dtype = np.dtype(check_dtype(dtype))
         self.autoreset_mode = check_mode(autoreset_mode)
         limit = max_episode_steps if max_episode_steps is not None else dynamics.max_episode_steps
@@ -193,6 +207,12 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             raise ValueError(
                 f"{self.dynamics.id} had a state of {describe(had)} when it was pickled and has "
                 f"{describe(has)} now"
+            )
+        varied = getattr(self.memory, "varied", ()), getattr(self.code, "varied", ())
+        if varied[0] != varied[1]:
+            was, now = (", ".join(names) or "nothing" for names in varied)
+            raise ValueError(
+                f"{self.dynamics.id} varied {was} when it was pickled and varies {now} now"
             )
         self._drivers = find_drivers(self.device, self.dynamics)
         self._drivers.find_kernels(self)
@@ -394,6 +414,23 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         if not is_ours:
             self._drivers.refresh(self)
 
+    @property
+    def params(self) -> Any:
+        """The present parameters, a NamedTuple: a copy.
+
+        Those that vary are arrays (num_envs,) of the environment's dtype: numbers that differ from
+        environment to environment, and those that `randomize` drew at the last reset. All others
+        are one number, True or False. Each is an attribute as well: `env.gravity`.
+        """
+        params = self.dynamics.params
+        return params._replace(**self.memory.get_params()) if self._varying else params
+
+    def _params_of_each(self) -> list[Any]:
+        """The parameters of each environment, if some vary."""
+        params = self.memory.get_params() if self._varying else {}
+        each = zip(*(values.tolist() for values in params.values()), strict=True)
+        return [self.dynamics.params._replace(**dict(zip(params, v, strict=True))) for v in each]
+
     def _states(self) -> States:
         return States(
             self.dynamics.state,
@@ -452,7 +489,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
     def render(self) -> tuple[Array, ...] | None:
         """One RGB picture (height, width, 3) uint8 per environment; None without a render mode."""
-        return self._renderer.render(self._drivers.to_host(self.memory.get_state()))
+        states = self._drivers.to_host(self.memory.get_state())
+        return self._renderer.render(states, *filter(None, [self._params_of_each()]))
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the renderer."""
@@ -499,6 +537,15 @@ def check_dtype(dtype: Any) -> type:
         return _DTYPES[np.dtype(dtype).name]
     except (TypeError, KeyError):
         raise ValueError(f'dtype={dtype!r}: expected "float32" or "float64"') from None
+
+
+def _check_varied(dynamics: Dynamics, num_envs: int) -> None:
+    for name, values in dynamics.varied.items():
+        if len(values) != num_envs:
+            raise ValueError(
+                f"{dynamics.id}: {name} has shape {values.shape}: expected ({num_envs},), a number "
+                f"for each environment, or one number"
+            )
 
 
 def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
@@ -604,7 +651,14 @@ def reset_bounds(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
             raise ValueError(f"options[{name!r}]={value!r}: expected a number") from None
         if not math.isfinite(number):
             raise ValueError(f"options[{name!r}]={value!r}: expected a finite number")
-        changes.update(dict.fromkeys(dynamics.reset_options[name], number))
+        fields = dynamics.reset_options[name]
+        varying = [each for each in fields if each in (*dynamics.varied, *dynamics.randomized)]
+        if varying:
+            raise ValueError(
+                f"options[{name!r}] sets {varying[0]} for one reset, which varies from environment "
+                f"to environment of {dynamics.id}: expected no such option"
+            )
+        changes.update(dict.fromkeys(fields, number))
     if not changes:
         return dynamics.params
     params = dynamics.with_params(**changes).params

@@ -59,7 +59,7 @@ def evaluate(
         with env.copies(num_episodes) as copies:
             return _finish_episodes(copies, policy, num_episodes, seed)
     fresh = VectorEnv(
-        env.dynamics,
+        env.dynamics.resized(num_episodes),
         num_episodes,
         dtype=env.dtype.name,
         max_episode_steps=env.max_episode_steps,
