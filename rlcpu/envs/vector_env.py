@@ -208,9 +208,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 f"{self.dynamics.id} had a state of {describe(had)} when it was pickled and has "
                 f"{describe(has)} now"
             )
-        varied = getattr(self.memory, "varied", ()), getattr(self.code, "varied", ())
-        if varied[0] != varied[1]:
-            was, now = (", ".join(names) or "nothing" for names in varied)
+        if self.dynamics.engine is None and self.memory.varied != self.code.varied:
+            was, now = (", ".join(x.varied) or "nothing" for x in (self.memory, self.code))
             raise ValueError(
                 f"{self.dynamics.id} varied {was} when it was pickled and varies {now} now"
             )
