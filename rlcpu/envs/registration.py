@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import importlib.util
+import itertools
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ import gymnasium
 from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.dynamics import known as _known
-from rlcpu.envs.games import GAMES, games
+from rlcpu.envs.games import GAMES, Limits, games
 from rlcpu.envs.gymnasium_env import GymnasiumTask, find_task, make
 from rlcpu.envs.scalar_env import ScalarEnv
 from rlcpu.envs.vector_env import VectorEnv
@@ -27,6 +28,8 @@ MUJOCO_TASKS = (
     *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5"),
     *("Swimmer-v5", "Walker2d-v5"),
 )
+#: The same with models of dm_control, which have no counterpart in Gymnasium.
+DM_CONTROL_TASKS = ("dm_control/cartpole-swingup-v0", "dm_control/cheetah-run-v0")
 
 
 def register(dynamics: Dynamics) -> None:
@@ -45,7 +48,7 @@ def register(dynamics: Dynamics) -> None:
     if not isinstance(dynamics, Dynamics):
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
     if (
-        dynamics.id in (*MUJOCO_TASKS, *GAMES)
+        dynamics.id in (*MUJOCO_TASKS, *DM_CONTROL_TASKS, *GAMES)
         or _BUILT_IN.get(dynamics.id, dynamics) is not dynamics
     ):
         raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
@@ -80,6 +83,8 @@ def register_built_in() -> None:
         _tell_gymnasium(id, limits)
     for id in MUJOCO_TASKS:
         _tell_gymnasium(id, gymnasium.spec(id))
+    for id in DM_CONTROL_TASKS:
+        _tell_gymnasium(id, Limits(max_episode_steps=1000))
 
 
 def registered() -> list[str]:
@@ -89,8 +94,9 @@ def registered() -> list[str]:
 
 def known() -> list[str]:
     """The ids of all environments that `find` finds here, those of MuJoCo too if it is there."""
-    is_there = importlib.util.find_spec("mujoco") is not None
-    return list(dict.fromkeys((*_known, *GAMES, *(MUJOCO_TASKS if is_there else ()))))
+    optional = (("mujoco", MUJOCO_TASKS), ("dm_control", DM_CONTROL_TASKS))
+    there = [ids for package, ids in optional if importlib.util.find_spec(package) is not None]
+    return list(dict.fromkeys((*_known, *GAMES, *itertools.chain(*there))))
 
 
 def find(environment: str | Dynamics) -> Dynamics:
@@ -104,21 +110,21 @@ def find(environment: str | Dynamics) -> Dynamics:
         TypeError: it is neither an id nor a `Dynamics`; or Gymnasium's has other spaces than
             `rlcpu.envs.GymnasiumEnv` takes.
         ValueError: no environment has the id; the message lists the known ones.
-        ImportError: it is one of MuJoCo's, which is not installed.
+        ImportError: it is one of MuJoCo's or dm_control's, which is not installed.
     """
     if isinstance(environment, Dynamics):
         return environment
     if not isinstance(environment, str):
         raise TypeError(f"environment={environment!r}: expected an id or a Dynamics")
     name = environment.removeprefix("rlcpu/")
-    if name in MUJOCO_TASKS and name not in _known:
-        from rlcpu.envs.mujoco import tasks
+    if name in (*MUJOCO_TASKS, *DM_CONTROL_TASKS) and name not in _known:
+        from rlcpu.envs.mujoco import dm_control, tasks
 
-        _known[name] = tasks.TASKS[name]()
+        _known[name] = {**tasks.TASKS, **dm_control.TASKS}[name]()
     if name in GAMES and name not in _known:
         _known.update(games())
     if name not in _known:
-        known = dict.fromkeys((*_known, *GAMES, *MUJOCO_TASKS))
+        known = dict.fromkeys((*_known, *GAMES, *MUJOCO_TASKS, *DM_CONTROL_TASKS))
         if is_of_gymnasium(environment):
             return find_task(environment)
         near = difflib.get_close_matches(name, known, n=1)

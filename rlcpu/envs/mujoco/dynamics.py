@@ -119,6 +119,8 @@ class MuJoCoDynamics(base.Dynamics):
             tuples of numbers, are read at run time; bools are constants of the machine code.
         observation_size: numbers in an observation, or (model, params) -> int.
         reset_draws: random numbers that a reset takes, or (model, params) -> int.
+        settle_steps: simulation steps without control between `reset` and the episode's first
+            observation.
         current: see above.
         max_episode_steps: steps after which an episode is truncated; None for no limit.
         reward_threshold: episode return from which the task counts as solved.
@@ -144,6 +146,7 @@ class MuJoCoDynamics(base.Dynamics):
     reward: Callable[..., Any]
     terminated: Callable[..., Any]
     truncated: Callable[..., Any]
+    settle_steps: int
     current: bool
     measure_size: int
     view: Any
@@ -172,6 +175,7 @@ class MuJoCoDynamics(base.Dynamics):
         randomized: tuple[str, ...] = (),
         varied: Mapping[str, Any] | None = None,
         params: Any = NoParams(),  # noqa: B008 - a tuple
+        settle_steps: int = 0,
         current: bool = False,
         max_episode_steps: int | None = None,
         reward_threshold: float | None = None,
@@ -187,6 +191,7 @@ class MuJoCoDynamics(base.Dynamics):
         for name in self._functions():
             self._check_function(name)
         vars(self)["frame_skip"] = check_count(f"{id}: frame_skip", frame_skip)
+        vars(self)["settle_steps"] = check_count(f"{id}: settle_steps", settle_steps, 0)
         vars(self)["params"] = _convert_params(id, params)
         try:
             self._find_all()
@@ -440,6 +445,8 @@ class MuJoCoDynamics(base.Dynamics):
         self._call("reset", self.look(data.model, data), np.full(self.reset_draws, uniform))
         if not (np.isfinite(data.qpos).all() and np.isfinite(data.qvel).all()):
             raise ValueError(f"{self.id}: reset wrote qpos={data.qpos}, qvel={data.qvel}")
+        if self.settle_steps:
+            mujoco.mj_step(data.model, data, self.settle_steps)
         mujoco.mj_forward(data.model, data)
 
     def _measure(self, data: mujoco.MjData) -> tuple[float, ...]:
@@ -514,7 +521,8 @@ def load_model(xml: Any) -> mujoco.MjModel:
         raise ValueError(f"xml: {shown} does not load: {error}") from None
     finally:
         mujoco.set_mju_user_warning(before)
-    if said and not text.startswith(ASSETS):  # of Gymnasium's own models nobody can do anything
+    # Of models of packages nobody can do anything.
+    if said and not text.startswith(ASSETS) and os.path.join("dm_control", "suite") not in text:
         warnings.warn(f"xml: {shown}: {'; '.join(said)}", RuntimeWarning, stacklevel=2)
     return model
 

@@ -69,6 +69,7 @@ class Structure(NamedTuple):
     state_size: int
     reset_draws: int
     frame_skip: int
+    settle_steps: int
     current: bool
     after_constraints: bool
     warnings: tuple[int, int]
@@ -189,7 +190,7 @@ def _make_begin(env: Structure) -> tuple[Callable[..., Any], Callable[..., Any]]
     load, store = make_copies(env.varied)
     redraw, draws, varies = _make_redraw(env, store), env.reset_draws, bool(env.varied.fields)
     reset = specialise(env.reset, np.float64, exact=True, arrays=True)
-    randomizes = env.randomize is not None
+    randomizes, settle_steps = env.randomize is not None, env.settle_steps
 
     @inline_exact
     def own(m, i, arrays):
@@ -207,6 +208,8 @@ def _make_begin(env: Structure) -> tuple[Callable[..., Any], Callable[..., Any]]
             uniforms[k] = uniform53(stream[RESET_KEY], stream[DRAWN] + np.uint64(k))
         stream[DRAWN] += np.uint64(draws + randomizes)
         reset(data, uniforms, params)
+        for _ in range(settle_steps):
+            mj_step(m, d)
 
     return own, begin
 
