@@ -105,6 +105,26 @@ def make_adam(dtype: type) -> Callable[..., None]:
 
 
 @functools.cache
+def make_sums(dtype: type) -> tuple[Callable[..., None], Callable[..., Any]]:
+    """`add_to(total, part)`, and `square_sum(values)`, whose root is the norm of a gradient."""
+    zero = dtype(0)
+
+    @inline
+    def add_to(total, part):
+        for i in range(total.size):
+            total[i] += part[i]
+
+    @inline
+    def square_sum(values):
+        total = zero
+        for i in range(values.size):
+            total += values[i] * values[i]
+        return total
+
+    return add_to, square_sum
+
+
+@functools.cache
 def _make_kernel(dtype: type) -> Callable[..., None]:
     apply, rates_of = make_adam(dtype), make_rates(dtype)
 

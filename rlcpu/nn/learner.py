@@ -16,29 +16,25 @@ import numpy.typing as npt
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
-from rlcpu.kernels.random import keys
-from rlcpu.kernels.threads import default_num_threads
 from rlcpu.nn import network
+from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.losses import Loss, Objective, Term
-from rlcpu.nn.network import Network, flat_layers, packed_layers
+from rlcpu.nn.network import Network
 from rlcpu.nn.update import (
     CHUNK,
     PART,
     Batch,
-    Learnt,
     Settings,
     Space,
     make_layout,
     make_update,
 )
-from rlcpu.nn.workers import LINE, Helpers
+from rlcpu.nn.workers import LINE
 
 Array = npt.NDArray[Any]
-#: Updates that one thread makes alone after another process has kept it waiting for its helpers.
-ALONE = 8
 
 
-class Learner:
+class Learner(FlatLearner):
     """Minimises a sum of losses over minibatches of named columns, with Adam, wholly in kernels.
 
     Args:
@@ -89,59 +85,17 @@ class Learner:
         num_threads: int | None = None,
         dtype: type = np.float32,
     ) -> None:
-        self.networks, self.losses, self.dtype = list(networks), list(losses), dtype
+        self.losses = list(losses)
         self.columns, self.weights = _check_columns(columns), weights
         self.actions = None if actions is None else np.dtype(actions)
         wanted = {each.head.actions for each in self.losses} - {None}
         expected = {"index": np.dtype(np.int64), "vector": np.dtype(np.float32)}
         if {expected[str(kind)] for kind in wanted} != ({self.actions} - {None}):
             raise ValueError(f"actions={actions!r}: the losses read {sorted(map(str, wanted))}")
-        self.num_workers = num_threads or default_num_threads()
-        self.layout = make_layout(self.networks, self.losses)
-        size, copies = int(self.layout.begins[-1]), int(self.layout.copies_begins[-1])
-        self.learnt = Learnt(*(np.zeros(n, dtype) for n in (size, size, size, copies)))
-        self.counters = np.zeros(2, np.int64)
-        self.key = keys(np.array([seed], np.uint64))[:, 0]
-        self.space: Space | None = None
-        self._made_for = (0, 0, 0)
-        self._helpers, self._alone = Helpers(), 0
-        self.read_networks()
-
-    # ------------------------------------------------------------ parameters
-
-    def read_networks(self) -> None:
-        """Take the networks' present parameters over, be they in other arrays than before."""
-        self._views = self._pair_views()
-        for learnt, flat in self._views:
-            learnt[...] = flat
-        self.write_copies()
-
-    def write_networks(self) -> None:
-        """Write the learner's parameters to the networks."""
-        for learnt, flat in self._views:
-            flat[...] = learnt
-
-    def write_copies(self) -> None:
-        """Make the transposed weights anew, as `network.refresh_copies` does for one network."""
-        for k in range(len(self.networks)):
-            network.write_copies(network.network_of.py_func(self.learnt, self.layout, k))
-
-    def _pair_views(self) -> list[tuple[Array, Array]]:
-        """Each weight and bias array, as the learner has it and as the network has."""
-        pairs: list[tuple[Array, Array]] = []
-        for k, each in enumerate(self.networks):
-            begin, end = self.layout.begins[k : k + 2]
-            own = self.learnt.parameters[begin:end]
-            pairs.append((own[: each.free.size], each.free))
-            packed = packed_layers(each.sizes, own[self.layout.free[k] :], each.layer_norm)
-            flat = flat_layers(each.sizes, each.parameters, each.layer_norm)
-            for learnt, arrays in zip(packed, flat, strict=True):
-                pairs += zip(learnt, arrays, strict=True)
-        return pairs
-
-    def state(self) -> dict[str, Array]:
-        """Every array that an update changes, by name: what a checkpoint keeps."""
-        return {**self.learnt._asdict(), "counters": self.counters, "key": self.key}
+        layout = make_layout(list(networks), self.losses)
+        super().__init__(
+            networks, layout, counters=2, seed=seed, num_threads=num_threads, dtype=dtype
+        )
 
     # ------------------------------------------------------------ updates
 
@@ -213,7 +167,7 @@ class Learner:
         names = self._names()
         count = batch.inputs.size // batch.mean.size
         size = 0 if self.actions is None else batch.actions.size // count
-        space = self._space_for(count, minibatch_size, size)
+        space = self._space_for(self._make_space, count, minibatch_size, size)
         real, limit = self.dtype, stop_above or ("", math.inf)
         settings = Settings(
             epochs=epochs,
@@ -232,10 +186,9 @@ class Learner:
             shuffles=int(self.counters[1]),
             key_low=self.key[0],
             key_high=self.key[1],
-            # A look takes 1.3 ns: about four times as long as the longest item.
-            patience=10_000 + min(minibatch_size, PART) * self.learnt.parameters.size // 16,
+            patience=self._patience(min(minibatch_size, PART)),
         )
-        self._run(batch, space, settings)
+        self._run(self._kernel, self.num_workers, space, batch, space, settings)
         *means, steps = space.report.tolist()
         self.counters += int(steps), epochs
         report = {name: mean / max(steps, 1.0) for name, mean in zip(names, means, strict=True)}
@@ -309,15 +262,6 @@ class Learner:
                 "smaller rewards (reward_scale), observations or learning_rate help"
             )
 
-    def _space_for(self, count: int, minibatch_size: int, action_size: int) -> Space:
-        """Scratch memory, cleared where an update counts in it; kept from call to call."""
-        made = (count, minibatch_size, action_size)
-        if self.space is None or self._made_for != made:
-            self.space, self._made_for = self._make_space(*made), made
-        for counted in (self.space.claims, self.space.done, self.space.report):
-            counted[:] = 0
-        return self.space
-
     def _make_space(self, count: int, minibatch_size: int, action_size: int) -> Space:
         layout, objective, dtype = self.layout, self._objective(), self.dtype
         minibatch = min(minibatch_size, count)
@@ -378,30 +322,9 @@ class Learner:
         typeof: Any = numba.typeof
         return tuple(map(typeof, args))
 
-    # ------------------------------------------------------------ copies and threads
-
     def __getstate__(self) -> dict[str, Any]:
-        """Without scratch memory and views of arrays that a copy has of its own."""
-        made: dict[str, Any] = {"space": None, "_views": [], "awaited": None}
-        return {**self.__dict__, **made}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._views = self._pair_views()
-
-    def discard(self) -> None:
-        """Give up what an interrupted update works on: its threads may go on in it for a moment."""
-        self.learnt = Learnt(*(array.copy() for array in self.learnt))
-        self.counters = self.counters.copy()
-        self._views = self._pair_views()
-        self.space = None
-
-    def _run(self, batch: Batch, space: Space, settings: Settings) -> None:
-        """Run the kernel on this thread and, if there are more workers, on others."""
-        kernel, workers = self._kernel, 1 if self._alone else self.num_workers
-        args = (workers, self.learnt, self.layout, batch, space, settings)
-        self._helpers.run(workers, lambda number: kernel(number, *args))
-        self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
+        """Also without the process that compiles."""
+        return {**super().__getstate__(), "awaited": None}
 
 
 _sample_types: dict[tuple[str, ...], Any] = {}

@@ -328,7 +328,7 @@ def flat_layers(
 
 @inline
 def network_of(learnt, layout, k):
-    """Network number k in the flat vectors; see `rlcpu.nn.update.Learnt`."""
+    """Network number k in the flat vectors; see `rlcpu.nn.flat.Learnt`."""
     begin, end = layout.begins[k] + layout.free[k], layout.begins[k + 1]
     first, last = layout.copies_begins[k], layout.copies_begins[k + 1]
     table = layout.tables[k, : layout.layers[k]]
@@ -382,8 +382,8 @@ def write_copies(network: Any) -> None:
 
 
 @functools.cache
-def make_forward(dtype: type) -> Callable[..., int]:
-    """Forward pass over samples in one dtype, for kernels to inline.
+def make_forward(dtype: type, decorate: Any = inline) -> Callable[..., int]:
+    """Forward pass over samples in one dtype, for kernels to inline, or to call (`outline`).
 
     Returns:
         `forward(network, activations, samples) -> index`. `activations` holds, layer after layer,
@@ -432,7 +432,7 @@ def make_forward(dtype: type) -> Callable[..., int]:
             here = units[i * width : i * width + size]
             scale(here, row, inverses[i], gains[:size], shifts[:size], floor)
 
-    @inline
+    @decorate
     def forward(network, activations, samples):
         weights, copies = address(network.parameters), address(network.copies)
         units = address(activations)
@@ -474,22 +474,24 @@ def make_forward(dtype: type) -> Callable[..., int]:
 
 
 @functools.cache
-def make_backward(dtype: type, by: str = "parameters") -> Callable[..., None]:
-    """Backward pass over samples in one dtype, for kernels to inline.
+def make_backward(dtype: type, by: str = "sums", decorate: Any = inline) -> Callable[..., None]:
+    """Backward pass over samples in one dtype.
 
     Args:
         dtype: of all numbers.
-        by: "parameters", or "inputs": then `gradients` stay as they are, and the derivatives by the
-            inputs take the place of the inputs in `activations`; there are hidden layers.
+        decorate: `inline` or `outline`: whether kernels inline or call it.
+        by: what is found: "sums" adds the gradients of the packed parameters to `gradients`,
+            "parameters" overwrites `gradients` with them. With "inputs" `gradients` stay as they
+            are, and the derivatives by the inputs take the place of the inputs in `activations`;
+            there are hidden layers.
 
     Returns:
-        `backward(network, activations, slopes, gradients, samples)`: adds the gradients of the
-        packed parameters to `gradients`. `activations` comes from `forward`, with the derivatives
-        of the loss by the outputs in the place of the outputs (zero in the padding), and is
-        overwritten. `slopes` ((samples + 1) * widest layer,) is scratch.
+        `backward(network, activations, slopes, gradients, samples)`. `activations` comes from
+        `forward`, with the derivatives of the loss by the outputs in the place of the outputs (zero
+        in the padding), and is overwritten. `slopes` ((samples + 1) * widest layer,) is scratch.
     """
     zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
-    by_parameters = by == "parameters"
+    by_parameters, anew = by != "inputs", by == "parameters"
 
     @inline
     def dot(row, other):
@@ -549,7 +551,7 @@ def make_backward(dtype: type, by: str = "parameters") -> Callable[..., None]:
             begin, end = i * width, i * width + size
             through_one_norm(rows[begin:end], slopes[begin:end], inverses[i], gains[:size])
 
-    @inline
+    @decorate
     def backward(network, activations, slopes, gradients, samples):
         weights, copies = address(network.parameters), address(network.copies)
         units, scratch = address(activations), address(slopes)
@@ -570,7 +572,10 @@ def make_backward(dtype: type, by: str = "parameters") -> Callable[..., None]:
                 through_tanh(here, slopes[: here.size])
             elif not last:
                 through_relu(here, slopes[: here.size])
-            if not last and network.activation >= NORMALIZED:
+            normalised = not last and network.activation >= NORMALIZED
+            if anew:
+                fill(gradients[biases : biases + width_out * (3 if normalised else 1)], zero)
+            if normalised:
                 outputs, end, gains = kept, kept + here.size, biases + width_out
                 if by_parameters:
                     shifts = gains + width_out
@@ -586,6 +591,9 @@ def make_backward(dtype: type, by: str = "parameters") -> Callable[..., None]:
                 here = activations[kept:end]
             if by_parameters:
                 add_rows(gradients[biases : biases + width_out], here)
+            # A row of zeros behind all others, which products start from.
+            zeros = slopes.size - max(width_in, width_out)
+            fill(slopes[zeros:], zero)
             before, after = Matrix(units, inputs, width_in, 1), Matrix(units, outputs, width_out, 1)
             total = Matrix(sums, begin, columns, 1)
             left = (
@@ -593,14 +601,12 @@ def make_backward(dtype: type, by: str = "parameters") -> Callable[..., None]:
             )
             if by_parameters:
                 right = before if last else after
-                product(left, right, total, total, (rows, samples, columns), none)
+                start = Matrix(scratch, zeros, 0, 1) if anew else total
+                product(left, right, start, total, (rows, samples, columns), none)
             elif layer == 0:
                 place = activations[inputs : inputs + samples * width_in]
                 to_inputs(place, width_in, network.parameters[begin:biases], here, columns)
             if layer > 0:
-                zeros = samples * width_in
-                for i in range(zeros, zeros + width_in):
-                    slopes[i] = zero
                 product(
                     after,
                     Matrix(weights, begin, width_in, 1)

@@ -8,7 +8,8 @@ phases, which workers share (see `rlcpu.nn.workers`):
     step        the same slices: Adam, the transposed copies, and the targets
 
 What a part or a slice computes does not depend on who does it: results do not depend on the number
-of threads. A stage is one function, which computes the gradient of a chunk of samples,
+of threads. A stage is one function, which computes the gradient of a part and overwrites that of
+the part before,
 
     gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
 
@@ -25,14 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels.compile import inline, kernel, merge, outline
+from rlcpu.kernels.compile import compact, inline, inline_exact, kernel, merge, outline
 from rlcpu.kernels.mlp import NORMALIZED
-from rlcpu.kernels.random import keys
-from rlcpu.kernels.threads import default_num_threads
-from rlcpu.nn import network
-from rlcpu.nn.adam import make_adam, make_rates
+from rlcpu.nn import flat, network
+from rlcpu.nn.adam import make_adam, make_rates, make_sums
+from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.heads import fill
-from rlcpu.nn.learner import ALONE
 from rlcpu.nn.network import (
     CLIP,
     COLUMNS,
@@ -45,10 +44,9 @@ from rlcpu.nn.network import (
     copy_square,
     make_backward,
     make_forward,
-    network_of,
 )
-from rlcpu.nn.update import CHUNK, PART, lay_out
-from rlcpu.nn.workers import LINE, Board, Helpers, claim, finish, stop, wait
+from rlcpu.nn.update import PART
+from rlcpu.nn.workers import LINE, Board, claim, finish, item_of, stop, wait
 
 Array = npt.NDArray[Any]
 #: Rows of a layer's weights that one worker steps.
@@ -89,7 +87,7 @@ class Transitions(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where networks and their slices are; the first seven fields are `rlcpu.nn.update.Layout`'s.
+    """Where networks and their slices are; the first fields are those of `rlcpu.nn.flat.Layout`.
 
     Attributes:
         targets: (num_networks,) int64, the network that follows each slowly, or -1.
@@ -105,7 +103,6 @@ class Layout(NamedTuple):
     begins: Any
     copies_begins: Any
     free: Any
-    places: Any
     targets: Any
     slices: Any
     stages: Any
@@ -118,9 +115,9 @@ class Space(NamedTuple):
         gradients: (num_parts, P).
         sums: (num_parts, SUMS) float64.
         squares: (num_slices,) float64.
-        cells: (num_workers, most networks at a time, any), units of a chunk's networks.
+        cells: (num_workers, most networks at a time, any), units of the networks.
         slopes: (num_workers, any).
-        rows: (num_workers, any, CHUNK), numbers of a chunk's samples.
+        rows: (num_workers, any, PART), numbers of the samples of a part.
         claims, done: see `rlcpu.nn.workers.Board`.
         report: (num_stages, SUMS + 2) float64: sums over the updates of means over the samples,
             the norm of the gradient, and gradient steps; the last is negative after a fault.
@@ -169,7 +166,7 @@ class Settings(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Samples that pass the networks together.
+    """Samples that pass the networks together: those of one part.
 
     Attributes:
         begin: the first of them among all transitions.
@@ -208,62 +205,62 @@ class Stage(NamedTuple):
 def make_passes(dtype: type) -> tuple[Callable[..., Any], ...]:
     """`forward`, `backward` and `backward_to_inputs` of `rlcpu.nn.network`, called, not inlined.
 
-    Gradients run them from several places.
+    Gradients run them from several places. `backward` overwrites the gradients.
     """
-    run, back, back_to_inputs = (
-        make_forward(dtype),
-        make_backward(dtype),
-        make_backward(dtype, "inputs"),
+    return (
+        make_forward(dtype, outline),
+        make_backward(dtype, "parameters", outline),
+        make_backward(dtype, "inputs", outline),
     )
-
-    @outline
-    def forward(network, cells, count):
-        return run(network, cells, count)
-
-    @outline
-    def backward(network, cells, slopes, gradients, count):
-        back(network, cells, slopes, gradients, count)
-
-    @outline
-    def backward_to_inputs(network, cells, slopes, gradients, count):
-        back_to_inputs(network, cells, slopes, gradients, count)
-
-    return forward, backward, backward_to_inputs
 
 
 @inline
 def see(inputs, width, observations, chunk, batch):
     """Observations of a chunk, normalised and clipped, as a network's inputs (count, width)."""
-    size = batch.mean.size
-    fill(inputs[: chunk.size * width], 0.0)
-    for i in range(chunk.size):
-        begin = (chunk.begin + i) * size
+    _see(inputs, width, observations, chunk.begin, chunk.size, batch.mean, batch.scale)
+
+
+@outline
+def _see(inputs, width, observations, first, count, mean, scale):
+    compact()
+    size = mean.size
+    fill(inputs[: count * width], 0.0)
+    for i in range(count):
+        begin = (first + i) * size
         for k in range(size):
-            x = (observations[begin + k] - batch.mean[k]) * batch.scale[k]
+            x = (observations[begin + k] - mean[k]) * scale[k]
             x = -CLIP if x < -CLIP else x
             inputs[i * width + k] = CLIP if x > CLIP else x
 
 
-# ---------------------------------------------------------------- one stage
+# ---------------------------------------------------------------- one slice
 
 
 @functools.cache
 def _make_step(dtype: type) -> Callable[..., None]:
     """`step(item, factor, rates, follow, learnt, layout, space, settings)`: one slice."""
-    apply = make_adam(dtype)
+    adam = make_adam(dtype)
 
-    @inline
+    @outline
+    def apply(parameters, gradients, first, second, factor, rates):
+        adam(parameters, gradients, first, second, factor, rates)
+
+    @outline
     def approach(targets, parameters, tau):
         for i in range(targets.size):
             targets[i] += tau * (parameters[i] - targets[i])
 
+    @outline
+    def transpose_last(weights, copies, first, end, columns, width):
+        copy_last(weights, copies, first, end, columns, width)
+
     @inline
     def copy(k, layer, first, end, learnt, layout, hidden):
-        view = network_of(learnt, layout, k)
-        rows, columns, begin, bias, place, _, _, width, _ = view.table[layer]
-        weights, copies = view.parameters[begin:bias], view.copies[place:]
+        rows, columns, begin, _, place, _, _, width, _ = layout.tables[k, layer]
+        begin, place = begin + layout.begins[k] + layout.free[k], place + layout.copies_begins[k]
+        weights, copies = learnt.parameters[begin:], learnt.copies[place:]
         if layer == layout.layers[k] - 1:
-            copy_last(weights, copies, first, end, columns, width)
+            transpose_last(weights, copies, first, end, columns, width)
         elif layer > 0 and hidden:
             copy_square(weights, copies, first, end, rows, columns)
 
@@ -283,46 +280,82 @@ def _make_step(dtype: type) -> Callable[..., None]:
     return step
 
 
-def _make_stage(dtype: type, number: int, stage: Stage) -> Callable[..., Any]:
-    """`run(crew, phase, done, update, learnt, layout, batch, space, settings)`.
+# ---------------------------------------------------------------- the whole update
 
-    It returns new (phase, done, ok): `phase` and `done` count phases and items since the region
-    began, and the worker leaves it unless it is `ok`.
-    """
-    gradient, step, rates_of = stage.gradient(dtype), _make_step(dtype), make_rates(dtype)
-    zero, one = dtype(0), dtype(1)
 
-    @inline
-    def no_finish(sums, learnt, settings):
-        pass
-
-    conclude = stage.finish(dtype) if stage.finish else no_finish
-
-    @inline
-    def add_to(total, part):
-        for i in range(total.size):
-            total[i] += part[i]
-
-    @inline
-    def square_sum(values):
-        squares = zero
-        for i in range(values.size):
-            squares += values[i] * values[i]
-        return squares
+def _make_gradient(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
+    """The gradient of stage `number`, which is its first argument."""
+    functions = [stage.gradient(dtype) for stage in stages]
+    first, second = functions[0], functions[-1]
+    alone = len(stages) == 1
 
     @merge
-    def run_part(worker, part, update, learnt, layout, batch, space, settings):
-        gradients, sums = space.gradients[part], space.sums[part]
-        for item in range(layout.stages[number], layout.stages[number + 1]):
-            fill(gradients[layout.slices[item, 4] : layout.slices[item, 5]], zero)
-        fill(sums, 0.0)
-        offset = (update - settings.before - 1) * settings.size
-        share, last = one / dtype(settings.size), min((part + 1) * settings.part, settings.size)
-        for begin in range(part * settings.part, last, CHUNK):
-            chunk = Chunk(offset + begin, min(CHUNK, last - begin), share, update)
-            gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
+    def gradient(number, worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
+        if alone or number == 0:
+            first(worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
+        else:
+            second(worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
 
-    @inline
+    return gradient
+
+
+def _make_conclude(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
+    """`conclude(number, sums, learnt, settings)`: what follows the gradient of stage `number`."""
+    finishes = [(k, stage.finish(dtype)) for k, stage in enumerate(stages) if stage.finish]
+
+    @merge
+    def nothing(number, sums, learnt, settings):
+        pass
+
+    @merge
+    def conclude(number, sums, learnt, settings):
+        if number == place:
+            last(sums, learnt, settings)
+
+    if not finishes:
+        return nothing
+    place, last = finishes[0]
+    return conclude
+
+
+@functools.cache
+def make_update(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
+    """Kernel (worker, workers, Learnt, Layout, Transitions, Space, Settings): a worker's share.
+
+    There are one or two stages; the second one follows every `settings.delay` updates. All stages
+    share one copy of the code but for their gradients.
+    """
+    gradient, conclude = _make_gradient(dtype, stages), _make_conclude(dtype, stages)
+    step, rates_of = _make_step(dtype), make_rates(dtype)
+    add, squares = make_sums(dtype)
+    one, count = dtype(1), len(stages)
+
+    @outline
+    def add_to(total, part):
+        add(total, part)
+
+    @outline
+    def square_sum(values):
+        return squares(values)
+
+    @inline_exact
+    def norm_of(squares):
+        total = 0.0
+        for square in squares:
+            total += square
+        return np.sqrt(total)
+
+    @merge
+    def run_part(number, worker, part, update, learnt, layout, batch, space, settings):
+        gradients, sums = space.gradients[part], space.sums[part]
+        fill(sums, 0.0)
+        first = part * settings.part
+        size = min(settings.part, settings.size - first)
+        begin = (update - settings.before - 1) * settings.size + first
+        chunk = Chunk(begin, size, one / dtype(settings.size), update)
+        gradient(number, worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
+
+    @merge
     def add_parts(item, parts, layout, space):
         begin, end = layout.slices[item, 4], layout.slices[item, 5]
         total = space.gradients[0, begin:end]
@@ -330,8 +363,8 @@ def _make_stage(dtype: type, number: int, stage: Stage) -> Callable[..., Any]:
             add_to(total, space.gradients[part, begin:end])
         space.squares[item] = square_sum(total)
 
-    @inline
-    def add_sums(parts, norm, learnt, space, settings):
+    @merge
+    def add_sums(number, parts, norm, learnt, space, settings):
         for part in range(1, parts):
             for k in range(SUMS):
                 space.sums[0, k] += space.sums[part, k]
@@ -339,97 +372,70 @@ def _make_stage(dtype: type, number: int, stage: Stage) -> Callable[..., Any]:
             space.report[number, k] += space.sums[0, k] / settings.size
         space.report[number, SUMS] += norm
         space.report[number, SUMS + 1] += 1.0
-        conclude(space.sums[0], learnt, settings)
-
-    @merge
-    def run(crew, phase, done, update, learnt, layout, batch, space, settings):
-        board = Board(space.claims, space.done)
-        parts = (settings.size + settings.part - 1) // settings.part
-        first, slices = layout.stages[number], layout.stages[number + 1] - layout.stages[number]
-        for shift in range(parts):
-            item = (crew[0] * parts // crew[1] + shift) % parts
-            if claim(board, item, phase + 1):
-                run_part(crew[0], item, update, learnt, layout, batch, space, settings)
-                finish(board)
-        ok = wait(board, done + parts, settings.patience)
-        if ok:
-            for shift in range(slices):
-                item = (crew[0] * slices // crew[1] + shift) % slices
-                if claim(board, item, phase + 2):
-                    add_parts(first + item, parts, layout, space)
-                    finish(board)
-            ok = wait(board, done + parts + slices, settings.patience)
-        if ok:
-            norm = np.sqrt(space.squares[first : first + slices].sum())
-            checked = norm
-            for part in range(parts):
-                checked += space.sums[part, 0]  # of the loss
-            count = update if number == 0 else update // settings.delay
-            rates = rates_of(count, settings.learning_rates[number], settings.epsilon)
-            factor = settings.max_norm / (dtype(norm) + dtype(1e-6))
-            factor = factor if factor < one else one
-            follow = update % settings.period == 0
-            for shift in range(slices):
-                item = (crew[0] * slices // crew[1] + shift) % slices
-                if claim(board, item, phase + 3):
-                    if not np.isfinite(checked):
-                        space.report[number, SUMS + 1] = -1.0
-                        stop(board)
-                    else:
-                        step(first + item, factor, rates, follow, learnt, layout, space, settings)
-                        if item == 0:
-                            add_sums(parts, norm, learnt, space, settings)
-                    finish(board)
-            ok = wait(board, done + parts + 2 * slices, settings.patience)
-        return phase + 3, done + parts + 2 * slices, ok
-
-    return run
-
-
-@functools.cache
-def make_update(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
-    """Kernel (worker, workers, Learnt, Layout, Transitions, Space, Settings): a worker's share.
-
-    There are one or two stages; the second one follows every `settings.delay` updates.
-    """
-    first = _make_stage(dtype, 0, stages[0])
-    second = _make_stage(dtype, 1, stages[1]) if len(stages) > 1 else None
-
-    if second is None:
-
-        @kernel
-        def update(worker, workers, learnt, layout, batch, space, settings):
-            crew, phase, done, ok, number = (worker, workers), 0, 0, True, settings.before
-            last = settings.before + settings.updates
-            while ok and number < last:
-                number += 1
-                phase, done, ok = first(
-                    crew, phase, done, number, learnt, layout, batch, space, settings
-                )
-
-        return update
+        conclude(number, space.sums[0], learnt, settings)
 
     @kernel
-    def update_both(worker, workers, learnt, layout, batch, space, settings):
-        crew, phase, done, ok, number = (worker, workers), 0, 0, True, settings.before
-        last = settings.before + settings.updates
-        while ok and number < last:
-            number += 1
-            phase, done, ok = first(
-                crew, phase, done, number, learnt, layout, batch, space, settings
-            )
-            if ok and number % settings.delay == 0:
-                phase, done, ok = second(
-                    crew, phase, done, number, learnt, layout, batch, space, settings
-                )
+    def update(worker, workers, learnt, layout, batch, space, settings):
+        compact()
+        crew, board = (worker, workers), Board(space.claims, space.done)
+        parts = (settings.size + settings.part - 1) // settings.part
+        phase = done = 0
+        for number in range(settings.before + 1, settings.before + settings.updates + 1):
+            follow = number % settings.period == 0
+            for stage in range(1 if number % settings.delay else count):
+                first = layout.stages[stage]
+                slices = layout.stages[stage + 1] - first
+                for shift in range(parts):
+                    part = item_of(crew, parts, shift)
+                    if claim(board, part, phase + 1):
+                        run_part(
+                            stage, worker, part, number, learnt, layout, batch, space, settings
+                        )
+                        finish(board)
+                done += parts
+                if not wait(board, done, settings.patience):
+                    return
+                for shift in range(slices):
+                    item = item_of(crew, slices, shift)
+                    if claim(board, item, phase + 2):
+                        add_parts(first + item, parts, layout, space)
+                        finish(board)
+                done += slices
+                if not wait(board, done, settings.patience):
+                    return
+                norm = norm_of(space.squares[first : first + slices])
+                checked = norm
+                for part in range(parts):
+                    checked += space.sums[part, 0]  # of the loss
+                steps = number if stage == 0 else number // settings.delay
+                rates = rates_of(steps, settings.learning_rates[stage], settings.epsilon)
+                factor = settings.max_norm / (dtype(norm) + dtype(1e-6))
+                factor = factor if factor < one else one
+                for shift in range(slices):
+                    item = item_of(crew, slices, shift)
+                    if claim(board, item, phase + 3):
+                        if np.isfinite(checked):
+                            step(
+                                first + item, factor, rates, follow, learnt, layout, space, settings
+                            )
+                            if item == 0:
+                                add_sums(stage, parts, norm, learnt, space, settings)
+                        else:
+                            space.report[stage, SUMS + 1] = -1.0
+                            stop(board)
+                        finish(board)
+                done += slices
+                if not wait(board, done, settings.patience):
+                    return
+                phase += 3
 
-    return update_both
+    return update
 
 
 # ---------------------------------------------------------------- the learner
 
 
-class StagedLearner:
+class StagedLearner(FlatLearner):
     """Networks, the targets that follow some of them, and the threads that run updates.
 
     Args:
@@ -446,9 +452,9 @@ class StagedLearner:
         num_threads: threads at most; None for one on each CPU. The result does not depend on it.
 
     Attributes:
+        networks: those given, then the targets.
         learnt: parameters and moments of Adam, targets too.
         counters: (1,) int64, updates so far.
-        key: (2,) uint32 of the random stream.
     """
 
     def __init__(
@@ -465,67 +471,35 @@ class StagedLearner:
         seed: int = 0,
         num_threads: int | None = None,
     ) -> None:
-        self.networks, self.stages, self.actions = list(networks), stages, actions
-        targets = [_copy_of(self.networks[k]) for k in followed]
-        self.all = [*self.networks, *targets]
-        self._coefficients, self._rows, self._at_once = coefficients, rows, at_once
-        self.num_workers = num_threads or default_num_threads()
-        self.layout = self._lay_out(followed)
-        size, copies = int(self.layout.begins[-1]), int(self.layout.copies_begins[-1])
-        vectors = [np.zeros(n, np.float32) for n in (size, size, size, copies)]
+        self.stages, self.actions = stages, actions
+        targets = [_copy_of(networks[k]) for k in followed]
+        layout = self._lay_out(networks, targets, followed)
+        super().__init__(
+            [*networks, *targets],
+            layout,
+            counters=1,
+            seed=seed,
+            num_threads=num_threads,
+            dtype=np.float32,
+        )
         numbers = np.zeros(1) if extra is None else extra
-        self.learnt = StagedLearnt._make([*vectors, numbers])
-        self.counters = np.zeros(1, np.int64)
-        self.key = keys(np.array([seed], np.uint64))[:, 0]
-        self._helpers, self._alone = Helpers(), 0
-        self._space: Space | None = None
-        self._made_for = (0, 0)
-        self.read_networks()
+        self.learnt = StagedLearnt._make([*self.learnt, numbers])
+        self._coefficients, self._rows, self._at_once = coefficients, rows, at_once
+        # Which networks a stage steps is in the layout: it decides no machine code.
+        self._code = tuple(stage._replace(networks=()) for stage in stages)
 
-    def _lay_out(self, followed: Sequence[int]) -> Layout:
-        plain = lay_out(self.all)
-        targets = np.full(len(self.all), -1)
-        targets[list(followed)] = len(self.networks) + np.arange(len(followed))
+    def _lay_out(
+        self, networks: Sequence[Network], targets: list[Network], followed: Sequence[int]
+    ) -> Layout:
+        plain = flat.Layout.of([*networks, *targets])
+        numbers = np.full(len(networks) + len(targets), -1)
+        numbers[list(followed)] = len(networks) + np.arange(len(followed))
         slices, bounds = [], [0]
         for stage in self.stages:
             for k in stage.networks:
                 slices += _slices_of(plain, k)
             bounds.append(len(slices))
-        return Layout(*plain, targets, np.array(slices), np.array(bounds))
-
-    # ------------------------------------------------------------ parameters
-
-    def read_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Take the present parameters of networks of these numbers over; None for all."""
-        for k in range(len(self.all)) if numbers is None else numbers:
-            for learnt, flat in self._pairs(k, self.all[k]):
-                learnt[...] = flat
-        self.write_copies()
-
-    def write_networks(self, numbers: Sequence[int] | None = None) -> None:
-        """Write the learnt parameters to networks of these numbers; None for all."""
-        for k in range(len(self.all)) if numbers is None else numbers:
-            for learnt, flat in self._pairs(k, self.all[k]):
-                flat[...] = learnt
-
-    def write_copies(self) -> None:
-        """Make the transposed weights of all networks anew."""
-        for k in range(len(self.all)):
-            network.write_copies(network.network_of.py_func(self.learnt, self.layout, k))
-
-    def _pairs(self, k: int, each: Network) -> list[tuple[Array, Array]]:
-        begin, end = self.layout.begins[k : k + 2]
-        own = self.learnt.parameters[begin:end]
-        packed = network.packed_layers(each.sizes, own, each.layer_norm)
-        flat = network.flat_layers(each.sizes, each.parameters, each.layer_norm)
-        pairs: list[tuple[Array, Array]] = []
-        for ours, theirs in zip(packed, flat, strict=True):
-            pairs += zip(ours, theirs, strict=True)
-        return pairs
-
-    def state(self) -> dict[str, Array]:
-        """Every array that an update changes, by name: what a checkpoint keeps."""
-        return {**self.learnt._asdict(), "counters": self.counters, "key": self.key}
+        return Layout(*plain, numbers, np.array(slices), np.array(bounds))
 
     # ------------------------------------------------------------ updates
 
@@ -567,23 +541,18 @@ class StagedLearner:
         """
         real, updates = np.float32, batch.rewards.size // size
         part = min(PART, max(32, -(-size // 32) * UNIT))
-        space = self._space_for(size, part)
+        space = self._space_for(self._make_space, size, part)
         settings = Settings(
             *(updates, size, part, int(self.counters[0]), delay, period, real(tau)),
             tuple(map(real, learning_rates)),
             *(real(epsilon), real(max_norm), type(coefficients)(*map(real, coefficients))),
-            *(self.key[0], self.key[1]),
-            # A look takes 1.3 ns: about four times as long as the longest item.
-            10_000 + part * self.learnt.parameters.size // 16,
+            *(self.key[0], self.key[1], self._patience(part)),
         )
-        small = size * self.learnt.parameters.size < SHARED
-        workers = 1 if self._alone or small else self.num_workers
-        args = (workers, self.learnt, self.layout, batch, space, settings)
-        kernel = self._kernel
-        self._helpers.run(workers, lambda number: kernel(number, *args))
-        self._alone = ALONE if space.done[2] else max(0, self._alone - 1)
-        steps = space.report[:, SUMS + 1]
-        if (steps < 0).any():
+        workers = 1 if size * self.learnt.parameters.size < SHARED else self.num_workers
+        self._run(make_update(np.float32, self._code), workers, space, batch, space, settings)
+        found = space.report.tolist()
+        steps = [sums[SUMS + 1] for sums in found]
+        if min(steps) < 0:
             raise FloatingPointError(
                 f"update {int(self.counters[0]) + 1} or one of the {updates - 1} after it has a "
                 "loss or gradient that is NaN or infinite, and was left out: smaller rewards, "
@@ -591,27 +560,14 @@ class StagedLearner:
             )
         self.counters += updates
         self.write_networks(write)
-        report = {"gradient_norm": space.report[0, SUMS] / updates, "num_gradients": updates}
-        for number, stage in enumerate(self.stages):
-            for k, name in enumerate(stage.statistics):
-                count = steps[number]
-                report[name] = space.report[number, k] / count if count else math.nan
+        report = {"gradient_norm": found[0][SUMS] / updates, "num_gradients": updates}
+        for stage, sums, count in zip(self.stages, found, steps, strict=True):
+            for name, total in zip(stage.statistics, sums, strict=False):
+                report[name] = total / count if count else math.nan
         return report
 
-    @property
-    def _kernel(self) -> Any:
-        # Which networks a stage steps is in the layout: it decides no machine code.
-        return make_update(np.float32, tuple(x._replace(networks=()) for x in self.stages))
-
-    def _space_for(self, size: int, part: int) -> Space:
-        """Scratch memory, cleared where an update counts in it; kept from call to call."""
-        if self._space is None or self._made_for != (size, part):
-            self._space, self._made_for = self._make_space(size, part), (size, part)
-        for counted in (self._space.claims, self._space.done, self._space.report):
-            counted[...] = 0
-        return self._space
-
     def _make_space(self, size: int, part: int) -> Space:
+        """Of minibatches of a size, in parts of another."""
         layout, workers, parts = self.layout, self.num_workers, -(-size // part)
         tables = [table[:n] for table, n in zip(layout.tables, layout.layers, strict=True)]
         cells = max(map(network.cells_per_sample, tables))
@@ -621,26 +577,17 @@ class StagedLearner:
             gradients=np.zeros((parts, self.learnt.parameters.size), np.float32),
             sums=np.zeros((parts, SUMS)),
             squares=np.zeros(slices),
-            cells=np.zeros((workers, self._at_once, CHUNK * cells), np.float32),
-            slopes=np.zeros((workers, (CHUNK + 1) * widest), np.float32),
-            rows=np.zeros((workers, self._rows, CHUNK), np.float32),
+            cells=np.zeros((workers, self._at_once, PART * cells), np.float32),
+            slopes=np.zeros((workers, (PART + 1) * widest), np.float32),
+            rows=np.zeros((workers, self._rows, PART), np.float32),
             claims=np.zeros(LINE * max(parts, slices), np.int64),
             done=np.zeros(LINE, np.int64),
             report=np.zeros((len(self.stages), SUMS + 2)),
         )
 
-    def discard(self) -> None:
-        """Give up what an interrupted update works on: its threads may go on in it for a moment."""
-        self.learnt = StagedLearnt._make(array.copy() for array in self.learnt)
-        self._space = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without scratch memory."""
-        return {**self.__dict__, "_space": None}
-
 
 class StagedLearnt(NamedTuple):
-    """`rlcpu.nn.update.Learnt`, and `extra` float64 numbers that stages learn."""
+    """`rlcpu.nn.flat.Learnt`, and `extra` float64 numbers that stages learn."""
 
     parameters: Any
     first: Any

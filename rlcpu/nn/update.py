@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline, kernel, merge
-from rlcpu.nn.adam import make_adam, make_rectified_rates
+from rlcpu.nn import flat
+from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
 from rlcpu.nn.heads import fill
 from rlcpu.nn.losses import Loss, Objective, make_losses
 from rlcpu.nn.minibatch import gather, make_shuffle
@@ -24,16 +25,12 @@ from rlcpu.nn.network import (
     WIDTH_IN,
     WIDTH_OUT,
     Network,
-    copies_size,
-    layer_table,
     make_backward,
     make_forward,
     network_of,
-    packed_size,
-    padded,
     refresh_copies,
 )
-from rlcpu.nn.workers import Board, claim, finish, stop, wait
+from rlcpu.nn.workers import Board, claim, finish, item_of, stop, wait
 
 #: Samples of a part of a minibatch, which one worker takes; two parts of each of two networks keep
 #: four cores busy on minibatches of 256.
@@ -60,32 +57,10 @@ class Batch(NamedTuple):
     columns: Any
 
 
-class Learnt(NamedTuple):
-    """What an update changes and a checkpoint keeps.
-
-    One flat vector holds, for each network, its free parameters (padded) and its packed ones; see
-    `rlcpu.nn.network`.
-
-    Attributes:
-        parameters, first, second: (P,), the vector and its moments in Adam.
-        copies: (C,), transposed weights of all networks.
-    """
-
-    parameters: Any
-    first: Any
-    second: Any
-    copies: Any
-
-
 class Layout(NamedTuple):
-    """Where the networks are in the flat vectors, and what losses read of them.
+    """Where the networks are, see `rlcpu.nn.flat.Layout`, and what losses read of them.
 
     Attributes:
-        tables: (num_networks, most layers, 9) int64; see `layer_table`.
-        layers: (num_networks,) int64.
-        activations: (num_networks,) int64, see `rlcpu.nn.network.Packed`.
-        begins, copies_begins: (num_networks + 1,) int64, bounds in parameters and in copies.
-        free: (num_networks,) int64, free parameters at the beginning of each, padded.
         places: (num_losses, 3) int64, network, first output and number of outputs.
     """
 
@@ -107,27 +82,7 @@ def make_layout(networks: list[Network], losses: list[Loss]) -> Layout:
     inputs = {int(each.sizes[0]) for each in networks}
     if len(inputs) != 1:
         raise ValueError(f"networks have inputs of sizes {sorted(inputs)}: expected one size")
-    return lay_out(networks)._replace(places=_find_outputs(networks, losses))
-
-
-def lay_out(networks: list[Network]) -> Layout:
-    """The same of networks that no loss reads."""
-    tables = [layer_table(each.sizes, each.layer_norm) for each in networks]
-    most = max(map(len, tables))
-    begins, copies, free = [0], [0], []
-    for each, table in zip(networks, tables, strict=True):
-        free.append(padded(each.free.size))
-        begins.append(begins[-1] + free[-1] + packed_size(table))
-        copies.append(copies[-1] + copies_size(table))
-    return Layout(
-        tables=np.array([np.pad(table, ((0, most - len(table)), (0, 0))) for table in tables]),
-        layers=np.array([len(table) for table in tables]),
-        activations=np.array([each.code for each in networks]),
-        begins=np.array(begins),
-        copies_begins=np.array(copies),
-        free=np.array(free),
-        places=np.zeros((0, 3), np.int64),
-    )
+    return Layout(*flat.Layout.of(networks), _find_outputs(networks, losses))
 
 
 def _find_outputs(networks: list[Network], losses: list[Loss]) -> npt.NDArray[np.int64]:
@@ -298,19 +253,8 @@ def make_step(dtype: type) -> Callable[..., None]:
     phase.
     """
     apply, rates_of = make_adam(dtype), make_rectified_rates(dtype)
+    add_to, square_sum = make_sums(dtype)
     one, zero = dtype(1), dtype(0)
-
-    @inline
-    def add_to(total, part):
-        for i in range(total.size):
-            total[i] += part[i]
-
-    @inline
-    def square_sum(values):
-        total = zero
-        for i in range(values.size):
-            total += values[i] * values[i]
-        return total
 
     @merge
     def step(k, parts, number, learnt, layout, total, space, settings):
@@ -366,7 +310,7 @@ def make_update(dtype: type, objective: Objective) -> Callable[..., None]:
     def shuffle_all(crew, minibatches, phase, epoch, batch, space, settings):
         board = Board(space.claims, space.done)
         for shift in range(minibatches):
-            item = (crew[0] * minibatches // crew[1] + shift) % minibatches
+            item = item_of(crew, minibatches, shift)
             if claim(board, item, phase):
                 shuffle(batch, space, settings, epoch, item)
                 finish(board)
@@ -377,7 +321,7 @@ def make_update(dtype: type, objective: Objective) -> Callable[..., None]:
         parts = parts_of(minibatch, space, settings)
         items = parts * layout.tables.shape[0]
         for shift in range(items):
-            item = (crew[0] * items // crew[1] + shift) % items
+            item = item_of(crew, items, shift)
             if claim(board, item, phase):
                 work = crew[0], item // parts, item % parts, minibatch
                 gradient(work, learnt, layout, batch, space, settings)
@@ -394,7 +338,7 @@ def make_update(dtype: type, objective: Objective) -> Callable[..., None]:
                 for network in range(networks):
                     watched += space.sums[part, network, settings.watched] / samples
         for shift in range(networks):
-            item = (crew[0] * networks // crew[1] + shift) % networks
+            item = item_of(crew, networks, shift)
             if claim(board, item, phase):
                 if watched > settings.most:
                     stop(board)

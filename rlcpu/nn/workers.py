@@ -75,6 +75,12 @@ def _load(typing, array, index):
 
 
 @inline
+def item_of(crew, items, shift):
+    """The item that a worker tries next; `crew` is (worker, workers), each begins with another."""
+    return (crew[0] * items // crew[1] + shift) % items
+
+
+@inline
 def claim(board: Board, item: int, phase: int) -> bool:
     """Whether the caller has to run an item; `phase` counts from 1."""
     return _exchange_max(board.claims, item * LINE, phase) < phase

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import inline, outline, specialise
+from rlcpu.kernels.compile import inline, merge, specialise
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import exponential, fill, standard_normal
 from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, Network, network_of
@@ -140,7 +140,7 @@ def make_critics(dtype: type, rules: Rules) -> Callable[..., None]:
     loss_of, exp = specialise(squared, dtype), specialise(exponential, dtype)
     zero, per_number = dtype(0), rules.per_number
 
-    @outline
+    @merge
     def critics_gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
         count, size, numbers = chunk.size, batch.mean.size, batch.center.size
         critics, alpha = np.int64(settings.coefficients.critics), exp(dtype(learnt.extra[0]))
@@ -213,7 +213,7 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
     loss_of, exp = specialise(actor_loss, dtype), specialise(exponential, dtype)
     zero, per_number = dtype(0), rules.per_number
 
-    @outline
+    @merge
     def actor_gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
         count, size, numbers = chunk.size, batch.mean.size, batch.center.size
         alpha, rows = exp(dtype(learnt.extra[0])), space.rows[worker]

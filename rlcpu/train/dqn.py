@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import inline, outline, specialise
+from rlcpu.kernels.compile import inline, merge, specialise
 from rlcpu.nn.heads import fill
 from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, network_of
 from rlcpu.nn.stages import Stage, StagedLearner, make_passes, see
@@ -110,7 +110,7 @@ def make_gradient(dtype: type) -> Callable[..., None]:
         if dueling:
             outputs[begin + actions] = slope
 
-    @outline
+    @merge
     def gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
         online, target = network_of(learnt, layout, 0), network_of(learnt, layout, 1)
         table, count = online.table, chunk.size

@@ -10,6 +10,7 @@ policy optimization algorithms", equations 7 and 9.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,10 +142,10 @@ class Updater(Learner):
             dtype=dtype,
         )
 
-    def read_networks(self) -> None:
+    def read_networks(self, numbers: Sequence[int] | None = None) -> None:
         """Take the policy's present parameters over, be they in other arrays than before."""
         self.networks = _networks(self.policy)
-        super().read_networks()
+        super().read_networks(numbers)
 
     def improve(self, batch: Batch, learning_rate: float, clip: float) -> Losses:
         """Learn from a batch, and write the policy.

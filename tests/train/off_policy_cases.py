@@ -22,17 +22,19 @@ def seen(agent: Any, observations: Array) -> Array:
 
 def networks_of(learner: Any) -> list[Network]:
     """Copies of all networks of a learner, targets too, with the parameters that it has now."""
-    learner.write_networks(range(len(learner.all)))
-    return [Network(x.sizes, x.activation, parameters=x.parameters.copy()) for x in learner.all]
+    learner.write_networks(range(len(learner.networks)))
+    return [
+        Network(x.sizes, x.activation, parameters=x.parameters.copy()) for x in learner.networks
+    ]
 
 
 def flat_gradient(learner: Any, number: int) -> Array:
     """Gradient of one network in the learner's last update, in the order of its parameters."""
     begin, end = learner.layout.begins[number : number + 2]
-    sizes = learner.all[number].sizes
-    flat = np.zeros_like(learner.all[number].parameters)
+    sizes = learner.networks[number].sizes
+    flat = np.zeros_like(learner.networks[number].parameters)
     for ours, theirs in zip(
-        packed_layers(sizes, learner._space.gradients[0, begin:end]),
+        packed_layers(sizes, learner.space.gradients[0, begin:end]),
         flat_layers(sizes, flat),
         strict=True,
     ):

@@ -195,8 +195,8 @@ def test_updates_equal_numpys(kind: Any, rules: Any, threads: int) -> None:
     agent.learn(64)  # before learning starts but for one round
     learner, size, updates = agent.learner, 80, 4
     rng, critics = np.random.default_rng(0), 1 if kind is DDPG else 2
-    agent.learner.write_networks(range(len(learner.all)))
-    for each in learner.all:
+    agent.learner.write_networks(range(len(learner.networks)))
+    for each in learner.networks:
         each.parameters += rng.normal(0, 0.1, each.parameters.size).astype(np.float32)
     learner.read_networks()
     for array in (learner.learnt.first, learner.learnt.second, learner.counters):

@@ -73,7 +73,7 @@ def test_updates_equal_numpys(double: bool, dueling: bool, threads: int) -> None
     learner, size, updates = agent.learner, 150, 6
     networks = networks_of(learner)
     networks[1].parameters += np.random.default_rng(0).normal(0, 0.05, networks[1].parameters.size)
-    learner.all[1].parameters[:] = networks[1].parameters
+    learner.networks[1].parameters[:] = networks[1].parameters
     learner.read_networks()
     for array in (learner.learnt.first, learner.learnt.second, learner.counters):
         array[:] = 0
