@@ -215,6 +215,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("results").add_argument
     add("--save", metavar="FILE", type=output_file, help="write the agent, also if interrupted")
     add("--csv", metavar="FILE", type=output_file, help="write the learning curve as a table")
+    add("--tensorboard", metavar="FOLDER", help="write all numbers for TensorBoard, as they come")
     add("--plot", metavar="FILE.png", type=picture_file, help="draw the learning curve")
     add("--video", metavar="FILE.gif", type=video_file, help="film one greedy episode; or .mp4")
 

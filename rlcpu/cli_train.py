@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rlcpu.train import History
+    from rlcpu.train import History, TensorBoard
     from rlcpu.train.off_policy import OffPolicy
     from rlcpu.train.ppo import PPO
 
@@ -54,9 +54,9 @@ def train(args: argparse.Namespace) -> int:
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
     shown = not args.no_progress and sys.stderr is not None and sys.stderr.isatty()
     results = Results(args, agent, target)
-    with terminating():
+    with tensorboard(args.tensorboard) as callback, terminating():
         try:
-            agent.learn(args.steps, target_return=target, progress=shown)
+            agent.learn(args.steps, target_return=target, progress=shown, callback=callback)
             results.write_agent()
             returns = agent.evaluate(num_episodes=args.episodes, seed=agent.seed + 1)
             results.write_pictures(returns)
@@ -64,7 +64,7 @@ def train(args: argparse.Namespace) -> int:
             return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
         except (
             *(FloatingPointError, EndlessEpisodeError, MemoryError),
-            EnvironmentFailure,
+            *(EnvironmentFailure, OSError),  # the latter of --tensorboard
         ) as error:
             return results.stop(EXIT_FAILED, f"stopped: {error}")
         except TypeError as error:
@@ -99,6 +99,26 @@ def evaluate(args: argparse.Namespace) -> int:
             raise CommandError(f"cannot write {args.video}: {error}", EXIT_FAILED) from None
         print(f"video       {args.video}")
     return code
+
+
+@contextlib.contextmanager
+def tensorboard(folder: str | None) -> Iterator[TensorBoard | None]:
+    """A callback that writes to a folder, if there is one.
+
+    Raises:
+        CommandError: it cannot be written, or tensorboard is missing.
+    """
+    from rlcpu.train import TensorBoard
+
+    if folder is None:
+        yield None
+        return
+    try:
+        callback = TensorBoard(folder)
+    except (ImportError, OSError) as error:
+        raise CommandError(f"--tensorboard {folder}: {error}") from None
+    with callback:
+        yield callback
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rlcpu.train.config import PPOConfig
-from rlcpu.train.history import History, Progress
+from rlcpu.train.history import History, Progress, TensorBoard
 from rlcpu.train.ppo import PPO
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ __all__ = [
     "Progress",
     "SACConfig",
     "TD3Config",
+    "TensorBoard",
 ]
 
 

@@ -1,10 +1,11 @@
-"""What `learn` tells while it runs, what it returns, and the bar that it shows."""
+"""What `learn` tells while it runs, what it returns, and where it goes: tables, TensorBoard, bars."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import io
+import math
 import os
 import time
 import warnings
@@ -41,6 +42,16 @@ class Progress:
     time_total: float = 0.0
     losses: Any = dataclasses.field(default_factory=Losses)
 
+    def numbers(self) -> dict[str, float]:
+        """All of it as numbers by name, as a logger takes them; losses are `loss_policy` and so on.
+
+        Example:
+            >>> list(History().numbers())[:3]
+            ['steps', 'episodes', 'episode_return']
+        """
+        losses = {f"loss_{name}": value for name, value in self.losses._asdict().items()}
+        return {**{name: getattr(self, name) for name in _FIELDS[:-1]}, **losses}
+
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Progress))
 
@@ -55,12 +66,19 @@ class History(Progress):
         stopped: why learning ended: "steps" (they were used up), "solved", "callback" (it returned
             False), "interrupted" (Ctrl-C) or "error"; "" while it goes on.
         updates: the progress after each rollout and its update.
+        steps_before: environment steps of the agent before this call.
     """
 
+    steps_before: int = 0
     solved: bool = False
     time_compile: float = 0.0
     stopped: str = ""
     updates: list[Progress] = dataclasses.field(default_factory=list)
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps of the agent so far, over all calls of `learn`."""
+        return self.steps_before + self.steps
 
     @property
     def curve(self) -> list[tuple[int, float]]:
@@ -87,10 +105,8 @@ class History(Progress):
         with replacing(path) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
             table = csv.writer(text)
-            losses = self.updates[0].losses if self.updates else self.losses
-            table.writerow([*_FIELDS[:-1], *(f"loss_{name}" for name in losses._fields)])
-            for update in self.updates:
-                table.writerow([*(getattr(update, name) for name in _FIELDS[:-1]), *update.losses])
+            table.writerow((self.updates[0] if self.updates else self).numbers())
+            table.writerows(update.numbers().values() for update in self.updates)
             text.detach()
 
     def __repr__(self) -> str:
@@ -126,6 +142,50 @@ def _draw_curve(curve: list[tuple[int, float]], width: int = 360, height: int = 
         f'<svg width="{width}" height="{height}" role="img" aria-label="mean return over steps">'
         f'<polyline points="{line}" fill="none" stroke="#1f77b4" stroke-width="1.5"/></svg>'
     )
+
+
+class TensorBoard:
+    """A callback of `learn` that writes its numbers for TensorBoard, by tensorboard's own writer.
+
+    The scalars are those of `Progress.numbers`, at the agent's steps over all calls of `learn`. The
+    part of a name before its first "_" is its group: "loss/policy", "time/total". What is not
+    finite yet, as the mean return before an episode ends, is left out.
+
+    Args:
+        folder: where the events go; it is made. `tensorboard --logdir` of it, or of the folder
+            around several runs, shows them.
+
+    Raises:
+        ImportError: tensorboard is missing: `pip install "rlcpu[tensorboard]"`.
+        OSError: the folder cannot be written.
+
+    Example:
+        agent.learn(100_000, callback=TensorBoard("runs/one"))
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        try:
+            from tensorboard.summary import Writer  # 0.5 s
+        except ImportError as error:
+            raise ImportError(f'{error}: pip install "rlcpu[tensorboard]"') from error
+        self._writer = Writer(os.fspath(folder))
+
+    def __call__(self, progress: Any) -> None:
+        """Write one line of progress; see `learn`."""
+        for name, number in progress.numbers().items():
+            if math.isfinite(number):
+                self._writer.add_scalar(name.replace("_", "/", 1), number, progress.total_steps)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._writer.close()
+
+    def __enter__(self) -> TensorBoard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Bar:

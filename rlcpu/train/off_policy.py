@@ -317,7 +317,7 @@ class OffPolicy:
         """
         total_steps = check_count("total_steps", total_steps)
         self._read_policy()
-        history = self.history = History(losses=self._no_losses)
+        history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         self._remaining = 1.0
         start, compiled, before = clock(), announce.seconds(), self.steps
         shown = Bar(self.env.dynamics.id, total_steps) if progress else contextlib.nullcontext()

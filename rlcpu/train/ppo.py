@@ -188,7 +188,7 @@ class PPO:
         # Whoever has written to the policy meanwhile goes on from there.
         self.policy.arrays(self.env.dynamics)
         self.updater.read_networks()
-        history = self.history = History()
+        history = self.history = History(steps_before=self.steps)
         start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs
         expected = -(-total_steps // rollout_steps) * rollout_steps

@@ -12,8 +12,9 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from rlcpu.cli import main
 from rlcpu.kernels import announce
-from rlcpu.train import PPO, History, ppo
+from rlcpu.train import PPO, History, TensorBoard, ppo
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
 
@@ -101,3 +102,58 @@ PPO("CartPole-v1", **{SMALL}).learn(128, progress=True)
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     assert "CartPole-v1: 100%" in result.stderr
+
+
+def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows of a folder."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    events = EventAccumulator(str(folder), {"tensors": 0})
+    events.Reload()
+    return {
+        tag: [
+            (event.step, float(make_ndarray(event.tensor_proto))) for event in events.Tensors(tag)
+        ]
+        for tag in events.Tags()["tensors"]
+    }
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_shows_what_the_table_has(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    agent = PPO("CartPole-v1", **SMALL)
+    agent.learn(128)
+    with TensorBoard(tmp_path / "runs" / "one") as log:
+        history = agent.learn(400, callback=log)
+        agent.learn(128, callback=log)
+    assert (agent.history.steps, agent.history.total_steps) == (128, 768)
+    found = scalars(tmp_path / "runs" / "one")
+    for name in history.numbers():
+        line = found[name.replace("_", "/", 1)]
+        assert [step for step, _ in line] == [256, 384, 512, 640, 768]
+        expected = [update.numbers()[name] for update in history.updates]
+        np.testing.assert_allclose([number for _, number in line[:4]], expected, rtol=1e-6)
+    assert {"steps", "episode/return", "time/total", "loss/policy", "loss/value"} <= found.keys()
+    with TensorBoard(tmp_path / "two") as log:
+        log(History())  # no episode has ended
+    assert "episode/return" not in scalars(tmp_path / "two")
+
+
+def test_tensorboard_is_optional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
+    with pytest.raises(ImportError, match=r'pip install "rlcpu\[tensorboard\]"'):
+        TensorBoard(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_command_line_writes_for_tensorboard(tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("tensorboard")
+    small = ["--set", "num_steps=16", "--set", "hidden=16,16", "--num-envs", "8", "--steps", "256"]
+    command = ["train", "CartPole-v1", *small, "--episodes", "2", "--target=-1"]
+    assert main([*command, "--tensorboard", str(tmp_path / "run")]) == 0
+    assert [step for step, _ in scalars(tmp_path / "run")["steps"]] == [128, 256]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit):
+        main([*command, "--tensorboard", str(tmp_path / "file")])
+    assert "--tensorboard" in capsys.readouterr().err
