@@ -1,4 +1,4 @@
-"""What `learn` tells while it runs, what it returns, and where it goes: tables, TensorBoard, bars."""
+"""What `learn` tells and returns, and where it goes: tables, TensorBoard, a bar."""
 
 from __future__ import annotations
 
