@@ -133,14 +133,15 @@ def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
         render_mode="rgb_array",
     )
     try:
-        observations, _ = env.reset(seed=seed)
+        observations, infos = env.reset(seed=seed)
         for _ in range(MOST_FRAMES):
             frames = env.render()
             if frames is None or frames[0] is None:
                 raise ValueError(f"{agent.env.dynamics.id} renders nothing as rgb_array")
             yield frames[0]
-            actions = agent.predict(observations)
-            observations, _, terminated, truncated, _ = env.step(actions)
+            masks = infos["action_mask"] if agent.env.dynamics.num_masked else None
+            actions = agent.predict(observations, action_masks=masks)
+            observations, _, terminated, truncated, infos = env.step(actions)
             if terminated[0] or truncated[0]:
                 yield env.render()[0]  # type: ignore[index]
                 return

@@ -165,13 +165,13 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     Its arguments are state (blocks, rows * LANES), words (blocks, NUM_WORDS * LANES),
     actions (n,) int64 or (n, action_size) float32, params (num_numbers,), clock (2,) uint32: the
     counter of random numbers and the limit of an episode's steps; and the outputs observations
-    (observation_size, n) float32, rewards (n,), terminated and truncated (n,) bool, and finals,
+    (shown rows, n) float32, rewards (n,), terminated and truncated (n,) bool, and finals,
     which is like observations in same-step mode and empty otherwise. It returns the number of bad
     actions; nothing is written unless that is 0.
     """
     step_block = _make_step_block(env, dtype, same_step)
     count_bad, take_actions = _make_count_bad(env), _make_take_actions(env)
-    width, outputs = max(env.action_size, 1), env.observation_rows
+    width, outputs = max(env.action_size, 1), env.shown_rows
     finals_size = outputs * LANES if same_step else 0
     action_type = dtype if env.action_size else np.int32
     real = dtype
@@ -234,8 +234,8 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
     get_action = _make_get_action(env)
-    set_observation = store_rows(env.observation_rows, "observations", np.float32)
-    set_final = store_rows(env.observation_rows, "finals", np.float32)
+    set_observation = store_rows(env.shown_rows, "observations", np.float32)
+    set_final = store_rows(env.shown_rows, "finals", np.float32)
 
     @inline
     def step_block(
@@ -343,8 +343,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
     """Driver (state, params, observations): writes observations in rows, one column per lane."""
     lane = compile_lane(env, dtype)
     load, observe, unpack, vary = lane.load, lane.observe, lane.unpack, lane.vary
-    put = store_rows(env.observation_rows, "observations", np.float32)
-    size = env.observation_rows
+    put, size = store_rows(env.shown_rows, "observations", np.float32), env.shown_rows
 
     @env_kernel(env, dtype)
     def observe_batch(state, numbers, observations):

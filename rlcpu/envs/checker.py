@@ -166,7 +166,14 @@ class Trial:
             if state is None or self._call("observe", state, params) is None:
                 state = None
                 continue
-            case = Case(state, _sample(dynamics, rng), self._draws("step", rng), params)
+            mask = self._call("action_mask", state, params) if dynamics.action_mask else None
+            if mask is not None and not any(mask):
+                message = f"action_mask({_plain(state)}) allows nothing: expected one action"
+                self.note("error", f"{message}, or the end of the episode", "empty mask")
+            if dynamics.action_mask and not any(mask or ()):
+                state = None
+                continue
+            case = Case(state, _sample(dynamics, rng, mask), self._draws("step", rng), params)
             result = self._call("step", *case)
             if result is None:
                 state = None
@@ -175,6 +182,8 @@ class Trial:
             state, age, ends = result[0], age + 1, ends + bool(result[2])
             if any(result[2:]) or age >= limit:
                 self._call("observe", state, params)
+                if dynamics.action_mask:
+                    self._call("action_mask", state, params)
                 state = None
         if cases and ends in (0, len(cases)):
             self.note("note", f"terminated was {'always' if ends else 'never'} True at random play")
@@ -267,6 +276,12 @@ class Trial:
             except TypeError as error:
                 yield name, str(error).rpartition("returned ")[2] + ": expected numbers of params"
             return
+        if name == "action_mask":
+            count = self.dynamics.num_actions
+            kinds = isinstance(result, tuple) and {isinstance(x, bool | np.bool_) for x in result}
+            if kinds != {True} or len(result) != count:
+                yield "mask", f"{result!r}: expected a tuple of {count} bools"
+            return
         what = "state" if name == "reset" else "observation"
         layout = self.dynamics.state if name == "reset" else self.dynamics.observation
         wrong = list(_value_faults(what, result, layout))
@@ -311,7 +326,7 @@ class Trial:
         # The keys are those of the seeds; a reset is turn 0 of the streams, the step is turn 1.
         draws = self._kernel_draws("reset", seed, n, dtype)
         noise = self._kernel_draws("step", seed, n, dtype)
-        functions = {key: getattr(dynamics, key) for key in watched.functions(dynamics)}
+        functions = {key: getattr(dynamics, key) for key in dynamics.functions}
 
         def randomize(rng: Any, params: Any) -> Array:
             found = self.plain(functions, "randomize", rng, params)
@@ -324,13 +339,18 @@ class Trial:
             reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
             seen: Any = numbers_of(shown, self.plain(functions, "observe", reached, params))
             seen = np.float32(seen) if shown.is_plain else seen
+            if dynamics.action_mask:
+                seen = *seen, *self.plain(functions, "action_mask", reached, params)
             return np.array([*numbers_of(layout, reached), reward, *flags, *seen], np.float64)
 
         shown, reached = dynamics.observation, env.memory.get_state().T
-        seen = columns_of(shown, env._drivers.observe(env))
+        rows = env._drivers.observe(env)
+        masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
+        seen = np.column_stack([columns_of(shown, rows), masks])
         flags = [terminated, truncated][: 1 + dynamics.truncates]
         names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
+        names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
         results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
         own = env._params_of_each() or [()] * n
         taken = [
@@ -402,6 +422,8 @@ class Trial:
             env = VectorEnv(dynamics, end - begin, num_threads=1)
             results = [env.reset(seed=seed + begin)[0]]
             for chosen in actions[:, begin:end]:
+                if self.dynamics.action_mask:
+                    chosen = _allow(chosen, env.action_masks())
                 observations, rewards, terminated, *_ = env.step(chosen)
                 seen = observations.reshape(end - begin, -1)
                 results.append(np.column_stack([seen, rewards, terminated]))
@@ -477,11 +499,24 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _sample(dynamics: Dynamics, rng: np.random.Generator) -> Any:
-    """A random action; one number in eleven of a `Box` is one of its bounds."""
+def _allow(actions: Array, masks: Any) -> Array:
+    """Actions (n,) brought into masks (n, num_actions): the next ones that are allowed, in turn.
+
+    Where nothing is allowed, as after the end of an episode, they stay.
+    """
+    count = masks.shape[1]
+    turned = (actions[:, None] + np.arange(count)) % count
+    steps = np.argmax(np.take_along_axis(masks, turned, axis=1), axis=1)
+    allowed: Array = np.take_along_axis(turned, steps[:, None], axis=1)[:, 0]
+    return allowed
+
+
+def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> Any:
+    """A random action of the allowed ones; one number in eleven of a `Box` is one of its bounds."""
     space = dynamics.action_space
     if isinstance(space, Discrete):
-        return int(rng.integers(space.n))
+        chosen = np.arange(space.n) if mask is None else np.flatnonzero(mask)
+        return int(chosen[rng.integers(len(chosen))])
     low, high = np.clip(space.low, -1e3, 1e3), np.clip(space.high, -1e3, 1e3)
     share = rng.uniform(-0.05, 1.05, low.shape).clip(0.0, 1.0)
     return tuple((low + share * (high - low)).astype(np.float32).tolist())

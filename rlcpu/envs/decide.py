@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcpu.envs.lane import LANES, Structure, compile_lane, load_rows, store_rows
 from rlcpu.envs.layout import make_decode
+from rlcpu.envs.masks import make_unpack
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import define, inline, merge, specialise
 from rlcpu.kernels.mlp import forward
@@ -65,9 +66,14 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     def prepare(state, params, policy, count, scratch):
         return 0, 0, 0
 
+    masked, allowed = policy.masked, make_unpack(size, env.num_actions)
+
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
-        return act(single(observation), constants, draws(bits[0], bits[1]))
+        seen, numbers = single(observation), draws(bits[0], bits[1])
+        if masked:
+            return act(seen, constants, numbers, allowed(observation))
+        return act(seen, constants, numbers)
 
     return Decide(inline(unpack), scratch, prepare, choose)
 
@@ -81,7 +87,9 @@ def _decide_by_network(
     log_stds = "".join(f"log_std[{k}], " for k in range(constants))
     unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
     load_outputs, peek = load_rows(outputs, "outputs"), row_access("outputs")[0]
-    act, has_value = specialise(head(outputs), np.float32), policy.value != "none"
+    masked, allowed = policy.masked, make_unpack(env.observation_rows, env.num_actions)
+    act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
+    has_value = policy.value != "none"
     none = np.float32(0)
 
     rows = 1 if env.observation.is_plain else 1 + env.observation_rows
@@ -95,7 +103,11 @@ def _decide_by_network(
         lanes, first, value_row = layout
         heads = load_outputs(scratch, lanes, first + i)
         value = peek(scratch, value_row + i) if has_value else none
-        action, log_prob = act(heads, draws(bits[0], bits[1]), constants, greedy)
+        numbers = draws(bits[0], bits[1])
+        if masked:
+            action, log_prob = act(heads, numbers, constants, greedy, allowed(observation))
+        else:
+            action, log_prob = act(heads, numbers, constants, greedy)
         return action, log_prob, value
 
     return Decide(inline(unpack), scratch, _make_prepare(env, dtype, policy.value), choose)

@@ -31,6 +31,7 @@ _ARGUMENTS = {
     "reset": ("{draws}", "params"),
     "observe": ("state", "params"),
     "randomize": ("rng", "params"),
+    "action_mask": ("state", "params"),
 }
 
 
@@ -80,6 +81,10 @@ class Dynamics:
             (state, action, params, rng) or, with `step_draws`, (state, action, params, uniforms).
         reset: (rng, params) or (uniforms, params) -> state.
         observe: (state, params) -> observation; by default the state itself.
+        action_mask: (state, params) -> a tuple of one bool for each action of a `Discrete`, which
+            says whether a policy may choose it in this state; None if it may always choose any. It
+            has to allow one action at least, unless the episode has ended. `VectorEnv.step` itself
+            takes all actions.
         observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)` or
             `MultiBinary((planes, rows, columns))`.
         action_space: one environment's: `Discrete(n)`, or a float32 `Box`, (action_size,).
@@ -120,6 +125,7 @@ class Dynamics:
     step: Callable[..., Any]
     reset: Callable[..., Any]
     observe: Callable[..., Any] = identity
+    action_mask: Callable[..., Any] | None = None
     observation_space: Box | Discrete | MultiBinary
     action_space: Box | Discrete
     params: Any
@@ -139,7 +145,7 @@ class Dynamics:
     def __post_init__(self) -> None:
         _check_description(self)
         _check_spaces(self)
-        for name in _functions(self):
+        for name in self.functions:
             _check_signature(self, name)
             _check_source(self, name)
         params = _convert_params(self.id, self.params)
@@ -169,7 +175,7 @@ class Dynamics:
         own = known.get(self.id)
         if own is not None and all(getattr(own, n) is getattr(self, n) for n in _ARGUMENTS):
             return functools.partial(_find, self.id, self.settings()), ()
-        for name in (*_functions(self), "params"):
+        for name in (*self.functions, "params"):
             value = getattr(self, name)
             _check_importable(self, name, type(value) if name == "params" else value)
         names = (field.name for field in dataclasses.fields(self) if field.init)
@@ -178,6 +184,11 @@ class Dynamics:
 
     #: What runs it in the place of `rlcpu.envs.batch`, if another engine does.
     engine: ClassVar[Any] = None
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of its scalar functions."""
+        return tuple(name for name in _ARGUMENTS if getattr(self, name) is not None)
 
     def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary:
         """The observation space of environments of a dtype."""
@@ -203,10 +214,14 @@ class Dynamics:
         drawn = self.randomize(rng, params)
         return params._replace(**{name: getattr(drawn, name) for name in self.randomized})
 
+    def sample_start(self) -> tuple[Any, Any]:
+        """State and params after one reset."""
+        params = self.draw_params(_TrialRng(0.5))
+        return self.reset(trial_draws(self, "reset", 0.5), params), params
+
     def sample_observation(self) -> Any:
         """The observation of one reset."""
-        params = self.draw_params(_TrialRng(0.5))
-        return self.observe(self.reset(trial_draws(self, "reset", 0.5), params), params)
+        return self.observe(*self.sample_start())
 
     @property
     def observation_size(self) -> int:
@@ -247,6 +262,11 @@ class Dynamics:
     def num_actions(self) -> int:
         """Choices of a `Discrete`; 0 for a `Box`."""
         return int(self.action_space.n) if isinstance(self.action_space, Discrete) else 0
+
+    @property
+    def num_masked(self) -> int:
+        """Actions that a mask tells of: all of them, or 0 without `action_mask`."""
+        return self.num_actions if self.action_mask else 0
 
     def with_params(self, **params: Any) -> Dynamics:
         """The same environment with other parameters.
@@ -344,6 +364,11 @@ def _check_spaces(dynamics: Dynamics) -> None:
             others = ", Discrete or MultiBinary" if field == "observation_space" else " or Discrete"
             kinds = f"a float32 Box of one dimension{others}"
             raise TypeError(f"{start}={space!r} has to be {kinds}")
+    if dynamics.action_mask is not None and not dynamics.is_discrete:
+        raise TypeError(
+            f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
+            f"action_space={dynamics.action_space!r}: masks are for Discrete"
+        )
 
 
 def _check_signature(dynamics: Dynamics, name: str) -> None:
@@ -384,17 +409,11 @@ def _check_source(dynamics: Dynamics, name: str) -> None:
 
 def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
     """Names of the arguments that drivers give to a function."""
-    if name in ("observe", "randomize"):
+    if name in ("observe", "randomize", "action_mask"):
         return _ARGUMENTS[name]
     rng = dynamics.takes_rng(name)
     names = tuple(each.format(draws="rng" if rng else "uniforms") for each in _ARGUMENTS[name])
     return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
-
-
-def _functions(dynamics: Dynamics) -> tuple[str, ...]:
-    """Names of the functions that an environment has."""
-    left_out = ("randomize",) if dynamics.randomize is None else ()
-    return tuple(name for name in _ARGUMENTS if name not in left_out)
 
 
 def _is_bool(value: Any) -> bool:
@@ -533,7 +552,7 @@ def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
 
 
 def _try_functions(dynamics: Dynamics) -> tuple[Layout, bool]:
-    """Reset, observe and take up to three steps from a few starts.
+    """Reset, observe and take up to three steps from a few starts, with actions that are allowed.
 
     Returns:
         What a state is made of, and whether `step` truncates.
@@ -546,16 +565,19 @@ def _try_functions(dynamics: Dynamics) -> tuple[Layout, bool]:
         if layout == floats(0):
             layout = layout_of(start, dynamics.id)
         _check_value(dynamics, "reset", "state", start, layout)
-        for action in _trial_actions(dynamics):
+        for last in (False, True):
             state, terminated, steps = start, False, 0
             while not terminated and steps < 3:
                 _try_observe(dynamics, state, params)
+                action = _trial_action(dynamics, last, _try_mask(dynamics, state, params, steps))
                 inputs = (state, action, params, trial_draws(dynamics, "step", uniform))
                 result = _call(dynamics, "step", *inputs[: len(_arguments(dynamics, "step"))])
                 results = results or (len(result) if isinstance(result, tuple) else 3)
                 _check_step(dynamics, result, layout, results)
                 state, terminated, steps = result[0], any(result[2:]), steps + 1
             _try_observe(dynamics, state, params)
+            if dynamics.action_mask:
+                mask_of(dynamics, state, params)
     return layout, results == 4
 
 
@@ -592,13 +614,42 @@ def outside(dynamics: Dynamics, observation: Any) -> str:
     return ""
 
 
-def _trial_actions(dynamics: Dynamics) -> list[Any]:
-    """First and last action of a `Discrete`, lowest and highest of a `Box`."""
-    if isinstance(dynamics.action_space, Discrete):
-        return [0, dynamics.num_actions - 1]
+def _try_mask(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[int]:
+    """The actions that are allowed."""
+    if dynamics.action_mask is None:
+        return list(range(dynamics.num_actions))
+    mask = mask_of(dynamics, state, params)
+    allowed = [action for action, is_allowed in enumerate(mask) if is_allowed]
+    if not allowed:
+        raise ValueError(
+            f"{dynamics.id}: action_mask allows nothing in step {steps} of an episode, for "
+            f"state={state!r}: expected one action at least"
+        )
+    return allowed
+
+
+def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
+    """The action mask of a state.
+
+    Raises:
+        TypeError, ValueError: it is no tuple of one bool for each action.
+    """
+    mask: tuple[bool, ...] = _call(dynamics, "action_mask", state, params)
+    count = dynamics.num_actions
+    wanted = f"{dynamics.id}: action_mask has to return a tuple of {count} bools (True, not 1)"
+    if not isinstance(mask, tuple) or not all(map(_is_bool, mask)):
+        raise TypeError(f"{wanted}; returned {mask!r}")
+    if len(mask) != count:
+        raise ValueError(f"{wanted}; returned {len(mask)}: {mask!r}")
+    return mask
+
+
+def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
+    """First or last allowed action of a `Discrete`, lowest or highest of a `Box`."""
     space = dynamics.action_space
-    bounds = [np.clip(bound, -1e3, 1e3) for bound in (space.low, space.high)]
-    return [tuple(map(float, bound)) for bound in bounds]
+    if isinstance(space, Discrete):
+        return allowed[-1 if last else 0]
+    return tuple(map(float, np.clip(space.high if last else space.low, -1e3, 1e3)))
 
 
 def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.layout import Layout, make_decode, make_encode, make_select
+from rlcpu.envs.masks import make_pack, mask_rows
 from rlcpu.kernels.compile import (
     EXACT,
     FAST,
@@ -60,11 +61,13 @@ class Structure(NamedTuple):
         truncates: whether `step` returns a fourth value, which truncates the episode.
         varied: the fields of params that have a row in memory, in their order.
         randomized: those of them that `randomize` draws.
+        action_mask: None where all actions are always allowed.
     """
 
     step: Callable[..., Any]
     reset: Callable[..., Any]
     observe: Callable[..., Any]
+    action_mask: Callable[..., Any] | None
     params_type: type
     options: tuple[bool | None, ...]
     state: Layout
@@ -82,6 +85,11 @@ class Structure(NamedTuple):
     def observation_rows(self) -> int:
         """Rows of float32 numbers that hold an observation."""
         return self.observation.rows(np.float32)
+
+    @property
+    def shown_rows(self) -> int:
+        """The same with those of the action mask, which come after them."""
+        return self.observation_rows + (mask_rows(self.num_actions) if self.action_mask else 0)
 
     @property
     def num_draws(self) -> int:
@@ -141,7 +149,7 @@ class Lane(NamedTuple):
             `mix`.
         reset: (params, a, b) -> state.
         observe: (state, params) -> rows of the observation, which are in float32 unless it is a
-            tuple of floats.
+            tuple of floats, and of the action mask.
         rows: rows of memory that hold a state.
         scalars: the specialised user functions, for the check of their precision.
     """
@@ -172,10 +180,13 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     user_observe = specialise(env.observe, dtype, exact)
     reset_draws = _make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
     step_draws = _make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
+    user_mask: Any = specialise(env.action_mask, dtype, exact) if env.action_mask else None
+    functions = (user_step, user_reset, user_observe, user_mask)
     noisy, truncates, size = env.step_draws != 0, env.truncates, env.state.rows(dtype)
     decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
     load_all, store_all = load_rows(size, "state"), store_rows(size, "state", dtype)
     show = make_encode(env.observation, np.float32)
+    pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
 
     @inline
     def act(state, action, params, a, b):
@@ -196,7 +207,10 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
 
     @inline
     def observe(state, params):
-        return show(user_observe(state, params))
+        rows = show(user_observe(state, params))
+        if is_masked:
+            return rows + pack_mask(user_mask(state, params))
+        return rows
 
     @inline
     def load(rows, stride, i):
@@ -221,9 +235,9 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         keep=_make_keep(env, dtype),
         step=step,
         reset=reset,
-        observe=user_observe if env.observation.is_plain else observe,
+        observe=user_observe if env.observation.is_plain and not is_masked else observe,
         rows=size,
-        scalars=() if exact else (user_step, user_reset, user_observe, *scalars),
+        scalars=() if exact else tuple(filter(None, (*functions, *scalars))),
     )
 
 

@@ -182,7 +182,8 @@ class MLP:
                 f"deviations: {dynamics.id} needs {wanted[0]}, {wanted[1]} and {wanted[2]}"
             )
         draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
-        return PolicyCode(None, None, 0, draws, self.value or "none")
+        masked = dynamics.num_masked > 0
+        return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """See `PolicyArrays`.

@@ -17,6 +17,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, Space
 from numba import prange
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.masks import mask_rows, masks_of
 from rlcpu.kernels.boards import make_store_bits
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.threads import Kernels, launch
@@ -35,11 +36,13 @@ class View(NamedTuple):
         kind: "floats", "choice" or "planes".
         size: (size,) of floats, (choices,), or (planes, rows, columns).
         form: of planes, one of `PLANES`; else the name of the dtype.
+        num_masked: actions whose mask follows the observation in its rows; 0 without one.
     """
 
     kind: str
     size: tuple[int, ...]
     form: str
+    num_masked: int = 0
 
     @classmethod
     def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> View:
@@ -52,11 +55,12 @@ class View(NamedTuple):
             *others, last = (f'"{name}"' for name in PLANES)
             raise ValueError(f"planes={planes!r}: expected {', '.join(others)} or {last}")
         space: Any = dynamics.observed_as(dtype)
+        masked = dynamics.num_masked
         if isinstance(space, Discrete):
-            return cls("choice", (int(space.n),), "int64")
+            return cls("choice", (int(space.n),), "int64", masked)
         if isinstance(space, MultiBinary):
-            return cls("planes", space.shape, planes)
-        return cls("floats", space.shape, space.dtype.name)
+            return cls("planes", space.shape, planes, masked)
+        return cls("floats", space.shape, space.dtype.name, masked)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,14 +88,20 @@ class View(NamedTuple):
         return Box(0, 1, self.shape, np.dtype(self.form).type)
 
     def show(self, rows: Any) -> Any:
-        """Observations (n, ...) of rows (observation rows, n) float32."""
-        return rows.T if self.kind == "floats" else self.decode(rows.T)
+        """Observations (n, ...) of rows (shown rows, n) float32."""
+        return self.decode(rows.T)
+
+    def masks(self, rows: Any) -> Any:
+        """Action masks (..., num_masked) bool of rows (..., shown rows) float32."""
+        return masks_of(rows[..., -mask_rows(self.num_masked) :], self.num_masked)
 
     def decode(self, rows: Any) -> Any:
-        """Observations (..., shape) of rows (..., observation rows) float32, in any memory order.
+        """Observations (..., shape) of rows (..., shown rows) float32, in any memory order.
 
         Floats are the rows themselves; all else is a new array.
         """
+        if self.num_masked:
+            rows = rows[..., : -mask_rows(self.num_masked)]
         if self.kind == "floats":
             return rows
         if self.kind == "choice":
@@ -102,6 +112,8 @@ class View(NamedTuple):
         if not isinstance(rows, np.ndarray):
             return self._decode_anywhere(rows, before)
         flat = rows if rows.ndim == 2 else rows.reshape(-1, rows.shape[-1])
+        if not (flat.flags.c_contiguous or flat.flags.f_contiguous):
+            flat = flat.copy()
         in_order = flat if flat.flags.c_contiguous else flat.T
         n, strides = len(flat), np.array(flat.strides) // 4
         cells = math.prod(self.size[1:])
@@ -115,7 +127,7 @@ class View(NamedTuple):
     def inputs(self, rows: Any) -> Any:
         """What a network sees of rows (n, observation rows): (n, observation_size) float32."""
         if self.kind == "floats":
-            return rows.astype(np.float32, copy=False)
+            return self.decode(rows).astype(np.float32, copy=False)
         if self.kind == "choice":
             return np.eye(self.size[0], dtype=np.float32)[self.decode(rows)]
         return self._replace(form="float32").decode(rows).reshape(len(rows), -1)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Discrete
 
-from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.dynamics import Dynamics, mask_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define, freeze
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
@@ -40,6 +40,8 @@ class PolicyCode(NamedTuple):
         head: number of outputs -> what acts on a network's outputs, see `rlcpu.nn.heads.Head.act`;
             None for the usual one of the action space.
         outputs: of the network that the head reads; 0 for one of each action.
+        masked: whether `act`, or what `head` makes, takes one argument more: a tuple of bools,
+            which actions are allowed. `head` is called with a second argument True then.
     """
 
     act: Callable[..., Any] | None
@@ -47,8 +49,9 @@ class PolicyCode(NamedTuple):
     num_params: int
     draws: int
     value: str
-    head: Callable[[int], Callable[..., Any]] | None = None
+    head: Callable[..., Callable[..., Any]] | None = None
     outputs: int = 0
+    masked: bool = False
 
 
 class PolicyArrays(NamedTuple):
@@ -109,6 +112,23 @@ def uniform_discrete(
 
 
 @functools.cache
+def uniform_allowed(size: int) -> Callable[..., Any]:
+    """Scalar policy that draws one of the allowed ones of `size` actions.
+
+    It takes the last one that has at most `uniform * count` allowed ones before it.
+    """
+    ones = [f"(1.0 if mask[{k}] else 0.0)" for k in range(size)]
+    lines = [f"count = {' + '.join(ones)}", "place = uniforms[0] * count"]
+    lines += ["action, before = zero, 0.0"]
+    for k in range(size):
+        lines += [f"action = i32({k}) if mask[{k}] and before <= place else action"]
+        lines += [f"before += {ones[k]}"]
+    lines += ["return action, -log(max(count, 1.0)), 0.0"]
+    source = "def act(observation, params, uniforms, mask):" + "".join(f"\n    {x}" for x in lines)
+    return define(source, i32=np.int32, zero=np.int32(0), log=math.log)
+
+
+@functools.cache
 def uniform_box(size: int) -> Callable[..., Any]:
     """Scalar policy that draws each of `size` numbers from [low, low + width).
 
@@ -120,7 +140,7 @@ def uniform_box(size: int) -> Callable[..., Any]:
 
 
 class Uniform:
-    """Actions drawn uniformly from the action space, whatever is observed.
+    """Actions drawn uniformly from the action space, or the allowed ones, whatever is observed.
 
     Raises:
         ValueError: when used on a `Box` without finite bounds.
@@ -131,6 +151,9 @@ class Uniform:
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """See `PolicyCode`."""
+        if dynamics.num_masked:
+            act = uniform_allowed(dynamics.num_actions)
+            return PolicyCode(act, None, 0, 1, "none", masked=True)
         if dynamics.is_discrete:
             return PolicyCode(uniform_discrete, None, 2, 1, "none")
         size = dynamics.action_size
@@ -139,6 +162,8 @@ class Uniform:
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """See `PolicyArrays`."""
         space = dynamics.action_space
+        if dynamics.num_masked:
+            return PolicyArrays.of_scalar(())
         if isinstance(space, Discrete):
             return PolicyArrays.of_scalar((float(space.n), -math.log(space.n)))
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
@@ -161,12 +186,13 @@ class Scalar:
         act: plain Python function (observation, params, uniforms) -> (action, log_prob, value) of
             ONE environment: observation is a tuple of floats, the action an int of a `Discrete` or
             a tuple of floats of a `Box`; write 0.0 for a log-probability or value of no interest.
+            With a fourth argument, `mask`, it gets what the environment's `action_mask` returns.
         params: NamedTuple (or tuple) of floats that `act` takes, read anew at every call.
         draws: random numbers in [0, 1) that one action takes.
 
     Raises:
-        TypeError: act is no plain function of three arguments, params is no tuple of numbers,
-            draws is no int.
+        TypeError: act is no plain function of three or four arguments, params is no tuple of
+            numbers, draws is no int.
         ValueError: draws is negative.
 
     Example:
@@ -193,9 +219,14 @@ class Scalar:
         Raises:
             TypeError, ValueError: it fails, or returns something else than it has to.
         """
-        observation = dynamics.sample_observation()
+        state, params = dynamics.sample_start()
+        observation = dynamics.observe(state, params)
+        masked = takes_mask(self.act)
+        if masked and not dynamics.action_mask:
+            raise TypeError(f"act takes a mask: {dynamics.id} has no action_mask")
+        mask = (mask_of(dynamics, state, params),) if masked else ()
         try:
-            result = call_bounded(self.act, observation, self.params, (0.5,) * self.draws)
+            result = call_bounded(self.act, observation, self.params, (0.5,) * self.draws, *mask)
         except EndlessError as error:
             raise ValueError(f"act does not end: {error} is run again and again") from None
         except Exception as error:
@@ -210,7 +241,7 @@ class Scalar:
             raise TypeError(f"act has to return log_prob and value as floats; returned {result!r}")
         kind = type(self.params) if hasattr(self.params, "_fields") else None
         code: PolicyCode = freeze(
-            PolicyCode(self.act, kind, len(self.params), self.draws, "scalar")
+            PolicyCode(self.act, kind, len(self.params), self.draws, "scalar", masked=masked)
         )
         return code
 
@@ -227,14 +258,19 @@ def _check_act(act: Any) -> Any:
     """The function of a scalar policy."""
     if not isinstance(act, types.FunctionType):
         raise TypeError(f"act={act!r}: expected a plain Python function")
+    mask = ("mask",) if takes_mask(act) else ()
     try:
-        inspect.signature(act).bind("observation", "params", "uniforms")
+        inspect.signature(act).bind("observation", "params", "uniforms", *mask)
     except TypeError:
-        raise TypeError(
-            f"act takes {inspect.signature(act)}: expected (observation, params, uniforms)"
-        ) from None
+        expected = "(observation, params, uniforms), and `mask` if it heeds one"
+        raise TypeError(f"act takes {inspect.signature(act)}: expected {expected}") from None
     check_source(act)
     return act
+
+
+def takes_mask(act: Any) -> bool:
+    """Whether a scalar policy asks which actions are allowed: by an argument named `mask`."""
+    return "mask" in inspect.signature(act).parameters
 
 
 def _check_params(params: Any) -> Any:

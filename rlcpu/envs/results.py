@@ -65,7 +65,7 @@ class Form(NamedTuple):
     """What of an environment decides the arrays of a rollout.
 
     Attributes:
-        rows: numbers that hold an observation.
+        rows: numbers that hold an observation and its action mask.
         view: how observations are delivered.
         action_shape: () of a `Discrete`, (action_size,) of a `Box`.
         dtype: of rewards and returns.
@@ -125,8 +125,8 @@ class Form(NamedTuple):
             "truncated": truncated,
         }
         if self.view.kind == "floats":
-            shown["observations"] = records.observations.reshape(*shape, -1)
-            shown["last_observations"] = records.last.reshape(self.num_envs, -1)
+            seen = records.observations.reshape(*shape, -1), records.last.reshape(self.num_envs, -1)
+            shown["observations"], shown["last_observations"] = map(self.view.decode, seen)
         if self.device != "cpu":  # a device's kernel has the values at hand
             device: Any = records
             shown["final_values"] = device.final_values.reshape(shape)
@@ -136,11 +136,12 @@ class Form(NamedTuple):
 
 #: Fields of a transition, as buffers name them.
 _TRANSITION = ("observation", "action", "reward", "next_observation", "terminated", "truncated")
+_MASKS = ("action_mask", "next_action_mask")
 #: What a rollout computes when it is first asked for.
 _DERIVED = frozenset(
     (
         *("last_values", "final_values", "final_indices", "final_observations"),
-        *("observations", "last_observations"),
+        *("observations", "last_observations", "action_masks", "last_action_masks"),
         *("episode_returns", "episode_lengths", "_ends"),
     )
 )
@@ -164,6 +165,8 @@ class Rollout:
         rewards: (T, N), of the environment's dtype.
         terminated, truncated: (T, N) bool, whether the episode ended with this step; both may hold.
         last_observations: (N, ...), after the last step.
+        action_masks, last_action_masks: (T, N, num_actions) and (N, num_actions) bool, the actions
+            that were allowed before each step and after the last; None without `action_mask`.
     """
 
     actions: Array
@@ -233,6 +236,21 @@ class Rollout:
     def last_observations(self) -> Array:
         """See the class."""
         return self._decode(self._records.last, self._form.num_envs)
+
+    @functools.cached_property
+    def action_masks(self) -> Array | None:
+        """See the class."""
+        return self._masks(self._records.observations, self._num_steps, self._form.num_envs)
+
+    @functools.cached_property
+    def last_action_masks(self) -> Array | None:
+        """See the class."""
+        return self._masks(self._records.last, self._form.num_envs)
+
+    def _masks(self, rows: Any, *shape: int) -> Array | None:
+        """Action masks from the numbers that hold observations."""
+        view = self._form.view
+        return view.masks(rows.reshape(*shape, self._form.rows)) if view.num_masked else None
 
     def _decode(self, rows: Any, *shape: int) -> Array:
         """Observations from the numbers that hold them."""
@@ -324,13 +342,14 @@ class Rollout:
 
         Args:
             names: which of `observation`, `action`, `reward`, `next_observation`, `terminated`,
-                `truncated` (these six by default), `log_prob` and `value`; a buffer's example, a
-                dict of these, will do.
+                `truncated` (these six by default), `log_prob`, `value`, and where the environment
+                has them `action_mask` and `next_action_mask`; a buffer's example, a dict of these,
+                will do.
             as_inputs: give observations as networks see them, (T * N, observation_size) float32.
 
         Returns:
-            Arrays (T * N, ...) by name. `next_observation` is what the step led to, the final
-            observation where an episode ended. Others are views of the rollout's memory.
+            Arrays (T * N, ...) by name. `next_observation` and `next_action_mask` are what the step
+            led to, those of the end where an episode ended. Most are views of the rollout's memory.
 
         Raises:
             ValueError: another name.
@@ -343,21 +362,24 @@ class Rollout:
             (800, 4)
         """
         chosen = dict.fromkeys(names)
+        known = *_TRANSITION, "log_prob", "value", *(_MASKS if self._form.view.num_masked else ())
         for name in chosen:
-            if name not in (*_TRANSITION, "log_prob", "value"):
-                expected = ", ".join((*_TRANSITION, "log_prob", "value"))
-                raise ValueError(f"names: {name!r} is none of {expected}")
+            if name not in known:
+                raise ValueError(f"names: {name!r} is none of {', '.join(known)}")
         return {name: self._flat(name, as_inputs) for name in chosen}
 
     def _flat(self, name: str, as_inputs: bool) -> Array:
         """One array of `transitions`."""
-        if name == "next_observation":
+        if name.startswith("next_"):
             asarray, view, n = self._drivers.asarray, self._form.view, self._form.num_envs
             rows = self._records.observations.reshape(-1, self._form.rows)
             after: Array = self._drivers.empty(rows.shape, rows.dtype)
             after[:-n] = rows[n:]
             after[-n:] = self._records.last.reshape(n, -1)
             after[asarray(self._ends)] = asarray(self._final_rows)
+            if name in _MASKS:
+                masks: Array = view.masks(after)
+                return masks
             shown: Array = view.inputs(after) if as_inputs else view.decode(after)
             return shown
         if name == "observation" and as_inputs:

@@ -65,15 +65,15 @@ class Records(NamedTuple):
     """What `collect` writes, T steps of N environments; flat arrays in time-major order.
 
     Attributes:
-        observations: (T * N * observation_size,) float32, before each step.
+        observations: (T * N * shown rows,) float32, before each step, with action masks.
         actions: (T * N * max(action_size, 1),), int64 or float32, before clipping to the bounds.
         log_probs, values: (T * N,) float32.
         rewards: (T * N,).
         flags: (2 * T * N,) bool, terminated, then truncated.
-        finals: (T * N * observation_size,) float32; written only where an episode ended.
+        finals: (T * N * shown rows,) float32; written only where an episode ended.
         totals: (T * N,), return of the episode; written only where it ended.
         lengths: (T * N,) uint32, steps of the episode; written only where it ended.
-        last: (N * observation_size,) float32, after the last step. In the rows of a block: (LANES,)
+        last: (N * shown rows,) float32, after the last step. In the rows of a block: (LANES,)
             0, or NaN where a number of the lane was not finite.
     """
 
@@ -245,16 +245,23 @@ def make_clip(env: Structure, dtype: type) -> Any:
 def make_spot(env: Structure, dtype: type) -> Any:
     """Inlinable function (numbers, chosen) -> 0, or NaN if one of the numbers is not finite.
 
-    `numbers` is an observation, whose bits are looked at only if they are those of floats; `chosen`
-    is what a policy returns. Zero times a number is NaN only for NaN and infinity: one operation
-    for each number, without a branch or a comparison.
+    NaN is also what a mask that allows nothing gives. `numbers` is an observation, whose bits are
+    looked at only if they are those of floats; `chosen` is what a policy returns. Zero times a
+    number is NaN only for NaN and infinity: one operation for each number, without a branch or a
+    comparison.
     """
     terms = [
         f"numbers[{k}]" for k in range(env.observation_rows if env.observation.is_plain else 0)
     ]
     terms += [f"chosen[0][{k}]" for k in range(env.action_size)] + ["chosen[1]", "chosen[2]"]
-    source = f"def spot(numbers, chosen): return {' + '.join(f'real({t}) * zero' for t in terms)}"
-    return inline(define(source, real=dtype, zero=dtype(0)))
+    terms = [f"real({term}) * zero" for term in terms]
+    rows = range(env.observation_rows, env.shown_rows)
+    if rows:
+        words = " | ".join(f"single(numbers[{row}]).view(word)" for row in rows)
+        terms.append(f"(nan if ({words}) == 0 else zero)")
+    source = f"def spot(numbers, chosen): return {' + '.join(terms)}"
+    names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan)}
+    return inline(define(source, real=dtype, zero=dtype(0), **names))
 
 
 # ---------------------------------------------------------------- sums
@@ -330,7 +337,8 @@ def add_up(sums):
 
 def _make_records(env: Structure, dtype: type) -> Recorder:
     """Every step: each lane's results go into rows that `save` copies to the `Records`."""
-    width, size, discrete = max(env.action_size, 1), env.observation_rows, env.action_size == 0
+    width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
+    numbers = env.observation_rows if env.observation.is_plain else 0
     put_seen = store_rows(size, "observations", np.float32)
     put_final = store_rows(size, "finals", np.float32)
     put_actions: Any = store_rows(width, "actions", np.float32)
@@ -342,9 +350,7 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     (get_fault, put_fault), spot = row_access("faults"), make_spot(env, dtype)
     peek, poke = row_access(ANY)[0], row_access("target")[1]
     lane = compile_lane(env, dtype)
-    load, observe, vary, holds_floats = (
-        lane.load, lane.observe, lane.vary, env.observation.is_plain,
-    )  # fmt: skip
+    load, observe, vary = lane.load, lane.observe, lane.vary
     real, action_type, nothing = dtype, np.int32 if discrete else np.float32, dtype(0)
 
     @merge
@@ -400,10 +406,9 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
                 records.totals[place + i] = rows.totals[i]
                 records.lengths[place + i] = rows.lengths[i]
                 for k in range(size):
-                    final = rows.finals[k * LANES + i]
-                    records.finals[(place + i) * size + k] = final
-                    if holds_floats:
-                        rows.last[i] += real(final) * nothing
+                    records.finals[(place + i) * size + k] = rows.finals[k * LANES + i]
+                for k in range(numbers):
+                    rows.last[i] += real(rows.finals[k * LANES + i]) * nothing
 
     @merge
     def finish(rows, records, state, words, params, begin, count):
@@ -411,9 +416,8 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
         for i in range(count):
             own = vary(params, state, i)
             put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), own))
-            if holds_floats:
-                for k in range(size):
-                    rows.last[i] += records.last[(begin + i) * size + k] * nothing
+            for k in range(numbers):
+                rows.last[i] += records.last[(begin + i) * size + k] * nothing
             broken += rows.last[i] != nothing
         return broken
 

@@ -71,7 +71,9 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._actions = np.zeros(space.shape, space.dtype)
         observations = np.zeros((batch.rows, 1), np.float32)
         self._observation = observations[:, 0]
-        self._decode = None if batch.view.kind == "floats" else batch.view.decode
+        self._rows = observations
+        self._decode = None if batch._is_plain else batch.view.decode
+        self._is_masked = batch.view.num_masked > 0
         self._reward = np.zeros(1, batch.dtype)
         self._terminated, self._truncated = np.zeros((2, 1), np.bool_)
         self._arguments = (
@@ -85,6 +87,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             "_kernel",
             "_arguments",
             "_observation",
+            "_rows",
             "_reward",
             "_terminated",
             "_truncated",
@@ -105,6 +108,8 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._ended = self._warned = False
         if self.render_mode == "human":
             self.render()
+        if self._is_masked:
+            infos = {"action_mask": infos["action_mask"][0]}
         return observations[0].copy(), infos
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -142,7 +147,11 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         seen = self._observation.copy()
         if self._decode is not None:
             seen = self._decode(seen[None])[0]
-        return seen, self._reward.item(), terminated, truncated, {}
+        infos = {}
+        if self._is_masked:
+            found = self._batch._mask_infos(self._rows, np.array([self._ended]))
+            infos = {"action_mask": found["action_mask"][0]}
+        return seen, self._reward.item(), terminated, truncated, infos
 
     def _go_on(self) -> None:
         """Go on after the end of an episode."""

@@ -19,7 +19,8 @@ from rlcpu import backends
 from rlcpu.envs import batch
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import PENDING, structure
-from rlcpu.envs.layout import States, describe
+from rlcpu.envs.layout import States, describe, values_of
+from rlcpu.envs.masks import mask_rows
 from rlcpu.envs.observations import View
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.checks import as_array, as_numbers, check_count
@@ -90,7 +91,9 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     `copy.deepcopy` and `pickle` keep everything, and the copy goes on independently.
     Observations are float32, (num_envs, observation_size), stored environment by environment along
     the last axis of memory (Fortran order), as Gymnasium's own CartPoleVectorEnv returns them;
-    every returned array is new.
+    every returned array is new. Where the dynamics have an `action_mask`, the infos of `reset` and
+    `step` hold "action_mask", (num_envs, num_actions) int8: 1 for each action that is allowed in
+    the state that the observation shows.
 
     With `device="cuda"` arrays are CuPy's, on an NVIDIA GPU, and
 
@@ -177,11 +180,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def _prepare(self) -> None:
         """Memory, kernels and the constants of `step`."""
         self.code = structure(self.dynamics)
-        self._is_plain = self.view.kind == "floats"
+        self._is_plain = self.view.kind == "floats" and not self.view.num_masked
         self._has_infos = self.dynamics.engine is not None
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
-        self.rows = self.code.observation_rows
+        self.rows = self.code.observation_rows + mask_rows(self.view.num_masked)
         self._observation_shape = (self.rows, self.num_envs)
         self._action_dtype = np.dtype(np.int64 if self.dynamics.is_discrete else np.float32)
         self._action_shape = self.action_space.shape
@@ -233,10 +236,12 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 bounds that Gymnasium's environment of the same name takes, such as "low", "high".
 
         Returns:
-            Observations (num_envs, observation_size) float32, and an empty info.
+            Observations (num_envs, observation_size) float32, and the infos: action masks, if the
+            environment has them.
 
         Raises:
-            TypeError, ValueError: for a bad seed or option; nothing has changed then.
+            TypeError, ValueError: for a bad seed or option; nothing has changed then. Or an action
+                mask allows nothing.
             gymnasium.error.ResetNeeded: the first reset leaves environments out.
         """
         mask = reset_mask(options, self.num_envs)
@@ -246,7 +251,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self._seed(seed, mask)
         self._drivers.restart(self, mask, self._drivers.pack(params, self.scalar_type))
         self._ready = True
-        return self.observe(), {}
+        rows = self._drivers.observe(self)
+        return self.view.show(rows), self._mask_infos(rows, self._waiting())
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
         if seed is None and self._seeded:
@@ -277,14 +283,15 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         Returns:
             Observations (num_envs, observation_size) float32, rewards (num_envs,) of the
             environment's dtype, terminated and truncated (num_envs,) bool, and the infos, which
-            hold "final_obs" and "final_info" in same-step mode.
+            hold "final_obs" and "final_info" in same-step mode, and action masks.
 
         Raises:
             gymnasium.error.ResetNeeded: before the first `reset`, or, with autoreset disabled, if
                 an environment has finished.
             TypeError, ValueError: actions of another dtype, shape or range, or NaN; nothing has
                 been stepped then. In next-step mode, an environment that has ended takes any
-                number: its next step is its reset.
+                number: its next step is its reset. After a step, ValueError tells of an action mask
+                that allows nothing.
         """
         if not self._ready:
             raise ResetNeeded("call reset() before step(): no environment has a state yet")
@@ -296,6 +303,9 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         if self.render_mode:
             self._renderer.remember(self._drivers.to_host(actions))
         infos = self._final_infos(finals, terminated | truncated) if self._same_step else {}
+        if self.view.num_masked:
+            waiting = None if self._same_step else terminated | truncated
+            infos |= self._mask_infos(rows, waiting)
         if self._has_infos:
             infos |= self._drivers.infos(self)
         return observations, rewards, terminated, truncated, infos
@@ -345,12 +355,45 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         final_obs = self._drivers.final_observations(finals, done, self.view)
         if final_obs is None:
             return {}
+        info = {}
+        if self.view.num_masked:
+            masks = self.view.masks(finals.T) & done[:, None]
+            info = {"action_mask": masks.view(np.int8), "_action_mask": done.copy()}
         return {
             "final_obs": final_obs,
             "_final_obs": done,
-            "final_info": {},
+            "final_info": info,
             "_final_info": done.copy(),
         }
+
+    def _mask_infos(self, rows: Array, waiting: Array | None) -> dict[str, Any]:
+        """Gymnasium's infos of action masks, {} without any.
+
+        Args:
+            rows: (shown rows, num_envs) float32.
+            waiting: (num_envs,) bool, environments whose episode has ended: nobody acts there.
+
+        Raises:
+            ValueError: another one's mask allows nothing.
+        """
+        if not self.view.num_masked:
+            return {}
+        check_masks(self, rows, waiting)
+        masks = self.view.masks(rows.T).view(np.int8)
+        return {"action_mask": masks, "_action_mask": np.ones(self.num_envs, np.bool_)}
+
+    def action_masks(self) -> Array | None:
+        """Action masks of the present states, as the infos of `step` hold them; None without any.
+
+        Raises:
+            ValueError: one allows nothing.
+        """
+        infos = self._mask_infos(self._drivers.observe(self), self._waiting())
+        return infos.get("action_mask")
+
+    def _waiting(self) -> Array | None:
+        """Environments whose episode has ended; None if nobody asks."""
+        return self.memory.finished() if self.view.num_masked else None
 
     # ------------------------------------------------------------ state
 
@@ -516,6 +559,23 @@ def find_drivers(device: str, dynamics: Dynamics | None = None) -> Any:
             raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
         return dynamics.engine
     return batch if is_cpu else backends.find(device, "envs")
+
+
+def check_masks(env: VectorEnv, rows: Array, waiting: Array | None) -> None:
+    """Raise ValueError if a mask in rows (shown rows, N) allows nothing where one has to act."""
+    words = rows[-mask_rows(env.view.num_masked) :].view(np.uint32)
+    empty = (words == 0).all(axis=0)
+    if waiting is not None:
+        empty &= ~waiting
+    if not empty.any():
+        return
+    i = int(np.argmax(empty))
+    state = values_of(env.dynamics.state, env.memory.get_state()[i : i + 1].T)[0]
+    raise ValueError(
+        f"{env.dynamics.id}: action_mask allows nothing in environment {i}, step "
+        f"{env.memory.elapsed()[i] % PENDING} of its episode, for state={state!r} ({empty.sum()} "
+        "such environments): expected one action at least, or the end of the episode"
+    )
 
 
 # ---------------------------------------------------------------- arguments

@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 def watch(dynamics: Dynamics, tell: Tell) -> dict[str, Callable[..., Any]]:
-    """The functions of an environment with tables that tell of negative indices.
+    """The scalar functions with tables that tell of negative indices.
 
     Arrays and tuples that they, and the functions that they call, read as globals, of modules or
     of closures, and as defaults, are replaced. An index that is too large raises IndexError, as it
@@ -48,15 +48,8 @@ def watch(dynamics: Dynamics, tell: Tell) -> dict[str, Callable[..., Any]]:
     def stays(module: types.ModuleType) -> bool:
         return not is_users(module.__name__)
 
-    return {
-        name: rebuild(getattr(dynamics, name), replace, stays, made) for name in functions(dynamics)
-    }
-
-
-def functions(dynamics: Dynamics) -> tuple[str, ...]:
-    """Names of the plain functions that an environment has."""
-    optional = ("randomize",) if dynamics.randomize is not None else ()
-    return ("step", "reset", "observe", *optional)
+    names = dynamics.functions
+    return {name: rebuild(getattr(dynamics, name), replace, stays, made) for name in names}
 
 
 def is_users(module: str | None) -> bool:

@@ -5,7 +5,8 @@ Acting is one scalar function, which rollouts compile into their kernels,
     act(outputs, uniforms, params, greedy) -> (action, log_prob)
 
 with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
-whether to take the most likely action in place of drawing one.
+whether to take the most likely action in place of drawing one. The masked form of a head, which an
+environment with action masks asks for, takes as a fifth argument which actions are allowed.
 
 Learning works on a chunk of samples. A head makes the numbers of a loss of the outputs, and turns
 the slopes of the loss by these numbers into slopes by the outputs. Networks write one row for each
@@ -29,6 +30,8 @@ from rlcpu.kernels.compile import define, inline, specialise
 
 TWO_PI = 2.0 * math.pi
 HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
+#: Logit of an action that is not allowed: e**x is 0, and 0 * x is not NaN as for -inf.
+FORBIDDEN = -1e30
 
 
 class Head(NamedTuple):
@@ -36,21 +39,22 @@ class Head(NamedTuple):
 
     Attributes:
         names: of the numbers that a loss sees.
-        actions: "index" if it reads the number of the action taken, "vector" if one number for each
-            output, None if none.
+        actions: what it reads of a sample beside outputs: "index", the number of the action taken;
+            "masked", this number and, for each output, whether the action is allowed (1 or 0);
+            "vector", one real number for each output; None if nothing.
         learn: dtype -> (forward, backward), to be inlined: `forward(outputs, place, numbers,
             slopes, heads, actions, free)` fills the rows of numbers (`slopes` is scratch),
             `backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share)`
             writes derivatives in the place of outputs, times share, and adds those by the free
             parameters. `place` is (width of a row of outputs, first output, number of outputs).
-        act: number of outputs -> the scalar function that acts, plain Python; None if there is
-            nothing to draw from.
+        act: (number of outputs, masked=False) -> the scalar function that acts, plain Python; None
+            if there is nothing to draw from. The Gaussian has no masked form.
     """
 
     names: tuple[str, ...]
     actions: str | None
     learn: Callable[[type], tuple[Callable[..., None], Callable[..., None]]]
-    act: Callable[[int], Callable[..., Any]] | None = None
+    act: Callable[..., Callable[..., Any]] | None = None
 
 
 @inline
@@ -149,12 +153,15 @@ def logarithm(x: float) -> float:
 
 
 @functools.cache
-def act_categorical(size: int) -> Callable[..., Any]:
+def act_categorical(size: int, masked: bool = False) -> Callable[..., Any]:
     """Scalar function that draws one of `size` actions from softmax(outputs).
 
     It inverts the cumulative distribution with one uniform number; greedy takes the largest logit,
-    the first of equals. The loop over actions is unrolled.
+    the first of equals. The loop over actions is unrolled. `masked` makes the logits of actions
+    that are not allowed -inf: their probability is 0.
     """
+    if masked:
+        return _act_masked_categorical(size)
     lines = ["top = logits[0]", "best = zero"]
     for k in range(1, size):
         lines += [f"best = i32({k}) if logits[{k}] > top else best", f"top = max(top, logits[{k}])"]
@@ -167,6 +174,30 @@ def act_categorical(size: int) -> Callable[..., Any]:
     lines += [f"return action, logit - top - log(c{size - 1})"]
     source = "def act(logits, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
     return define(source, i32=np.int32, zero=np.int32(0), exp=math.exp, log=math.log)
+
+
+def _act_masked_categorical(size: int) -> Callable[..., Any]:
+    """The same among allowed actions.
+
+    Sums may be reordered and differ in the last bit, so that each choice asks for its permission.
+    """
+    lines = [f"m{k} = logits[{k}] if mask[{k}] else lowest" for k in range(size)]
+    lines += ["top = lowest", "best = zero"]
+    for k in range(size):
+        lines += [f"best = i32({k}) if m{k} > top else best", f"top = max(top, m{k})"]
+    lines += [f"e{k} = exp(m{k} - top) if mask[{k}] else 0.0" for k in range(size)]
+    lines += ["c0 = e0"] + [f"c{k} = c{k - 1} + e{k}" for k in range(1, size)]
+    lines += [f"mass = uniforms[0] * c{size - 1}", "action = best", "before = 0.0"]
+    for k in range(size):
+        lines += [f"action = i32({k}) if mask[{k}] and mass >= before else action"]
+        lines += [f"before = c{k}"]
+    lines += ["action = best if greedy else action", "logit = m0"]
+    lines += [f"logit = m{k} if action == i32({k}) else logit" for k in range(1, size)]
+    lines += [f"return action, logit - top - log(c{size - 1})"]
+    source = "def act(logits, uniforms, params, greedy, mask):"
+    source += "".join(f"\n    {line}" for line in lines)
+    names = {"i32": np.int32, "zero": np.int32(0), "lowest": FORBIDDEN}
+    return define(source, exp=math.exp, log=math.log, **names)
 
 
 def categorical_slope(
@@ -246,6 +277,31 @@ def _learn_categorical(dtype):
 
 #: Outputs are logits: log-probability of the action taken, and entropy.
 categorical = Head(("log_prob", "entropy"), "index", _learn_categorical, act_categorical)
+
+
+def _learn_masked_categorical(dtype):
+    forward_all, backward = _learn_categorical(dtype)
+    nothing, lowest = dtype(0), dtype(FORBIDDEN)
+
+    @inline
+    def forbid(outputs, width, column, allowed):
+        for i in range(allowed.size):
+            logit = outputs[i * width + column]
+            outputs[i * width + column] = logit if allowed[i] != nothing else lowest
+
+    @inline
+    def forward(outputs, place, numbers, slopes, heads, actions, free):
+        for k in range(place[2]):
+            forbid(outputs, place[0], place[1] + k, actions[1 + k])
+        forward_all(outputs, place, numbers, slopes, heads, actions, free)
+
+    return forward, backward
+
+
+#: The same among allowed actions: the others have probability 0, and their logits no slope.
+masked_categorical = Head(
+    ("log_prob", "entropy"), "masked", _learn_masked_categorical, act_categorical
+)
 
 
 # ---------------------------------------------------------------- real numbers

@@ -89,8 +89,9 @@ class Learner(FlatLearner):
         self.columns, self.weights = _check_columns(columns), weights
         self.actions = None if actions is None else np.dtype(actions)
         wanted = {each.head.actions for each in self.losses} - {None}
-        expected = {"index": np.dtype(np.int64), "vector": np.dtype(np.float32)}
-        if {expected[str(kind)] for kind in wanted} != ({self.actions} - {None}):
+        expected = {"vector": np.dtype(np.float32)}
+        kinds = {expected.get(str(kind), np.dtype(np.int64)) for kind in wanted}
+        if kinds != ({self.actions} - {None}) or {"index", "masked"} <= wanted:
             raise ValueError(f"actions={actions!r}: the losses read {sorted(map(str, wanted))}")
         layout = make_layout(list(networks), self.losses)
         super().__init__(
@@ -123,7 +124,8 @@ class Learner(FlatLearner):
         Args:
             inputs: (S, input_size) float32, of all networks.
             columns: (S,) float32 arrays, one for each name.
-            actions: (S,) or (S, action_size) of the learner's dtype of actions.
+            actions: (S,) or (S, action_size) of the learner's dtype of actions; with a masked head
+                (S, 1 + num_actions), the index and a 1 for each action that is allowed.
             learning_rate: of Adam.
             weights: coefficients that losses read; None for those of the learner.
             scales: what each loss is multiplied by; None for 1.
@@ -244,6 +246,8 @@ class Learner(FlatLearner):
         size = int(sizes.min())
         vectors = self.actions == np.float32
         shape = (count, size) if vectors else (count,)
+        if any(loss.head.actions == "masked" for loss in self.losses):
+            return _check_masked(taken, count, size)
         if taken.shape != shape and not (vectors and size == 1 and taken.shape == (count,)):
             raise ValueError(f"actions have shape {taken.shape}: expected {shape}")
         if taken.dtype == np.int64 and not 0 <= taken.min() <= taken.max() < size:
@@ -335,6 +339,21 @@ def _sample_type(columns: tuple[str, ...]) -> Any:
     if columns not in _sample_types:
         _sample_types[columns] = collections.namedtuple("Sample", columns)
     return _sample_types[columns]
+
+
+def _check_masked(actions: Array, count: int, size: int) -> Array:
+    """Indices and masks (S, 1 + size) as the kernel takes them."""
+    if actions.shape != (count, 1 + size):
+        raise ValueError(f"actions have shape {actions.shape}: expected {(count, 1 + size)}")
+    taken, masks = actions[:, :1], actions[:, 1:]
+    if not 0 <= taken.min() <= taken.max() < size:
+        wrong = taken[(taken < 0) | (taken >= size)][0]
+        raise ValueError(f"actions: expected 0 to {size - 1}, got {wrong}")
+    forbidden = np.flatnonzero(np.take_along_axis(masks, taken, axis=1) == 0)
+    if forbidden.size:
+        wrong = actions[forbidden[0]].tolist()
+        raise ValueError(f"actions[{forbidden[0]}]={wrong}: action {wrong[0]} is not allowed")
+    return np.ascontiguousarray(actions).ravel()
 
 
 def _check_columns(columns: Sequence[str]) -> tuple[str, ...]:

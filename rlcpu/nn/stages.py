@@ -70,6 +70,7 @@ class Transitions(NamedTuple):
             scale, clipped to +-10.
         center, half: (action_size,) float32 of actions: networks see (action - center) / half.
         errors: (S,) float32, overwritten: size of the temporal difference.
+        allowed: (S * num_actions,) bool, the action masks of next observations; empty without any.
     """
 
     observations: Any
@@ -84,6 +85,7 @@ class Transitions(NamedTuple):
     center: Any
     half: Any
     errors: Any
+    allowed: Any = np.zeros(0, np.bool_)
 
 
 class Layout(NamedTuple):

@@ -33,8 +33,8 @@ class ReplayBuffer(Buffer):
             and follow each other in time.
         n_step: steps whose rewards are added up when a transition is drawn, if its episode goes
             on for so long and they are there. `reward` (a float) becomes their discounted sum,
-            `next_observation`, `terminated` and `truncated` those of the last of them, and
-            `Batch.discounts` gamma to the power of their number.
+            `terminated`, `truncated` and fields named `next_...`, as `next_observation`, those of
+            the last of them, and `Batch.discounts` gamma to the power of their number.
         gamma: discount factor of these sums, in [0, 1].
         derive_next: store no `next_observation`, but take it from the `observation` of the step
             that follows in the same environment; both need the same fields. Where they differ in

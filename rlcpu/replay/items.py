@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -205,9 +206,10 @@ class NStep:
     """n-step returns of a storage's transitions.
 
     R = sum of gamma^k r_{t+k} for k below m, where m is n, or less if an episode terminated or was
-    truncated after m steps, or the newest step is reached. `reward` becomes R; `next_observation`,
-    `terminated` and `truncated` become those of the last step summed; `Batch.discounts` is gamma^m,
-    so that R + discounts * (1 - terminated) * V(next_observation) is the target.
+    truncated after m steps, or the newest step is reached. `reward` becomes R; `next_observation`
+    and other fields named `next_...`, `terminated` and `truncated` become those of the last step
+    summed; `Batch.discounts` is gamma^m, so that R + discounts * (1 - terminated) *
+    V(next_observation) is the target.
 
     Args:
         structure: has `reward` (one real number), `terminated`, and if there are any,
@@ -235,8 +237,8 @@ class NStep:
         names = ["terminated", "truncated"] if "truncated" in present else ["terminated"]
         flags = [_find(structure, name, "bool", np.bool_) for name in names]
         self.wanted = [reward, flags[0], flags[-1]]
-        following = structure.select("next_observation") if "next_observation" in present else ()
-        self.last = sorted({*flags, *following})
+        following = [structure.select(name) for name in present if name.startswith("next_")]
+        self.last = sorted({*flags, *itertools.chain(*following)})
         taken = {reward, *self.last}
         self.first = [number for number in range(len(structure.fields)) if number not in taken]
 

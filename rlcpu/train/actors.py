@@ -18,10 +18,10 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import as_inputs, refuse_policy, shape_of
-from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
-from rlcpu.nn.heads import log_density, standard_normal
+from rlcpu.nn.heads import FORBIDDEN, log_density, standard_normal
 from rlcpu.nn.network import CLIP, Network, orthogonal, run_rows
 
 Array = npt.NDArray[Any]
@@ -64,11 +64,14 @@ def bounded_log_std(x: float) -> float:
 
 
 @functools.cache
-def act_epsilon_greedy(size: int) -> Callable[..., Any]:
+def act_epsilon_greedy(size: int, masked: bool = False) -> Callable[..., Any]:
     """Scalar function: the action of the largest output, or with probability `params[0]` any.
 
     The first of equal outputs counts. Source: Watkins 1989, "Learning from delayed rewards".
+    `masked` chooses among the allowed actions alone.
     """
+    if masked:
+        return _act_masked_epsilon_greedy(size)
     lines = ["top = values[0]", "best = zero"]
     for k in range(1, size):
         lines += [f"best = i32({k}) if values[{k}] > top else best", f"top = max(top, values[{k}])"]
@@ -79,6 +82,21 @@ def act_epsilon_greedy(size: int) -> Callable[..., Any]:
     ]
     source = "def act(values, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
     return define(source, i32=np.int32, zero=np.int32(0))
+
+
+def _act_masked_epsilon_greedy(size: int) -> Callable[..., Any]:
+    """The same among allowed actions; it draws one as `rlcpu.envs.policies.uniform_allowed`."""
+    lines = [f"v{k} = values[{k}] if mask[{k}] else lowest" for k in range(size)]
+    lines += ["top, best = lowest, zero"]
+    for k in range(size):
+        lines += [f"best = i32({k}) if v{k} > top else best", f"top = max(top, v{k})"]
+    lines += ["drawn, _, _ = draw((), (), (uniforms[1],), mask)"]
+    lines += ["explores = (uniforms[0] < params[0]) and not greedy"]
+    lines += ["return (drawn if explores else best), 0.0"]
+    source = "def act(values, uniforms, params, greedy, mask):"
+    source += "".join(f"\n    {line}" for line in lines)
+    names = {"i32": np.int32, "zero": np.int32(0), "lowest": FORBIDDEN}
+    return define(source, draw=uniform_allowed(size), **names)
 
 
 @functools.cache
@@ -155,7 +173,7 @@ class Actor:
         deterministic: whether to act without exploring.
     """
 
-    act: Callable[[int], Callable[..., Any]]
+    act: Callable[..., Callable[..., Any]]
 
     def __init__(
         self,
@@ -198,7 +216,8 @@ class Actor:
         if inputs != dynamics.observation_size or self._count(dynamics) != self.params.size:
             raise ValueError(f"{self!r} does not fit {dynamics.id}")
         draws, outputs = self._draws(dynamics), self._outputs(dynamics)
-        return PolicyCode(None, None, self.params.size, draws, "none", type(self).act, outputs)
+        masked, count = dynamics.num_masked > 0, self.params.size
+        return PolicyCode(None, None, count, draws, "none", type(self).act, outputs, masked)
 
     def _count(self, dynamics: Dynamics) -> int:
         """How many params the head has."""
@@ -283,13 +302,22 @@ class EpsilonGreedy(Actor):
     def _outputs(self, dynamics: Dynamics) -> int:
         return self.num_actions
 
-    def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
-        """See `Actor.actions`."""
-        best = np.argmax(self.outputs(observations)[:, : self.num_actions], axis=1)
+    def actions(
+        self,
+        observations: npt.ArrayLike,
+        rng: np.random.Generator | None,
+        masks: Array | None = None,
+    ) -> Array:
+        """See `Actor.actions`; masks are those of `check_masks`."""
+        values = forbid(self.outputs(observations)[:, : self.num_actions], masks)
+        best: Array = np.argmax(values, axis=1)
         if rng is None:
             return best
         explores = rng.random(best.shape) < self.params[0]
-        return np.where(explores, rng.integers(self.num_actions, size=best.shape), best)
+        drawn = rng.integers(self.num_actions, size=best.shape)
+        if masks is not None:
+            drawn = np.argmax(np.where(np.isfinite(values), rng.random(values.shape), -1.0), axis=1)
+        return np.where(explores, drawn, best)
 
 
 class Squashed(Actor):
@@ -380,6 +408,45 @@ def bounds(dynamics: Dynamics) -> tuple[Array, Array]:
         raise ValueError(f"{dynamics.id}: action_space={space} has to be bounded")
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     return ((low + high) / 2).astype(np.float32), ((high - low) / 2).astype(np.float32)
+
+
+def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
+    """Action masks (n, num_actions) as an array of bools, or None.
+
+    Raises:
+        TypeError: masks are missing where the environment has them, or no bools or whole numbers.
+        ValueError: masks have another shape, or one allows nothing.
+    """
+    if masks is None:
+        if dynamics.num_masked:
+            raise TypeError(
+                f'{dynamics.id} has action masks: give action_masks=infos["action_mask"]'
+            )
+        return None
+    given, count = np.asarray(masks), dynamics.num_actions
+    if given.dtype.kind not in "biu":
+        raise TypeError(f"action_masks are of {given.dtype}: expected bools, or zeros and ones")
+    if count == 0 or given.ndim not in (1, 2) or given.shape[-1] != count:
+        wanted = f"(n, {count})" if count else "none, for actions are real numbers"
+        raise ValueError(f"action_masks have shape {given.shape}: expected {wanted}")
+    allowed: Array = given.reshape(-1, count) != 0
+    empty = np.flatnonzero(~allowed.any(axis=1))
+    if empty.size:
+        raise ValueError(f"action_masks[{empty[0]}] allows nothing: expected one action at least")
+    return allowed
+
+
+def forbid(outputs: Array, masks: Array | None) -> Array:
+    """Outputs (n, num_actions) of a network, -inf where masks of the same shape are False.
+
+    Raises:
+        ValueError: they are of another shape.
+    """
+    if masks is None:
+        return outputs
+    if masks.shape != outputs.shape:
+        raise ValueError(f"action_masks have shape {masks.shape}: expected {outputs.shape}")
+    return np.where(masks, outputs, np.float32(-np.inf))
 
 
 def check_discrete(dynamics: Dynamics) -> None:

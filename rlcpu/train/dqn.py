@@ -4,7 +4,8 @@
     loss = mean(weight * huber(Q(s, a) - y))
 
 where Q' is the target network, `discount` is gamma**n after n steps and 0 where the episode
-terminated, and `weight` the importance weight of a prioritised sample.
+terminated, and `weight` the importance weight of a prioritised sample. Where the environment has
+action masks, the argmax is over the actions that s' allows.
 
 Sources: Mnih et al. 2015, "Human-level control through deep reinforcement learning"; van Hasselt et
 al. 2016, "Deep reinforcement learning with double Q-learning"; Wang et al. 2016, "Dueling network
@@ -81,10 +82,13 @@ def make_gradient(dtype: type) -> Callable[..., None]:
     zero = dtype(0)
 
     @inline
-    def largest(outputs, begin, actions):
+    def largest(outputs, begin, actions, allowed, first):
         best = 0
         for k in range(1, actions):
-            best = k if outputs[begin + k] > outputs[begin + best] else best
+            better = outputs[begin + k] > outputs[begin + best]
+            if allowed.size > 0:
+                better = allowed[first + k] and (better or not allowed[first + best])
+            best = k if better else best
         return best
 
     @inline
@@ -130,7 +134,7 @@ def make_gradient(dtype: type) -> Callable[..., None]:
             chosen = cells[forward(online, cells, count) :]
         for i in range(count):
             k, begin = chunk.begin + i, i * width
-            best = largest(chosen, begin, actions)
+            best = largest(chosen, begin, actions, batch.allowed, k * actions)
             value = value_of(valued, begin, best, actions, dueling)
             targets[i] = target_of(batch.rewards[k], batch.discounts[k], batch.terminated[k], value)
         see(cells, wide, batch.observations, chunk, batch)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.networks import MLP
-from rlcpu.nn.heads import categorical, gaussian, outputs
+from rlcpu.nn.heads import categorical, gaussian, masked_categorical, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
 from rlcpu.nn.network import Network
@@ -95,7 +95,8 @@ class Batch(NamedTuple):
 
     Attributes:
         observations: (S, observation_size) float32.
-        actions: (S,) int64 of `Discrete` or (S, action_size) float32 of `Box`.
+        actions: (S,) int64 of `Discrete` or (S, action_size) float32 of `Box`; with action masks
+            (S, 1 + num_actions) int64, see `rlcpu.nn.heads.Head`.
         log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
     """
 
@@ -113,6 +114,10 @@ class Updater(Learner):
         policy: an `MLP` with a value; its arrays are written after each update.
         config: hyper-parameters.
         seed, num_threads, dtype: see `Learner`.
+        masked: whether samples have action masks.
+
+    Attributes:
+        kind: of actions, "discrete", "masked" or "continuous": what the machine code depends on.
     """
 
     def __init__(
@@ -122,16 +127,18 @@ class Updater(Learner):
         seed: int = 0,
         num_threads: int | None = None,
         dtype: type = np.float32,
+        masked: bool = False,
     ) -> None:
         self.policy, self.config = policy, config
         discrete, separate = policy.log_std.size == 0, policy.value == "separate"
+        self.kind = ("masked" if masked else "discrete") if discrete else "continuous"
         statistics = ("policy", "entropy", "kl", "clip_fraction")
         actions = int(policy.sizes[-1]) - (not separate)
-        head = categorical if discrete else gaussian
+        heads = {"discrete": categorical, "masked": masked_categorical, "continuous": gaussian}
         super().__init__(
             _networks(policy),
             [
-                Loss(surrogate, head, statistics, size=actions),
+                Loss(surrogate, heads[self.kind], statistics, size=actions),
                 Loss(value, outputs(), network=int(separate), first=-1),
             ],
             columns=COLUMNS,

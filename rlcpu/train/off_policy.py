@@ -31,7 +31,7 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.nn.stages import StagedLearner, Transitions
 from rlcpu.replay.buffer import Buffer
 from rlcpu.train import checkpoint
-from rlcpu.train.actors import Actor, Squashed
+from rlcpu.train.actors import Actor, Squashed, check_masks
 from rlcpu.train.config import Settings, check_env, describe_unknown
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -255,7 +255,7 @@ class OffPolicy:
 
     def _remember(self, rollout: Rollout) -> None:
         """Store a rollout's transitions."""
-        columns = rollout.transitions(as_inputs=True)
+        columns = rollout.transitions(example_of(self.env), as_inputs=True)
         if columns["reward"].dtype != np.float32:
             columns["reward"] = columns["reward"].astype(np.float32)
         if isinstance(self.buffer, replay.ReturnWeightedBuffer):
@@ -410,7 +410,10 @@ class OffPolicy:
         """A batch as the learner takes it."""
         size, policy = len(batch), self.policy
         ones, discounts, errors, center, half = self._constants(size)
+        masked = self.env.dynamics.num_masked > 0
+        allowed = {"allowed": batch["next_action_mask"].reshape(-1)} if masked else {}
         return Transitions(
+            **allowed,
             observations=batch["observation"].reshape(-1),
             next_observations=batch["next_observation"].reshape(-1),
             actions=batch["action"].reshape(-1),
@@ -458,22 +461,34 @@ class OffPolicy:
 
     # ------------------------------------------------------------ acting
 
-    def predict(self, observations: npt.ArrayLike, deterministic: bool = True) -> Array:
+    def predict(
+        self,
+        observations: npt.ArrayLike,
+        deterministic: bool = True,
+        action_masks: npt.ArrayLike | None = None,
+    ) -> Array:
         """Actions for observations.
 
         Args:
             observations: (n, observation_size), or (observation_size,) of one environment.
             deterministic: act greedily in place of exploring as in the last round.
+            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
+                actions are allowed, as `infos["action_mask"]` says; None where all are.
 
         Returns:
             Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
             bounds; without the first axis for one observation.
 
         Raises:
-            ValueError: observations have another shape.
+            TypeError: the environment has action masks and none are given.
+            ValueError: observations or masks have another shape, or a mask allows nothing.
             FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
-        actions: Array = self.policy.actions(observations, None if deterministic else self.rng)
+        masks = check_masks(self.env.dynamics, action_masks)
+        given = () if masks is None else (masks,)
+        actions: Array = self.policy.actions(
+            observations, None if deterministic else self.rng, *given
+        )
         single = np.ndim(observations) == len(self.policy.observation_shape)
         return actions[0] if single else actions
 
@@ -581,7 +596,10 @@ def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
     dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
     seen = np.zeros(dynamics.observation_size, np.float32)
     vector = np.zeros(dynamics.action_size, np.float32)
+    masked = dynamics.num_masked
+    masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}
     return {
+        **masks,
         "observation": seen,
         "action": np.int64(0) if dynamics.is_discrete else vector,
         "reward": np.float32(0),

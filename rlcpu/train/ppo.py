@@ -24,6 +24,7 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
+from rlcpu.train.actors import check_masks, forbid
 from rlcpu.train.config import PPOConfig, at, check_env, default_config, describe_unknown
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -124,7 +125,8 @@ class PPO:
         given = {"hidden": policy.hidden, "activation": policy.activation, "value": policy.value}
         self.config = self.config.replace(given)
         threads = num_threads or env.num_threads
-        self.updater = Updater(self.policy, self.config, int(streams[1]), threads)
+        masked = env.dynamics.num_masked > 0
+        self.updater = Updater(self.policy, self.config, int(streams[1]), threads, masked=masked)
         self.normalizer = Normalizer(env.dynamics.observation_size)
         self.rng = np.random.default_rng(int(streams[2]))
         self.returns: deque[float] = deque(maxlen=WINDOW)
@@ -278,7 +280,7 @@ class PPO:
         inputs = rollout.inputs
         batch = Batch(
             inputs.reshape(-1, inputs.shape[-1]),
-            rollout.actions.reshape(-1, *rollout.actions.shape[2:]),
+            _samples_of(rollout),
             rollout.log_probs.ravel(),
             estimates.advantages.ravel(),
             estimates.returns.ravel(),
@@ -296,23 +298,32 @@ class PPO:
         self.policy.observation_mean[:] = self.normalizer.mean
         self.policy.observation_scale[:] = self.normalizer.scale()
 
-    def predict(self, observations: npt.ArrayLike, deterministic: bool = True) -> Array:
+    def predict(
+        self,
+        observations: npt.ArrayLike,
+        deterministic: bool = True,
+        action_masks: npt.ArrayLike | None = None,
+    ) -> Array:
         """Actions for observations.
 
         Args:
             observations: (n, observation_size), or (observation_size,) of one environment.
             deterministic: take the most likely action in place of drawing one.
+            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
+                actions are allowed, as `infos["action_mask"]` says; None where all are.
 
         Returns:
             Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
             bounds; without the first axis for one observation.
 
         Raises:
-            ValueError: observations have another shape.
+            TypeError: the environment has action masks and none are given.
+            ValueError: observations or masks have another shape, or a mask allows nothing.
             FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
         """
         self._finish_going_back()
         outputs = self.policy.outputs(observations)
+        outputs = forbid(outputs, check_masks(self.env.dynamics, action_masks))
         stds = np.exp(self.policy.log_std)
         space: Any = self.env.single_action_space
         if stds.size == 0:
@@ -357,6 +368,14 @@ class PPO:
             ValueError: the file is damaged or something else, or env does not fit.
         """
         return checkpoint.load(cls, path, env, num_threads)
+
+
+def _samples_of(rollout: Rollout) -> Array:
+    """Actions as the updater takes them, with their masks if there are any."""
+    actions, masks = rollout.actions, rollout.action_masks
+    if masks is not None:
+        actions = np.concatenate((actions[..., None], masks), axis=-1)
+    return actions.reshape(-1, *actions.shape[2:])
 
 
 class Normalizer:

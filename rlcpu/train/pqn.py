@@ -4,8 +4,8 @@
     loss = mean((Q(s, a) - G)**2)
 
 with gamma = 0 where the episode terminated, and G_{t+1} = max_a Q(s_{t+1}, a) where it was cut off
-and at the end of the rollout. What replay and target do for DQN, many environments and LayerNorm do
-here: normalised layers bound what a value can change by.
+and at the end of the rollout; max is over the actions that are allowed. What replay and target do
+for DQN, many environments and LayerNorm do here: normalised layers bound how much a value changes.
 
 Source: Gallici et al. 2024, "Simplifying deep temporal difference learning", algorithm 1 and
 equation 10. Defaults, and what the paper leaves open (orthogonal weights, the loss without the
@@ -26,7 +26,7 @@ from rlcpu.nn.heads import of_action
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
 from rlcpu.scan.recurrences.returns import lambda_returns
-from rlcpu.train.actors import EpsilonGreedy, check_discrete
+from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid
 from rlcpu.train.config import Settings, at
 from rlcpu.train.off_policy import Array, OffPolicy, losses_type
 
@@ -195,8 +195,14 @@ class PQN(OffPolicy):
         They need the values of what each step led to, final observations too, and no others: those
         of the observations before the steps are the same, one step later.
         """
-        after = rollout.transitions(("next_observation",), as_inputs=True)["next_observation"]
-        values = self.policy.outputs(after).max(axis=1).reshape(rollout.rewards.shape)
+        masked = ("next_action_mask",) if self.env.dynamics.num_masked else ()
+        after = rollout.transitions(("next_observation", *masked), as_inputs=True)
+        values = self.policy.outputs(after["next_observation"])
+        if masked:
+            masks = after["next_action_mask"]
+            # Where an episode terminated a mask may allow nothing, and no value counts.
+            values = forbid(values, masks | ~masks.any(axis=1, keepdims=True))
+        values = values.max(axis=1).reshape(rollout.rewards.shape)
         targets: Array = lambda_returns(
             rollout.rewards.astype(np.float32, copy=False),
             np.concatenate([values[:1], values[:-1]]),  # the first is read by no return

@@ -58,7 +58,7 @@ def _is_worth_it(updater: Updater) -> bool:
 
 def _start(updater: Updater) -> subprocess.Popen[bytes] | None:
     """The second process; its input ends when this process does."""
-    kind = "discrete" if updater.policy.log_std.size == 0 else "continuous"
+    kind = updater.kind
     folder: str = setting("CACHE_DIR")
     try:
         return subprocess.Popen(
@@ -75,9 +75,10 @@ def _start(updater: Updater) -> subprocess.Popen[bytes] | None:
 def main() -> None:
     """The second process: compile the update of an agent of the given kind of actions."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    actions = Discrete(2) if sys.argv[1] == "discrete" else Box(-1.0, 1.0, (1,), np.float32)
+    kind = sys.argv[1]
+    actions = Box(-1.0, 1.0, (1,), np.float32) if kind == "continuous" else Discrete(2)
     policy = MLP(Box(-1.0, 1.0, (1,), np.float32), actions, hidden=(1,))
-    Updater(policy, PPOConfig()).compile()
+    Updater(policy, PPOConfig(), masked=kind == "masked").compile()
 
 
 def _end_with_parent() -> None:

@@ -27,8 +27,11 @@ def make_policy(
     return policy
 
 
-def make_batch(policy: MLP, samples: int, seed: int = 0) -> Batch:
-    """Samples of which some ratios are within the clip range and some are not."""
+def make_batch(policy: MLP, samples: int, seed: int = 0, masked: bool = False) -> Batch:
+    """Samples of which some ratios are within the clip range and some are not.
+
+    With masks, some allow one action alone, the one that was taken.
+    """
     rng = np.random.default_rng(seed)
     inputs, outputs = policy.sizes[0], policy.sizes[-1] - (policy.value == "shared")
     discrete = policy.log_std.size == 0
@@ -37,6 +40,10 @@ def make_batch(policy: MLP, samples: int, seed: int = 0) -> Batch:
         if discrete
         else rng.normal(0.0, 1.0, (samples, outputs)).astype(np.float32)
     )
+    if masked:
+        masks = rng.random((samples, outputs)) < rng.uniform(0.0, 1.0, (samples, 1))
+        masks[np.arange(samples), actions] = True
+        actions = np.column_stack((actions, masks)).astype(np.int64)
     spread = 0.2 if discrete else 0.5
     center = -np.log(outputs) if discrete else -1.3 * outputs
     return Batch(

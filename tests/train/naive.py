@@ -51,10 +51,12 @@ def run_network(
 
 
 def log_prob_and_entropy(heads: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
+    if log_std.size == 0 and actions.ndim == 2:  # indices, and which actions are allowed
+        heads, actions = np.where(actions[:, 1:] != 0, heads, -np.inf), actions[:, 0]
     if log_std.size == 0:
         log_probs = heads - np.log(np.exp(heads).sum(axis=1, keepdims=True))
         taken = log_probs[np.arange(len(actions)), actions]
-        return taken, -(np.exp(log_probs) * log_probs).sum(axis=1)
+        return taken, -(np.exp(log_probs) * np.maximum(log_probs, -1e9)).sum(axis=1)
     z = (actions.reshape(heads.shape) - heads) / np.exp(log_std)
     density = -0.5 * z**2 - log_std - 0.5 * np.log(2.0 * np.pi)
     entropy = 0.5 + 0.5 * np.log(2.0 * np.pi) + log_std

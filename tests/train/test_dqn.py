@@ -9,6 +9,7 @@ import pytest
 
 from rlcpu.train import DQN
 from rlcpu.train.dqn import Coefficients, Sample, bootstrap, huber
+from tests.envs.masked import TIC_TAC_TOE
 from tests.train.off_policy_cases import NaiveAdam, flat_gradient, networks_of, numeric, seen
 
 #: One kernel serves all: it knows neither the environment nor the sizes.
@@ -53,6 +54,8 @@ def naive_gradient(agent: DQN, networks: Any, batch: Any, size: int) -> tuple[An
     inputs, following = seen(agent, batch.observations), seen(agent, batch.next_observations)
     valued = action_values(agent, target, following)
     chosen = action_values(agent, online, following) if double else valued
+    if batch.allowed.size:
+        chosen = np.where(batch.allowed, chosen, -np.inf)
     rows = np.arange(size)
     value = valued[rows, chosen.argmax(axis=1)]
     targets = batch.rewards + batch.discounts * np.where(batch.terminated, 0.0, value)
@@ -66,9 +69,15 @@ def naive_gradient(agent: DQN, networks: Any, batch: Any, size: int) -> tuple[An
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("double", "dueling"), [(False, False), (True, False), (True, True)])
-def test_updates_equal_numpys(double: bool, dueling: bool, threads: int) -> None:
-    agent = DQN("Acrobot-v1", seed=1, double=double, dueling=dueling, num_threads=threads, **SMALL)
+@pytest.mark.parametrize(
+    ("env", "double", "dueling"),
+    [
+        *(("Acrobot-v1", False, False), ("Acrobot-v1", True, False), ("Acrobot-v1", True, True)),
+        *((TIC_TAC_TOE, False, False), (TIC_TAC_TOE, True, True)),
+    ],
+)
+def test_updates_equal_numpys(env: Any, double: bool, dueling: bool, threads: int) -> None:
+    agent = DQN(env, seed=1, double=double, dueling=dueling, num_threads=threads, **SMALL)
     agent.learn(128)
     learner, size, updates = agent.learner, 150, 6
     networks = networks_of(learner)
@@ -80,7 +89,7 @@ def test_updates_equal_numpys(double: bool, dueling: bool, threads: int) -> None
     rng, adam = np.random.default_rng(2), NaiveAdam(networks[0].parameters.size)
     batch = agent._transitions(agent.buffer.sample(size * updates))
     batch = batch._replace(weights=rng.uniform(0.5, 1.0, size * updates).astype(np.float32))
-    coefficients = Coefficients(3, dueling, double)
+    coefficients = Coefficients(agent.env.dynamics.num_actions, dueling, double)
     learner.update(
         batch, size, coefficients, learning_rates=(1e-3,), period=4, tau=0.5, max_norm=0.05
     )
@@ -88,7 +97,8 @@ def test_updates_equal_numpys(double: bool, dueling: bool, threads: int) -> None
         rows = slice((update - 1) * size, update * size)
         shaped = {
             name: getattr(batch, name).reshape(size * updates, -1)[rows]
-            for name in ("observations", "next_observations")
+            for name in ("observations", "next_observations", "allowed")
+            if getattr(batch, name).size
         }
         names = ("actions", "rewards", "discounts", "weights", "terminated")
         shaped |= {name: getattr(batch, name)[rows] for name in names}

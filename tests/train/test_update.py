@@ -15,14 +15,17 @@ from . import naive
 from .cases import make_batch, make_policy
 
 
-def make_case(samples: int = 37, **options: Any) -> tuple[Updater, naive.Case, Any]:
+def make_case(
+    samples: int = 37, masked: bool = False, **options: Any
+) -> tuple[Updater, naive.Case, Any]:
     policy = make_policy(**options)
     config = PPOConfig(
         num_epochs=1, minibatch_size=samples, entropy_coefficient=0.3, value_coefficient=0.7,
         max_gradient_norm=np.inf,
     )  # fmt: skip
-    updater = Updater(policy, config, num_threads=1, dtype=np.float64)
-    return updater, naive.Case(policy, 0.2, 0.3, 0.7), make_batch(policy, samples)
+    updater = Updater(policy, config, num_threads=1, dtype=np.float64, masked=masked)
+    batch = make_batch(policy, samples, masked=masked)
+    return updater, naive.Case(policy, 0.2, 0.3, 0.7), batch
 
 
 def kernel_gradient(updater: Updater, batch: Any) -> list[np.ndarray]:
@@ -54,6 +57,35 @@ def test_gradient_equals_finite_differences(
     expected = naive.gradient(case, batch)
     for actual, wanted in zip(kernel_gradient(updater, batch), expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("value", ["separate", "shared"])
+def test_gradient_of_masked_actions_equals_finite_differences(value: str) -> None:
+    updater, case, batch = make_case(samples=150, masked=True, value=value, hidden=(5,), actions=6)
+    gradients = kernel_gradient(updater, batch)
+    expected = naive.gradient(case, batch)
+    for actual, wanted in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-8)
+    never = batch._replace(actions=batch.actions.copy())
+    never.actions[:, 0], never.actions[:, 3], never.actions[:, 1] = 0, 0, 1
+    biases = kernel_gradient(updater, never)[1][-6 - (value == "shared") :][:6]
+    assert biases[2] == 0.0
+    assert (biases[:2] != 0.0).all()
+
+
+def test_masked_actions_are_checked() -> None:
+    updater, _, batch = make_case(masked=True, actions=3)
+    forbidden = batch.actions.copy()
+    forbidden[5] = 2, 1, 1, 0
+    beyond = batch.actions.copy()
+    beyond[3, 0] = 3
+    for actions, match in (
+        (batch.actions[:, 0], r"actions have shape \(37,\): expected \(37, 4\)"),
+        (forbidden, r"actions\[5\]=\[2, 1, 1, 0\]: action 2 is not allowed"),
+        (beyond, "actions: expected 0 to 2, got 3"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            updater.improve(batch._replace(actions=actions), 0.0, 0.2)
 
 
 def make_updater(num_threads: int = 1, dtype: Any = np.float32, **options: Any) -> Updater:

@@ -116,6 +116,7 @@ DYNAMICS = Dynamics(
     step=step,
     reset=reset,
     observe=observe,
+    action_mask=action_mask,
     picture=picture,
     observation_space=Discrete(500),
     action_space=Discrete(6),

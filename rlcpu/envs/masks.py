@@ -1,0 +1,65 @@
+"""Which actions are allowed: what `Dynamics.action_mask` returns, as bits behind an observation.
+
+A mask is a tuple of one bool for each action of a `Discrete`. Kernels keep it as whole numbers of
+32 bits, action k as bit `k % 32` of number `k // 32`, in float32 rows of their own that follow the
+rows of the observation. So whatever shows or keeps an observation shows or keeps its mask, and an
+environment without a mask has no such rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.compile import define, inline, source_of_tuple
+
+Array = npt.NDArray[Any]
+#: Actions in a row.
+_BITS = 32
+
+
+def mask_rows(count: int) -> int:
+    """Rows that hold the mask of so many actions."""
+    return -(-count // _BITS)
+
+
+@functools.cache
+def make_pack(count: int) -> Callable[..., Any]:
+    """Inlinable function: a tuple of `count` bools -> the tuple of float32 rows that hold them."""
+    rows = []
+    for row in range(mask_rows(count)):
+        actions = range(row * _BITS, min((row + 1) * _BITS, count))
+        bits = " | ".join(f"(u32({1 << k % _BITS}) if mask[{k}] else zero)" for k in actions)
+        rows.append(f"u32({bits}).view(single)")
+    source = f"def pack(mask): return {source_of_tuple(rows)}"
+    return inline(define(source, u32=np.uint32, zero=np.uint32(0), single=np.float32))
+
+
+@functools.cache
+def make_unpack(first: int, count: int) -> Callable[..., Any]:
+    """Inlinable function: rows, of which those from `first` on are a mask -> its bools."""
+    words = [f"w{row} = single(rows[{first + row}]).view(u32)" for row in range(mask_rows(count))]
+    bools = source_of_tuple(
+        f"(w{k // _BITS} & u32({1 << k % _BITS})) != zero" for k in range(count)
+    )
+    lines = "".join(f"\n    {line}" for line in [*words, f"return {bools}"])
+    names = {"u32": np.uint32, "zero": np.uint32(0), "single": np.float32}
+    return inline(define(f"def unpack(rows):{lines}", **names))
+
+
+def masks_of(rows: Array, count: int) -> Array:
+    """Masks (..., count) bool from their rows (..., mask rows) float32, in any memory order.
+
+    Their first axis of memory is that of the actions: one pass over the rows for each action.
+    """
+    words = np.moveaxis(rows.view(np.uint32), -1, 0)
+    found = []
+    for row in range(mask_rows(count)):
+        bits = np.uint32(1) << np.arange(min(_BITS, count - row * _BITS), dtype=np.uint32)
+        found.append((words[row] & bits.reshape(-1, *[1] * (words.ndim - 1))) != 0)
+    masks = found[0] if len(found) == 1 else np.concatenate(found)
+    return np.moveaxis(masks, 0, -1)
