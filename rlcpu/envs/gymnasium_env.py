@@ -253,7 +253,8 @@ class GymnasiumEnv(VectorEnv):
         autoreset_mode: AutoresetMode | str | None = None,
         task: GymnasiumTask | None = None,
     ) -> None:
-        if isinstance(env, gymnasium.Env):
+        # EnvPool's are both.
+        if isinstance(env, gymnasium.Env) and not isinstance(env, GymnasiumVectorEnv):
             single = env
             env = SyncVectorEnv([lambda: single], autoreset_mode=AutoresetMode.DISABLED)
         if not isinstance(env, GymnasiumVectorEnv):
@@ -504,7 +505,8 @@ def _describe(env: Any) -> tuple[str, Any]:
     inner = getattr(env.unwrapped, "envs", None)
     single = inner[0] if inner else env
     spec = env.spec or getattr(single, "spec", None)
-    return (spec.id if spec is not None else type(single.unwrapped).__name__), spec
+    name = getattr(spec, "id", None) or type(single.unwrapped).__name__
+    return name, spec
 
 
 def _find_culprit(error: Exception) -> int | None:

@@ -56,8 +56,11 @@ class Book(gymnasium.Env[Any, Any]):
         return self.look(), reward, entry["terminated"], cut, {}
 
 
-class Plain(VectorEnv[Any, Any, Any]):
-    """A vector environment that only has what it must: no masks, no list of seeds."""
+class Plain(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):
+    """A vector environment that only has what it must: no masks, no list of seeds.
+
+    As EnvPool's it is an `Env` as well.
+    """
 
     def __init__(self, env: SyncVectorEnv) -> None:
         self.inner, self.num_envs = env, env.num_envs
