@@ -103,6 +103,11 @@ class Buffer(Locked, Shown):
         return self._ring.filled * self._envs
 
     @property
+    def num_added(self) -> int:
+        """Steps that were added so far, those that have made room since too."""
+        return self._ring.added
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of the transitions, if the buffer is full.
 
@@ -252,6 +257,10 @@ class Buffer(Locked, Shown):
             since, added = self._saved or (None, 0)
             token = checkpoint.save(path, self.describe(), self.sections(added), since)
             self._saved = token, self._ring.added
+
+    def forget_folder(self) -> None:
+        """Let the next save be a whole one: the folder of the last one is gone, or was a copy."""
+        self._saved = None
 
     def sections(self, added: int, prefix: str = "") -> list[Section]:
         """What a checkpoint holds beside `describe()`; `added` steps were saved before."""

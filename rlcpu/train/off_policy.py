@@ -11,6 +11,7 @@ import collections
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import tempfile
 from collections import deque
@@ -30,11 +31,13 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.stages import StagedLearner, Transitions
 from rlcpu.replay.buffer import Buffer
+from rlcpu.replay.structure import Structure
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import Actor, Squashed, check_masks
 from rlcpu.train.config import Settings, check_env, describe_unknown
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
+from rlcpu.train.interrupts import WholeRounds
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
@@ -243,9 +246,9 @@ class OffPolicy:
             )
         if buffer.device != "cpu":
             raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
-        wanted = replay.ItemBuffer(1, example)._fields()
-        if sorted(buffer._fields()) != sorted(wanted):
-            found, fields = ([_show(f) for f in x] for x in (buffer._fields(), wanted))
+        held, wanted = buffer.structure.fields, Structure(example).fields
+        if sorted(held) != sorted(wanted):
+            found, fields = ([_show(f) for f in x] for x in (held, wanted))
             raise ValueError(
                 f"buffer has the fields {', '.join(found)}: expected {', '.join(fields)}"
             )
@@ -273,7 +276,7 @@ class OffPolicy:
 
         While an episode runs, its transitions have the mean of the last returns in its place.
         """
-        count, num_envs = buffer._ring.added, self.env.num_envs
+        count, num_envs = buffer.num_added, self.env.num_envs
         buffer.add(columns, float(np.mean(self.returns)) if self.returns else 0.0)
         ends = zip(
             rollout.final_indices, rollout.episode_lengths, rollout.episode_returns, strict=True
@@ -281,7 +284,7 @@ class OffPolicy:
         for (step, i), length, total in ends:
             steps = np.arange(max(step + 1 - length, -count // num_envs), step + 1)
             places = count + steps * num_envs + i
-            places = places[places >= max(0, buffer._ring.added - buffer.capacity)]
+            places = places[places >= max(0, buffer.num_added - buffer.capacity)]
             if places.size:
                 buffer.update_values(places % buffer.capacity, total)
 
@@ -313,7 +316,9 @@ class OffPolicy:
                 says which. It was not learnt from.
 
         After these, and after Ctrl-C and an exception in the callback, what was learnt is kept: the
-        agent can be evaluated and saved, and the next `learn` goes on with it.
+        agent can be evaluated and saved, and the next `learn` goes on with it. Ctrl-C waits for the
+        end of the round: what then goes on is bit for bit the run that was not interrupted. A
+        second one does not wait.
         """
         total_steps = check_count("total_steps", total_steps)
         self._read_policy()
@@ -322,12 +327,12 @@ class OffPolicy:
         start, compiled, before = clock(), announce.seconds(), self.steps
         shown = Bar(self.env.dynamics.id, total_steps) if progress else contextlib.nullcontext()
         try:
-            with shown as bar:
+            with shown as bar, WholeRounds() as rounds:
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)
                     while history.steps < last:
                         self._remaining = 1.0 - history.steps / total_steps
-                        self._advance(history)
+                        rounds.run(self._advance, history)
                     history.solved = self._is_solved(target_return, history.steps >= total_steps)
                     history.time_total = clock() - start
                     history.time_compile = announce.seconds() - compiled
@@ -342,6 +347,7 @@ class OffPolicy:
                         history.stopped = "callback"
         except BaseException as error:
             self.learner.discard()
+            self.learner.write_networks((0,))  # of the updates that were made
             self._batches.clear()
             history.steps = self.steps - before
             history.stopped = "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
@@ -360,12 +366,14 @@ class OffPolicy:
         rollout = self._rollout = collect(
             self.env, self.policy, config.num_steps, out=self._rollout
         )
-        self.returns.extend(rollout.episode_returns.tolist())
+        ended = rollout.episode_returns.tolist()
+        self.returns.extend(ended)
         self._remember(rollout)
         self.steps += rollout.rewards.size
         history.steps += rollout.rewards.size
-        history.episodes += len(rollout.episode_returns)
-        history.episode_return = float(np.mean(self.returns)) if self.returns else float("nan")
+        history.episodes += len(ended)
+        if ended or not history.episodes:
+            history.episode_return = float(np.mean(self.returns)) if self.returns else math.nan
         now = clock()
         history.time_collect += now - start
         if self._can_improve():
@@ -614,7 +622,7 @@ def _files_of(buffer: Buffer) -> dict[str, Array]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "buffer")
         buffer.save(place)
-        buffer._saved = None  # the folder is gone: the next save is a whole one
+        buffer.forget_folder()
         files = sorted(place.iterdir())
         return {f"state buffer {file.name}": np.fromfile(file, np.uint8) for file in files}
 
@@ -628,7 +636,7 @@ def _buffer_of(kind: Any, arrays: dict[str, Array], num_threads: int | None) -> 
             # A name in a file may not lead out of the folder.
             arrays.pop(part).tofile(place / Path(part.removeprefix("buffer ")).name)
         buffer: Buffer = kind.load(place, num_threads=num_threads)
-        buffer._saved = None
+        buffer.forget_folder()
         return buffer
 
 

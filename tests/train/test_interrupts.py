@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.train import PPO, Progress, checkpoint, files
+from rlcpu.train import DQN, PPO, SAC, Progress, checkpoint, files
+from tests.train import test_off_policy as off_policy
 
 SMALL = {
     "num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,),
@@ -46,8 +48,10 @@ def assert_whole(agent: PPO) -> None:
     assert len(agent.history.curve) == len(agent.history.updates)
 
 
-def interrupt_at(number: int, run: Callable[[], object]) -> bool:
-    """Raise KeyboardInterrupt at the given line that the package executes; False if it has fewer.
+def interrupt_at(
+    number: int, run: Callable[[], object], folders: tuple[str, ...] = (FOLDER,)
+) -> bool:
+    """Raise KeyboardInterrupt at the given line of the folders; False if fewer are executed.
 
     Number 0 is the first; a negative one never comes.
     """
@@ -55,7 +59,7 @@ def interrupt_at(number: int, run: Callable[[], object]) -> bool:
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
         nonlocal left
-        if not frame.f_code.co_filename.startswith(FOLDER):
+        if not frame.f_code.co_filename.startswith(folders):
             return None
         if event == "line":
             left -= 1
@@ -187,3 +191,104 @@ def test_interrupts_at_random_times() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert stopped > 20
+
+
+# ---------------------------------------------------------------- agents with a replay buffer
+
+LEARNERS = pytest.mark.parametrize(("kind", "env"), [(SAC, "Pendulum-v1"), (DQN, "CartPole-v1")])
+OFF_POLICY_STEPS = 10 * 32
+
+
+def make_off_policy(kind: Any, env: str, **settings: Any) -> Any:
+    return kind(env, seed=3, **{**off_policy.SMALL, "num_threads": 2, **settings})
+
+
+def without_copies(agent: Any) -> dict[str, bytes]:
+    """`learn` begins with transposed copies of all weights, also of targets, which need none."""
+    return {k: v for k, v in off_policy.everything(agent).items() if k != "learner_copies"}
+
+
+def assert_goes_on_as_loaded(agent: Any, path: Path) -> None:
+    """What a file holds of an agent is what it goes on with."""
+    agent.save(path)
+    loaded = type(agent).load(path)
+    assert without_copies(loaded) == without_copies(agent)
+    agent.learn(64), loaded.learn(64)
+    assert without_copies(loaded) == without_copies(agent)
+    assert all(np.isfinite(network.parameters).all() for network in agent.learner.networks)
+
+
+@LEARNERS
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no timers of this kind")
+def test_ctrl_c_leaves_whole_rounds(kind: Any, env: str, tmp_path: Path) -> None:
+    expected, times = make_off_policy(kind, env), []
+    expected.learn(OFF_POLICY_STEPS)
+    for _ in range(3):
+        agent, start = make_off_policy(kind, env), time.perf_counter()
+        agent.learn(OFF_POLICY_STEPS)
+        times.append(time.perf_counter() - start)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGINT)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    stopped = 0
+    try:
+        for number, delay in enumerate(np.random.default_rng(7).uniform(1e-5, min(times), 60)):
+            agent = make_off_policy(kind, env)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                agent.learn(OFF_POLICY_STEPS)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                stopped += 1
+                assert agent.history.stopped in ("", "interrupted", "steps")
+            assert agent.steps == len(agent.buffer) == agent.history.steps
+            if number % 10 == 0:
+                assert_goes_on_as_loaded(agent, tmp_path / "agent.npz")
+            if agent.steps < OFF_POLICY_STEPS:
+                agent.learn(OFF_POLICY_STEPS - agent.steps)
+                assert without_copies(agent) == without_copies(expected)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
+    assert stopped > 10
+
+
+@LEARNERS
+def test_a_second_ctrl_c_does_not_wait(kind: Any, env: str, tmp_path: Path) -> None:
+    agent = make_off_policy(kind, env)
+    agent.learn(64)
+    sample, calls = agent.buffer.sample, []
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        signal.raise_signal(signal.SIGINT)
+        return sample(*args, **options)
+
+    agent.buffer.sample = interrupted
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for _ in range(2):  # once at the round's end, then at once
+            with pytest.raises(KeyboardInterrupt):
+                agent.learn(64)
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            agent.config = agent.config.replace({"num_updates": 16})
+    finally:
+        signal.signal(signal.SIGINT, before)
+        del agent.buffer.sample
+    assert len(calls) == 3
+    assert_goes_on_as_loaded(agent, tmp_path / "agent.npz")
+
+
+@LEARNERS
+def test_an_exception_at_any_line_leaves_an_agent_that_goes_on(
+    kind: Any, env: str, tmp_path: Path
+) -> None:
+    folders = FOLDER, str(Path(rlcpu.nn.__file__).parent)
+    agent = make_off_policy(kind, env)
+    assert not interrupt_at(10**9, lambda: agent.learn(OFF_POLICY_STEPS), folders)
+    lines = interrupt_at.lines  # type: ignore[attr-defined]
+    for number in np.linspace(0, lines - 1, 40).astype(int):
+        agent = make_off_policy(kind, env)
+        interrupt_at(int(number), functools.partial(agent.learn, OFF_POLICY_STEPS), folders)
+        assert_goes_on_as_loaded(agent, tmp_path / "agent.npz")
