@@ -91,7 +91,9 @@ def check(args: argparse.Namespace) -> int:
 
 
 def info(args: argparse.Namespace) -> int:
-    """Print versions, threads, vector width, cache folder and GPU of this machine."""
+    """Print versions, threads, vector width, cache folder and GPU, or how an environment runs."""
+    if args.env is not None:
+        return explain(args.env.id)
     from rlcpu.cuda import describe
     from rlcpu.kernels.threads import show_config
 
@@ -99,6 +101,24 @@ def info(args: argparse.Namespace) -> int:
     width = max(map(len, config))
     for name, value in config.items():
         print(f"{name:<{width}}  {value}")
+    return 0
+
+
+def explain(env_id: str) -> int:
+    """Print how the step of an environment runs, and why."""
+    import numpy as np
+
+    from rlcpu.envs.batch import step_kernels
+    from rlcpu.envs.vectorised import find_driver
+
+    dynamics = rlcpu.envs.find(env_id)
+    if dynamics.engine is not None:
+        raise CommandError(f"--env: {env_id} is stepped by another engine, not by our kernels")
+    env = rlcpu.make_vec(env_id, num_threads=1)
+    env.reset(seed=0)
+    env.step(np.asarray(env.action_space.sample()))
+    found = find_driver(step_kernels(env.code, np.float32, False).serial, dynamics.step)
+    print(f"{env_id}: step runs {found}")
     return 0
 
 
@@ -175,13 +195,12 @@ def build_parser() -> Parser:
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
         ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
-        ("info", info, None, "print versions, threads, vector width, cache folder and GPU"),
+        ("info", info, add_info_arguments, "print versions, threads, cache folder and GPU"),
         ("warmup", warmup, add_warmup_arguments, "compile the kernels into the cache"),
     ):
         command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
         command.set_defaults(run=run)
-        if add_arguments:
-            add_arguments(command)
+        add_arguments(command)
     return parser
 
 
@@ -246,6 +265,12 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("env", metavar="ENV", type=environment, help="such as CartPole-v1, or module:MyEnv-v0")
     add("--steps", metavar="N", type=whole(1), default=1000, help="single steps to compare (1,000)")
     add("--seed", metavar="N", type=whole(0), default=0, help="of states and actions (0)")
+
+
+def add_info_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu info`."""
+    told = "tell whether its step runs in vectors or one lane at a time, and why"
+    parser.add_argument("--env", metavar="ENV", type=environment, help=told)
 
 
 def add_warmup_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,8 +9,15 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Discrete, MultiBinary
 
-from rlcpu.envs.lane import RANDOMIZE_GROUP
-from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng, keys, mix, uniforms
+from rlcpu.kernels.random import (
+    RANDOMIZE_GROUP,
+    RESET_GROUP,
+    STEP_GROUP,
+    Rng,
+    keys,
+    mix,
+    uniforms,
+)
 
 
 def discounted_returns(

@@ -20,14 +20,24 @@ import numpy.typing as npt
 from gymnasium.spaces import Discrete
 
 from rlcpu.envs import watched
+from rlcpu.envs.batch import step_kernels
 from rlcpu.envs.dynamics import Dynamics, drawn_names, outside, params_of
-from rlcpu.envs.lane import RANDOMIZE_GROUP
+from rlcpu.envs.lane import structure
 from rlcpu.envs.layout import Layout, columns_of, fault_of, numbers_of, rows_of
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.envs.vectorised import describe_vectors
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng, keys, mix, stream_seeds, uniforms
+from rlcpu.kernels.random import (
+    RANDOMIZE_GROUP,
+    RESET_GROUP,
+    STEP_GROUP,
+    Rng,
+    keys,
+    mix,
+    stream_seeds,
+    uniforms,
+)
 
 Array = npt.NDArray[Any]
 LEVELS = ("error", "warning", "note")
@@ -119,7 +129,8 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
     compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
     if all(compiled):
         trial.split(seed)
-        trial.note(*describe_vectors(dynamics))
+        kernel = step_kernels(structure(dynamics), np.float32, False).serial
+        trial.note(*describe_vectors(kernel, dynamics.step))
     return Report(dynamics.id, len(cases), trial.findings())
 
 

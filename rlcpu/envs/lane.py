@@ -19,6 +19,8 @@ import numpy.typing as npt
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.layout import Layout, make_decode, make_encode, make_select
 from rlcpu.envs.masks import make_pack, mask_rows
+from rlcpu.envs.vectorised import tell_users
+from rlcpu.kernels import hooks
 from rlcpu.kernels.compile import (
     EXACT,
     FAST,
@@ -29,7 +31,14 @@ from rlcpu.kernels.compile import (
     source_of_tuple,
     specialise,
 )
-from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, make_rng, mix, uniforms
+from rlcpu.kernels.random import (
+    RANDOMIZE_GROUP,
+    RESET_GROUP,
+    STEP_GROUP,
+    make_rng,
+    mix,
+    uniforms,
+)
 from rlcpu.kernels.rows import row_access
 
 #: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
@@ -40,9 +49,6 @@ LANES = 64
 KEY_LOW, KEY_HIGH, ELAPSED = range(3)
 NUM_WORDS = 3
 
-
-#: First group of the random numbers of `randomize`; see `rlcpu.kernels.random.STEP_GROUP`.
-RANDOMIZE_GROUP = RESET_GROUP + STEP_GROUP
 
 #: A block's rows of real numbers are the state, the return of the running episode, and the
 #: parameters that vary from environment to environment.
@@ -248,12 +254,21 @@ def _make_draws(count: int | None, first: int, group: int, dtype: type) -> Calla
 
 def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
     """Decorator of an environment's driver: `kernel`, fast in float32 and exact in float64."""
-    return kernel(
-        parallel=parallel,
-        fastmath=EXACT if dtype is np.float64 else FAST,
-        scalars=compile_lane(env, dtype).scalars,
-        subject=ids.get(env),
-    )
+    options: dict[str, Any] = {
+        "parallel": parallel,
+        "fastmath": EXACT if dtype is np.float64 else FAST,
+        "scalars": compile_lane(env, dtype).scalars,
+        "subject": ids.get(env),
+    }
+    if dtype is np.float64 or env.step.__module__.partition(".")[0] == "rlcpu":
+        return kernel(**options)
+
+    def made(function: Callable[..., Any]) -> Any:
+        compiled = kernel(function, **options)
+        hooks.wrap_compiler(compiled, tell_users(env.step, ids.get(env, "")))
+        return compiled
+
+    return made
 
 
 class Turn(NamedTuple):

@@ -1,53 +1,133 @@
-"""Whether an environment's step became vector instructions, and what probably kept it from that."""
+"""How many environments one instruction of a step works on, and what keeps it from several.
+
+The loop over the lanes of a block either becomes vectors (8 or 16 environments in a register of 256
+or 512 bits) or runs one lane at a time. LLVM decides that, so its code is asked.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
-import platform
+import logging
 import re
 import textwrap
 import types
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from rlcpu.envs.batch import step_kernels
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.lane import structure
 from rlcpu.envs.watched import is_users
+from rlcpu.kernels import hooks
 from rlcpu.kernels.functions import references
-from rlcpu.kernels.hooks import assembly_of
 
-_ARITHMETIC = r"v?(?:add|sub|mul|div|sqrt|min|max|fn?m(?:add|sub)\d+)"
-#: Arithmetic in float32 of many lanes and of one, by processor; NEON has `fmul v0.4s, ...`. The
-#: integers are those of the random numbers, for environments that compute with nothing else.
-_PATTERNS = {
-    "x86_64": (rf"^\t(?:{_ARITHMETIC}ps|vpmulld)\s.*%[yz]mm", rf"^\t{_ARITHMETIC}ss\s"),
-    "aarch64": (r"^\tf(?:add|sub|mul|div|mla|mls)\s+v\d+\.4s|^\tmul\s+v\d+\.4s",
-                r"^\tf(?:add|sub|mul|div|madd|msub)\s+s\d+"),
-}  # fmt: skip
-_PATTERNS["AMD64"], _PATTERNS["arm64"] = _PATTERNS["x86_64"], _PATTERNS["aarch64"]
+logger = logging.getLogger("rlcpu")
 _LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
-_CALLS = re.compile(rf"\b((?:{_LIBM})f?)\b(?:@PLT)?\s*(?:,|$)", re.MULTILINE)
+#: Calls of the C library: by name, or by an intrinsic that becomes one.
+_CALLS = re.compile(rf"\bcall\b[^@\n]*@(?:llvm\.)?((?:{_LIBM})f?)(?:\.v?\d*f\d+)?\(")
+_OVERFLOWS = re.compile(r"@llvm\.[us](?:add|sub)\.with\.overflow\.")
+_SWITCHES = re.compile(r"^\s+switch i\d+ ", re.MULTILINE)
+_STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
+#: Where several scopes meet, as in code that was inlined twice, a list has a few more.
+_FEW_SCOPES = 8
 
 
-def describe_vectors(dynamics: Dynamics) -> tuple[str, str]:
+class Driver(NamedTuple):
+    """How a kernel runs the step of an environment.
+
+    Attributes:
+        lanes: environments in one vector; 1 for one at a time.
+        reasons: what probably keeps it from vectors, or is called for each lane; with the places.
+    """
+
+    lanes: int
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.reasons and self.lanes > 1:
+            return f"in vectors of {self.lanes} lanes"
+        how = f"in vectors of {self.lanes} lanes, but" if self.lanes > 1 else "one lane at a time:"
+        return f"{how} {'; '.join(self.reasons) or 'none of the usual reasons was found'}"
+
+
+def find_driver(kernel: Any, step: Any) -> Driver | None:
+    """How a kernel that has been compiled for one set of types runs a step.
+
+    Args:
+        kernel: the float32 driver of a step, or of a rollout.
+        step: the function that its author wrote.
+
+    Returns:
+        None if the kernel steps nothing.
+    """
+    (compiled,) = kernel.overloads.values()
+    return driver_of(hooks.llvm_of(compiled), step)
+
+
+def driver_of(code: str, step: Any) -> Driver | None:
+    """The same, of LLVM's code."""
+    lanes = lanes_of(code)
+    if lanes is None:
+        return None
+    reasons = [f"{name} of the C library, called for each lane" for name in _found(_CALLS, code)]
+    if lanes == 1:
+        if _SWITCHES.search(code):
+            reasons.append("a chain of `elif` with constants became a switch: write ternaries")
+        if _OVERFLOWS.search(code):
+            reasons.append(
+                "a comparison and a difference of the same numbers (`n < 64` beside `n - 64`) "
+                "became an overflow intrinsic: compare the difference"
+            )
+        reasons += _reasons(step)
+    return Driver(lanes, tuple(dict.fromkeys(reasons)))
+
+
+def lanes_of(code: str) -> int | None:
+    """Lanes of the loop that writes the clocks of environments, which their steps alone do.
+
+    `rlcpu.kernels.rows` marks what is written under the name "words".
+    """
+    node = re.search(r'^(!\d+) = !\{!"words", ', code, re.MULTILINE)
+    lists = re.findall(r"^(!\d+) = !\{([!\d, ]+)\}$", code, re.MULTILINE) if node else []
+    scopes = set()
+    for name, items in lists:
+        each = items.split(", ")
+        if node is not None and node[1] in each and len(each) <= _FEW_SCOPES:
+            scopes.add(name)
+    found = [int(lanes or 1) for lanes, scope in _STORES.findall(code) if scope in scopes]
+    return min(found, default=None)
+
+
+def _found(pattern: re.Pattern[str], code: str) -> list[str]:
+    return sorted(set(pattern.findall(code)))
+
+
+def describe_vectors(kernel: Any, step: Any) -> tuple[str, str]:
     """Level and message of a finding about the float32 kernel of `step`, compiled before."""
-    patterns = _PATTERNS.get(platform.machine())
-    if patterns is None:
-        return "note", f"the machine code of {platform.machine()} is not looked at"
-    code = assembly_of(step_kernels(structure(dynamics), np.float32, False).serial)
-    vectors, singles = (len(re.findall(each, code, re.MULTILINE)) for each in patterns)
-    calls = sorted(set(_CALLS.findall(code)))
-    counted = f"{vectors} vector and {singles} single instructions of arithmetic"
-    if vectors > singles and not calls:
-        return "note", f"step computes in vectors ({counted})"
-    reasons = [f"calls of {name} in the C library" for name in calls]
-    reasons += list(dict.fromkeys(_reasons(dynamics.step)))
-    told = "; ".join(reasons) or "none of the usual ones was found"
-    return "warning", f"step does not compute in vectors ({counted}); probable reasons: {told}"
+    driver = find_driver(kernel, step)
+    assert driver is not None
+    if driver.lanes > 1 and not driver.reasons:
+        return "note", f"step computes {driver}"
+    return "warning", f"step does not compute in vectors alone, but {driver}"
+
+
+_told: set[Any] = set()
+
+
+def tell_users(step: Any, id: str) -> Callable[[Any], Any]:
+    """For `hooks.wrap_compiler`: a compiler that warns once of a user's step in single lanes."""
+
+    def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_and_tell(*args: Any) -> Any:
+            compiled = compile(*args)
+            if step not in _told:
+                driver = driver_of(hooks.llvm_of(compiled), step)
+                if driver is not None and driver.lanes == 1:
+                    _told.add(step)
+                    logger.warning("%s: step runs %s", id, driver)
+            return compiled
+
+        return compile_and_tell
+
+    return wrap
 
 
 def _reasons(step: Any) -> Iterator[str]:
@@ -77,8 +157,10 @@ def _reasons_of_one(function: Any) -> Iterator[str]:
     node: Any
     for node in ast.walk(tree):
         what = ""
-        if isinstance(node, ast.For | ast.While):
-            what = "a loop"
+        if isinstance(node, ast.While):
+            what = "a loop whose number of turns differs from lane to lane"
+        elif isinstance(node, ast.For):
+            what = "a loop, unless it has a short and constant number of turns"
         elif isinstance(node, ast.If) and node not in chained and node.orelse:
             nested = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
             what = "an `elif` chain, instead of ternaries" if nested else "an `if` with an `else`"

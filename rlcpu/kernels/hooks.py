@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 import numba
+from llvmlite import binding
 from llvmlite import ir as llvm
 from numba.core import caching, codegen, compiler, imputils, ir, serialize
 from numba.core.compiler_machinery import FunctionPass, register_pass
@@ -92,6 +93,14 @@ def assembly_of(dispatcher: Any) -> str:
     (overload,) = dispatcher.overloads.values()
     library = overload.library
     return str(library._codegen._tm.emit_assembly(library._get_module_for_linking()))
+
+
+def llvm_of(compiled: Any) -> str:
+    """LLVM's code, optimised, of what a compiler returned, or of one of a function's `overloads`.
+
+    `inspect_llvm`, public, has none where the code comes out of a cache.
+    """
+    return str(compiled.library._get_module_for_linking())
 
 
 def address_of(dispatcher: Any) -> int:
@@ -177,7 +186,8 @@ def compiler_with(rewrite: Rewrite) -> type:
     """Numba's compiler, with `rewrite(statement, scope, state)` in the place of each statement.
 
     This happens once all types are known. `njit` takes the result as `pipeline_class`, which
-    numba's guide for developers describes, but not what statements consist of.
+    numba's guide for developers describes, but not what statements consist of. Other functions get
+    the compiled one as `_Unspoilt` has it.
     """
 
     @register_pass(mutates_CFG=False, analysis_only=False)
@@ -190,6 +200,8 @@ def compiler_with(rewrite: Rewrite) -> type:
         def run_pass(self, state: Any) -> bool:
             for block in state.func_ir.blocks.values():
                 block.body = [new for old in block.body for new in rewrite(old, block.scope, state)]
+            state.library = _Unspoilt(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library.enable_object_caching()
             return True
 
     class Compiler(compiler.Compiler):
@@ -200,6 +212,22 @@ def compiler_with(rewrite: Rewrite) -> type:
             return [passes]
 
     return Compiler
+
+
+class _Unspoilt(codegen.JITCodeLibrary):
+    """A function that others link into theirs as it was before machine code was made of it.
+
+    Numba links what is left after that, when LLVM has made an overflow intrinsic of `t == 0` beside
+    `t - 1`, or of `n < 64` beside `n - 64`: loops that hold one are not vectorised.
+    """
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._shared_module = self._final_module.clone()
+        for function in self._shared_module.functions:
+            if not function.is_declaration and function.linkage == binding.Linkage.external:
+                function.linkage = "linkonce_odr"  # as numba has it
+        super()._finalize_final_module()
 
 
 class _Linked(codegen.JITCodeLibrary):

@@ -117,9 +117,9 @@ def splitmix64(x: Any) -> Any:
 
 # ---------------------------------------------------------------- numbers asked for one by one
 
-#: Groups of numbers that begin here are those of `Rng`: of steps, and of resets. Those below belong
-#: to functions that take `uniforms`, and to policies.
-STEP_GROUP, RESET_GROUP = 1 << 28, 1 << 29
+#: Groups of numbers that begin here are those of `Rng`: of steps, of resets, and of `randomize`.
+#: Those below belong to functions that take `uniforms`, and to policies.
+STEP_GROUP, RESET_GROUP, RANDOMIZE_GROUP = 1 << 28, 2 << 28, 3 << 28
 
 
 class Rng(NamedTuple):

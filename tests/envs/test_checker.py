@@ -161,7 +161,16 @@ def test_defects_of_plain_python_are_found(step: Any, level: str, parts: list[st
     [
         (lost, "error", ["step((", "gives new_state[1]=", "kernel of float32", "in plain Python"]),
         (double, "error", ["kernels of float32: TypeError", "float64", "2 * action"]),
-        (looped, "warning", ["does not compute in vectors", "tanf", f"a loop ({__file__}:"]),
+        (
+            looped,
+            "warning",
+            [
+                "does not compute in vectors",
+                "tanf of the C library",
+                "a loop, unless it has",
+                __file__,
+            ],
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

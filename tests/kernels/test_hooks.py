@@ -112,6 +112,8 @@ def check_assigned_types() -> None:
 def check_assembly_of() -> None:
     for each in compiled_and_loaded():
         assert re.search(r"^\s+ret", hooks.assembly_of(each), re.MULTILINE)
+        (compiled,) = each.overloads.values()
+        assert "ret double" in hooks.llvm_of(compiled) or "ret i32" in hooks.llvm_of(compiled)
 
 
 def check_address_of() -> None:
@@ -251,7 +253,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_wrap_compiler: "wrap_compiler",
     check_forget_code: "forget_code",
     check_assigned_types: "assigned_types",
-    check_assembly_of: "assembly_of",
+    check_assembly_of: "assembly_of llvm_of",
     check_address_of: "address_of",
     check_definition: "definition",
     check_code_files: "CodeFiles",
