@@ -29,6 +29,7 @@ PICTURES = {
     "03_replay": 4,
     "04_scan": 6,
     "05_internals": 2,
+    "06_mujoco": 3,
 }
 STRICT = "import warnings\nwarnings.simplefilter('error')\n"
 

@@ -18,8 +18,16 @@ GYMNASIUM = {"HalfCheetah-v5": (5, 14), "Ant-v5": (3.3, 4)}
 TASKS = (*ENVPOOL, "Walker2d-v5")
 
 
+#: Steps of one call of an agent.
+PPO_STEPS = 512
+
+
 def rows() -> list[Row]:
-    return [row for task in TASKS for row in task_rows(task)]
+    what = "PPO, HalfCheetah-v5, rl-zoo's settings"
+    peers = {kind: partial(stable_ppo, kind) for kind in ("DummyVecEnv", "SubprocVecEnv")}
+    peer = best_of("stable-baselines3", peers)
+    ppo = duel("halfcheetah-ppo", what, "stable-baselines3", named(our_ppo), peer, 5, limit_s=900.0)
+    return [ppo, *(row for task in TASKS for row in task_rows(task))]
 
 
 def task_rows(task: str) -> list[Row]:
@@ -79,18 +87,77 @@ def envpool_step(task: str, num_threads: int) -> Job:
 
 def gymnasium_step(task: str, mode: str) -> Job:
     """Gymnasium's loop over environments ("sync"), or a process for each ("async")."""
-    import logging
-
     import gymnasium
 
-    import rlcpu.envs.mujoco  # noqa: F401 - MuJoCo's warnings go to this logger then
-
-    # Each environment loads a model that MuJoCo warns of.
-    logging.getLogger("rlcpu.mujoco").setLevel(logging.ERROR)
+    silence()
     env = gymnasium.make_vec(task, NUM_ENVS, vectorization_mode=mode)
     env.reset(seed=0)
     space: Any = env.single_action_space
     return step_job(env, float(space.low[0]), float(space.high[0]), space.shape[0])
+
+
+def silence() -> None:
+    """Drop MuJoCo's warnings: each of Gymnasium's environments loads a model that it warns of."""
+    import logging
+
+    import rlcpu.envs.mujoco  # noqa: F401 - they go to this logger then
+
+    logging.getLogger("rlcpu.mujoco").setLevel(logging.ERROR)
+
+
+# ---------------------------------------------------------------- agents
+
+
+def our_ppo() -> Job:
+    from rlcpu.train import PPO
+    from rlcpu.train.zoo import ppo_config
+
+    agent = PPO("HalfCheetah-v5", seed=0, config=ppo_config("HalfCheetah-v5"))
+    agent.learn(PPO_STEPS)
+    return Job(lambda: agent.learn(PPO_STEPS), work=PPO_STEPS)
+
+
+def stable_ppo(kind: str) -> Job:
+    """PPO of stable-baselines3, whose rewards are normalised too."""
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common import env_util, vec_env
+
+    from rlcpu.train.zoo import ppo_config
+
+    silence()  # a forked process keeps that
+    ours = ppo_config("HalfCheetah-v5")
+    options = {"start_method": "fork"} if kind == "SubprocVecEnv" else {}
+    made = env_util.make_vec_env(
+        "HalfCheetah-v5",
+        ours.num_envs,
+        vec_env_cls=getattr(vec_env, kind),
+        vec_env_kwargs=options,
+    )
+    agent = PPO(
+        "MlpPolicy",
+        vec_env.VecNormalize(made),
+        n_steps=ours.num_steps,
+        batch_size=ours.minibatch_size,
+        n_epochs=ours.num_epochs,
+        learning_rate=ours.learning_rate,
+        clip_range=ours.clip_range,
+        gamma=ours.gamma,
+        gae_lambda=ours.lambda_,
+        ent_coef=ours.entropy_coefficient,
+        vf_coef=ours.value_coefficient,
+        max_grad_norm=ours.max_gradient_norm,
+        policy_kwargs={
+            "net_arch": list(ours.hidden),
+            "activation_fn": torch.nn.ReLU,
+            "log_std_init": ours.log_std_init,
+            "ortho_init": False,
+        },
+        seed=0,
+        device="cpu",
+    )
+    agent.learn(PPO_STEPS)
+    return Job(lambda: agent.learn(PPO_STEPS, reset_num_timesteps=False), work=PPO_STEPS)
 
 
 # ---------------------------------------------------------------- beside the physics alone

@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.gymnasium_env import GymnasiumEnv
-from rlcpu.envs.registration import MUJOCO_TASKS, find
+from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 
@@ -338,14 +338,26 @@ LANDER = PPOConfig(
 )
 DEFAULTS["LunarLander-v3"] = DEFAULTS["LunarLanderContinuous-v3"] = LANDER
 
-#: For tasks of MuJoCo. HalfCheetah-v5 returns 4,700 after 600,000 steps, which take a minute.
+#: gamma and lambda of MuJoCo's tasks, as rl-baselines3-zoo found them; Pusher's are the usual ones.
+MUJOCO_HORIZONS: dict[str, tuple[float, float]] = {
+    "Ant-v5": (0.99, 0.95),
+    "HalfCheetah-v5": (0.98, 0.92),
+    "Hopper-v5": (0.999, 0.99),
+    "Humanoid-v5": (0.95, 0.9),
+    "HumanoidStandup-v5": (0.99, 0.9),
+    "InvertedDoublePendulum-v5": (0.98, 0.8),
+    "InvertedPendulum-v5": (0.999, 0.9),
+    "Pusher-v5": (0.99, 0.95),
+    "Reacher-v5": (0.9, 1.0),
+    "Swimmer-v5": (0.9999, 0.95),
+    "Walker2d-v5": (0.99, 0.95),
+}
+#: All else of MuJoCo's tasks. HalfCheetah-v5 returns 4,700 after 600,000 steps, in a minute.
 MUJOCO = PPOConfig(
     num_envs=16,
     num_steps=256,
     minibatch_size=256,
     learning_rate_schedule="linear",
-    gamma=0.98,
-    lambda_=0.92,
     log_std_init=-1.0,
     reward_scale=0.1,
     normalize_observations=True,
@@ -369,4 +381,7 @@ GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_ob
 
 def default_config(env_id: str) -> PPOConfig:
     """The settings of an environment, or general ones."""
-    return DEFAULTS.get(env_id, MUJOCO if env_id in MUJOCO_TASKS else GENERAL)
+    if env_id in MUJOCO_HORIZONS:
+        gamma, lambda_ = MUJOCO_HORIZONS[env_id]
+        return MUJOCO.replace({"gamma": gamma, "lambda_": lambda_})
+    return DEFAULTS.get(env_id, GENERAL)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.registration import MUJOCO_TASKS
 from rlcpu.kernels.compile import inline
 from rlcpu.nn.adam import make_adam, make_rates
 from rlcpu.nn.stages import Stage, StagedLearner
@@ -148,6 +149,11 @@ ZOO_PENDULUM = SACConfig(
     learning_rate=1e-3,
 )  # fmt: skip
 
+#: rl-baselines3-zoo's settings of MuJoCo's tasks: an update a step, for a million steps.
+ZOO_MUJOCO = SACConfig(
+    num_envs=1, num_steps=1, num_updates=1, learning_starts=10_000, capacity=1_000_000
+)  # fmt: skip
+
 #: Settings tuned on this library; Pendulum is at -160 over 200 greedy episodes after 4,000 steps.
 DEFAULTS: dict[str, SACConfig] = {
     "Pendulum-v1": SACConfig(
@@ -161,6 +167,8 @@ DEFAULTS: dict[str, SACConfig] = {
         tau=0.01,
         hidden=(64, 64),
     ),
+    **dict.fromkeys(MUJOCO_TASKS, ZOO_MUJOCO),
+    "Swimmer-v5": ZOO_MUJOCO.replace({"gamma": 0.9999}),
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +71,8 @@ class Renderer:
         if self._viewer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
+            if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+                os.environ.setdefault("MUJOCO_GL", "egl")  # which draws without a screen
             model = copy.copy(self._dynamics.model)
             screen = model.vis.global_
             screen.offwidth, screen.offheight = (
