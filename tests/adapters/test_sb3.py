@@ -24,16 +24,6 @@ from stable_baselines3.common.monitor import Monitor  # noqa: E402
 
 from rlcpu.adapters import sb3  # noqa: E402
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Any:
-    """Networks this small gain nothing from more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # ---------------------------------------------------------------- environments
 
 

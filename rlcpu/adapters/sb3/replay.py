@@ -53,7 +53,8 @@ class ReplayBuffer(buffers.ReplayBuffer):
 
     Args:
         buffer_size: transitions that are kept; divided by `n_envs` and rounded down.
-        observation_space, action_space: one environment's.
+        observation_space: one environment's.
+        action_space: one environment's.
         device: of the tensors.
         n_envs: environments that are added side by side.
         optimize_memory_usage: False.
