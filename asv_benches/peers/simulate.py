@@ -65,6 +65,13 @@ def fused_rows() -> list[Row]:
         duel("simulate-jax", what, "jax scan", mine, named(jax_simulate, *size), 40),
         duel("simulate-jax-tuned", what, "the same, polynomials", mine, tuned),
         duel("simulate-sync", what, "SyncVectorEnv", mine, sync, 10_000),
+        *(
+            duel(f"simulate-{how}", f"{what}, length {how}", "one length", varied, mine, 0.75)
+            for how, varied in (
+                ("varied", Contender("an array", partial(varied_simulate, *size))),
+                ("randomized", Contender("randomize", partial(randomized_simulate, *size))),
+            )
+        ),
     ]
 
 
@@ -178,11 +185,42 @@ def compare(num_envs: int, seed: int) -> int:
 
 
 def our_simulate(num_envs: int, num_steps: int, env_id: str = "CartPole-v1") -> Job:
+    return simulate_job(make_ours(num_envs, env_id=env_id), num_steps)
+
+
+def varied_simulate(num_envs: int, num_steps: int) -> Job:
+    """A pole of another length in each environment."""
     import rlcpu
 
-    env, policy = make_ours(num_envs, env_id=env_id), rlcpu.policies.Uniform()
-    call = partial(rlcpu.simulate, env, policy, num_steps)
-    return Job(call, work=num_envs * num_steps)
+    env = rlcpu.make_vec("CartPole-v1", num_envs, length=np.linspace(0.25, 0.75, num_envs))
+    env.reset(seed=0)
+    return simulate_job(env, num_steps)
+
+
+class Length(NamedTuple):
+    length: float
+
+
+def randomize(rng: Any, params: Any) -> Length:
+    return Length(params.length * (0.5 + rng.uniform(0)))
+
+
+def randomized_simulate(num_envs: int, num_steps: int) -> Job:
+    """A pole of another length in each episode."""
+    import rlcpu
+    from rlcpu.envs import cartpole
+
+    poles = dataclasses.replace(cartpole.DYNAMICS, id="Poles-v0", randomize=randomize)
+    env = rlcpu.make_vec(poles, num_envs)
+    env.reset(seed=0)
+    return simulate_job(env, num_steps)
+
+
+def simulate_job(env: Any, num_steps: int) -> Job:
+    import rlcpu
+
+    call = partial(rlcpu.simulate, env, rlcpu.policies.Uniform(), num_steps)
+    return Job(call, work=env.num_envs * num_steps)
 
 
 # `jax.random` (threefry) would be most of the time, so the random numbers are those of
