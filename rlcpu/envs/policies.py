@@ -219,12 +219,10 @@ class Scalar:
         Raises:
             TypeError, ValueError: it fails, or returns something else than it has to.
         """
-        state, params = dynamics.sample_start()
-        observation = dynamics.observe(state, params)
-        masked = takes_mask(self.act)
+        observation, masked = dynamics.sample_observation(), takes_mask(self.act)
         if masked and not dynamics.action_mask:
             raise TypeError(f"act takes a mask: {dynamics.id} has no action_mask")
-        mask = (mask_of(dynamics, state, params),) if masked else ()
+        mask = (mask_of(dynamics, *dynamics.sample_start()),) if masked else ()
         try:
             result = call_bounded(self.act, observation, self.params, (0.5,) * self.draws, *mask)
         except EndlessError as error:

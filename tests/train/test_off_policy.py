@@ -260,6 +260,23 @@ def test_a_reward_that_is_not_finite_is_named_and_not_stored() -> None:
     assert len(agent.buffer) == 0
 
 
+@EVERY
+def test_nan_after_a_while_is_named_and_what_was_learnt_is_kept(kind: Any, env: str) -> None:
+    agent = kind(env, seed=0, **SMALL)
+    agent.learn(320)
+    names = ("learner_parameters", "learner_first", "policy_parameters")
+    kept, stored = [agent._state()[name].tobytes() for name in names], len(agent.buffer)
+    agent.env.memory.real[0, 64 + 2] = np.nan  # the second number of the state of environment 2
+    with pytest.raises(
+        FloatingPointError, match=r"environment 2 has observation\[\d\]=nan in step 0"
+    ):
+        agent.learn(320)
+    assert agent.history.stopped == "error"
+    assert (agent.steps, len(agent.buffer)) == (320, stored)
+    assert [agent._state()[name].tobytes() for name in names] == kept
+    assert agent.learn(320).steps == 320  # environment 2 begins a new episode
+
+
 def test_files_of_other_algorithms_and_damage_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "agent.npz"
     PPO("CartPole-v1", num_envs=8, num_steps=16, minibatch_size=64, hidden=(16,)).save(path)
