@@ -107,6 +107,11 @@ class Buffer(Locked, Shown):
         """Steps that were added so far, those that have made room since too."""
         return self._ring.added
 
+    def total_weight(self) -> float:
+        """Sum of the weights by which items are drawn: their number, where all are as likely."""
+        with self.locked():
+            return float(self._sampler.total_weight(self._ring))
+
     @property
     def num_bytes(self) -> int:
         """Bytes of the transitions, if the buffer is full.

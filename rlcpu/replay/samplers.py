@@ -36,6 +36,11 @@ class Uniform(Saved):
         begin, end = self.items.numbers(ring)
         return end > begin
 
+    def total_weight(self, ring: Ring) -> float:
+        """Sum of the weights by which items are drawn."""
+        begin, end = self.items.numbers(ring)
+        return float((end - begin) * self.items.num_envs)
+
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
         """Fill `indices`, (n,) int64, and what the batch holds beside data, or raise ValueError."""
         items = self.items
@@ -117,6 +122,10 @@ class ByPriority(_Weighted):
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
         total = self.tree.draw(stream, indices, False, self.num_threads)
         batch.probabilities, batch.weights = self.tree.weights(indices, total, beta)
+
+    def total_weight(self, ring: Ring) -> float:
+        """Sum of (priority + epsilon) ** alpha."""
+        return float(self.tree.total())
 
     def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
         """Indices, and their leaves, or an exception: the only place where alpha is applied."""

@@ -272,7 +272,8 @@ class DQN(OffPolicy):
             num_threads=num_threads,
         )
 
-    def _explore(self) -> None:
+    def explore(self) -> None:
+        """See `OffPolicy.explore`."""
         config = self.config
         first, last = config.exploration_initial, config.exploration_final
         share = min(1.0, self.steps / config.exploration_steps)

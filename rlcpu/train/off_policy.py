@@ -134,6 +134,7 @@ class OffPolicy:
         env, policy, buffer, config, seed: see above; `policy` is one for `rlcpu.collect`.
         steps, num_updates: environment steps and updates so far, over all calls of `learn`.
         history: of the last call of `learn`, or of the present one.
+        ledger: `rlcpu.distributed.Ledger` of the last call with `num_collectors`; else None.
 
     Raises:
         TypeError, ValueError: a bad argument, with its name and value.
@@ -145,6 +146,7 @@ class OffPolicy:
     defaults: ClassVar[dict[str, Any]] = {}
     config: Any
     policy: Any
+    ledger: Any = None
 
     def __init__(
         self,
@@ -213,7 +215,7 @@ class OffPolicy:
         """The networks and stages; network 0 is the policy's."""
         raise NotImplementedError
 
-    def _explore(self) -> None:
+    def explore(self) -> None:
         """Set how much the policy explores after so many steps, once random ones are over."""
         raise NotImplementedError
 
@@ -297,6 +299,9 @@ class OffPolicy:
         callback: Callable[[Progress], bool | None] | None = None,
         target_return: float | None = None,
         progress: bool = False,
+        num_collectors: int | None = None,
+        num_shards: int = 1,
+        address: str | None = None,
     ) -> History:
         """Collect and update until the steps are used up, the target is reached, or told to stop.
 
@@ -306,6 +311,10 @@ class OffPolicy:
             target_return: stop once the mean return of 100 greedy episodes reaches it, and that of
                 100 others as well. They are simulated every 2,000 steps.
             progress: show a progress bar.
+            num_collectors: processes that act in environments of their own, on Ray; None acts here.
+                See `rlcpu.distributed.Session`, also for the next two.
+            num_shards: processes that hold the transitions then.
+            address: of a Ray cluster; None for this machine.
 
         Returns:
             What was reached; `agent.history` is the same, also while learning goes on.
@@ -321,18 +330,31 @@ class OffPolicy:
         second one does not wait.
         """
         total_steps = check_count("total_steps", total_steps)
+        if num_collectors is not None:
+            from rlcpu.distributed.learning import Session
+
+            session: Any = Session(
+                self,
+                total_steps,
+                num_collectors=num_collectors,
+                num_shards=num_shards,
+                address=address,
+            )
+        else:
+            session = contextlib.nullcontext()
         self._read_policy()
         history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         self._remaining = 1.0
         start, compiled, before = clock(), announce.seconds(), self.steps
         shown = Bar(self.env.dynamics.id, total_steps) if progress else contextlib.nullcontext()
         try:
-            with shown as bar, WholeRounds() as rounds:
+            with session as others, shown as bar, WholeRounds() as rounds:
+                advance = others.advance if others else self._advance
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)
                     while history.steps < last:
                         self._remaining = 1.0 - history.steps / total_steps
-                        rounds.run(self._advance, history)
+                        rounds.run(advance, history)
                     history.solved = self._is_solved(target_return, history.steps >= total_steps)
                     history.time_total = clock() - start
                     history.time_compile = announce.seconds() - compiled
@@ -362,22 +384,16 @@ class OffPolicy:
         """One round: collect, store, update."""
         start, config = clock(), self.config
         if self.steps >= getattr(config, "learning_starts", 0):
-            self._explore()
+            self.explore()
         rollout = self._rollout = collect(
             self.env, self.policy, config.num_steps, out=self._rollout
         )
-        ended = rollout.episode_returns.tolist()
-        self.returns.extend(ended)
         self._remember(rollout)
-        self.steps += rollout.rewards.size
-        history.steps += rollout.rewards.size
-        history.episodes += len(ended)
-        if ended or not history.episodes:
-            history.episode_return = float(np.mean(self.returns)) if self.returns else math.nan
+        self.count(rollout.rewards.size, rollout.episode_returns, history)
         now = clock()
         history.time_collect += now - start
         if self._can_improve():
-            history.losses = self._improve()
+            history.losses = self.improve()
             history.time_update += clock() - now
 
     def _can_improve(self) -> bool:
@@ -386,7 +402,16 @@ class OffPolicy:
         started = self.steps >= config.learning_starts
         return bool(started and self.buffer.can_sample(config.batch_size))
 
-    def _improve(self) -> Any:
+    def count(self, steps: int, returns: Array, history: History) -> None:
+        """Count steps that were made, and the returns (num_episodes,) of episodes that ended."""
+        self.returns.extend(returns.tolist())
+        self.steps += steps
+        history.steps += steps
+        history.episodes += len(returns)
+        if len(returns) or not history.episodes:
+            history.episode_return = float(np.mean(self.returns)) if self.returns else math.nan
+
+    def improve(self) -> Any:
         """The updates of a round; returns the losses of the last ones."""
         config, left, report = self.config, self.config.num_updates, {}
         # Without repetition, several minibatches are not what one large one is.
@@ -410,8 +435,9 @@ class OffPolicy:
                     **self._options(),
                 },
             )
-            if isinstance(self.buffer, replay.PrioritizedReplayBuffer):
-                self.buffer.update_priorities(batch.indices, transitions.errors)
+            if self._has_priorities():
+                buffer: Any = self.buffer
+                buffer.update_priorities(batch.indices, transitions.errors)
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
 
     def _transitions(self, batch: Any) -> Transitions:
@@ -461,6 +487,11 @@ class OffPolicy:
         self._looked = self.steps
         seeds = 2 * self.steps, 2 * self.steps + 1
         return all(self.evaluate(WINDOW, seed).mean() >= target for seed in seeds)
+
+    def _has_priorities(self) -> bool:
+        return getattr(self.buffer, "prioritized", False) or isinstance(
+            self.buffer, replay.PrioritizedReplayBuffer
+        )
 
     @property
     def num_updates(self) -> int:

@@ -147,7 +147,8 @@ class PQN(OffPolicy):
     def _read_policy(self) -> None:
         self.learner.read_networks()
 
-    def _explore(self) -> None:
+    def explore(self) -> None:
+        """See `OffPolicy.explore`."""
         config = self.config
         first, last = config.exploration_initial, config.exploration_final
         share = min(1.0, self.steps / config.exploration_steps)
@@ -159,7 +160,7 @@ class PQN(OffPolicy):
     def _can_improve(self) -> bool:
         return True
 
-    def _improve(self) -> Any:
+    def improve(self) -> Any:
         """The update of a rollout; an exception leaves the learner as it was before."""
         rollout, config = self._rollout, self.config
         inputs = rollout.inputs.reshape(-1, rollout.inputs.shape[-1])

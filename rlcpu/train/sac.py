@@ -217,7 +217,8 @@ class SAC(OffPolicy):
         """Alpha, the weight of the entropy."""
         return math.exp(self.learner.learnt.extra[0])
 
-    def _explore(self) -> None:
+    def explore(self) -> None:
+        """See `OffPolicy.explore`."""
         self.policy.params[0] = 0.0
 
     def _coefficients(self) -> Coefficients:

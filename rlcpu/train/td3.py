@@ -168,7 +168,8 @@ class TD3(OffPolicy):
             num_threads=num_threads,
         )
 
-    def _explore(self) -> None:
+    def explore(self) -> None:
+        """See `OffPolicy.explore`."""
         self.policy.params[:2] = 0.0, self.config.exploration_noise
 
     def _coefficients(self) -> Coefficients:

@@ -1,0 +1,30 @@
+"""Collectors and sharded replay in processes of their own, on one machine or many.
+
+Ray starts the processes, moves the data and starts again what dies (`pip install "rlcpu[ray]"`).
+Agents with a replay buffer use all of this by `agent.learn(steps, num_collectors=2, num_shards=1)`;
+the classes here are what that is made of. Nothing here is imported with rlcpu itself.
+"""
+
+from rlcpu.distributed.actors import Actor, Cluster, ClusterError
+from rlcpu.distributed.collector import Collector, Made
+from rlcpu.distributed.ledger import Ledger
+from rlcpu.distributed.limiter import SamplesPerInsert
+from rlcpu.distributed.replay import EmptyError, LostError, Remote, ShardedReplay
+from rlcpu.distributed.shard import Drawn, ReplayShard, Standing
+
+__all__ = [
+    "Actor",
+    "Cluster",
+    "ClusterError",
+    "Collector",
+    "Drawn",
+    "EmptyError",
+    "Ledger",
+    "LostError",
+    "Made",
+    "Remote",
+    "ReplayShard",
+    "SamplesPerInsert",
+    "ShardedReplay",
+    "Standing",
+]

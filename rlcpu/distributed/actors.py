@@ -1,0 +1,211 @@
+"""Actors of Ray as the objects that this package calls: the only place that knows Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import rlcpu
+from rlcpu.distributed.replay import LostError
+
+#: Oldest version of Ray that this was tried with.
+OLDEST = (2, 40)
+#: Seconds in which an actor that died has to be back.
+PATIENCE = 60.0
+#: Seconds in which a cluster has to answer.
+CONNECT = 20
+
+
+class ClusterError(RuntimeError):
+    """There is no cluster to work on, or it lacks what was asked for."""
+
+
+def import_ray() -> Any:
+    """The package, or ImportError with what to do."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError('Ray is not installed: pip install "rlcpu[ray]"') from error
+    found = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if found < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise ImportError(f"ray {ray.__version__}: expected {wanted} or newer")
+    return ray
+
+
+class Actor:
+    """An object in a process of its own, which Ray starts again when it dies; a `Remote`.
+
+    Args:
+        cluster: where to start it.
+        kind: its class.
+        arguments: of its constructor, which is called again after each death.
+        results: values that each method returns, of those that return several, by name.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: type,
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+        results: Mapping[str, int] | None = None,
+    ) -> None:
+        self._ray, self._cluster = cluster.ray, cluster
+        self._results = dict(results or {})
+        make = self._ray.remote(max_restarts=-1, max_task_retries=0, num_cpus=1)(kind)
+        self._handle = make.remote(*arguments, **options)
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """See `Remote.call`; for a method with several results, their references."""
+        remote = getattr(self._handle, method)
+        if method in self._results:
+            remote = remote.options(num_returns=self._results[method])
+        return remote.remote(*arguments)
+
+    def result(self, call: Any) -> Any:
+        """See `Remote.result`. What the method itself raises is raised here."""
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(call)
+        except errors.RayTaskError as error:
+            cause = error.cause
+            raise (cause if isinstance(cause, Exception) else error) from None
+        except (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError) as error:
+            raise LostError(str(error)) from error
+
+    def is_ready(self, call: Any) -> bool:
+        """See `Remote.is_ready`."""
+        ready, _ = self._ray.wait([call], timeout=0)
+        return bool(ready)
+
+    def revive(self) -> Any:
+        """See `Remote.revive`.
+
+        Raises:
+            ClusterError: it is not back in time, its constructor fails, or it runs another rlcpu.
+        """
+        errors, end = self._ray.exceptions, time.monotonic() + PATIENCE
+        while True:
+            try:
+                version, standing = self._ray.get(
+                    self._handle.greet.remote(), timeout=max(end - time.monotonic(), 0.1)
+                )
+                break
+            except errors.ActorDiedError as error:
+                raise ClusterError(f"an actor does not start: {error}") from error
+            except (errors.RayActorError, errors.WorkerCrashedError):
+                time.sleep(0.02)
+            except errors.GetTimeoutError:
+                pass
+            if time.monotonic() > end:
+                raise ClusterError(f"an actor is not back after {PATIENCE:.0f} seconds")
+        if version != rlcpu.__version__:
+            raise ClusterError(f"an actor has rlcpu {version}, expected {rlcpu.__version__}")
+        return standing
+
+    def stop(self) -> None:
+        """End the process for good."""
+        self._ray.kill(self._handle, no_restart=True)
+
+
+class Cluster:
+    """A Ray cluster: one that is there, or one of this machine's own; a context manager.
+
+    Args:
+        address: of the cluster, as `ray.init` takes it; None starts one here, which ends with the
+            context.
+        num_actors: CPUs that actors will want, one each.
+
+    Raises:
+        ImportError: Ray is missing or too old.
+        ClusterError: the address does not answer, or there are too few CPUs.
+    """
+
+    def __init__(self, num_actors: int, address: str | None = None) -> None:
+        self.ray = ray = import_ray()
+        self._owns = not ray.is_initialized()
+        self._actors: list[Actor] = []
+        if self._owns:
+            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+            if address is None:
+                cpus = max(num_actors, os.cpu_count() or 1)
+                ray.init(num_cpus=cpus, include_dashboard=False, **quiet)
+            else:
+                with _answering(address):
+                    ray.init(address=address, **quiet)
+        try:
+            self._wait_for_cpus(num_actors)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_for_cpus(self, wanted: int) -> None:
+        """Wait for what actors that have just ended give back; ClusterError if it is not enough."""
+        end = time.monotonic() + CONNECT
+        most = self.ray.cluster_resources().get("CPU", 0.0)
+        while (free := self.ray.available_resources().get("CPU", 0.0)) < wanted:
+            if most < wanted or time.monotonic() > end:
+                raise ClusterError(
+                    f"{wanted} actors want a CPU each: {free:g} of the cluster's {most:g} are free"
+                )
+            time.sleep(0.1)
+
+    def start(self, kind: type, *arguments: Any, **options: Any) -> Actor:
+        """Start an actor; `results` among the options goes to `Actor`."""
+        results = options.pop("results", None)
+        actor = Actor(self, kind, arguments, options, results)
+        self._actors.append(actor)
+        return actor
+
+    def put(self, value: Any) -> Any:
+        """A reference to a copy in the object store."""
+        return self.ray.put(value)
+
+    def wait(self, calls: list[Any], timeout: float) -> list[Any]:
+        """Those calls that are answered, one at least if it comes in time."""
+        ready, _ = self.ray.wait(calls, num_returns=len(calls), timeout=0)
+        if not ready and timeout > 0.0:
+            ready, _ = self.ray.wait(calls, num_returns=1, timeout=timeout)
+        return list(ready)
+
+    def close(self) -> None:
+        """End the actors, and the cluster if it was started here."""
+        for actor in self._actors:
+            with contextlib.suppress(Exception):
+                actor.stop()
+        self._actors.clear()
+        if self._owns:
+            self.ray.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _answering(address: str) -> Iterator[None]:
+    """Turn Ray's long wait for a cluster that is not there into an error in seconds."""
+    import socket
+
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=CONNECT).close()
+        except OSError as error:
+            raise ClusterError(f"address={address!r} does not answer: {error}") from error
+    try:
+        yield
+    except ConnectionError as error:
+        raise ClusterError(f"address={address!r}: no cluster there: {error}") from error

@@ -1,0 +1,152 @@
+"""Environments and a policy that make transitions: what a collector's process does."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+import rlcpu
+from rlcpu.envs.collect import Rollout, collect
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.registration import make_vec
+from rlcpu.kernels.checks import check_count
+
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+
+class Made(NamedTuple):
+    """What a collector tells of the transitions that it made.
+
+    Attributes:
+        size: transitions in the block; fewer than steps while n-step sums wait for their end.
+        returns: (num_episodes,) float64, undiscounted, of the episodes that ended.
+        seconds: that it took.
+    """
+
+    size: int
+    returns: Array
+    seconds: float
+
+
+class Collector:
+    """Environments of its own, and a copy of the learner's policy, whose numbers are sent to it.
+
+    Args:
+        env: id of a registered environment, or a `Dynamics`.
+        policy: one for `rlcpu.collect` with a method `state()`, such as an agent's.
+        num_envs: N, environments.
+        seed: of them; a collector that comes back after its death takes a new one.
+        dtype: of the simulation.
+        n_step: steps whose rewards are added up, see `n_step_transitions`.
+        gamma: discount factor per step.
+        num_threads: threads at most.
+
+    Raises:
+        TypeError, ValueError: an argument is bad.
+    """
+
+    def __init__(
+        self,
+        env: str | Dynamics,
+        policy: Any,
+        *,
+        num_envs: int,
+        seed: int,
+        dtype: str = "float32",
+        n_step: int = 1,
+        gamma: float = 0.99,
+        num_threads: int = 1,
+    ) -> None:
+        self.env = make_vec(env, num_envs, dtype=dtype, num_threads=num_threads)
+        streams = np.random.SeedSequence([seed, time.time_ns()])
+        self.env.reset(seed=streams.generate_state(num_envs, np.uint64).tolist())
+        self.policy, self.gamma = (
+            copy.deepcopy(policy),
+            gamma,
+        )  # arrays that Ray sends are read-only
+        self.n_step = check_count("n_step", n_step)
+        self._tail: Columns | None = None
+        self._rollout: Rollout | None = None
+        self._num_steps = 0
+
+    def greet(self) -> tuple[str, None]:
+        """The version of rlcpu here."""
+        return rlcpu.__version__, None
+
+    def collect(self, numbers: Mapping[str, Array], num_steps: int) -> tuple[Made, Columns]:
+        """Act for some steps of every environment.
+
+        Args:
+            numbers: of the policy's `state()`.
+            num_steps: T, of each environment.
+
+        Returns:
+            What there is to tell, and the transitions as columns (size, ...): those of
+            `Rollout.transitions` with observations as networks see them, and `discount`. They may
+            be views of memory that the next call overwrites.
+
+        Raises:
+            FloatingPointError: see `rlcpu.collect`.
+        """
+        start = time.perf_counter()
+        for name, array in self.policy.state().items():
+            array[...] = numbers[name]
+        out = self._rollout if num_steps == self._num_steps else None
+        self._rollout = rollout = collect(self.env, self.policy, num_steps, out=out)
+        self._num_steps = num_steps
+        columns = rollout.transitions(as_inputs=True)
+        columns["reward"] = columns["reward"].astype(np.float32, copy=False)
+        shape = rollout.rewards.shape
+        rows = {name: column.reshape(*shape, *column.shape[1:]) for name, column in columns.items()}
+        if self._tail is not None:
+            rows = {name: np.concatenate([self._tail[name], rows[name]]) for name in rows}
+        made, count = n_step_transitions(rows, self.n_step, self.gamma)
+        self._tail = {name: column[count:].copy() for name, column in rows.items()}
+        block = {name: column.reshape(-1, *column.shape[2:]) for name, column in made.items()}
+        seconds = time.perf_counter() - start
+        return Made(len(block["reward"]), rollout.episode_returns.copy(), seconds), block
+
+
+def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, int]:
+    """Transitions over up to n steps of an episode, of those steps whose n steps are all there.
+
+    With m steps from s_t to the end of the episode, or n if it goes on for longer:
+
+        reward = sum over k < m of gamma**k r_(t+k), discount = gamma**m
+
+    and `next_observation`, `terminated` and `truncated` are those of the last of the m steps
+    (Sutton and Barto, Reinforcement learning, 2nd edition, equation 7.1).
+
+    Args:
+        rows: columns (T, N, ...) of consecutive steps.
+        n: steps.
+        gamma: discount factor per step.
+
+    Returns:
+        Columns (T - n + 1, N, ...), `discount` among them, and the number of their rows.
+    """
+    steps, num_envs = rows["reward"].shape
+    count = max(steps - n + 1, 0)
+    ended = rows["terminated"] | rows["truncated"]
+    last = np.repeat(np.arange(count)[:, None], num_envs, axis=1)
+    reward = np.zeros((count, num_envs), np.float32)
+    discount = np.ones((count, num_envs), np.float32)
+    goes_on = np.ones((count, num_envs), bool)
+    for k in range(n):
+        reward += goes_on * discount * rows["reward"][k : k + count]
+        discount *= np.where(goes_on, np.float32(gamma), np.float32(1.0))
+        last += goes_on if k else 0
+        goes_on &= ~ended[k : k + count]
+    envs = np.arange(num_envs)
+    made = {name: rows[name][:count] for name in ("observation", "action")}
+    made["reward"] = reward
+    for name in ("next_observation", "terminated", "truncated"):
+        made[name] = rows[name][last, envs] if n > 1 else rows[name][:count]
+    made["discount"] = discount
+    return made, count

@@ -1,0 +1,256 @@
+"""Agents with a replay buffer that learn from collectors and shards in other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from rlcpu.distributed.actors import Actor, Cluster
+from rlcpu.distributed.collector import Collector, Made
+from rlcpu.distributed.ledger import Ledger
+from rlcpu.distributed.limiter import SamplesPerInsert
+from rlcpu.distributed.replay import EmptyError, LostError, ShardedReplay
+from rlcpu.distributed.shard import KINDS, ReplayShard
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.checks import check_count
+from rlcpu.replay.structure import Structure
+from rlcpu.train.history import clock
+from rlcpu.train.off_policy import example_of
+
+if TYPE_CHECKING:
+    from rlcpu.train.history import History
+    from rlcpu.train.off_policy import OffPolicy
+
+#: Bytes of a block from which a call's own cost is small beside them.
+BLOCK_BYTES = 2**20
+#: Blocks of which a run has at least so many, however small they are then.
+BLOCKS = 500
+#: Part of the object store that blocks on the way may fill.
+STORE_SHARE = 0.25
+#: Seconds to wait for a block where nothing else can be done.
+PAUSE = 0.1
+
+
+class Request:
+    """Steps that a collector was asked for; `made` and `block` refer to its answer."""
+
+    def __init__(self, collector: int, size: int, calls: tuple[Any, Any]) -> None:
+        self.collector, self.size = collector, size
+        self.made, self.block = calls
+
+
+class Session:
+    """Collectors and shards of a learner; a context manager, which gives its own buffer back to it.
+
+    Collectors work ahead of the learner and behind it as far as `SamplesPerInsert` lets them: the
+    ratio is that of the agent's settings, in which a round of so many steps has so many updates.
+
+    Args:
+        agent: that learns.
+        total_steps: environment steps that it is to make.
+        num_collectors: processes that act, each with the agent's `num_envs`.
+        num_shards: processes that share the capacity of the agent's settings.
+        address: of a Ray cluster; None for this machine.
+        folder: where shards save what they hold, a folder each; None for nowhere.
+        save_period: seconds between saves.
+
+    Attributes:
+        ledger: what became of all transitions.
+        limiter: see above.
+
+    Raises:
+        TypeError, ValueError: an argument is bad, or the agent has a buffer that cannot be sharded.
+        ImportError, ClusterError: see `Cluster`.
+    """
+
+    def __init__(
+        self,
+        agent: OffPolicy,
+        total_steps: int,
+        *,
+        num_collectors: int = 1,
+        num_shards: int = 1,
+        address: str | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        save_period: float = 30.0,
+    ) -> None:
+        self.agent, config = agent, agent.config
+        num_collectors = check_count("num_collectors", num_collectors)
+        num_shards = check_count("num_shards", num_shards)
+        kind = getattr(config, "replay", None)
+        if kind not in KINDS:
+            raise ValueError(
+                f"num_collectors={num_collectors}: {agent.algorithm} with replay={kind!r} learns "
+                f"here alone, expected {' or '.join(map(repr, KINDS))}"
+            )
+        if not isinstance(agent.env, VectorEnv):
+            raise TypeError(
+                f"num_collectors={num_collectors}: collectors make environments of rlcpu, "
+                f"not {agent.env!r}"
+            )
+        example = {**example_of(agent.env), "discount": np.float32(0)}
+        structure = Structure(example)
+        size = sum(field.dtype.itemsize * math.prod(field.shape) for field in structure.fields)
+        wanted = min(BLOCK_BYTES // size, -(-total_steps // BLOCKS))
+        self._num_steps = max(config.num_steps, -(-wanted // config.num_envs))
+        block = self._block = self._num_steps * config.num_envs
+        draws = config.num_updates * config.batch_size
+        ratio = draws / (config.num_envs * config.num_steps)
+        slack = ratio * block * (num_collectors + 1) + draws
+        least = max(config.learning_starts, config.batch_size)
+        self.limiter = SamplesPerInsert(ratio, least, slack)
+        self.ledger = agent.ledger = Ledger()
+        self._own_buffer = agent.buffer
+        self._published = -1
+        self._numbers: Any = None
+        self.cluster = Cluster(num_collectors + num_shards, address)
+        try:
+            self._shards = self._start_shards(num_shards, example, folder, save_period)
+            streams = np.random.SeedSequence(agent.seed).generate_state(num_collectors + 1)
+            self.replay = ShardedReplay(
+                self._shards,
+                structure,
+                beta=getattr(self._own_buffer, "beta", 0.4),
+                prioritized=config.replay == "prioritized",
+                seed=int(streams[-1]),
+                ledger=self.ledger,
+            )
+            self.limiter.insert(self.ledger.stored)
+            self._collectors = [
+                self.cluster.start(
+                    Collector,
+                    agent.env.dynamics,
+                    agent.policy,
+                    num_envs=config.num_envs,
+                    seed=int(stream),
+                    dtype=agent.env.dtype.name,
+                    n_step=config.n_step,
+                    gamma=config.gamma,
+                    results={"collect": 2},
+                )
+                for stream in streams[:-1]
+            ]
+            for collector in self._collectors:
+                collector.revive()
+        except BaseException:
+            self.cluster.close()
+            raise
+        self._carried = [0] * num_collectors
+        self._requests: dict[Any, Request] = {}
+        self._idle = list(range(num_collectors))
+        store = self.cluster.ray.cluster_resources().get("object_store_memory", 1e9)
+        self._most_on_the_way = max(int(STORE_SHARE * store) // size, 2 * block)
+        buffer: Any = self.replay  # has what a learner calls of a buffer
+        agent.buffer = buffer
+
+    def _start_shards(
+        self, count: int, example: Any, folder: Any, save_period: float
+    ) -> list[Actor]:
+        config = self.agent.config
+        options = {"capacity": -(-config.capacity // count), "example": example}
+        if folder is not None:
+            Path(folder).mkdir(exist_ok=True)
+        return [
+            self.cluster.start(
+                ReplayShard,
+                KINDS[config.replay],
+                options,
+                folder=None if folder is None else Path(folder, f"shard-{number}").absolute(),
+                save_period=save_period,
+            )
+            for number in range(count)
+        ]
+
+    # ------------------------------------------------------------ learning
+
+    def advance(self, history: History) -> None:
+        """Ask collectors for what may be made, take what was made, and make a round of updates."""
+        agent, start = self.agent, clock()
+        config = agent.config
+        self._dispatch()
+        draws = config.num_updates * config.batch_size
+        learns = self.limiter.can_sample(draws) and self.replay.can_sample()
+        self._gather(history, 0.0 if learns else PAUSE)
+        now = clock()
+        history.time_collect += now - start
+        if learns:
+            # A shard that has just died may have held everything.
+            with contextlib.suppress(EmptyError):
+                history.losses = agent.improve()
+                self.limiter.sample(draws)
+            history.time_update += clock() - now
+
+    def _dispatch(self) -> None:
+        """Ask idle collectors for a block each, as far as the limits allow.
+
+        The limiter counts what was stored, also what a shard has lost since: if nothing is left to
+        be drawn, more is made in any case.
+        """
+        while self._idle and (self.limiter.can_insert(self._block) or not len(self.replay)):
+            if self.replay.num_on_the_way > self._most_on_the_way:
+                self.ledger.waits += 1
+                self.replay.settle()
+                return
+            self._publish()
+            collector = self._idle.pop(0)
+            calls = self._collectors[collector].call("collect", self._numbers, self._num_steps)
+            request = Request(collector, self._block, calls)
+            self._requests[request.made] = request
+            self.limiter.insert(self._block)
+            self.ledger.requested += self._block
+            self.ledger.being_made += self._block
+
+    def _publish(self) -> None:
+        """Put the policy's numbers where collectors read them, if they have changed."""
+        agent = self.agent
+        if self._published != agent.num_updates or not agent.num_updates:
+            if agent.steps >= agent.config.learning_starts:
+                agent.explore()
+            self._numbers = self.cluster.put(agent.policy.state())
+            self._published = agent.num_updates
+
+    def _gather(self, history: History, timeout: float) -> None:
+        """Pass on the blocks that were made to shards, and count."""
+        for call in self.cluster.wait(list(self._requests), timeout) if self._requests else []:
+            request = self._requests.pop(call)
+            collector, size, ledger = request.collector, request.size, self.ledger
+            ledger.being_made -= size
+            try:
+                made: Made = self._collectors[collector].result(request.made)
+            except LostError:
+                lost = size + self._carried[collector]
+                ledger.carried -= self._carried[collector]
+                self._carried[collector] = 0
+                ledger.lost_with_collectors += lost
+                ledger.collector_restarts += 1
+                self.limiter.insert(-lost)
+                self._collectors[collector].revive()
+                self._idle.append(collector)
+                continue
+            self._idle.append(collector)
+            self._carried[collector] += size - made.size
+            ledger.carried += size - made.size
+            if made.size:
+                self.replay.add(request.block, made.size)
+            self.agent.count(size, made.returns, history)
+        self.replay.settle()
+
+    def close(self) -> None:
+        """End the processes."""
+        self.agent.buffer = self._own_buffer
+        self.cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.replay.settle(wait=True)
+        finally:
+            self.close()

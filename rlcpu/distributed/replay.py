@@ -1,0 +1,379 @@
+"""Many shards behind the interface of one buffer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.distributed.ledger import Ledger
+from rlcpu.distributed.shard import Drawn, Standing
+from rlcpu.replay.backend import find
+from rlcpu.replay.checks import check_count, check_number, take_numbers
+from rlcpu.replay.items import Batch
+from rlcpu.replay.structure import Structure
+
+Array = npt.NDArray[Any]
+
+#: What names a transition of any shard: the shard, its slot there, and its ticket.
+ITEM = np.dtype([("shard", np.int32), ("slot", np.int64), ("ticket", np.int64)])
+
+
+class LostError(Exception):
+    """An actor died before it answered."""
+
+
+class EmptyError(ValueError):
+    """No shard holds a transition that could be drawn."""
+
+
+class Remote(Protocol):
+    """An object in another process; calls are answered in the order in which they were sent."""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Send a call, and return what `result` and `is_ready` take."""
+
+    def result(self, call: Any) -> Any:
+        """Wait for the answer.
+
+        Raises:
+            LostError: the process died before it answered.
+        """
+
+    def is_ready(self, call: Any) -> bool:
+        """Whether `result` would not wait."""
+
+    def revive(self) -> Any:
+        """Wait until the process is back after its death, and return what it greets with."""
+
+
+class _Sent(NamedTuple):
+    """A block that was sent to a shard, and its call."""
+
+    size: int
+    block: Any
+    call: Any
+
+
+class _Request(NamedTuple):
+    """Transitions that were asked for: counts by shard, their shares of all draws, and calls."""
+
+    size: int
+    counts: Array
+    shares: Array
+    calls: dict[int, Any]
+
+
+class ShardedReplay:
+    """Buffers in other processes, which together draw as one buffer would.
+
+    A draw goes to a shard with the probability of its share of all weights, as far as they are
+    known here: each answer of a shard tells its own. Importance weights are of the probabilities
+    with which transitions were drawn in fact, so that they stay exact while weights move.
+
+    The next batch is asked for when one is handed out (`prefetch`). It does not know the priorities
+    that were updated in between.
+
+    Args:
+        shards: of `ReplayShard`, all of one kind and example.
+        structure: of a transition.
+        beta: exponent of importance weights, 0 to 1; see `PrioritizedReplayBuffer`.
+        prioritized: whether shards have priorities; without, batches have no weights.
+        seed: of which shards are drawn from.
+        prefetch: batches that are asked for ahead.
+        ledger: where transitions are counted.
+
+    Raises:
+        TypeError, ValueError: an argument is bad.
+    """
+
+    num_envs = None
+
+    def __init__(
+        self,
+        shards: Sequence[Remote],
+        structure: Structure,
+        *,
+        beta: float = 0.4,
+        prioritized: bool = True,
+        seed: int = 0,
+        prefetch: int = 1,
+        ledger: Ledger | None = None,
+    ) -> None:
+        if not shards:
+            raise ValueError("shards: there is none, expected one at least")
+        self.structure, self.ledger = structure, ledger or Ledger()
+        self.beta = check_number("beta", beta, 0.0, 1.0)
+        self.prioritized = prioritized
+        self._shards = list(shards)
+        self._rng = np.random.default_rng(seed)
+        self._prefetch = check_count("prefetch", prefetch, 0)
+        self._requests: deque[_Request] = deque()
+        self._sent: list[deque[_Sent]] = [deque() for _ in shards]
+        self._updates: list[deque[tuple[int, Any]]] = [deque() for _ in shards]
+        self._standings: list[Standing] = [shard.revive() for shard in shards]
+        #: Transitions of each shard that the ledger has as stored, and not as lost.
+        self._stored = [standing.added for standing in self._standings]
+        self.ledger.stored += sum(self._stored)
+        self.ledger.requested += sum(self._stored)
+        self._next = 0
+        self._count()
+
+    def __len__(self) -> int:
+        """Number of transitions held, as far as is known here."""
+        return sum(standing.held for standing in self._standings)
+
+    # ------------------------------------------------------------ adding
+
+    def add(self, block: Any, size: int | None = None) -> None:
+        """Send transitions to the next shard in turn; returns before they are stored.
+
+        Args:
+            block: structured like the example, leaves (n, *shape), or a reference to such in the
+                object store, which is passed on and never read here.
+            size: n, if it is a reference.
+
+        Raises:
+            TypeError, ValueError: the block does not fit the example.
+        """
+        if size is None:
+            arrays, lead = self.structure.check(block, 1)
+            size = lead[0] if lead else 1
+            block = self.structure.unflatten(arrays) if lead else _with_axis(self.structure, arrays)
+            self.ledger.requested += size
+        shard, self._next = self._next, (self._next + 1) % len(self._shards)
+        self.ledger.on_the_way += size
+        self._send(shard, size, block)
+
+    def _send(self, shard: int, size: int, block: Any) -> None:
+        standing = self._standings[shard]
+        number = standing.blocks + len(self._sent[shard])
+        call = self._shards[shard].call("add", standing.life, number, block)
+        self._sent[shard].append(_Sent(size, block, call))
+
+    def settle(self, *, wait: bool = False) -> None:
+        """Take note of the answers that have come, or of all of them."""
+        for shard in range(len(self._shards)):
+            while not self._settle_one(shard, wait):
+                self._recover(shard)
+        self._count()
+
+    def _settle_one(self, shard: int, wait: bool) -> bool:
+        """Take note of a shard's answers; whether it lives."""
+        remote, sent, updates = self._shards[shard], self._sent[shard], self._updates[shard]
+        try:
+            while sent and (wait or remote.is_ready(sent[0].call)):
+                self._take_stored(shard)
+            while updates and (wait or remote.is_ready(updates[0][1])):
+                self._take_applied(shard)
+        except LostError:
+            return False
+        return True
+
+    def _take_stored(self, shard: int) -> None:
+        """The answer to the oldest block that was sent."""
+        sent = self._sent[shard]
+        standing = self._shards[shard].result(sent[0].call)
+        if standing is None:  # meant for a life that has ended
+            raise LostError
+        size = sent.popleft().size
+        self._standings[shard] = standing
+        self._stored[shard] += size
+        self.ledger.on_the_way -= size
+        self.ledger.stored += size
+
+    def _take_applied(self, shard: int) -> None:
+        """The answer to the oldest update of priorities."""
+        count, call = self._updates[shard][0]
+        applied, standing = self._shards[shard].result(call)
+        self._updates[shard].popleft()
+        self._look(shard, standing)
+        self.ledger.priorities_applied += applied
+        self.ledger.priorities_dropped += count - applied
+
+    def _look(self, shard: int, standing: Standing) -> None:
+        """Take over the newest weights; how much is stored is told by `add` alone."""
+        known = self._standings[shard]
+        if standing.life == known.life:
+            self._standings[shard] = known._replace(total=standing.total)
+
+    def _recover(self, shard: int) -> None:
+        """Wait for a shard that died, count what went with it, and send what it had not stored."""
+        ledger, sent = self.ledger, self._sent[shard]
+        self._standings[shard] = standing = self._shards[shard].revive()
+        ledger.shard_restarts += 1
+        ledger.priorities_dropped += sum(count for count, _ in self._updates[shard])
+        self._updates[shard].clear()
+        # Blocks that it stored, saved, and did not live to tell of.
+        while sent and self._stored[shard] + sent[0].size <= standing.added:
+            size = sent.popleft().size
+            self._stored[shard] += size
+            ledger.on_the_way -= size
+            ledger.stored += size
+        ledger.lost_with_shards += self._stored[shard] - standing.added
+        self._stored[shard] = standing.added
+        again = list(sent)
+        sent.clear()
+        for each in again:
+            self._send(shard, each.size, each.block)
+
+    def _count(self) -> None:
+        held = len(self)
+        self.ledger.held = held
+        self.ledger.overwritten = self.ledger.stored - self.ledger.lost_with_shards - held
+
+    @property
+    def num_on_the_way(self) -> int:
+        """Transitions that were sent, and are not known to be stored."""
+        return self.ledger.on_the_way
+
+    # ------------------------------------------------------------ sampling
+
+    def can_sample(self, batch_size: int = 1) -> bool:
+        """Whether any shard has something to be drawn."""
+        self.settle()
+        return self._total() > 0.0
+
+    def sample(
+        self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
+    ) -> Batch:
+        """Draw transitions from all shards, with replacement, in random order.
+
+        Args:
+            batch_size: how many.
+            beta: instead of the replay's own.
+            out: a batch that this replay returned for the same size: overwritten and returned.
+
+        Returns:
+            Their copies, leaves (batch_size, *shape); `indices` are of dtype `ITEM`. A field
+            `discount` of the example is also the batch's `discounts`.
+
+        Raises:
+            TypeError, ValueError: an argument is of the wrong kind.
+            EmptyError: there is nothing to be drawn.
+        """
+        size = check_count("batch_size", batch_size)
+        beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
+        self.settle()
+        if self._requests and self._requests[0].size != size:
+            self._requests.clear()
+        parts = self._answers(self._requests.popleft() if self._requests else self._ask(size))
+        while len(self._requests) < self._prefetch and self._total() > 0.0:
+            self._requests.append(self._ask(size))
+        batch = self._join(size, parts, beta, out)
+        self.ledger.sampled += size
+        return batch
+
+    def _total(self) -> float:
+        return sum(standing.total for standing in self._standings)
+
+    def _ask(self, size: int) -> _Request:
+        """Ask shards for transitions, in proportion to their weights."""
+        if not self._total() > 0.0:
+            raise EmptyError("sample: no shard holds a transition of a priority above zero")
+        shares = np.array([standing.total for standing in self._standings]) / self._total()
+        counts = self._rng.multinomial(size, shares)
+        calls = {
+            shard: self._shards[shard].call("sample", int(counts[shard]))
+            for shard in np.flatnonzero(counts).tolist()
+        }
+        return _Request(size, counts, shares, calls)
+
+    def _answers(self, request: _Request) -> list[tuple[int, float, Drawn]]:
+        """What the shards drew, with their numbers and shares.
+
+        What a shard did not draw because it died is drawn anew from all.
+        """
+        parts, missing = [], 0
+        for shard, call in request.calls.items():
+            try:
+                drawn = self._shards[shard].result(call)
+            except LostError:
+                self._recover(shard)
+                missing += int(request.counts[shard])
+                continue
+            self._look(shard, drawn.standing)
+            if len(drawn.slots):
+                parts.append((shard, float(request.shares[shard]), drawn))
+            else:  # it has nothing left since it came back
+                missing += int(request.counts[shard])
+        return parts + (self._answers(self._ask(missing)) if missing else [])
+
+    def _join(
+        self, size: int, parts: list[tuple[int, float, Drawn]], beta: float, out: Batch | None
+    ) -> Batch:
+        """One batch of all parts; the order is random, for minibatches are slices of it."""
+        fields = self.structure.fields
+        if out is None:
+            leaves = [np.empty((size, *field.shape), field.dtype) for field in fields]
+            data = self.structure.unflatten(leaves)
+            out = Batch(data, leaves, np.empty(size, ITEM), self)
+            out.probabilities = np.empty(size)
+        elif not (isinstance(out, Batch) and out.owner is self and len(out) == size):
+            raise ValueError(
+                f"out={type(out).__name__}: expected a Batch that this replay returned for "
+                f"batch_size={size}"
+            )
+        order, begin = self._rng.permutation(size), 0
+        indices, probabilities = np.empty(size, ITEM), np.empty(size)
+        for shard, share, drawn in parts:
+            places = order[begin : begin + len(drawn.slots)]
+            begin += len(places)
+            for target, source in zip(out.rows, drawn.leaves, strict=True):
+                target[places] = source
+            indices["shard"][places] = shard
+            indices["slot"][places] = drawn.slots
+            indices["ticket"][places] = drawn.tickets
+            probabilities[places] = share * drawn.probabilities
+        named: Any = indices
+        out.indices, out.probabilities = named, probabilities
+        if self.prioritized:
+            weights = (len(self) * probabilities) ** -beta
+            out.weights = (weights / weights.max()).astype(np.float32)
+        names = [field.name for field in fields]
+        if "discount" in names:
+            out.discounts = out.rows[names.index("discount")]
+        return out
+
+    def update_priorities(self, indices: Array, priorities: npt.ArrayLike) -> None:
+        """Give transitions new priorities; returns before that is done.
+
+        Those that were overwritten or lost are passed over and counted.
+
+        Args:
+            indices: (n,) of dtype `ITEM`, as a batch has them.
+            priorities: (n,), or one for all; finite and not negative.
+
+        Raises:
+            TypeError, ValueError: see `PrioritizedReplayBuffer.update_priorities`.
+        """
+        if not self.prioritized:
+            raise TypeError("update_priorities: the shards have no priorities")
+        if getattr(indices, "dtype", None) != ITEM or np.ndim(indices) != 1:
+            raise TypeError(f"indices={indices!r}: expected those of a batch of this replay")
+        numbers = np.asarray(take_numbers(find("cpu"), "priorities", priorities, len(indices)))
+        if not (numbers >= 0.0).all() or not np.isfinite(numbers).all():
+            raise ValueError("priorities: expected finite numbers that are not negative")
+        for shard in np.unique(indices["shard"]).tolist():
+            own = indices["shard"] == shard
+            some = indices[own]
+            arguments = some["slot"].copy(), some["ticket"].copy(), numbers[own]
+            call = self._shards[shard].call("update_priorities", *arguments)
+            self._updates[shard].append((len(some), call))
+
+    def save(self) -> None:
+        """Let every shard save to its folder, and wait for it."""
+        calls = [shard.call("save") for shard in self._shards]
+        for number, (shard, call) in enumerate(zip(self._shards, calls, strict=True)):
+            try:
+                shard.result(call)
+            except LostError:
+                self._recover(number)
+
+
+def _with_axis(structure: Structure, arrays: list[Array]) -> Any:
+    """One transition as a block of one."""
+    return structure.unflatten([array[None] for array in arrays])

@@ -1,0 +1,68 @@
+"""Collectors: n-step transitions, and a policy whose numbers are sent."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlcpu.distributed import Collector
+from rlcpu.distributed.collector import n_step_transitions
+from rlcpu.envs.registration import find
+from rlcpu.train.actors import EpsilonGreedy
+
+
+@given(
+    steps=st.integers(1, 12),
+    num_envs=st.integers(1, 3),
+    n=st.integers(1, 5),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_n_step_transitions_are_those_of_a_plain_loop(steps, num_envs, n, seed):
+    rng = np.random.default_rng(seed)
+    shape = steps, num_envs
+    rows = {
+        "observation": rng.normal(size=(*shape, 2)).astype(np.float32),
+        "action": rng.integers(3, size=shape),
+        "reward": rng.normal(size=shape).astype(np.float32),
+        "next_observation": rng.normal(size=(*shape, 2)).astype(np.float32),
+        "terminated": rng.random(shape) < 0.2,
+        "truncated": rng.random(shape) < 0.2,
+    }
+    made, count = n_step_transitions(rows, n, 0.9)
+    assert count == max(steps - n + 1, 0)
+    for t in range(count):
+        for i in range(num_envs):
+            reward, discount = 0.0, 1.0
+            for last in range(t, t + n):
+                reward += discount * rows["reward"][last, i]
+                discount *= 0.9
+                if rows["terminated"][last, i] or rows["truncated"][last, i]:
+                    break
+            np.testing.assert_allclose(made["reward"][t, i], reward, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(made["discount"][t, i], discount, rtol=1e-6)
+            for name in ("next_observation", "terminated", "truncated"):
+                np.testing.assert_array_equal(made[name][t, i], rows[name][last, i])
+            for name in ("observation", "action"):
+                np.testing.assert_array_equal(made[name][t, i], rows[name][t, i])
+
+
+def test_steps_that_wait_for_their_end_come_with_the_next_block():
+    policy = EpsilonGreedy(find("CartPole-v1"), (8,))
+    collector = Collector("CartPole-v1", policy, num_envs=2, seed=0, n_step=3, gamma=0.5)
+    sizes = [collector.collect(policy.state(), 4)[0].size for _ in range(3)]
+    assert sizes == [4, 8, 8]  # the first two steps of each environment are carried on
+    made, block = collector.collect(policy.state(), 1)
+    assert made.size == len(block["reward"]) == 2
+    assert block["observation"].shape == (2, 4)
+    assert block["discount"].dtype == np.float32
+
+
+def test_the_policy_has_the_numbers_that_were_sent():
+    policy = EpsilonGreedy(find("CartPole-v1"), (8,), seed=1)
+    collector = Collector("CartPole-v1", policy, num_envs=4, seed=0)
+    numbers = {name: array.copy() for name, array in policy.state().items()}
+    numbers["parameters"][:] = 0.0
+    numbers["parameters"][-1] = 1.0  # the last bias: always the second action
+    numbers["params"][0] = 0.0
+    _, block = collector.collect(numbers, 50)
+    assert (block["action"] == 1).all()
+    assert policy.network.parameters.any()  # the caller's own are as they were

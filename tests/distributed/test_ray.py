@@ -1,0 +1,175 @@
+"""The same on Ray: processes that are killed, clusters that are not there, learning."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray")
+
+from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
+from rlcpu.replay import PrioritizedReplayBuffer
+from rlcpu.replay.structure import Structure
+from rlcpu.train import DQN, PQN, SAC
+from tests.distributed.soak import actors, soak
+from tests.distributed.test_shard import EXAMPLE, block_of
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """One cluster for all tests that do not start their own; sessions in it use it too."""
+    with Cluster(4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def start_replay(cluster):
+    """Function that starts two shards; they end with the test."""
+    started = []
+
+    def start(folder=None, **options):
+        shards = [
+            cluster.start(
+                ReplayShard,
+                PrioritizedReplayBuffer,
+                {"capacity": 10_000, "example": EXAMPLE},
+                folder=None if folder is None else folder / f"{number}",
+                save_period=1e6,
+            )
+            for number in range(2)
+        ]
+        started.extend(shards)
+        return ShardedReplay(shards, Structure(EXAMPLE), **options), shards
+
+    yield start
+    for shard in started:
+        shard.stop()
+
+
+def test_a_killed_shard_comes_back_with_its_last_save(start_replay, tmp_path):
+    replay, _ = start_replay(tmp_path, prefetch=0)
+    for first in range(0, 400, 100):
+        replay.add(block_of(first, 100))
+    replay.settle(wait=True)
+    replay.save()
+    for first in range(400, 600, 100):
+        replay.add(block_of(first, 100))
+    replay.settle(wait=True)
+    batch = replay.sample(500)
+    for process in actors():
+        process.kill()
+    start = time.monotonic()
+    again = replay.sample(500)
+    assert time.monotonic() - start < 30.0
+    assert (again["x"] < 400).all()
+    replay.update_priorities(batch.indices, 1.0)
+    replay.settle(wait=True)
+    ledger = replay.ledger
+    ledger.check()
+    assert ledger.shard_restarts == 2
+    assert (ledger.lost_with_shards, ledger.held) == (200, 400)
+    assert ledger.priorities_applied == (batch["x"] < 400).sum()
+    assert ledger.priorities_dropped == (batch["x"] >= 400).sum()
+
+
+def test_a_constructor_that_fails_is_one_clear_error(cluster):
+    actor = cluster.start(ReplayShard, int, {})
+    with pytest.raises(ClusterError, match="an actor does not start"):
+        actor.revive()
+
+
+def test_what_a_method_raises_is_raised_here(start_replay):
+    replay, shards = start_replay()
+    standing = shards[0].revive()
+    call = shards[0].call("add", standing.life, 0, {"x": np.arange(3)})
+    with pytest.raises(ValueError, match="lacks field 'discount'"):
+        shards[0].result(call)
+    assert len(replay) == 0
+
+
+def test_an_actor_of_another_version_is_refused(cluster, monkeypatch):
+    actor = cluster.start(ReplayShard, PrioritizedReplayBuffer, {"capacity": 5, "example": EXAMPLE})
+    actor.revive()
+    monkeypatch.setattr("rlcpu.__version__", "9.9.9")
+    with pytest.raises(ClusterError, match=r"an actor has rlcpu .*, expected 9\.9\.9"):
+        actor.revive()
+    actor.stop()
+
+
+def test_resources_that_are_not_there_are_named(cluster):
+    with pytest.raises(
+        ClusterError, match=r"1000 actors want a CPU each: .* of the cluster's 4 are free"
+    ):
+        DQN("CartPole-v1").learn(100, num_collectors=999)
+
+
+def test_what_cannot_be_sharded_is_refused():
+    with pytest.raises(ValueError, match="SAC with replay='return' learns here alone"):
+        SAC("Pendulum-v1", replay="return").learn(100, num_collectors=1)
+    with pytest.raises(ValueError, match="PQN with replay=None learns here alone"):
+        PQN("CartPole-v1").learn(100, num_collectors=1)
+
+
+def test_learning_by_value_keeps_the_count(cluster):
+    agent = DQN("CartPole-v1", seed=0, replay="prioritized")
+    own = agent.buffer
+    history = agent.learn(6000, num_collectors=2, num_shards=2)
+    assert history.stopped == "steps"
+    assert agent.buffer is own
+    ledger = agent.ledger
+    ledger.check()
+    assert ledger.lost_with_collectors == ledger.lost_with_shards == 0
+    assert agent.steps >= 6000
+    assert agent.num_updates > 0
+    ratio = agent.config.num_updates * agent.config.batch_size / (16 * 8)
+    learnt = agent.num_updates * agent.config.batch_size
+    assert learnt <= ratio * ledger.requested + 3 * ratio * 8 * 128 + 64 * 128
+    assert ledger.priorities_applied > 0
+
+
+def test_a_soak_with_kills_loses_no_count(cluster):
+    agent = DQN("CartPole-v1", seed=0)
+    ledger, killer = soak(agent, seconds=60.0, period=6.0)
+    assert len(killer.killed) >= 3
+    restarts = ledger.collector_restarts + ledger.shard_restarts
+    assert 1 <= restarts <= len(killer.killed)
+    assert agent.evaluate(20).mean() > 60.0  # 9 before it has learnt
+    assert not actors()
+
+
+def test_pendulum_is_learnt_from_too(cluster):
+    agent = SAC("Pendulum-v1", seed=0)
+    agent.learn(2000, num_collectors=1)
+    agent.ledger.check()
+    assert agent.num_updates > 500
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_an_address_that_does_not_answer_is_an_error_in_seconds(address, monkeypatch):
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match="does not answer"):
+        Cluster(1, address)
+    assert time.monotonic() - start < 30.0
+
+
+def test_nothing_is_left_behind(tmp_path):
+    """A cluster that was started here ends with its context, and so do its files in memory."""
+    script = """if True:
+        import psutil, rlcpu.distributed as d
+        with d.Cluster(1) as cluster:
+            assert psutil.Process().children(recursive=True)
+        print(len([p for p in psutil.Process().children(recursive=True)
+                   if p.status() != psutil.STATUS_ZOMBIE]))
+    """
+    before = set(os.listdir("/dev/shm"))
+    environment = {**os.environ, "RAY_TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.strip().endswith("0"), ended.stderr
+    assert not {name for name in set(os.listdir("/dev/shm")) - before if "plasma" in name}

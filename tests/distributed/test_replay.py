@@ -1,0 +1,181 @@
+"""Many shards draw as one buffer would, and lose count of nothing when they die."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from rlcpu.distributed import EmptyError, ShardedReplay
+from rlcpu.replay import PrioritizedReplayBuffer
+from rlcpu.replay.structure import Structure
+from tests.distributed.local import Local
+from tests.distributed.test_shard import EXAMPLE, block_of, make_shard
+
+STRUCTURE = Structure(EXAMPLE)
+
+
+def make_replay(count=3, capacity=50, folder=None, **options):
+    def make(number):
+        place = None if folder is None else folder / f"{number}"
+        return Local(lambda: make_shard(place, capacity))
+
+    shards = [make(number) for number in range(count)]
+    return ShardedReplay(shards, STRUCTURE, **options), shards
+
+
+def test_the_joint_distribution_is_that_of_one_buffer():
+    replay, _ = make_replay(capacity=100, beta=0.7, prefetch=0)
+    one = PrioritizedReplayBuffer(300, EXAMPLE, beta=0.7, seed=0)
+    for first, count in [(0, 5), (5, 60), (65, 20), (85, 40)]:
+        replay.add(block_of(first, count))
+        one.add(block_of(first, count))
+    replay.settle(wait=True)
+    priorities = np.random.default_rng(0).gamma(0.5, size=125)
+    one.update_priorities(np.arange(125), priorities)
+    for _ in range(40):  # every transition is drawn, and gets its priority
+        batch = replay.sample(100)
+        replay.update_priorities(batch.indices, priorities[batch["x"]])
+    replay.settle(wait=True)
+    leaves = (priorities + one.epsilon) ** one.alpha
+    known = np.unique(batch["x"])
+    counts = np.zeros(125)
+    for _ in range(100):
+        batch = replay.sample(1000)
+        np.add.at(counts, batch["x"], 1)
+    assert replay.can_sample()
+    seen = counts > 0
+    assert seen[known].all()
+    expected = leaves / leaves.sum() * counts.sum()
+    often = expected > 5
+    observed = np.append(counts[often], counts[~often].sum())
+    wanted = np.append(expected[often], expected[~often].sum())
+    assert stats.chisquare(observed, wanted).pvalue > 1e-3
+    np.testing.assert_allclose(batch.probabilities, (leaves / leaves.sum())[batch["x"]], rtol=1e-6)
+    ratio = (125 * batch.probabilities) ** -0.7
+    np.testing.assert_allclose(batch.weights, ratio / ratio.max(), rtol=1e-5)
+
+
+def test_weights_are_of_the_probabilities_that_were_drawn_with():
+    replay, shards = make_replay(count=2, prefetch=0, beta=1.0)
+    replay.add(block_of(0, 10))
+    replay.add(block_of(10, 10))
+    replay.settle(wait=True)
+    # The shard's weights move, and nobody has told the replay: shares are still a half each.
+    shard = shards[0].object
+    drawn = shard.sample(200)
+    shard.update_priorities(drawn.slots, drawn.tickets, np.full(200, 100.0))
+    batch = replay.sample(4000)
+    assert abs((batch.indices["shard"] == 0).mean() - 0.5) < 0.05
+    np.testing.assert_allclose(batch.probabilities, 0.05, rtol=1e-9)
+
+
+def test_the_order_of_a_batch_is_random():
+    replay, _ = make_replay(count=2, prefetch=0)
+    replay.add(block_of(0, 50))
+    replay.add(block_of(50, 50))
+    replay.settle(wait=True)
+    shards = replay.sample(1000).indices["shard"]
+    assert abs(np.corrcoef(shards[1:], shards[:-1])[0, 1]) < 0.15
+
+
+def test_a_batch_is_overwritten_and_prefetched():
+    replay, shards = make_replay(count=1, prefetch=1)
+    replay.add(block_of(0, 20))
+    replay.settle(wait=True)
+    batch = replay.sample(8)
+    assert len(shards[0].line) == 1  # the next one
+    again = replay.sample(8, out=batch)
+    assert again is batch
+    assert batch.discounts.tolist() == [1.0] * 8
+    assert len(replay.sample(5)) == 5  # another size
+    with pytest.raises(ValueError, match="expected a Batch that this replay returned"):
+        replay.sample(5, out=batch)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 9)),
+    st.tuples(st.just("work"), st.integers(0, 2), st.integers(1, 3)),
+    st.tuples(st.just("die"), st.integers(0, 2)),
+    st.tuples(st.just("save"), st.integers(0, 2)),
+    st.tuples(st.just("sample"), st.integers(1, 20)),
+    st.tuples(st.just("settle")),
+)
+
+
+@given(st.lists(ACTIONS, max_size=40))
+def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, actions):
+    replay, shards = make_replay(capacity=12, folder=tmp_path_factory.mktemp("shards"))
+    added = 0
+    for name, *arguments in actions:
+        if name == "add":
+            replay.add(block_of(added, *arguments))
+            added += arguments[0]
+        elif name == "work":
+            shards[arguments[0]].work(arguments[1])
+        elif name == "die":
+            shards[arguments[0]].die()
+        elif name == "save":
+            shards[arguments[0]].object.save()
+        elif name == "sample":
+            try:
+                batch = replay.sample(*arguments)
+            except EmptyError:
+                continue
+            assert ((batch["x"] >= 0) & (batch["x"] < added)).all()
+            replay.update_priorities(batch.indices, 1.0)
+        else:
+            replay.settle()
+        replay.ledger.check()
+    replay.settle(wait=True)
+    replay.ledger.check()
+    ledger = replay.ledger
+    assert ledger.requested == added
+    assert ledger.on_the_way == 0
+    assert ledger.stored == added
+    kept = [shard.object.standing() for shard in shards]
+    assert sum(standing.added for standing in kept) == added - ledger.lost_with_shards
+    assert sum(standing.held for standing in kept) == ledger.held == len(replay)
+    drawn = [shard.object.sample(500) for shard in shards]
+    places = [
+        (shard, slot, x)
+        for shard, each in enumerate(drawn)
+        for slot, x in zip(each.slots.tolist(), each.leaves[0].tolist(), strict=True)
+    ]
+    assert len({x for *_, x in places}) == len(set(places))  # no transition is in two places
+    assert ledger.priorities_applied + ledger.priorities_dropped <= ledger.sampled
+
+
+def test_what_waits_at_a_death_is_sent_again(tmp_path):
+    replay, shards = make_replay(count=1, folder=tmp_path)
+    replay.add(block_of(0, 5))
+    replay.settle(wait=True)
+    shards[0].object.save()
+    replay.add(block_of(5, 5))
+    shards[0].work()  # stored, but neither saved nor told
+    replay.add(block_of(10, 5))
+    shards[0].die()
+    replay.settle(wait=True)
+    assert replay.ledger.lost_with_shards == 0
+    assert len(replay) == 15
+    assert sorted(set(replay.sample(1000)["x"])) == list(range(15))
+
+
+def test_bad_arguments_are_named():
+    replay, _ = make_replay(count=1)
+    with pytest.raises(EmptyError, match="no shard holds"):
+        replay.sample(3)
+    replay.add({"x": 4, "discount": 1.0})
+    replay.settle(wait=True)
+    batch = replay.sample(3)
+    with pytest.raises(TypeError, match="batch_size='3'"):
+        replay.sample("3")
+    with pytest.raises(TypeError, match="expected those of a batch of this replay"):
+        replay.update_priorities(np.arange(3), 1.0)
+    for priorities in (np.nan, -1.0, np.inf):
+        with pytest.raises(ValueError, match="finite numbers that are not negative"):
+            replay.update_priorities(batch.indices, priorities)
+    with pytest.raises(ValueError, match="lacks field 'discount'"):
+        replay.add({"x": np.arange(3)})
+    with pytest.raises(ValueError, match="shards: there is none"):
+        ShardedReplay([], STRUCTURE)

@@ -1,0 +1,111 @@
+"""One shard: each block is stored once, and no priority reaches another transition than its own."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlcpu.distributed import ReplayShard
+from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
+
+EXAMPLE = {"x": np.int64(0), "discount": np.float32(0)}
+
+
+def make_shard(folder=None, capacity=7, kind=PrioritizedReplayBuffer, save_period=1e6):
+    options = {"capacity": capacity, "example": EXAMPLE}
+    return ReplayShard(kind, options, folder=folder, save_period=save_period)
+
+
+def block_of(first, count):
+    return {"x": np.arange(first, first + count), "discount": np.ones(count, np.float32)}
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=12), capacity=st.integers(1, 11))
+def test_tickets_name_what_is_in_their_slot(sizes, capacity):
+    shard, added = make_shard(capacity=capacity), 0
+    life = shard.standing().life
+    for number, size in enumerate(sizes):
+        standing = shard.add(life, number, block_of(added, size))
+        added += size
+        assert standing.added == added
+        assert standing.held == min(added, capacity)
+        drawn = shard.sample(20)
+        np.testing.assert_array_equal(drawn.tickets - life, drawn.leaves[0])
+
+
+def test_a_block_of_another_number_or_life_is_not_stored():
+    shard = make_shard()
+    life = shard.standing().life
+    assert shard.add(life, 1, block_of(0, 2)) is None
+    assert shard.add(life + 1, 0, block_of(0, 2)) is None
+    assert shard.standing().added == 0
+    assert shard.add(life, 0, block_of(0, 2)).added == 2
+    assert shard.add(life, 0, block_of(0, 2)) is None  # the same again
+
+
+def test_priorities_of_what_was_overwritten_are_dropped():
+    shard = make_shard(capacity=4)
+    life = shard.standing().life
+    shard.add(life, 0, block_of(0, 4))
+    drawn = shard.sample(50)
+    shard.add(life, 1, block_of(4, 2))  # takes the slots of 0 and 1
+    before = shard.buffer.total_weight()
+    old = drawn.leaves[0] < 2
+    applied, _ = shard.update_priorities(
+        drawn.slots[old], drawn.tickets[old], np.full(50, 9.0)[old]
+    )
+    assert old.any()
+    assert applied == 0
+    assert shard.buffer.total_weight() == before
+    applied, standing = shard.update_priorities(drawn.slots, drawn.tickets, np.full(50, 9.0))
+    assert applied == 50 - old.sum()
+    assert standing.total > before
+
+
+@pytest.mark.parametrize("kind", [PrioritizedReplayBuffer, ReplayBuffer])
+def test_a_shard_goes_on_from_its_last_save(tmp_path, kind):
+    shard = make_shard(tmp_path / "shard", kind=kind)
+    life = shard.standing().life
+    shard.add(life, 0, block_of(0, 5))
+    drawn = shard.sample(30)
+    shard.save()
+    shard.add(life, 1, block_of(5, 4))
+    lost = shard.sample(30)
+    again = make_shard(tmp_path / "shard", kind=kind)
+    standing = again.standing()
+    assert (standing.blocks, standing.added, standing.held) == (1, 5, 5)
+    assert standing.life > lost.tickets.max()
+    assert again.add(life, 1, block_of(5, 4)) is None
+    assert again.add(standing.life, 1, block_of(100, 4)).added == 9
+    if kind is PrioritizedReplayBuffer:
+        there = drawn.leaves[0] >= 2  # 0 and 1 were overwritten
+        applied, _ = again.update_priorities(drawn.slots, drawn.tickets, np.ones(30))
+        assert applied == there.sum()
+        new = lost.leaves[0] >= 5  # in the slots of what was added since
+        applied, _ = again.update_priorities(lost.slots[new], lost.tickets[new], np.ones(new.sum()))
+        assert applied == 0
+
+
+def test_saves_come_in_time(tmp_path):
+    shard = make_shard(tmp_path / "shard", save_period=0.0)
+    shard.add(shard.standing().life, 0, block_of(0, 5))
+    assert make_shard(tmp_path / "shard").standing().added == 5
+
+
+def test_an_empty_shard_draws_nothing():
+    drawn = make_shard().sample(5)
+    assert len(drawn.slots) == 0
+    assert [leaf.shape for leaf in drawn.leaves] == [(0,), (0,)]
+
+
+def test_bad_arguments_are_named(tmp_path):
+    with pytest.raises(TypeError, match="kind=<class 'int'>"):
+        ReplayShard(int, {})
+    with pytest.raises(TypeError, match="n_step: not for a shard"):
+        ReplayShard(ReplayBuffer, {"capacity": 5, "example": EXAMPLE, "n_step": 3})
+    ReplayBuffer(5, EXAMPLE).save(tmp_path / "other")
+    with pytest.raises(ValueError, match="holds a ReplayBuffer, expected a ReplayShard"):
+        make_shard(tmp_path / "other")
+    make_shard(tmp_path / "shard").save()
+    with pytest.raises(ValueError, match="holds capacity=7, expected 8"):
+        make_shard(tmp_path / "shard", capacity=8)
