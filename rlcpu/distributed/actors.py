@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -130,11 +132,14 @@ class Cluster:
         self.ray = ray = import_ray()
         self._owns = not ray.is_initialized()
         self._actors: list[Actor] = []
+        self._folder: str | None = None
         if self._owns:
             quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
             if address is None:
                 cpus = max(num_actors, os.cpu_count() or 1)
-                ray.init(num_cpus=cpus, include_dashboard=False, **quiet)
+                self._folder = tempfile.mkdtemp(prefix="rlcpu-ray-")  # of sockets and logs
+                quiet |= {"include_dashboard": False, "_temp_dir": self._folder}
+                ray.init(num_cpus=cpus, **quiet)
             else:
                 with _answering(address):
                     ray.init(address=address, **quiet)
@@ -181,6 +186,8 @@ class Cluster:
         self._actors.clear()
         if self._owns:
             self.ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

@@ -191,7 +191,7 @@ class Session:
         The limiter counts what was stored, also what a shard has lost since: if nothing is left to
         be drawn, more is made in any case.
         """
-        while self._idle and (self.limiter.can_insert(self._block) or not len(self.replay)):
+        while self._idle and (self.limiter.can_insert(self._block) or self._has_nothing()):
             if self.replay.num_on_the_way > self._most_on_the_way:
                 self.ledger.waits += 1
                 self.replay.settle()
@@ -204,6 +204,10 @@ class Session:
             self.limiter.insert(self._block)
             self.ledger.requested += self._block
             self.ledger.being_made += self._block
+
+    def _has_nothing(self) -> bool:
+        """Whether nothing can be drawn, or will be."""
+        return not (len(self.replay) or self.ledger.on_the_way or self.ledger.being_made)
 
     def _publish(self) -> None:
         """Put the policy's numbers where collectors read them, if they have changed."""
