@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rlcpu.distributed import Ledger
     from rlcpu.train import History, TensorBoard
     from rlcpu.train.off_policy import OffPolicy
     from rlcpu.train.ppo import PPO
@@ -56,7 +57,10 @@ def train(args: argparse.Namespace) -> int:
     results = Results(args, agent, target)
     with tensorboard(args.tensorboard) as callback, terminating():
         try:
-            agent.learn(args.steps, target_return=target, progress=shown, callback=callback)
+            processes = processes_of(args, agent)
+            agent.learn(
+                args.steps, target_return=target, progress=shown, callback=callback, **processes
+            )
             results.write_agent()
             returns = agent.evaluate(num_episodes=args.episodes, seed=agent.seed + 1)
             results.write_pictures(returns)
@@ -64,15 +68,18 @@ def train(args: argparse.Namespace) -> int:
             return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
         except (
             *(FloatingPointError, EndlessEpisodeError, MemoryError),
-            *(EnvironmentFailure, OSError),  # the latter of --tensorboard
+            *(EnvironmentFailure, OSError),  # the latter of --tensorboard and of --ray
         ) as error:
             return results.stop(EXIT_FAILED, f"stopped: {error}")
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             if agent.history.updates:
                 raise
-            # The first rollout compiles: a function of the user's is refused.
+            # The first rollout compiles: a function of the user's is refused. Or the replay is,
+            # which collectors cannot fill.
             raise CommandError(error) from error
     print_training(agent.env.dynamics.id, agent.history)
+    if ledger := getattr(agent, "ledger", None):
+        print_ledger(ledger)
     code = print_evaluation(returns, target)
     return results.print_files() or code
 
@@ -99,6 +106,27 @@ def evaluate(args: argparse.Namespace) -> int:
             raise CommandError(f"cannot write {args.video}: {error}", EXIT_FAILED) from None
         print(f"video       {args.video}")
     return code
+
+
+def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
+    """The options of `learn` that --collectors, --shards and --ray make.
+
+    Raises:
+        CommandError: the agent or this machine has no use for them.
+    """
+    if args.collectors is args.shards is args.ray is None:
+        return {}
+    if not hasattr(agent, "ledger"):
+        name = type(agent).__name__
+        raise CommandError(f"--collectors: {name} has no replay buffer, and acts itself")
+    from rlcpu.distributed.actors import import_ray
+
+    try:
+        import_ray()
+    except ImportError as error:
+        raise CommandError(f"--collectors: {error}") from None
+    options = {"num_collectors": args.collectors or 1, "num_shards": args.shards or 1}
+    return {**options, "address": args.ray}
 
 
 @contextlib.contextmanager
@@ -314,6 +342,16 @@ def print_training(env_id: str, history: History) -> None:
     if history.time_compile >= 1.0:
         print(f"compiled    kernels for {history.time_compile:.1f} s, once; not in these times")
     print(f"training    mean return {history.episode_return:.1f} over the last episodes")
+
+
+def print_ledger(ledger: Ledger) -> None:
+    """Print what became of the transitions of collectors and shards."""
+    lost = ledger.lost_with_collectors + ledger.lost_with_shards
+    restarts = ledger.collector_restarts + ledger.shard_restarts
+    print(
+        f"processes   {ledger.stored:,} transitions stored, {ledger.held:,} held, "
+        f"{ledger.sampled:,} drawn, {lost:,} lost in {restarts} restarts"
+    )
 
 
 def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:

@@ -22,7 +22,7 @@ PATIENCE = 60.0
 CONNECT = 20
 
 
-class ClusterError(RuntimeError):
+class ClusterError(ConnectionError):
     """There is no cluster to work on, or it lacks what was asked for."""
 
 

@@ -15,6 +15,7 @@ from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
 from rlcpu.kernels.checks import check_count
+from rlcpu.train.off_policy import example_of
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -71,6 +72,7 @@ class Collector:
             gamma,
         )  # arrays that Ray sends are read-only
         self.n_step = check_count("n_step", n_step)
+        self._names = tuple(example_of(self.env))
         self._tail: Columns | None = None
         self._rollout: Rollout | None = None
         self._num_steps = 0
@@ -88,7 +90,7 @@ class Collector:
 
         Returns:
             What there is to tell, and the transitions as columns (size, ...): those of
-            `Rollout.transitions` with observations as networks see them, and `discount`. They may
+            `rlcpu.train.off_policy.example_of`, and `discount`. They may
             be views of memory that the next call overwrites.
 
         Raises:
@@ -100,7 +102,7 @@ class Collector:
         out = self._rollout if num_steps == self._num_steps else None
         self._rollout = rollout = collect(self.env, self.policy, num_steps, out=out)
         self._num_steps = num_steps
-        columns = rollout.transitions(as_inputs=True)
+        columns = rollout.transitions(self._names, as_inputs=True)
         columns["reward"] = columns["reward"].astype(np.float32, copy=False)
         shape = rollout.rewards.shape
         rows = {name: column.reshape(*shape, *column.shape[1:]) for name, column in columns.items()}
@@ -120,7 +122,7 @@ def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, in
 
         reward = sum over k < m of gamma**k r_(t+k), discount = gamma**m
 
-    and `next_observation`, `terminated` and `truncated` are those of the last of the m steps
+    and `next_...`, `terminated` and `truncated` are those of the last of the m steps
     (Sutton and Barto, Reinforcement learning, 2nd edition, equation 7.1).
 
     Args:
@@ -144,9 +146,8 @@ def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, in
         last += goes_on if k else 0
         goes_on &= ~ended[k : k + count]
     envs = np.arange(num_envs)
-    made = {name: rows[name][:count] for name in ("observation", "action")}
-    made["reward"] = reward
-    for name in ("next_observation", "terminated", "truncated"):
-        made[name] = rows[name][last, envs] if n > 1 else rows[name][:count]
-    made["discount"] = discount
-    return made, count
+    made = {}
+    for name, column in rows.items():
+        of_last = n > 1 and (name.startswith("next_") or name in ("terminated", "truncated"))
+        made[name] = column[last, envs] if of_last else column[:count]
+    return {**made, "reward": reward, "discount": discount}, count

@@ -302,6 +302,7 @@ class OffPolicy:
         num_collectors: int | None = None,
         num_shards: int = 1,
         address: str | None = None,
+        replay_folder: str | os.PathLike[str] | None = None,
     ) -> History:
         """Collect and update until the steps are used up, the target is reached, or told to stop.
 
@@ -312,9 +313,11 @@ class OffPolicy:
                 100 others as well. They are simulated every 2,000 steps.
             progress: show a progress bar.
             num_collectors: processes that act in environments of their own, on Ray; None acts here.
-                See `rlcpu.distributed.Session`, also for the next two.
-            num_shards: processes that hold the transitions then.
+                Each has `num_envs` environments.
+            num_shards: processes that hold the transitions then, in the place of `buffer`.
             address: of a Ray cluster; None for this machine.
+            replay_folder: where shards save what they hold, every 30 seconds, and what they go on
+                from; seen by all machines. None for nowhere.
 
         Returns:
             What was reached; `agent.history` is the same, also while learning goes on.
@@ -339,6 +342,7 @@ class OffPolicy:
                 num_collectors=num_collectors,
                 num_shards=num_shards,
                 address=address,
+                folder=replay_folder,
             )
         else:
             session = contextlib.nullcontext()

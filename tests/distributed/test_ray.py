@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("ray")
 
+from rlcpu import cli
 from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import Structure
@@ -146,6 +147,15 @@ def test_pendulum_is_learnt_from_too(cluster):
     agent.learn(2000, num_collectors=1)
     agent.ledger.check()
     assert agent.num_updates > 500
+
+
+def test_the_command_line_tells_what_became_of_transitions(cluster, capsys):
+    command = ["train", "CartPole-v1", "--algo", "dqn", "--steps", "1500", "--target", "0"]
+    assert cli.main([*command, "--collectors", "1", "--episodes", "5"]) == 0
+    assert "transitions stored" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["train", "CartPole-v1", "--collectors", "1"])
+    assert "--collectors: PPO has no replay buffer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
