@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from asv_benches.peers import weighted as weighted_replay
 from asv_benches.peers.cpp import fma_peak
 from asv_benches.peers.harness import Job, named
 from asv_benches.peers.rows import Row, duel
@@ -42,6 +43,7 @@ def rows() -> list[Row]:
         duel("td3", td3, PEER, named(our_td3), peer_td3, 6, limit_s=LIMIT_S),
         duel("dqn", dqn, PEER, uniform, named(stable_dqn), 20, limit_s=LIMIT_S),
         duel("dqn-priorities", f"{dqn}, prioritised", "uniform", weighted, uniform, 1.1, "cost"),
+        *weighted_replay.rows(),
     ]
 
 
