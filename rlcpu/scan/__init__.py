@@ -2,10 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
-from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
-from rlcpu.scan.recurrences.n_step import nstep_returns
-from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace
 from rlcpu.scan.recurrences.returns import Advantages, discounted_returns, gae, lambda_returns
 
 if TYPE_CHECKING:
@@ -18,6 +14,10 @@ if TYPE_CHECKING:
         kalman_loglik_vjp,
         kalman_smooth,
     )
+    from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
+    from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
+    from rlcpu.scan.recurrences.n_step import nstep_returns
+    from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace
     from rlcpu.scan.tridiagonal import (
         SingularMatrixError,
         SingularSystemError,
@@ -70,9 +70,11 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         # Imported at first use: who needs returns does not wait for solvers and filters.
         if name not in __all__:
             raise AttributeError(f"module 'rlcpu.scan' has no attribute {name!r}")
-        from rlcpu.scan import kalman, tridiagonal
+        from rlcpu.scan import kalman, log_sums, tridiagonal
+        from rlcpu.scan.recurrences import linear, n_step, off_policy
 
-        value = getattr(kalman if hasattr(kalman, name) else tridiagonal, name)
+        chapters = linear, n_step, off_policy, log_sums, tridiagonal, kalman
+        value = next(getattr(each, name) for each in chapters if hasattr(each, name))
         globals()[name] = value
         return value
 
