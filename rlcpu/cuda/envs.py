@@ -117,8 +117,8 @@ def allocate(env: Any, limit: int) -> None:
     if code.varied:
         what = f"{', '.join(code.varied)}: parameters on a device are the same for all environments"
         raise TypeError(f"{env.dynamics.id}: {what}; environments that differ run on the CPU")
-    if code.action_mask:
-        what = "action masks are for the CPU alone"
+    if code.action_mask or code.choices:
+        what = f"{'action masks' if code.action_mask else 'MultiDiscrete'} are for the CPU alone"
         raise TypeError(f"{env.dynamics.id}: {what}; its environments run there")
     env.memory = Memory(env, limit)
     env.numbers = asarray(pack(env.dynamics.params, env.scalar_type))

@@ -26,7 +26,7 @@ from rlcpu.envs.lane import (
     pack,
     store_rows,
 )
-from rlcpu.kernels.compile import inline
+from rlcpu.kernels.compile import define, inline
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.rows import row_access
 from rlcpu.kernels.threads import Kernels, launch
@@ -163,7 +163,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     """Driver: checks all actions, then steps all environments.
 
     Its arguments are state (blocks, rows * LANES), words (blocks, NUM_WORDS * LANES),
-    actions (n,) int64 or (n, action_size) float32, params (num_numbers,), clock (2,) uint32: the
+    actions (n,) or (n, action_size), int64 or float32, params (num_numbers,), clock (2,): the
     counter of random numbers and the limit of an episode's steps; and the outputs observations
     (shown rows, n) float32, rewards (n,), terminated and truncated (n,) bool, and finals,
     which is like observations in same-step mode and empty otherwise. It returns the number of bad
@@ -173,7 +173,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     count_bad, take_actions = _make_count_bad(env), _make_take_actions(env)
     width, outputs = max(env.action_size, 1), env.shown_rows
     finals_size = outputs * LANES if same_step else 0
-    action_type = dtype if env.action_size else np.int32
+    action_type = dtype if env.action_size and not env.choices else np.int32
     real = dtype
 
     @env_kernel(env, dtype, parallel)
@@ -282,6 +282,15 @@ def _make_count_bad(env: Structure) -> Any:
             bad += actions[i] != actions[i]
         return bad
 
+    if env.choices:
+        width = len(env.choices)
+        items = (f"(u64(actions[i + {k}]) >= u64({n}))" for k, n in enumerate(env.choices))
+        source = f"""def out_of_choices(actions):
+            bad = 0
+            for i in range(0, actions.shape[0], {width}):
+                bad += {" | ".join(items)}
+            return bad"""
+        return inline(define(source, u64=np.uint64))
     return inline(not_a_number if env.action_size else out_of_range)
 
 

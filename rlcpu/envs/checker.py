@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from rlcpu.envs import watched
 from rlcpu.envs.batch import step_kernels
@@ -365,7 +365,7 @@ class Trial:
         results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
         own = env._params_of_each() or [()] * n
         taken = [
-            Case(_rounded(layout, case.state, dtype), a if dynamics.is_discrete else tuple(a), u, p)
+            Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
             for case, a, u, p in zip(cases, actions.tolist(), noise, own, strict=True)
         ]
         starts = list(zip(draws, drawn, strict=True))
@@ -528,6 +528,8 @@ def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> A
     if isinstance(space, Discrete):
         chosen = np.arange(space.n) if mask is None else np.flatnonzero(mask)
         return int(chosen[rng.integers(len(chosen))])
+    if isinstance(space, MultiDiscrete):
+        return tuple(rng.integers(space.nvec).tolist())
     low, high = np.clip(space.low, -1e3, 1e3), np.clip(space.high, -1e3, 1e3)
     share = rng.uniform(-0.05, 1.05, low.shape).clip(0.0, 1.0)
     return tuple((low + share * (high - low)).astype(np.float32).tolist())

@@ -130,7 +130,7 @@ class Prepared:
         self.policy_arrays = tuple(arrays)
         self._objects, self._values = self._marks(policy)
         bounds = np.zeros(0, np.float32)
-        if env.dynamics.action_size:
+        if not env.dynamics.is_discrete:
             bounds = np.concatenate((space.low, space.high)).astype(np.float32)
         memory, blocks = env.memory, env.memory.real.shape[0]
         self.env_arrays = tuple(

@@ -110,15 +110,14 @@ def _decide_by_network(
             action, log_prob = act(heads, numbers, constants, greedy)
         return action, log_prob, value
 
-    return Decide(inline(unpack), scratch, _make_prepare(env, dtype, policy.value), choose)
+    return Decide(inline(unpack), scratch, _make_prepare(env, dtype, policy.value, outputs), choose)
 
 
 @functools.cache
-def _make_prepare(env: Structure, dtype: type, value: str) -> Callable[..., Any]:
+def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Callable[..., Any]:
     """Function (state, params, policy, count, scratch) -> (lanes, first output, value row)."""
     lane = compile_lane(env, dtype)
     load, observe, vary = lane.load, lane.observe, lane.vary
-    outputs = env.action_size or env.num_actions
     size = env.observation_rows
     plain, see = env.observation.is_plain, _make_see(env, dtype)
     take = inline(

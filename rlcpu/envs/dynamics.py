@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from rlcpu.envs.layout import Field, Layout, fault_of, floats, layout_of
 from rlcpu.kernels.boards import CELLS
@@ -87,7 +87,8 @@ class Dynamics:
             takes all actions.
         observation_space: one environment's: a float32 `Box`, (observation_size,), `Discrete(n)` or
             `MultiBinary((planes, rows, columns))`.
-        action_space: one environment's: `Discrete(n)`, or a float32 `Box`, (action_size,).
+        action_space: one environment's: `Discrete(n)`, `MultiDiscrete`, of which an action is a
+            tuple of ints, or a float32 `Box`, (action_size,).
         params: NamedTuple of defaults, each of which a user can override by name. Its numbers
             become floats and are read at run time: changing one compiles nothing. Its bools are
             constants of the machine code: an option that is off costs nothing.
@@ -127,7 +128,7 @@ class Dynamics:
     observe: Callable[..., Any] = identity
     action_mask: Callable[..., Any] | None = None
     observation_space: Box | Discrete | MultiBinary
-    action_space: Box | Discrete
+    action_space: Box | Discrete | MultiDiscrete
     params: Any
     reset_draws: int = 0
     step_draws: int = 0
@@ -250,17 +251,23 @@ class Dynamics:
 
     @property
     def is_discrete(self) -> bool:
-        """Whether actions are integers 0, ..., num_actions - 1."""
-        return isinstance(self.action_space, Discrete)
+        """Whether actions are whole numbers, one or several."""
+        return not isinstance(self.action_space, Box)
 
     @property
     def action_size(self) -> int:
-        """Numbers in the action of a `Box`; 0 for a `Discrete`."""
+        """Numbers in the action of a `Box` or a `MultiDiscrete`; 0 for a `Discrete`."""
         return 0 if isinstance(self.action_space, Discrete) else int(self.action_space.shape[0])
 
     @property
+    def choices(self) -> tuple[int, ...]:
+        """Choices of each number of a `MultiDiscrete`; () for other actions."""
+        space = self.action_space
+        return tuple(space.nvec.tolist()) if isinstance(space, MultiDiscrete) else ()
+
+    @property
     def num_actions(self) -> int:
-        """Choices of a `Discrete`; 0 for a `Box`."""
+        """Choices of a `Discrete`; 0 for others."""
         return int(self.action_space.n) if isinstance(self.action_space, Discrete) else 0
 
     @property
@@ -351,6 +358,9 @@ def _check_spaces(dynamics: Dynamics) -> None:
         if isinstance(space, Discrete):
             if space.start != 0:
                 raise ValueError(f"{start}={space} has to start at 0")
+        elif field == "action_space" and isinstance(space, MultiDiscrete):
+            if space.nvec.ndim != 1 or space.nvec.size == 0 or space.start.any():
+                raise ValueError(f"{start}={space} has to be of one axis and to start at 0")
         elif field == "observation_space" and isinstance(space, MultiBinary):
             if len(space.shape) != 3 or math.prod(space.shape[1:]) > CELLS:
                 shape = f"(planes, rows, columns), at most {CELLS} cells a plane"
@@ -361,10 +371,10 @@ def _check_spaces(dynamics: Dynamics) -> None:
             and space.shape[0] > 0
             and space.dtype == np.float32
         ):
-            others = ", Discrete or MultiBinary" if field == "observation_space" else " or Discrete"
-            kinds = f"a float32 Box of one dimension{others}"
+            others = "MultiBinary" if field == "observation_space" else "MultiDiscrete"
+            kinds = f"a float32 Box of one dimension, Discrete or {others}"
             raise TypeError(f"{start}={space!r} has to be {kinds}")
-    if dynamics.action_mask is not None and not dynamics.is_discrete:
+    if dynamics.action_mask is not None and not isinstance(dynamics.action_space, Discrete):
         raise TypeError(
             f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
             f"action_space={dynamics.action_space!r}: masks are for Discrete"
@@ -645,10 +655,12 @@ def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
 
 
 def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
-    """First or last allowed action of a `Discrete`, lowest or highest of a `Box`."""
+    """First or last allowed action of a `Discrete`, lowest or highest of others."""
     space = dynamics.action_space
     if isinstance(space, Discrete):
         return allowed[-1 if last else 0]
+    if isinstance(space, MultiDiscrete):
+        return tuple(count - 1 if last else 0 for count in dynamics.choices)
     return tuple(map(float, np.clip(space.high if last else space.low, -1e3, 1e3)))
 
 

@@ -68,6 +68,7 @@ class Structure(NamedTuple):
         varied: the fields of params that have a row in memory, in their order.
         randomized: those of them that `randomize` draws.
         action_mask: None where all actions are always allowed.
+        choices: of each number of a `MultiDiscrete`; () for other actions.
     """
 
     step: Callable[..., Any]
@@ -80,6 +81,7 @@ class Structure(NamedTuple):
     observation: Layout
     action_size: int
     num_actions: int
+    choices: tuple[int, ...]
     reset_draws: int | None
     step_draws: int | None
     truncates: bool

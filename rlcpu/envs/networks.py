@@ -10,11 +10,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiBinary, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers, check_count
+from rlcpu.nn.heads import categoricals
 from rlcpu.nn.network import ACTIVATIONS, CLIP, num_parameters, orthogonal, run_rows
 
 #: What these attributes may be.
@@ -33,6 +34,9 @@ _MODULES = {"Tanh": "tanh", "ReLU": "relu"}
 class MLP:
     """A multi-layer perceptron with a categorical (`Discrete`) or Gaussian (`Box`) head.
 
+    For a `MultiDiscrete` it has independent categorical distributions, their logits one after the
+    other.
+
     Weights are orthogonal with gain sqrt(2) in hidden layers, 0.01 in the policy's last layer and
     1 in the value's, biases 0 (Andrychowicz et al. 2021, "What matters for on-policy deep
     actor-critic methods?"). The Gaussian's standard deviations do not depend on the observation.
@@ -40,7 +44,7 @@ class MLP:
     Args:
         observation_space: one environment's. Of a `Discrete` the networks see `observation_size`
             zeros and one one, of planes all cells, one after the other.
-        action_space: one environment's, `Discrete` or `Box`.
+        action_space: one environment's, `Discrete`, `MultiDiscrete` or `Box`.
         hidden: sizes of the hidden layers.
         activation: "tanh" or "relu", of the hidden layers.
         value: "separate" gives the value a network of its own, "shared" makes it one more output
@@ -182,7 +186,10 @@ class MLP:
                 f"deviations: {dynamics.id} needs {wanted[0]}, {wanted[1]} and {wanted[2]}"
             )
         draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
-        masked = dynamics.num_masked > 0
+        masked, choices = dynamics.num_masked > 0, dynamics.choices
+        if choices:
+            head, value = categoricals(choices).act, self.value or "none"
+            return PolicyCode(None, None, 0, len(choices), value, head, outputs)
         return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
@@ -197,7 +204,7 @@ class MLP:
             self.sizes,
             self._checked("value_parameters", num_parameters(self.value_sizes)),
             self.value_sizes,
-            self._checked("log_std", dynamics.action_size),
+            self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
             self._checked("observation_mean", inputs),
             self._checked("observation_scale", inputs),
             np.array([ACTIVATIONS[self.activation], self.deterministic], np.int64),
@@ -346,8 +353,11 @@ def _action_outputs(space: Any) -> tuple[int, int]:
     """Outputs of the policy's head, and its standard deviations."""
     if isinstance(space, Discrete):
         return int(space.n), 0
+    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
+        return int(space.nvec.sum()), 0
     if not isinstance(space, Box) or len(space.shape) != 1:
-        raise TypeError(f"action_space={space!r}: expected a Discrete or a Box of one dimension")
+        kinds = "a Discrete, or a MultiDiscrete or Box of one dimension"
+        raise TypeError(f"action_space={space!r}: expected {kinds}")
     return int(space.shape[0]), int(space.shape[0])
 
 

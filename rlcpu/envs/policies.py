@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Discrete, MultiDiscrete
 
 from rlcpu.envs.dynamics import Dynamics, mask_of
 from rlcpu.kernels.checks import check_count
@@ -129,6 +129,17 @@ def uniform_allowed(size: int) -> Callable[..., Any]:
 
 
 @functools.cache
+def uniform_choices(size: int) -> Callable[..., Any]:
+    """Scalar policy that draws `size` whole numbers, number k of 0 to `params[k]` - 1.
+
+    The last of its params is the log-probability.
+    """
+    items = "".join(f"i32(uniforms[{k}] * params[{k}]), " for k in range(size))
+    source = f"def act(observation, params, uniforms): return ({items}), params[{size}], 0.0"
+    return define(source, i32=np.int32)
+
+
+@functools.cache
 def uniform_box(size: int) -> Callable[..., Any]:
     """Scalar policy that draws each of `size` numbers from [low, low + width).
 
@@ -154,9 +165,11 @@ class Uniform:
         if dynamics.num_masked:
             act = uniform_allowed(dynamics.num_actions)
             return PolicyCode(act, None, 0, 1, "none", masked=True)
+        size = dynamics.action_size
+        if dynamics.choices:
+            return PolicyCode(uniform_choices(size), None, size + 1, size, "none")
         if dynamics.is_discrete:
             return PolicyCode(uniform_discrete, None, 2, 1, "none")
-        size = dynamics.action_size
         return PolicyCode(uniform_box(size), None, 2 * size + 1, size, "none")
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
@@ -166,6 +179,9 @@ class Uniform:
             return PolicyArrays.of_scalar(())
         if isinstance(space, Discrete):
             return PolicyArrays.of_scalar((float(space.n), -math.log(space.n)))
+        if isinstance(space, MultiDiscrete):
+            counts = space.nvec.astype(np.float64)
+            return PolicyArrays.of_scalar((*counts, -np.log(counts).sum()))
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise ValueError(f"{dynamics.id}: action_space={space} has to be bounded for Uniform")
         width = space.high.astype(np.float64) - space.low
@@ -184,9 +200,10 @@ class Scalar:
 
     Args:
         act: plain Python function (observation, params, uniforms) -> (action, log_prob, value) of
-            ONE environment: observation is a tuple of floats, the action an int of a `Discrete` or
-            a tuple of floats of a `Box`; write 0.0 for a log-probability or value of no interest.
-            With a fourth argument, `mask`, it gets what the environment's `action_mask` returns.
+            ONE environment: observation is a tuple of floats, the action an int of a `Discrete`, a
+            tuple of ints of a `MultiDiscrete` or of floats of a `Box`; write 0.0 for a
+            log-probability or value of no interest. With a fourth argument, `mask`, it gets what
+            the environment's `action_mask` returns.
         params: NamedTuple (or tuple) of floats that `act` takes, read anew at every call.
         draws: random numbers in [0, 1) that one action takes.
 
@@ -290,7 +307,15 @@ def _check_draws(draws: Any) -> int:
 def _check_action(dynamics: Dynamics, action: Any) -> None:
     """Raise unless `action` is one that a scalar policy may return."""
     start = f"act has to return an action of {dynamics.id},"
-    if dynamics.is_discrete:
+    if dynamics.choices:
+        counts = dynamics.choices
+        wanted = f"{start} a tuple of {len(counts)} ints, below {counts}; returned {action!r}"
+        whole = isinstance(action, tuple) and all(isinstance(a, int | np.integer) for a in action)
+        if not whole or len(action) != len(counts):
+            raise TypeError(wanted)
+        if not all(0 <= a < n for a, n in zip(action, counts, strict=True)):
+            raise ValueError(wanted)
+    elif dynamics.is_discrete:
         if not isinstance(action, int | np.integer):
             raise TypeError(f"{start} an int; returned {action!r}")
         if not 0 <= action < dynamics.num_actions:

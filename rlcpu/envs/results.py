@@ -67,7 +67,8 @@ class Form(NamedTuple):
     Attributes:
         rows: numbers that hold an observation and its action mask.
         view: how observations are delivered.
-        action_shape: () of a `Discrete`, (action_size,) of a `Box`.
+        action_shape: () of a `Discrete`, (action_size,) of others.
+        action_dtype: float32 of a `Box`, int64 of others.
         dtype: of rewards and returns.
         device: where the arrays are.
     """
@@ -76,6 +77,7 @@ class Form(NamedTuple):
     rows: int
     view: View
     action_shape: tuple[int, ...]
+    action_dtype: type
     dtype: np.dtype[Any]
     device: str
 
@@ -83,7 +85,8 @@ class Form(NamedTuple):
     def of(cls, env: VectorEnv) -> Form:
         """That of an environment."""
         shape: Any = env.single_action_space.shape
-        return cls(env.num_envs, env.rows, env.view, shape, env.dtype, env.device)
+        kind = np.int64 if env.dynamics.is_discrete else np.float32
+        return cls(env.num_envs, env.rows, env.view, shape, kind, env.dtype, env.device)
 
     def allocate(self, num_steps: int) -> Records:
         """The memory of a rollout.
@@ -96,7 +99,7 @@ class Form(NamedTuple):
         real, width, seen = self.dtype, math.prod(self.action_shape), self.view.row_dtype
         records = Records(
             observations=empty(count * size, seen),
-            actions=empty(count * width, np.float32 if self.action_shape else np.int64),
+            actions=empty(count * width, self.action_dtype),
             log_probs=empty(count, np.float32),
             values=empty(count, np.float32),
             rewards=empty(count, real),
@@ -158,8 +161,9 @@ class Rollout:
     Attributes:
         observations: (T, N, ...), before each step, as `VectorEnv.step` returns them. Planes are
             kept as bits, and expanded when they are first asked for.
-        actions: (T, N) int64 of a `Discrete`, (T, N, action_size) float32 of a `Box`: as the
-            policy drew them; the environment got them clipped to its bounds.
+        actions: (T, N) int64 of a `Discrete`, (T, N, action_size) int64 of a `MultiDiscrete` or
+            float32 of a `Box`: as the policy drew them; the environment got the last ones clipped
+            to its bounds.
         log_probs: (T, N) float32, of the actions.
         values: (T, N) float32, the policy's values of `observations`; 0 without a value head.
         rewards: (T, N), of the environment's dtype.

@@ -66,7 +66,8 @@ class Records(NamedTuple):
 
     Attributes:
         observations: (T * N * shown rows,) float32, before each step, with action masks.
-        actions: (T * N * max(action_size, 1),), int64 or float32, before clipping to the bounds.
+        actions: (T * N * max(action_size, 1),), float32 of a `Box`, before clipping to its bounds,
+            int64 of others.
         log_probs, values: (T * N,) float32.
         rewards: (T * N,).
         flags: (2 * T * N,) bool, terminated, then truncated.
@@ -233,6 +234,9 @@ def make_clip(env: Structure, dtype: type) -> Any:
     if env.action_size == 0:
         return inline(lambda action, bounds: np.int32(action))
     size = env.action_size
+    if env.choices:
+        whole = "".join(f"whole(action[{k}]), " for k in range(size))
+        return inline(define(f"def clip(action, bounds): return ({whole})", whole=np.int32))
     items = "".join(
         f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), "
         for k in range(size)
@@ -253,7 +257,8 @@ def make_spot(env: Structure, dtype: type) -> Any:
     terms = [
         f"numbers[{k}]" for k in range(env.observation_rows if env.observation.is_plain else 0)
     ]
-    terms += [f"chosen[0][{k}]" for k in range(env.action_size)] + ["chosen[1]", "chosen[2]"]
+    reals = 0 if env.choices else env.action_size
+    terms += [f"chosen[0][{k}]" for k in range(reals)] + ["chosen[1]", "chosen[2]"]
     terms = [f"real({term}) * zero" for term in terms]
     rows = range(env.observation_rows, env.shown_rows)
     if rows:
@@ -341,7 +346,8 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     numbers = env.observation_rows if env.observation.is_plain else 0
     put_seen = store_rows(size, "observations", np.float32)
     put_final = store_rows(size, "finals", np.float32)
-    put_actions: Any = store_rows(width, "actions", np.float32)
+    action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
+    put_actions: Any = store_rows(width, "actions", action_type)
     _, put_action = row_access("actions")
     names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
     put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
@@ -351,7 +357,7 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     peek, poke = row_access(ANY)[0], row_access("target")[1]
     lane = compile_lane(env, dtype)
     load, observe, vary = lane.load, lane.observe, lane.vary
-    real, action_type, nothing = dtype, np.int32 if discrete else np.float32, dtype(0)
+    real, nothing = dtype, dtype(0)
 
     @merge
     def start(records, words, count, num_steps):

@@ -278,7 +278,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """Take one step in every environment.
 
         Args:
-            actions: (num_envs,) integers of a `Discrete`, or (num_envs, action_size) of a `Box`.
+            actions: (num_envs,) integers of a `Discrete`, (num_envs, action_size) integers of a
+                `MultiDiscrete` or numbers of a `Box`.
 
         Returns:
             Observations (num_envs, observation_size) float32, rewards (num_envs,) of the
@@ -616,7 +617,11 @@ def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | N
     """
     array = as_array("actions", actions)
     check_actions(array, dynamics, shape)
-    beyond = np.flatnonzero(array > np.iinfo(np.int64).max) if array.dtype == np.uint64 else ()
+    beyond: Any = ()
+    if array.dtype == np.uint64:
+        beyond = np.flatnonzero(
+            (array > np.iinfo(np.int64).max).reshape(len(array), -1).any(axis=1)
+        )
     if len(beyond):
         raise ValueError(describe_bad_actions(array, beyond, dynamics))
     return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
@@ -638,6 +643,8 @@ def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | Non
 
 def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
     """Indices of the actions which the environment cannot take."""
+    if dynamics.choices:
+        return np.flatnonzero(((actions < 0) | (actions >= dynamics.choices)).any(axis=1))
     if dynamics.is_discrete:
         return np.flatnonzero((actions < 0) | (actions >= dynamics.num_actions))
     return np.flatnonzero(np.isnan(actions).any(axis=1))
@@ -646,6 +653,8 @@ def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
 def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
     """Message that names the first of the bad actions."""
     wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else "a number"
+    if dynamics.choices:
+        wanted = f"whole numbers from 0 on, below {list(dynamics.choices)}"
     first = bad[0]
     return (
         f"actions[{first}]={actions[first]} of {dynamics.id} ({len(bad)} such): expected {wanted}"

@@ -41,6 +41,7 @@ class Head(NamedTuple):
         names: of the numbers that a loss sees.
         actions: what it reads of a sample beside outputs: "index", the number of the action taken;
             "masked", this number and, for each output, whether the action is allowed (1 or 0);
+            "indices", the numbers of several actions that are taken together;
             "vector", one real number for each output; None if nothing.
         learn: dtype -> (forward, backward), to be inlined: `forward(outputs, place, numbers,
             slopes, heads, actions, free)` fills the rows of numbers (`slopes` is scratch),
@@ -216,10 +217,11 @@ def categorical_slope(
     return by_log_prob * (taken - prob) - by_entropy * prob * (log_prob + entropy)
 
 
-def _learn_categorical(dtype):
+def _make_softmax(dtype):
+    """What forward and backward passes of categorical distributions consist of."""
     exp, log = specialise(exponential, dtype), specialise(logarithm, dtype)
     slope_of = specialise(categorical_slope, dtype)
-    one, zero, lowest = dtype(1), dtype(0), dtype(-np.inf)
+    one, zero = dtype(1), dtype(0)
 
     @inline
     def raise_to(top, logits):
@@ -245,6 +247,20 @@ def _learn_categorical(dtype):
             picked[i] = log_prob if taken[i] == action else picked[i]
 
     @inline
+    def slopes_of(log_probs, taken, action, entropy, by_log_prob, by_entropy, share):
+        for i in range(log_probs.size):
+            hit = one if taken[i] == action else zero
+            slope = slope_of(hit, log_probs[i], entropy[i], by_log_prob[i], by_entropy[i])
+            log_probs[i] = slope * share
+
+    return raise_to, add_exp, finish_normaliser, normalise, slopes_of
+
+
+def _learn_categorical(dtype):
+    raise_to, add_exp, finish_normaliser, normalise, slopes_of = _make_softmax(dtype)
+    zero, lowest = dtype(0), dtype(-np.inf)
+
+    @inline
     def forward(outputs, place, numbers, slopes, heads, actions, free):
         picked, entropy, normaliser = numbers[0], numbers[1], slopes[0]
         fill(normaliser, lowest)
@@ -258,13 +274,6 @@ def _learn_categorical(dtype):
         fill(entropy, zero)
         for k in range(place[2]):
             normalise(heads[k], normaliser, entropy, actions[0], dtype(k), picked)
-
-    @inline
-    def slopes_of(log_probs, taken, action, entropy, by_log_prob, by_entropy, share):
-        for i in range(log_probs.size):
-            hit = one if taken[i] == action else zero
-            slope = slope_of(hit, log_probs[i], entropy[i], by_log_prob[i], by_entropy[i])
-            log_probs[i] = slope * share
 
     @inline
     def backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share):
@@ -302,6 +311,106 @@ def _learn_masked_categorical(dtype):
 masked_categorical = Head(
     ("log_prob", "entropy"), "masked", _learn_masked_categorical, act_categorical
 )
+
+
+# ---------------------------------------------------------------- several whole numbers
+
+
+@functools.cache
+def _act_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
+    """Scalar function that draws one action from each of several categorical distributions.
+
+    Their logits follow each other; see `act_categorical`.
+    """
+    lines, first = [], 0
+    for j, count in enumerate(choices):
+        logits = "".join(f"logits[{first + k}], " for k in range(count))
+        lines.append(f"a{j}, l{j} = act{j}(({logits}), (uniforms[{j}],), params, greedy)")
+        first += count
+    actions, total = (sep.join(f"{x}{j}" for j in range(len(choices))) for x, sep in _JOINED)
+    lines.append(f"return ({actions},), {total}")
+    source = "def act(logits, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)
+    return define(source, **{f"act{j}": act_categorical(n) for j, n in enumerate(choices)})
+
+
+_JOINED = (("a", ", "), ("l", " + "))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Act:
+    """Makes the function of `categoricals` that acts."""
+
+    choices: tuple[int, ...]
+
+    def __call__(self, size: int, masked: bool = False) -> Callable[..., Any]:
+        return _act_categoricals(self.choices)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Learn:
+    """Makes the functions of `categoricals` that learn."""
+
+    choices: tuple[int, ...]
+
+    def __call__(self, dtype):
+        raise_to, add_exp, finish_normaliser, _, slopes_of = _make_softmax(dtype)
+        exp, zero, lowest = specialise(exponential, dtype), dtype(0), dtype(-np.inf)
+        choices = self.choices
+
+        @inline
+        def subtract(logits, normaliser, taken, action, picked):
+            for i in range(logits.size):
+                log_prob = logits[i] - normaliser[i]
+                logits[i] = log_prob
+                picked[i] += log_prob if taken[i] == action else zero
+
+        @inline
+        def add_entropy(entropy, log_probs):
+            for i in range(entropy.size):
+                entropy[i] -= exp(log_probs[i]) * log_probs[i]
+
+        @inline
+        def forward(outputs, place, numbers, slopes, heads, actions, free):
+            picked, entropy, normaliser, total = numbers[0], numbers[1], slopes[0], slopes[1]
+            fill(picked, zero)
+            fill(entropy, zero)
+            first = 0
+            for j in range(len(choices)):
+                fill(normaliser, lowest)
+                for k in range(first, first + choices[j]):
+                    take_output(heads[k], outputs, place[0], place[1] + k)
+                    raise_to(normaliser, heads[k])
+                fill(total, zero)
+                for k in range(first, first + choices[j]):
+                    add_exp(total, heads[k], normaliser)
+                finish_normaliser(total, normaliser)
+                for k in range(first, first + choices[j]):
+                    subtract(heads[k], normaliser, actions[j], dtype(k - first), picked)
+                    add_entropy(entropy, heads[k])
+                first += choices[j]
+
+        @inline
+        def backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share):
+            entropy, first = numbers[1], 0
+            for j in range(len(choices)):
+                fill(entropy, zero)
+                for k in range(first, first + choices[j]):
+                    add_entropy(entropy, heads[k])
+                for k in range(first, first + choices[j]):
+                    action = dtype(k - first)
+                    slopes_of(heads[k], actions[j], action, entropy, slopes[0], slopes[1], share)
+                    give_output(heads[k], outputs, place[0], place[1] + k)
+                first += choices[j]
+
+        return forward, backward
+
+
+def categoricals(choices: tuple[int, ...]) -> Head:
+    """Independent categorical distributions of so many choices each; logits follow each other.
+
+    Log-probability of the actions taken together, and entropy, are sums.
+    """
+    return Head(("log_prob", "entropy"), "indices", _Learn(choices), _Act(choices))
 
 
 # ---------------------------------------------------------------- real numbers

@@ -91,7 +91,7 @@ class Learner(FlatLearner):
         wanted = {each.head.actions for each in self.losses} - {None}
         expected = {"vector": np.dtype(np.float32)}
         kinds = {expected.get(str(kind), np.dtype(np.int64)) for kind in wanted}
-        if kinds != ({self.actions} - {None}) or {"index", "masked"} <= wanted:
+        if kinds != ({self.actions} - {None}) or len(wanted) > 1:
             raise ValueError(f"actions={actions!r}: the losses read {sorted(map(str, wanted))}")
         layout = make_layout(list(networks), self.losses)
         super().__init__(
@@ -125,7 +125,8 @@ class Learner(FlatLearner):
             inputs: (S, input_size) float32, of all networks.
             columns: (S,) float32 arrays, one for each name.
             actions: (S,) or (S, action_size) of the learner's dtype of actions; with a masked head
-                (S, 1 + num_actions), the index and a 1 for each action that is allowed.
+                (S, 1 + num_actions), the index and a 1 for each action that is allowed, and with
+                `categoricals` (S, number of choices).
             learning_rate: of Adam.
             weights: coefficients that losses read; None for those of the learner.
             scales: what each loss is multiplied by; None for 1.
@@ -248,6 +249,9 @@ class Learner(FlatLearner):
         shape = (count, size) if vectors else (count,)
         if any(loss.head.actions == "masked" for loss in self.losses):
             return _check_masked(taken, count, size)
+        for loss in self.losses:
+            if loss.head.actions == "indices":
+                return _check_indices(taken, count, loss.head.learn.choices)  # type: ignore[attr-defined]
         if taken.shape != shape and not (vectors and size == 1 and taken.shape == (count,)):
             raise ValueError(f"actions have shape {taken.shape}: expected {shape}")
         if taken.dtype == np.int64 and not 0 <= taken.min() <= taken.max() < size:
@@ -353,6 +357,17 @@ def _check_masked(actions: Array, count: int, size: int) -> Array:
     if forbidden.size:
         wrong = actions[forbidden[0]].tolist()
         raise ValueError(f"actions[{forbidden[0]}]={wrong}: action {wrong[0]} is not allowed")
+    return np.ascontiguousarray(actions).ravel()
+
+
+def _check_indices(actions: Array, count: int, choices: tuple[int, ...]) -> Array:
+    """Indices (S, number of choices) as the kernel takes them."""
+    if actions.shape != (count, len(choices)):
+        raise ValueError(f"actions have shape {actions.shape}: expected {(count, len(choices))}")
+    wrong = np.flatnonzero(((actions < 0) | (actions >= choices)).any(axis=1))
+    if wrong.size:
+        found = actions[wrong[0]].tolist()
+        raise ValueError(f"actions[{wrong[0]}]={found}: expected 0 or more, below {choices}")
     return np.ascontiguousarray(actions).ravel()
 
 

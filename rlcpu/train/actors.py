@@ -427,7 +427,7 @@ def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
     if given.dtype.kind not in "biu":
         raise TypeError(f"action_masks are of {given.dtype}: expected bools, or zeros and ones")
     if count == 0 or given.ndim not in (1, 2) or given.shape[-1] != count:
-        wanted = f"(n, {count})" if count else "none, for actions are real numbers"
+        wanted = f"(n, {count})" if count else "None, for masks are those of a Discrete"
         raise ValueError(f"action_masks have shape {given.shape}: expected {wanted}")
     allowed: Array = given.reshape(-1, count) != 0
     empty = np.flatnonzero(~allowed.any(axis=1))

@@ -224,7 +224,7 @@ def _rebuild(
     config = PPOConfig(**description["config"])
     dynamics = find_env(description, env)
     layers = dynamics.observation_size, *config.hidden
-    outputs = dynamics.num_actions + dynamics.action_size
+    outputs = sum(dynamics.choices) or dynamics.num_actions + dynamics.action_size
     value_layers = (*layers, 1) if config.value == "separate" else ()
     sizes = {
         "policy_parameters": num_parameters((*layers, outputs + (config.value == "shared"))),

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.networks import MLP
-from rlcpu.nn.heads import categorical, gaussian, masked_categorical, outputs
+from rlcpu.nn.heads import categorical, categoricals, gaussian, masked_categorical, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
 from rlcpu.nn.network import Network
@@ -96,7 +96,8 @@ class Batch(NamedTuple):
     Attributes:
         observations: (S, observation_size) float32.
         actions: (S,) int64 of `Discrete` or (S, action_size) float32 of `Box`; with action masks
-            (S, 1 + num_actions) int64, see `rlcpu.nn.heads.Head`.
+            (S, 1 + num_actions) int64, see `rlcpu.nn.heads.Head`; of `MultiDiscrete` (S, choices)
+            int64.
         log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
     """
 
@@ -115,9 +116,11 @@ class Updater(Learner):
         config: hyper-parameters.
         seed, num_threads, dtype: see `Learner`.
         masked: whether samples have action masks.
+        choices: of each number of a `MultiDiscrete`; () for other actions.
 
     Attributes:
-        kind: of actions, "discrete", "masked" or "continuous": what the machine code depends on.
+        kind: of actions, "discrete", "masked", "continuous" or the choices, as "3 2": what the
+            machine code depends on.
     """
 
     def __init__(
@@ -128,17 +131,20 @@ class Updater(Learner):
         num_threads: int | None = None,
         dtype: type = np.float32,
         masked: bool = False,
+        choices: tuple[int, ...] = (),
     ) -> None:
         self.policy, self.config = policy, config
         discrete, separate = policy.log_std.size == 0, policy.value == "separate"
         self.kind = ("masked" if masked else "discrete") if discrete else "continuous"
+        self.kind = " ".join(map(str, choices)) or self.kind
         statistics = ("policy", "entropy", "kl", "clip_fraction")
         actions = int(policy.sizes[-1]) - (not separate)
         heads = {"discrete": categorical, "masked": masked_categorical, "continuous": gaussian}
+        head = categoricals(choices) if choices else heads[self.kind]
         super().__init__(
             _networks(policy),
             [
-                Loss(surrogate, heads[self.kind], statistics, size=actions),
+                Loss(surrogate, head, statistics, size=actions),
                 Loss(value, outputs(), network=int(separate), first=-1),
             ],
             columns=COLUMNS,

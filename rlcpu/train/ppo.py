@@ -125,8 +125,10 @@ class PPO:
         given = {"hidden": policy.hidden, "activation": policy.activation, "value": policy.value}
         self.config = self.config.replace(given)
         threads = num_threads or env.num_threads
-        masked = env.dynamics.num_masked > 0
-        self.updater = Updater(self.policy, self.config, int(streams[1]), threads, masked=masked)
+        masked, choices = env.dynamics.num_masked > 0, env.dynamics.choices
+        self.updater = Updater(
+            self.policy, self.config, int(streams[1]), threads, masked=masked, choices=choices
+        )
         self.normalizer = Normalizer(env.dynamics.observation_size)
         self.rng = np.random.default_rng(int(streams[2]))
         self.returns: deque[float] = deque(maxlen=WINDOW)
@@ -328,7 +330,10 @@ class PPO:
         space: Any = self.env.single_action_space
         if stds.size == 0:
             noise = 0.0 if deterministic else self.rng.gumbel(size=outputs.shape)
-            actions = np.argmax(outputs + noise, axis=1)
+            choices = self.env.dynamics.choices
+            parts = np.split(outputs + noise, np.cumsum(choices)[:-1], axis=1)
+            chosen = [np.argmax(part, axis=1) for part in parts]
+            actions = np.stack(chosen, axis=1) if choices else chosen[0]
         else:
             noise = 0.0 if deterministic else self.rng.standard_normal(outputs.shape) * stds
             actions = np.clip(outputs + noise, space.low, space.high).astype(np.float32)

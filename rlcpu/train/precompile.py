@@ -15,9 +15,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from rlcpu.envs.networks import MLP
 from rlcpu.kernels import threads
@@ -76,9 +77,14 @@ def main() -> None:
     """The second process: compile the update of an agent of the given kind of actions."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     kind = sys.argv[1]
-    actions = Box(-1.0, 1.0, (1,), np.float32) if kind == "continuous" else Discrete(2)
+    choices = tuple(map(int, kind.split())) if kind[0].isdigit() else ()
+    actions: Space[Any] = Discrete(2)
+    if kind == "continuous":
+        actions = Box(-1.0, 1.0, (1,), np.float32)
+    elif choices:
+        actions = MultiDiscrete(list(choices))
     policy = MLP(Box(-1.0, 1.0, (1,), np.float32), actions, hidden=(1,))
-    Updater(policy, PPOConfig(), masked=kind == "masked").compile()
+    Updater(policy, PPOConfig(), masked=kind == "masked", choices=choices).compile()
 
 
 def _end_with_parent() -> None:

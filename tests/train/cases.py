@@ -5,18 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
 
 from rlcpu.policies import MLP
 from rlcpu.train.objective import Batch
 
 
 def make_policy(
-    discrete: bool = True, inputs: int = 4, actions: int = 3, seed: int = 0, **options: Any
+    discrete: bool = True,
+    inputs: int = 4,
+    actions: int = 3,
+    seed: int = 0,
+    choices: tuple[int, ...] = (),
+    **options: Any,
 ) -> MLP:
     """A policy whose weights are all of order 1, so that every gradient is too."""
     seen = Box(-np.inf, np.inf, (inputs,), np.float32)
-    done = Discrete(actions) if discrete else Box(-1.0, 1.0, (actions,), np.float32)
+    done: Space[Any] = Discrete(actions) if discrete else Box(-1.0, 1.0, (actions,), np.float32)
+    done = MultiDiscrete(list(choices)) if choices else done
     policy = MLP(seen, done, seed=seed, **options)
     rng = np.random.default_rng(seed)
     for array in (policy.parameters, policy.value_parameters):
@@ -27,7 +33,13 @@ def make_policy(
     return policy
 
 
-def make_batch(policy: MLP, samples: int, seed: int = 0, masked: bool = False) -> Batch:
+def make_batch(
+    policy: MLP,
+    samples: int,
+    seed: int = 0,
+    masked: bool = False,
+    choices: tuple[int, ...] = (),
+) -> Batch:
     """Samples of which some ratios are within the clip range and some are not.
 
     With masks, some allow one action alone, the one that was taken.
@@ -44,8 +56,10 @@ def make_batch(policy: MLP, samples: int, seed: int = 0, masked: bool = False) -
         masks = rng.random((samples, outputs)) < rng.uniform(0.0, 1.0, (samples, 1))
         masks[np.arange(samples), actions] = True
         actions = np.column_stack((actions, masks)).astype(np.int64)
+    if choices:
+        actions = rng.integers(0, choices, (samples, len(choices)))
     spread = 0.2 if discrete else 0.5
-    center = -np.log(outputs) if discrete else -1.3 * outputs
+    center = -np.log(choices or outputs).sum() if discrete else -1.3 * outputs
     return Batch(
         rng.normal(0.0, 1.0, (samples, inputs)).astype(np.float32),
         actions,

@@ -21,6 +21,7 @@ class Case(NamedTuple):
     clip: float
     entropy_coefficient: float
     value_coefficient: float
+    choices: tuple[int, ...] = ()
 
 
 def parameter_arrays(policy: MLP) -> list[Array]:
@@ -50,7 +51,13 @@ def run_network(
     return hidden
 
 
-def log_prob_and_entropy(heads: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
+def log_prob_and_entropy(
+    heads: Array, log_std: Array, actions: Array, choices: tuple[int, ...] = ()
+) -> tuple[Array, Array]:
+    if choices:
+        parts = np.split(heads, np.cumsum(choices)[:-1], axis=1)
+        each = [log_prob_and_entropy(p, log_std, a) for p, a in zip(parts, actions.T, strict=True)]
+        return sum(x for x, _ in each), sum(x for _, x in each)
     if log_std.size == 0 and actions.ndim == 2:  # indices, and which actions are allowed
         heads, actions = np.where(actions[:, 1:] != 0, heads, -np.inf), actions[:, 0]
     if log_std.size == 0:
@@ -79,7 +86,7 @@ def loss(case: Case, arrays: list[Array], batch: Batch) -> float:
     else:
         heads = outputs
         values = run_network(policy.value_sizes, arrays[2], policy.activation, inputs)[:, 0]
-    log_probs, entropy = log_prob_and_entropy(heads, arrays[0], batch.actions)
+    log_probs, entropy = log_prob_and_entropy(heads, arrays[0], batch.actions, case.choices)
     ratio = np.exp(log_probs - batch.log_probs)
     gain = normalised(batch.advantages)
     bounded = np.clip(ratio, 1.0 - case.clip, 1.0 + case.clip)

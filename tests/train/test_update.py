@@ -16,16 +16,16 @@ from .cases import make_batch, make_policy
 
 
 def make_case(
-    samples: int = 37, masked: bool = False, **options: Any
+    samples: int = 37, masked: bool = False, choices: tuple[int, ...] = (), **options: Any
 ) -> tuple[Updater, naive.Case, Any]:
-    policy = make_policy(**options)
+    policy = make_policy(choices=choices, **options)
     config = PPOConfig(
         num_epochs=1, minibatch_size=samples, entropy_coefficient=0.3, value_coefficient=0.7,
         max_gradient_norm=np.inf,
     )  # fmt: skip
-    updater = Updater(policy, config, num_threads=1, dtype=np.float64, masked=masked)
-    batch = make_batch(policy, samples, masked=masked)
-    return updater, naive.Case(policy, 0.2, 0.3, 0.7), batch
+    kinds: dict[str, Any] = {"masked": masked, "choices": choices}
+    updater = Updater(policy, config, num_threads=1, dtype=np.float64, **kinds)
+    return updater, naive.Case(policy, 0.2, 0.3, 0.7, choices), make_batch(policy, samples, **kinds)
 
 
 def kernel_gradient(updater: Updater, batch: Any) -> list[np.ndarray]:
@@ -71,6 +71,22 @@ def test_gradient_of_masked_actions_equals_finite_differences(value: str) -> Non
     biases = kernel_gradient(updater, never)[1][-6 - (value == "shared") :][:6]
     assert biases[2] == 0.0
     assert (biases[:2] != 0.0).all()
+
+
+@pytest.mark.parametrize("value", ["separate", "shared"])
+def test_gradient_of_several_choices_equals_finite_differences(value: str) -> None:
+    updater, case, batch = make_case(samples=90, choices=(3, 1, 4), value=value, hidden=(5,))
+    expected = naive.gradient(case, batch)
+    for actual, wanted in zip(kernel_gradient(updater, batch), expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-8)
+    beyond = batch.actions.copy()
+    beyond[7, 2] = 4
+    for actions, match in (
+        (batch.actions[:, :2], r"actions have shape \(90, 2\): expected \(90, 3\)"),
+        (beyond, r"actions\[7\]=.*: expected 0 or more, below \(3, 1, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            updater.improve(batch._replace(actions=actions), 0.0, 0.2)
 
 
 def test_masked_actions_are_checked() -> None:
