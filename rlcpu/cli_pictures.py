@@ -152,6 +152,9 @@ def film(agent: Agent, seed: int) -> Iterator[NDArray[np.uint8]]:
 def write_video(agent: Agent, path: Path, seed: int) -> None:
     """Film one greedy episode.
 
+    Not by Gymnasium's RecordVideo: it writes MP4 alone, needs moviepy for it, and names its files
+    itself; and it wraps a single environment, while an agent's may exist as a vector only.
+
     Raises:
         OSError: the file cannot be written.
     """

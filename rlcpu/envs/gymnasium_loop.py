@@ -130,7 +130,12 @@ def _keep(
     row: dict[str, Array], taken: Array, tables: dict[str, Array], filled: Array, ahead: Any
 ) -> None:
     """Put a step of each environment into the tables, or aside where its column is full."""
-    num_steps = len(tables["rewards"])
+    num_steps, first = len(tables["rewards"]), int(filled[0])
+    if taken.all() and (filled == first).all() and first < num_steps:  # without arrays of indices
+        for name, table in tables.items():
+            table[first] = row[name]
+        filled += 1
+        return
     fits = taken & (filled < num_steps)
     lanes = np.flatnonzero(fits)
     for name, table in tables.items():

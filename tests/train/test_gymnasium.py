@@ -13,6 +13,8 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 
 from rlcpu.cli import main
+from rlcpu.cli_arguments import CommandError
+from rlcpu.cli_pictures import check_renderer, film
 from rlcpu.envs import GymnasiumEnv
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from tests.envs.gymnasium_cases import MODES, Book, Reach, make_books
@@ -223,6 +225,29 @@ def test_agents_and_actions_that_do_not_fit() -> None:
         PPO(3)
 
 
+class Failing(Book):
+    """Breaks in its hundredth step."""
+
+    def step(self, action: Any) -> Any:
+        if len(self.book) == 100:
+            raise ZeroDivisionError("worn out")
+        return super().step(action)
+
+
+def test_films_show_what_environments_draw() -> None:
+    for env in (Reach(render_mode="rgb_array"), "FrozenLake-v1"):
+        agent = PPO(env, num_envs=1, **SMALL_PPO)
+        if isinstance(env, str):
+            check_renderer(agent)
+            frames = list(film(agent, seed=0))
+            assert len(frames) > 1
+            assert frames[0].shape[2] == 3
+            assert any((frame != frames[0]).any() for frame in frames)
+        else:  # given: it cannot be made again to be filmed
+            with pytest.raises(CommandError, match="--video: GymnasiumTask"):
+                check_renderer(agent)
+
+
 def test_command_line(
     registered: None, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +266,13 @@ def test_command_line(
     assert (tmp_path / "film.gif").stat().st_size > 100
     assert main(["eval", path, "--episodes", "2"]) == 0
     assert isinstance(DQN.load(path).env, GymnasiumEnv)
+    gymnasium.register("Failing-v0", lambda: Failing([9], acting=Discrete(3)))
+    small = ["--set", "num_steps=16", "--set", "hidden=16,", "--num-envs", "2", "--no-progress"]
+    assert main(["train", "Failing-v0", *small, "--save", path]) == 1
+    told = capsys.readouterr().err
+    assert "stopped: Failing-v0: environment 0 raised ZeroDivisionError('worn out') in" in told
+    assert PPO.load(path).steps > 0
+    del gymnasium.registry["Failing-v0"]
     with pytest.raises(SystemExit):
         main(["train", "NoSuchThing-v0"])
     assert "unknown environment 'NoSuchThing-v0'" in capsys.readouterr().err
