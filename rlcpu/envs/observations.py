@@ -132,6 +132,34 @@ class View(NamedTuple):
             return np.eye(self.size[0], dtype=np.float32)[self.decode(rows)]
         return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
 
+    @property
+    def kept(self) -> Any:
+        """An observation as a buffer keeps it: zeros.
+
+        float32 of floats, one int32 of a choice, and (planes, 4) uint32 of planes: the bits, a 25th
+        of what a network sees of ten by ten cells.
+        """
+        if self.kind == "choice":
+            return np.int32(0)
+        if self.kind == "planes":
+            return np.zeros((self.size[0], WORDS), np.uint32)
+        return np.zeros(self.size, np.float32)
+
+    def keep(self, rows: Any) -> Any:
+        """Observations (n, ...) as `kept` has one, of rows (n, shown rows)."""
+        if self.kind == "choice":
+            return rows[:, 0].copy().view(np.int32)
+        return (
+            self._replace(form="bits").decode(rows) if self.kind == "planes" else self.inputs(rows)
+        )
+
+    def inputs_of(self, kept: Any) -> Any:
+        """What a network sees of n observations that were kept: (n, observation_size) float32."""
+        if self.kind == "floats":
+            return kept
+        rows = kept.reshape(len(kept), -1).view(np.float32)
+        return self._replace(num_masked=0).inputs(rows)
+
     def _decode_anywhere(self, rows: Any, before: tuple[int, ...]) -> Any:
         """The same of planes, by the operations of any array library."""
         words = rows.copy(order="C").view(np.uint32).reshape(*before, self.size[0], WORDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -340,7 +340,11 @@ class Rollout:
         return rows
 
     def transitions(
-        self, names: Iterable[str] = _TRANSITION, *, as_inputs: bool = False
+        self,
+        names: Iterable[str] = _TRANSITION,
+        *,
+        as_inputs: bool = False,
+        packed: bool = False,
     ) -> dict[str, Array]:
         """The T * N transitions, as a buffer takes them: step after step, all environments of each.
 
@@ -350,6 +354,8 @@ class Rollout:
                 has them `action_mask` and `next_action_mask`; a buffer's example, a dict of these,
                 will do.
             as_inputs: give observations as networks see them, (T * N, observation_size) float32.
+            packed: give planes by their bits, (T * N, planes, 4) uint32, a choice as int32, and
+                floats as float32: what agents keep.
 
         Returns:
             Arrays (T * N, ...) by name. `next_observation` and `next_action_mask` are what the step
@@ -370,10 +376,12 @@ class Rollout:
         for name in chosen:
             if name not in known:
                 raise ValueError(f"names: {name!r} is none of {', '.join(known)}")
-        return {name: self._flat(name, as_inputs) for name in chosen}
+        view = self._form.view
+        show = view.keep if packed else view.inputs if as_inputs else view.decode
+        return {name: self._flat(name, show, as_inputs or packed) for name in chosen}
 
-    def _flat(self, name: str, as_inputs: bool) -> Array:
-        """One array of `transitions`."""
+    def _flat(self, name: str, show: Callable[[Array], Array], is_other: bool) -> Array:
+        """One array of `transitions`; `show` makes observations of rows, others than users'."""
         if name.startswith("next_"):
             asarray, view, n = self._drivers.asarray, self._form.view, self._form.num_envs
             rows = self._records.observations.reshape(-1, self._form.rows)
@@ -384,10 +392,8 @@ class Rollout:
             if name in _MASKS:
                 masks: Array = view.masks(after)
                 return masks
-            shown: Array = view.inputs(after) if as_inputs else view.decode(after)
-            return shown
-        if name == "observation" and as_inputs:
-            inputs = self.inputs
-            return inputs.reshape(-1, inputs.shape[-1])
+            return show(after)
+        if name == "observation" and is_other:
+            return show(self._records.observations.reshape(-1, self._form.rows))
         array: Array = getattr(self, name if name.endswith("ated") else f"{name}s")
         return array.reshape(-1, *array.shape[2:])

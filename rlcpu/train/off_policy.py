@@ -25,6 +25,7 @@ import numpy.typing as npt
 from rlcpu import replay
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.observations import View
 from rlcpu.envs.registration import find, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
@@ -260,7 +261,7 @@ class OffPolicy:
 
     def _remember(self, rollout: Rollout) -> None:
         """Store a rollout's transitions."""
-        columns = rollout.transitions(example_of(self.env), as_inputs=True)
+        columns = rollout.transitions(example_of(self.env), packed=True)
         if columns["reward"].dtype != np.float32:
             columns["reward"] = columns["reward"].astype(np.float32)
         if isinstance(self.buffer, replay.ReturnWeightedBuffer):
@@ -450,10 +451,11 @@ class OffPolicy:
         ones, discounts, errors, center, half = self._constants(size)
         masked = self.env.dynamics.num_masked > 0
         allowed = {"allowed": batch["next_action_mask"].reshape(-1)} if masked else {}
+        inputs_of = self.env.view.inputs_of
         return Transitions(
             **allowed,
-            observations=batch["observation"].reshape(-1),
-            next_observations=batch["next_observation"].reshape(-1),
+            observations=inputs_of(batch["observation"]).reshape(-1),
+            next_observations=inputs_of(batch["next_observation"]).reshape(-1),
             actions=batch["action"].reshape(-1),
             rewards=batch["reward"],
             discounts=discounts if batch.discounts is None else batch.discounts,
@@ -637,7 +639,7 @@ def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
         ['action', 'next_observation', 'observation']
     """
     dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
-    seen = np.zeros(dynamics.observation_size, np.float32)
+    seen = View.of(dynamics, "uint8", np.dtype(np.float32)).kept
     vector = np.zeros(dynamics.action_size, np.float32)
     masked = dynamics.num_masked
     masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}

@@ -17,6 +17,7 @@ from rlcpu.envs import Board, Dynamics, Rng, check
 from rlcpu.envs.observations import View
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO
+from rlcpu.train.off_policy import example_of
 from tests import naive
 
 
@@ -416,12 +417,18 @@ def test_transitions_as_networks_see_them(dynamics: Dynamics) -> None:
     env.reset(seed=5)
     rollout = rlcpu.collect(env, Uniform(), 40)
     plain, seen = rollout.transitions(), rollout.transitions(as_inputs=True)
+    kept, example = rollout.transitions(packed=True), example_of(dynamics)
     for name in ("observation", "next_observation"):
         shown = plain[name]
         if dynamics is WALK:
             shown = np.eye(7)[shown]
         assert seen[name].dtype == np.float32
         np.testing.assert_array_equal(seen[name], shown.reshape(70 * 40, -1))
+        # Agents keep the bits, and look at them as networks do.
+        assert kept[name].dtype == example[name].dtype
+        assert kept[name].shape[1:] == example[name].shape
+        assert kept[name].nbytes == 70 * 40 * (4 if dynamics is WALK else 3 * 16)
+        np.testing.assert_array_equal(env.view.inputs_of(kept[name]), seen[name])
     ends = np.flatnonzero((rollout.terminated | rollout.truncated).ravel())
     np.testing.assert_array_equal(plain["next_observation"][ends], rollout.final_observations)
 
