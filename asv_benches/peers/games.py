@@ -1,4 +1,4 @@
-"""The table `games`: MinAtar, toy text and LunarLander, a step per call and many steps fused."""
+"""The table `games`: MinAtar, tables, LunarLander, BipedalWalker; one step a call, or many."""
 
 from __future__ import annotations
 
@@ -66,15 +66,16 @@ def table_rows() -> list[Row]:
 
 
 def lander_rows() -> list[Row]:
-    """`env.step` of LunarLander, whose contacts EnvPool leaves to Box2D."""
-    what = f"env.step, {NUM_ENVS:,} envs, LunarLander-v3"
-    pools = {f"{k} threads": partial(envpool_step, "LunarLander-v2", FEW, k) for k in (1, 2)}
-    peer = best_of("envpool", pools)
-    return [
-        duel(
-            "lander-envpool", what, f"EnvPool of {FEW}", named(our_step, "LunarLander-v3"), peer, 20
+    """`env.step` of those whose contacts EnvPool leaves to Box2D."""
+    made = []
+    for ours, theirs in {"LunarLander-v3": "LunarLander-v2", "BipedalWalker-v3": None}.items():
+        name = "lander" if theirs else "walker"
+        pools = {f"{k} threads": partial(envpool_step, theirs or ours, FEW, k) for k in (1, 2)}
+        what, peer = f"env.step, {NUM_ENVS:,} envs, {ours}", best_of("envpool", pools)
+        made.append(
+            duel(f"{name}-envpool", what, f"EnvPool of {FEW}", named(our_step, ours), peer, 20)
         )
-    ]
+    return made
 
 
 # ---------------------------------------------------------------- contenders
@@ -85,7 +86,10 @@ def step_job(env: Any, num_envs: int, dtype: Any = np.int64) -> Job:
     space = getattr(env, "single_action_space", env.action_space)
 
     def draw(rng: np.random.Generator) -> Any:
-        return (rng.integers(0, space.n, num_envs).astype(dtype),)
+        if hasattr(space, "n"):
+            return (rng.integers(0, space.n, num_envs).astype(dtype),)
+        low, high, size = space.low.flat[0], space.high.flat[0], space.shape[-1]
+        return (rng.uniform(low, high, (num_envs, size)).astype(np.float32),)
 
     return Job(env.step, drawn(draw, 16), num_envs)
 

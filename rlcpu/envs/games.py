@@ -32,19 +32,21 @@ GAMES = {
     "MiniGrid-FourRooms-v0": Limits(100),
     "LunarLander-v3": Limits(1000, 200.0),
     "LunarLanderContinuous-v3": Limits(1000, 200.0),
+    "BipedalWalker-v3": Limits(1600, 300.0),
+    "BipedalWalkerHardcore-v3": Limits(2000, 300.0),
 }
 
 
 @functools.cache
 def games() -> Mapping[str, Dynamics]:
     """All of them, by id."""
-    from rlcpu.envs import lunar_lander
+    from rlcpu.envs import bipedal_walker, lunar_lander
     from rlcpu.envs.minatar import asterix, breakout, freeway, seaquest, space_invaders
     from rlcpu.envs.minigrid import door_key, empty, four_rooms
     from rlcpu.envs.toy_text import blackjack, cliff_walking, frozen_lake, taxi
 
     minatar = (asterix, breakout, freeway, seaquest, space_invaders)
     others = (door_key, empty, four_rooms, blackjack, cliff_walking, frozen_lake, taxi)
-    made = [module.DYNAMICS for module in (*minatar, *others, lunar_lander)]
-    made += [frozen_lake.DYNAMICS_8X8, lunar_lander.CONTINUOUS]
+    made = [module.DYNAMICS for module in (*minatar, *others, lunar_lander, bipedal_walker)]
+    made += [frozen_lake.DYNAMICS_8X8, lunar_lander.CONTINUOUS, bipedal_walker.HARDCORE]
     return {dynamics.id: dynamics for dynamics in made}

@@ -1,0 +1,257 @@
+"""BipedalWalker against what Gymnasium's environment did with Box2D: steps, lidar, returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlcpu
+from rlcpu.envs import bipedal_walker, walker_ground, walker_picture
+from rlcpu.envs.bipedal_walker import Params, State
+from rlcpu.envs.walker_ground import GRASS, LEVEL, NONE, PIT, STAIRS, STEP, STUMP, Maker
+from rlcpu.kernels.random import Rng
+
+NUM_ENVS = 1024
+TERRAIN = (0.1354, 0.02991)  # m, deviations of Gymnasium's last height, and of its rises
+BOX2D = json.loads(Path(__file__).with_suffix("").with_name("bipedal_walker.json").read_text())
+
+
+def state_of(recorded: dict[str, Any]) -> State:
+    """The state of a recorded step, with motors that gave nothing before."""
+    start = bipedal_walker.reset(Rng.of_seed(0), Params())
+    x, y, angle, vx, vy, spin = recorded["hull"]
+    return start._replace(
+        x=x,
+        y=y,
+        angle=angle,
+        vx=vx,
+        vy=vy,
+        spin=spin,
+        joints=tuple(recorded["joints"]),
+        speeds=tuple(recorded["speeds"]),
+        base=float(recorded["base"]),
+        nodes=tuple(recorded["nodes"]),
+    )
+
+
+def test_a_step_is_near_box2ds() -> None:
+    errors, changes = [], []
+    for recorded in BOX2D["steps"]:
+        action = tuple(recorded["action"])
+        end, _, _ = bipedal_walker.step(state_of(recorded), action, Params(), Rng.of_seed(0))
+        after = np.array(recorded["after"])
+        errors.append(np.array((end.vx, end.vy, end.spin, *end.speeds)) - after)
+        changes.append(after - (*recorded["hull"][3:], *recorded["speeds"]))
+    error, change = np.abs(errors), np.abs(changes)
+    assert (np.median(error, axis=0) < 0.2 * np.median(change, axis=0) + 0.01).all()
+    assert (np.mean(error[:, :3] < 0.1, axis=0) > 0.8).all()
+
+
+def test_lidar_is_gymnasiums() -> None:
+    for recorded in BOX2D["steps"]:
+        seen = bipedal_walker.observe(state_of(recorded), Params())[14:]
+        np.testing.assert_allclose(seen, recorded["lidar"], atol=1e-4)
+
+
+class Heuristic:
+    """Gymnasium's `BipedalWalkerHeuristics`, for many walkers."""
+
+    def __init__(self, count: int) -> None:
+        self.phase, self.moving = np.ones(count, int), np.zeros(count, int)
+        self.knee = np.full(count, 0.1)
+        self.each = np.arange(count)
+
+    def __call__(self, seen: np.ndarray) -> np.ndarray:
+        s, n, moving = seen.astype(np.float64), self.each, self.moving.copy()
+        resting = 1 - moving
+        hips, knees = np.zeros((len(s), 2)), np.zeros((len(s), 2))
+        on = self.phase == 1
+        hips[n[on], moving[on]], knees[n[on], moving[on]] = 1.1, -0.6
+        faster = np.minimum(self.knee + np.where(s[:, 2] > 0.29, 0.06, 0.03), 0.1)
+        self.knee = np.where(on, faster, self.knee)
+        knees[n[on], resting[on]] = self.knee[on]
+        self.phase = np.where(on & (s[n, 4 + 5 * resting] < 0.1), 2, self.phase)
+        on = self.phase == 2
+        hips[n[on], moving[on]], knees[n[on], moving[on]] = 0.1, 0.1
+        knees[n[on], resting[on]] = self.knee[on]
+        down = on & (s[n, 8 + 5 * moving] > 0.0)
+        self.phase = np.where(down, 3, self.phase)
+        self.knee = np.where(down, np.minimum(s[n, 6 + 5 * moving], 0.1), self.knee)
+        on = self.phase == 3
+        knees[n[on], moving[on]], knees[n[on], resting[on]] = self.knee[on], 1.0
+        off = on & ((s[n, 6 + 5 * resting] > 0.88) | (s[:, 2] > 1.2 * 0.29))
+        self.phase = np.where(off, 1, self.phase)
+        self.moving = np.where(off, 1 - self.moving, self.moving)
+        hip, knee = s[:, [4, 9]], s[:, [6, 11]]
+        turn = np.where(hips != 0.0, 0.9 * (hips - hip) - 0.25 * s[:, [5, 10]], 0.0)
+        bend = np.where(knees != 0.0, 4.0 * (knees - knee) - 0.25 * s[:, [7, 12]], 0.0)
+        turn += (0.9 * s[:, 0] + 1.5 * s[:, 1])[:, None]
+        bend -= 15.0 * s[:, 3, None]
+        actions = np.stack([turn[:, 0], bend[:, 0], turn[:, 1], bend[:, 1]], axis=1)
+        return np.clip(0.5 * actions, -1.0, 1.0).astype(np.float32)
+
+
+def episodes(policy: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns, lengths, and whether the walker fell."""
+    env, rng = rlcpu.make_vec("BipedalWalker-v3", NUM_ENVS), np.random.default_rng(0)
+    seen, _ = env.reset(seed=1)
+    walk = Heuristic(NUM_ENVS)
+    returns, lengths = np.zeros(NUM_ENVS), np.zeros(NUM_ENVS)
+    fallen, runs = np.zeros(NUM_ENVS, bool), np.ones(NUM_ENVS, bool)
+    while runs.any():
+        actions = np.zeros((NUM_ENVS, 4), np.float32)
+        if policy == "random":
+            actions = rng.uniform(-1.0, 1.0, (NUM_ENVS, 4)).astype(np.float32)
+        elif policy == "heuristic":
+            actions = walk(seen)
+        seen, rewards, terminated, truncated, _ = env.step(actions)
+        returns += runs * rewards
+        lengths += runs
+        fallen |= runs & terminated & (rewards == -100.0)
+        runs &= ~(terminated | truncated)
+    return returns, lengths, fallen
+
+
+#: How far mean and quantiles of returns, the lower half of lengths and the share of falls may be
+#: from Gymnasium's. Walkers of random actions that end in a split stand less firmly here.
+ALLOWED = {"nothing": (1.0, 1.0, 0.06, 0.01), "random": (12.0, 16.0, 0.15, 0.2)}
+ALLOWED["heuristic"] = (50.0, 60.0, 0.25, 0.1)
+
+
+@pytest.mark.parametrize("policy", ALLOWED)
+def test_returns_are_distributed_about_as_gymnasiums(policy: str) -> None:
+    returns, lengths, fallen = episodes(policy)
+    expected, (mean, quantile, length, falls) = BOX2D["returns"][policy], ALLOWED[policy]
+    assert np.mean(returns) == pytest.approx(expected["mean"], abs=mean)
+    found = np.percentile(returns, (25, 50, 75))
+    np.testing.assert_allclose(found, expected["returns"][1:4], atol=quantile)
+    found = np.percentile(lengths, (5, 25, 50))
+    np.testing.assert_allclose(found, expected["lengths"][:3], rtol=length)
+    assert np.mean(fallen) == pytest.approx(expected["fallen"], abs=falls)
+
+
+# ---------------------------------------------------------------- the ground
+
+
+def make_ground(seed: int, hardcore: bool) -> Iterator[tuple[float, float, float, float]]:
+    """Kind, height and top of each node from the twentieth to the last, and the kind's begin."""
+    kind = 1.0 + seed % 3 if hardcore else GRASS
+    maker, y = Maker(0.0, kind, 7.0, 1.0, LEVEL, 0.0), LEVEL
+    for index in range(20, 200):
+        kind, begins = maker.kind, maker.begins
+        fields, y, top = walker_ground.make_node(
+            maker, y, float(index), hardcore, Rng.of_seed(seed, index), 0
+        )
+        maker = Maker(*fields)
+        yield kind, y, top, begins
+
+
+def test_grass_rolls_as_gymnasiums() -> None:
+    heights = np.array([[node[1] for node in make_ground(seed, False)] for seed in range(300)])
+    rises = np.diff(heights, axis=1)
+    assert (heights[:, 0] == LEVEL).all()
+    assert np.mean(rises == 0.0) == pytest.approx(1 / 7, abs=0.01)  # once in 5 to 9 nodes
+    # Of Gymnasium's `_generate_terrain`, 2,000 episodes.
+    assert np.std(heights[:, -1] - LEVEL) == pytest.approx(TERRAIN[0], rel=0.15)
+    assert np.std(rises) == pytest.approx(TERRAIN[1], rel=0.05)
+
+
+def test_obstacles_are_gymnasiums() -> None:
+    kinds = []
+    for seed in range(60):
+        nodes = list(make_ground(seed, True))
+        starts = [k for k, node in enumerate(nodes) if node[3] and node[0] != GRASS]
+        for k in starts:
+            kind, y = nodes[k][:2]
+            run = nodes[k : k + 20]
+            until = next((j for j, node in enumerate(run) if node[0] == GRASS), None)
+            if until is None:
+                continue
+            tops = np.array([node[2] for node in run[:until]])
+            heights = np.array([node[1] for node in run[:until]])
+            kinds.append(kind)
+            if kind == STUMP:
+                assert until in (1, 2)
+                np.testing.assert_allclose(tops, y + until * STEP)
+            elif kind == PIT:
+                assert until in (5, 6)
+                np.testing.assert_allclose(heights[1:-1], y - 4.0 * STEP)
+                np.testing.assert_allclose(tops[[0, -2]], y)
+                assert (np.delete(tops, [0, until - 2]) == NONE).all()
+            else:
+                assert until in (12, 16)
+                up = np.sign(tops[-1] - tops[0])
+                np.testing.assert_allclose(tops, y + up * STEP * (np.arange(until) // 4), atol=1e-9)
+                ramp = y + 0.25 * STEP * (up * np.arange(until) - 1.0)
+                np.testing.assert_allclose(heights[1:], ramp[1:], atol=1e-9)
+    shares = [np.mean(np.array(kinds) == kind) for kind in (STUMP, STAIRS, PIT)]
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.06)
+
+
+def test_window_of_heights() -> None:
+    heights = tuple(float(k) for k in range(21))
+    for k in range(21):
+        moved = walker_ground.from_node(heights, float(k))
+        assert moved == (*heights[k:], *[20.0] * k)
+
+
+def test_lidar_and_legs_meet_blocks() -> None:
+    start = bipedal_walker.reset(Rng.of_seed(0), Params())
+    nodes, tops = (LEVEL,) * 21, [NONE] * 21
+    tops[10] = LEVEL + STEP  # from 2 nodes ahead of the walker's cell on
+    state = start._replace(nodes=nodes, tops=tuple(tops))
+    plain = bipedal_walker.observe(state, Params())[14:]
+    seen = bipedal_walker.observe(state, Params(hardcore=True))[14:]
+    wall = 12.0 * STEP - state.x
+    for k, (before, now) in enumerate(zip(plain, seen, strict=True)):
+        sine, cosine = np.sin(0.15 * k), np.cos(0.15 * k)
+        reach = wall / sine if k else np.inf  # where the ray meets the wall, or its top
+        depth, top = state.y - LEVEL, state.y - LEVEL - STEP
+        if reach * cosine > depth:
+            assert now == pytest.approx(before)
+        elif reach * cosine > top:
+            assert now == pytest.approx(min(reach / walker_ground.RANGE, 1.0))
+        else:
+            assert now <= before
+    ground = walker_ground.find_ground(nodes, tuple(tops), 2.0, 12.0 * STEP, True)
+    gap = walker_ground.gap_at(ground, 12.0 * STEP - 0.05, LEVEL + 0.2, True)
+    assert (gap.gap, gap.nx, gap.ny) == pytest.approx((0.05, -1.0, 0.0))
+    gap = walker_ground.gap_at(ground, 12.0 * STEP + 0.05, LEVEL + STEP + 0.2, True)
+    assert (gap.gap, gap.nx, gap.ny) == pytest.approx((0.2, 0.0, 1.0))
+
+
+# ---------------------------------------------------------------- ends and pictures
+
+
+def test_who_lies_on_the_ground_has_fallen() -> None:
+    start = bipedal_walker.reset(Rng.of_seed(0), Params())
+    down = start._replace(y=LEVEL + 0.29, angle=np.pi)
+    assert bipedal_walker.step(down, (0.0,) * 4, Params(), Rng.of_seed(0))[1:] == (-100.0, True)
+    back = start._replace(x=0.01, vx=-3.0)
+    assert bipedal_walker.step(back, (0.0,) * 4, Params(), Rng.of_seed(0))[1:] == (-100.0, True)
+    there = start._replace(x=bipedal_walker.GOAL, vx=3.0, base=182.0)
+    _, reward, terminated = bipedal_walker.step(there, (0.0,) * 4, Params(), Rng.of_seed(0))
+    assert terminated
+    assert reward > 0.0
+
+
+def test_torque_costs() -> None:
+    start = bipedal_walker.reset(Rng.of_seed(0), Params())._replace(y=LEVEL + 5.0)
+    end, reward, _ = bipedal_walker.step(start, (1.0, -0.5, 0.0, 2.0), Params(), Rng.of_seed(0))
+    gained = 130.0 / 30.0 * (end.x - start.x) - 5.0 * (abs(end.angle) - abs(start.angle))
+    assert reward == pytest.approx(gained - 0.028 * 2.5)
+
+
+def test_picture_shows_walker_and_ground() -> None:
+    start = bipedal_walker.reset(Rng.of_seed(0), Params())
+    picture = walker_picture.draw(start, Params())
+    assert (picture.shape, picture.dtype) == ((400, 600, 3), np.uint8)
+    hull = np.argwhere((picture == walker_picture.HULL).all(axis=-1))
+    np.testing.assert_allclose(np.median(hull, axis=0), (400 - 30 * start.y, 120.0), atol=6.0)
+    assert (picture[320:] == walker_picture.GRASS).all()
+    assert (picture[:150] == walker_picture.SKY).all()
