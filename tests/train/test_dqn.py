@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlcpu.nn.network import flat_layers
 from rlcpu.train import DQN
 from rlcpu.train.dqn import Coefficients, Sample, bootstrap, huber
 from tests.envs.masked import TIC_TAC_TOE
@@ -111,6 +112,80 @@ def test_updates_equal_numpys(env: Any, double: bool, dueling: bool, threads: in
     np.testing.assert_allclose(flat_gradient(learner, 0), gradient, atol=1e-4)
     for ours, expected in zip(networks_of(learner), networks, strict=True):
         np.testing.assert_allclose(ours.parameters, expected.parameters, atol=3e-4)
+
+
+def test_rewards_are_scaled_for_the_values_alone() -> None:
+    agent = DQN("Acrobot-v1", seed=1, reward_scale=0.25, **SMALL)
+    agent.learn(128)
+    batch = agent.buffer.sample(100)
+    np.testing.assert_allclose(agent._transitions(batch).rewards, 0.25 * batch["reward"])
+    assert set(batch["reward"].tolist()) <= {-1.0, 0.0}
+
+
+def test_the_update_is_stable_baselines3s() -> None:
+    """From equal weights and minibatches, with its loss, clipping, target and Adam."""
+    torch = pytest.importorskip("torch")
+    stable = pytest.importorskip("stable_baselines3")
+    samples = pytest.importorskip("stable_baselines3.common.type_aliases").ReplayBufferSamples
+    settings = {**SMALL, "n_step": 1, "reward_scale": 1.0, "double": False}
+    agent = DQN("CartPole-v1", seed=0, **settings)
+    agent.policy.observation_mean[:], agent.policy.observation_scale[:] = 0.0, 1.0
+    agent.learn(128)
+    theirs = stable.DQN(
+        "MlpPolicy",
+        "CartPole-v1",
+        learning_rate=2.3e-3,
+        batch_size=64,
+        buffer_size=100,
+        gamma=0.99,
+        max_grad_norm=0.5,
+        policy_kwargs={"net_arch": list(SMALL["hidden"])},
+        device="cpu",
+    )
+    theirs._setup_learn(1000)
+    networks = networks_of(agent.learner)
+    modules = (theirs.q_net, theirs.q_net_target)
+    layers = [[x for x in m.q_net if isinstance(x, torch.nn.Linear)] for m in modules]
+    for network, linear in zip(networks, layers, strict=True):
+        for layer, arrays in zip(
+            linear, flat_layers(network.sizes, network.parameters), strict=True
+        ):
+            layer.weight.data, layer.bias.data = torch.tensor(arrays[0].T), torch.tensor(arrays[1])
+    learnt = agent.learner.learnt
+    for array in (learnt.first, learnt.second, agent.learner.counters):
+        array[:] = 0
+    for _ in range(10):
+        batch = agent.buffer.sample(64)
+        report = agent.learner.update(
+            agent._transitions(batch), 64, Coefficients(2, 0, 0), learning_rates=(2.3e-3,),
+            period=1000, max_norm=0.5,
+        )  # fmt: skip
+        names = ("observation", "action", "next_observation", "terminated", "reward")
+        columns = [torch.tensor(np.array(batch[name])).reshape(64, -1) for name in names]
+        columns[3] = columns[3].float()
+        made = samples(*columns)
+        theirs.replay_buffer.sample = lambda *args, made=made, **options: made
+        theirs.train(1, 64)
+        assert theirs.logger.name_to_value["train/loss"] == pytest.approx(report["loss"], rel=1e-3)
+    final = networks_of(agent.learner)[0]
+    for layer, arrays in zip(layers[0], flat_layers(final.sizes, final.parameters), strict=True):
+        np.testing.assert_allclose(layer.weight.detach().numpy().T, arrays[0], atol=2e-5)
+        np.testing.assert_allclose(layer.bias.detach().numpy(), arrays[1], atol=2e-5)
+
+
+def test_rare_ends_far_from_the_mean_are_learnt() -> None:
+    """Where all steps cost 1 but those that end, values of those are seen among the others.
+
+    Values of tens and an error's slope of at most 1 hid them: Acrobot was not learnt.
+    """
+    agent = DQN("Acrobot-v1", seed=0, num_threads=1)
+    agent.learn(24_000)
+    batch = agent.buffer.sample(4000)
+    rows = batch["observation"]
+    values = agent.policy.outputs(rows).max(axis=1)
+    ends, scale = np.asarray(batch["terminated"]), agent.config.reward_scale
+    assert values[ends].mean() > 0.5 * values[~ends].mean()
+    assert values[ends].mean() > -50 * scale
 
 
 def test_environments_that_do_not_fit_are_refused() -> None:
