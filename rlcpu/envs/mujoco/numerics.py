@@ -153,3 +153,25 @@ def add_normal(target: Any, uniforms: Any, first: int, scale: float) -> None:
     """Add normal numbers of deviation `scale` to all of `target`."""
     for k in range(target.size):
         target[k] += scale * normal(uniforms[first + 2 * k], uniforms[first + 2 * k + 1])
+
+
+def reset_with_normal_velocities(data: Any, uniforms: Any, params: Any) -> None:
+    """Uniform noise on positions, normal noise on velocities."""
+    first = add_uniform(data.qpos, uniforms, 0, params.reset_noise_scale)
+    add_normal(data.qvel, uniforms, first, params.reset_noise_scale)
+
+
+def draws_with_normal_velocities(model: Any, params: Any) -> int:
+    """Numbers that `reset_with_normal_velocities` draws."""
+    return int(model.nq + 2 * model.nv)
+
+
+def reset_uniformly(data: Any, uniforms: Any, params: Any) -> None:
+    """Uniform noise on positions and velocities."""
+    first = add_uniform(data.qpos, uniforms, 0, params.reset_noise_scale)
+    add_uniform(data.qvel, uniforms, first, params.reset_noise_scale)
+
+
+def draws_uniformly(model: Any, params: Any) -> int:
+    """Numbers that `reset_uniformly` draws."""
+    return int(model.nq + model.nv)

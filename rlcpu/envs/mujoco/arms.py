@@ -1,0 +1,174 @@
+"""Functions of Gymnasium's tasks of reaching, pushing and balancing.
+
+They are plain Python, in Gymnasium's order of operations; see `rlcpu.envs.mujoco.tasks`. Parameters
+have the names and defaults of Gymnasium's arguments; `main_body` is a number.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from rlcpu.envs.mujoco.numerics import (
+    add_uniform,
+    between,
+    clip,
+    distance,
+    put,
+    put_clipped,
+    single,
+    sum_of_action,
+)
+
+
+class Reacher(NamedTuple):
+    """Parameters of Reacher-v5."""
+
+    reward_dist_weight: float = 1.0
+    reward_control_weight: float = 1.0
+
+
+class Pusher(NamedTuple):
+    """Parameters of Pusher-v5."""
+
+    reward_near_weight: float = 0.5
+    reward_dist_weight: float = 1.0
+    reward_control_weight: float = 0.1
+
+
+def reset_reacher(data: Any, uniforms: Any, params: Any) -> None:
+    """Noise on the arm, and a target anywhere in a circle of 0.2 around the base."""
+    first = add_uniform(data.qpos, uniforms, 0, 0.1)
+    last = add_uniform(data.qvel, uniforms, first, 0.005)
+    radius = 0.2 * math.sqrt(uniforms[last])
+    angle = 2.0 * math.pi * uniforms[last + 1]
+    data.qpos[data.qpos.size - 2] = radius * math.cos(angle)
+    data.qpos[data.qpos.size - 1] = radius * math.sin(angle)
+    data.qvel[data.qvel.size - 2] = 0.0
+    data.qvel[data.qvel.size - 1] = 0.0
+
+
+def draws_reacher(model: Any, params: Any) -> int:
+    """Numbers that `reset_reacher` draws."""
+    return int(model.nq + model.nv + 2)
+
+
+def reward_reacher(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """How near the finger is to the target, less the control's cost."""
+    far = distance(data.xpos[data.fingertip], data.xpos[data.target])
+    control = float(-sum_of_action(action) * single(params.reward_control_weight))
+    return -far * params.reward_dist_weight + control
+
+
+def observe_reacher(data: Any, observation: Any, params: Any) -> None:
+    """Angles, the target, velocities, and from the target to the finger."""
+    for k in range(2):
+        observation[k] = math.cos(data.qpos[k])
+        observation[2 + k] = math.sin(data.qpos[k])
+        observation[4 + k] = data.qpos[2 + k]
+        observation[6 + k] = data.qvel[k]
+        observation[8 + k] = data.xpos[data.fingertip, k] - data.xpos[data.target, k]
+
+
+#: Pairs of numbers that a reset of Pusher may need: that none fits has a chance of 1e-14.
+_TRIES = 32
+
+
+def reset_pusher(data: Any, uniforms: Any, params: Any) -> None:
+    """An object anywhere in a rectangle, but for a circle of 0.17 around the goal."""
+    first = add_uniform(data.qvel, uniforms, 0, 0.005)
+    found = False
+    for k in range(_TRIES):
+        x = between(uniforms[first + 2 * k], -0.3, 0.0)
+        y = between(uniforms[first + 2 * k + 1], -0.2, 0.2)
+        if not found:
+            data.qpos[data.qpos.size - 4], data.qpos[data.qpos.size - 3] = x, y
+            found = x * x + y * y > 0.17 * 0.17
+    data.qpos[data.qpos.size - 2] = 0.0
+    data.qpos[data.qpos.size - 1] = 0.0
+    for k in range(data.qvel.size - 4, data.qvel.size):
+        data.qvel[k] = 0.0
+
+
+def draws_pusher(model: Any, params: Any) -> int:
+    """Numbers that `reset_pusher` draws."""
+    return int(model.nv) + 2 * _TRIES
+
+
+def reward_pusher(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """How near arm and goal are to the object, less the control's cost."""
+    thing = data.xpos[data.object]
+    near = -distance(thing, data.xpos[data.tips_arm]) * params.reward_near_weight
+    far = -distance(thing, data.xpos[data.goal]) * params.reward_dist_weight
+    control = float(-sum_of_action(action) * single(params.reward_control_weight))
+    return far + control + near
+
+
+def observe_pusher(data: Any, observation: Any, params: Any) -> None:
+    """The arm's positions and velocities, and where arm, object and goal are."""
+    place = put(observation, 0, data.qpos[:7])
+    place = put(observation, place, data.qvel[:7])
+    place = put(observation, place, data.xpos[data.tips_arm])
+    place = put(observation, place, data.xpos[data.object])
+    put(observation, place, data.xpos[data.goal])
+
+
+# ---------------------------------------------------------------- the inverted pendulums
+
+
+class InvertedPendulum(NamedTuple):
+    """Parameters of InvertedPendulum-v5."""
+
+    reset_noise_scale: float = 0.01
+
+
+class InvertedDoublePendulum(NamedTuple):
+    """Parameters of InvertedDoublePendulum-v5."""
+
+    healthy_reward: float = 10.0
+    reset_noise_scale: float = 0.1
+
+
+def pendulum_has_fallen(data: Any, params: Any) -> bool:
+    """Whether the pole leans by more than 0.2 rad."""
+    return not (abs(data.qpos[1]) <= 0.2)
+
+
+def reward_pendulum(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """1 as long as the pole stands."""
+    return 0.0 if pendulum_has_fallen(data, params) else 1.0
+
+
+def observe_pendulum(data: Any, observation: Any, params: Any) -> None:
+    """Positions and velocities."""
+    put(observation, put(observation, 0, data.qpos), data.qvel)
+
+
+def size_pendulum(model: Any, params: Any) -> int:
+    """Numbers in an observation."""
+    return int(model.nq + model.nv)
+
+
+def double_pendulum_has_fallen(data: Any, params: Any) -> bool:
+    """Whether the tip is at 1 or below."""
+    return data.site_xpos[0, 2] <= 1.0
+
+
+def reward_double_pendulum(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """Standing, less what distance from upright and velocities cost."""
+    x, y = data.site_xpos[0, 0], data.site_xpos[0, 2]
+    v, w = data.qvel[1], data.qvel[2]
+    away = 0.01 * (x * x) + (y - 2.0) * (y - 2.0)
+    quick = 1e-3 * (v * v) + 5e-3 * (w * w)
+    alive = 0.0 if double_pendulum_has_fallen(data, params) else params.healthy_reward
+    return alive - away - quick
+
+
+def observe_double_pendulum(data: Any, observation: Any, params: Any) -> None:
+    """The cart's position, sines and cosines of angles, velocities, and the cart's constraint."""
+    observation[0] = data.qpos[0]
+    for k in range(2):
+        observation[1 + k] = math.sin(data.qpos[1 + k])
+        observation[3 + k] = math.cos(data.qpos[1 + k])
+    put_clipped(observation, 5, data.qvel, -10.0, 10.0)
+    observation[8] = clip(data.qfrc_constraint[0], -10.0, 10.0)

@@ -1,0 +1,328 @@
+"""Functions of Gymnasium's tasks of walking: cheetah, swimmer, hopper, walker, ant and humanoid.
+
+They are plain Python, in Gymnasium's order of operations; see `rlcpu.envs.mujoco.tasks`. Parameters
+have the names and defaults of Gymnasium's arguments; `main_body` is a number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rlcpu.envs.mujoco.numerics import (
+    clip,
+    control_cost,
+    put,
+    put_clipped,
+    put_rows,
+    sum_of_few,
+    sum_of_squares,
+)
+
+inf = float("inf")
+
+
+def skipped(params: Any, count: int) -> int:
+    """Positions that observations leave out."""
+    return count if params.exclude_current_positions_from_observation else 0
+
+
+def measure_x(data: Any, params: Any) -> tuple[float, ...]:
+    """The first position."""
+    return (data.qpos[0],)
+
+
+# ---------------------------------------------------------------- HalfCheetah and Swimmer
+
+
+class HalfCheetah(NamedTuple):
+    """Parameters of HalfCheetah-v5."""
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 0.1
+    reset_noise_scale: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+
+
+class Swimmer(NamedTuple):
+    """Parameters of Swimmer-v5."""
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 1e-4
+    reset_noise_scale: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+
+
+def reward_speed(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """Forward speed, less the control's cost."""
+    speed = (after[0] - before[0]) / data.dt
+    return params.forward_reward_weight * speed - control_cost(action, params.ctrl_cost_weight)
+
+
+def observe_half_cheetah(data: Any, observation: Any, params: Any) -> None:
+    """Positions but the first, and velocities."""
+    place = put(observation, 0, data.qpos[skipped(params, 1) :])
+    put(observation, place, data.qvel)
+
+
+def size_half_cheetah(model: Any, params: Any) -> int:
+    """Numbers in an observation."""
+    return int(model.nq + model.nv) - skipped(params, 1)
+
+
+def observe_swimmer(data: Any, observation: Any, params: Any) -> None:
+    """Positions but the first two, and velocities."""
+    place = put(observation, 0, data.qpos[skipped(params, 2) :])
+    put(observation, place, data.qvel)
+
+
+def size_swimmer(model: Any, params: Any) -> int:
+    """Numbers in an observation."""
+    return int(model.nq + model.nv) - skipped(params, 2)
+
+
+# ---------------------------------------------------------------- Hopper and Walker2d
+
+
+class Hopper(NamedTuple):
+    """Parameters of Hopper-v5."""
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 1e-3
+    healthy_reward: float = 1.0
+    terminate_when_unhealthy: bool = True
+    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
+    healthy_z_range: tuple[float, float] = (0.7, inf)
+    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+    reset_noise_scale: float = 5e-3
+    exclude_current_positions_from_observation: bool = True
+
+
+class Walker2d(NamedTuple):
+    """Parameters of Walker2d-v5."""
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 1e-3
+    healthy_reward: float = 1.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (0.8, 2.0)
+    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
+    reset_noise_scale: float = 5e-3
+    exclude_current_positions_from_observation: bool = True
+
+
+def is_within(x: float, bounds: tuple[float, float]) -> bool:
+    """Whether a number lies between bounds, and is none of them."""
+    return bounds[0] < x and x < bounds[1]
+
+
+def walker_is_healthy(data: Any, params: Any) -> bool:
+    """Whether the torso is as high and as upright as it has to be."""
+    height = is_within(data.qpos[1], params.healthy_z_range)
+    return height and is_within(data.qpos[2], params.healthy_angle_range)
+
+
+def hopper_is_healthy(data: Any, params: Any) -> bool:
+    """The same, and whether all positions and velocities are within their range."""
+    healthy = walker_is_healthy(data, params)
+    for k in range(2, data.qpos.size):
+        healthy = healthy and is_within(data.qpos[k], params.healthy_state_range)
+    for k in range(data.qvel.size):
+        healthy = healthy and is_within(data.qvel[k], params.healthy_state_range)
+    return healthy
+
+
+def reward_alive(data: Any, action: Any, alive: bool, speed: float, params: Any) -> float:
+    """Forward speed and being healthy, less the control's cost."""
+    forward = params.forward_reward_weight * speed
+    return (forward + (params.healthy_reward if alive else 0.0)) - control_cost(
+        action, params.ctrl_cost_weight
+    )
+
+
+def reward_hopper(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """See `reward_alive`."""
+    speed = (after[0] - before[0]) / data.dt
+    return reward_alive(data, action, hopper_is_healthy(data, params), speed, params)
+
+
+def hopper_has_fallen(data: Any, params: Any) -> bool:
+    """Whether the episode terminates."""
+    return params.terminate_when_unhealthy and not hopper_is_healthy(data, params)
+
+
+def reward_walker(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """See `reward_alive`."""
+    speed = (after[0] - before[0]) / data.dt
+    return reward_alive(data, action, walker_is_healthy(data, params), speed, params)
+
+
+def walker_has_fallen(data: Any, params: Any) -> bool:
+    """Whether the episode terminates."""
+    return params.terminate_when_unhealthy and not walker_is_healthy(data, params)
+
+
+def observe_walker(data: Any, observation: Any, params: Any) -> None:
+    """Positions but the first, and velocities, within +-10."""
+    place = put(observation, 0, data.qpos[skipped(params, 1) :])
+    put_clipped(observation, place, data.qvel, -10.0, 10.0)
+
+
+# ---------------------------------------------------------------- Ant
+
+
+class Ant(NamedTuple):
+    """Parameters of Ant-v5."""
+
+    forward_reward_weight: float = 1.0
+    ctrl_cost_weight: float = 0.5
+    contact_cost_weight: float = 5e-4
+    healthy_reward: float = 1.0
+    main_body: float = 1.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (0.2, 1.0)
+    contact_force_range: tuple[float, float] = (-1.0, 1.0)
+    reset_noise_scale: float = 0.1
+    exclude_current_positions_from_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+
+def ant_is_healthy(data: Any, params: Any) -> bool:
+    """Whether the torso is within its height, and everything is finite."""
+    total = 0.0
+    for k in range(data.qpos.size):
+        total += data.qpos[k] * 0.0
+    for k in range(data.qvel.size):
+        total += data.qvel[k] * 0.0
+    height, bounds = data.qpos[2], params.healthy_z_range
+    return total == 0.0 and bounds[0] <= height and height <= bounds[1]
+
+
+def measure_ant(data: Any, params: Any) -> tuple[float, ...]:
+    """Where the main body is along x."""
+    return (data.xpos[int(params.main_body), 0],)
+
+
+def reward_ant(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """Forward speed and being healthy, less what the control and contacts cost."""
+    speed = (after[0] - before[0]) / data.dt
+    forward = speed * params.forward_reward_weight
+    alive = params.healthy_reward if ant_is_healthy(data, params) else 0.0
+    low, high = params.contact_force_range
+    contact = params.contact_cost_weight * sum_of_squares(data.cfrc_ext.ravel(), low, high)
+    return (forward + alive) - (control_cost(action, params.ctrl_cost_weight) + contact)
+
+
+def ant_has_fallen(data: Any, params: Any) -> bool:
+    """Whether the episode terminates."""
+    return params.terminate_when_unhealthy and not ant_is_healthy(data, params)
+
+
+def observe_ant(data: Any, observation: Any, params: Any) -> None:
+    """Positions but the first two, velocities and contact forces."""
+    place = put(observation, 0, data.qpos[skipped(params, 2) :])
+    place = put(observation, place, data.qvel)
+    if params.include_cfrc_ext_in_observation:
+        low, high = params.contact_force_range
+        put_clipped(observation, place, data.cfrc_ext.ravel()[6:], low, high)
+
+
+def size_ant(model: Any, params: Ant) -> int:
+    """Numbers in an observation."""
+    forces = 6 * (model.nbody - 1) * params.include_cfrc_ext_in_observation
+    return int(model.nq + model.nv + forces) - skipped(params, 2)
+
+
+# ---------------------------------------------------------------- Humanoid, HumanoidStandup
+
+
+class Humanoid(NamedTuple):
+    """Parameters of Humanoid-v5."""
+
+    forward_reward_weight: float = 1.25
+    ctrl_cost_weight: float = 0.1
+    contact_cost_weight: float = 5e-7
+    contact_cost_range: tuple[float, float] = (-inf, 10.0)
+    healthy_reward: float = 5.0
+    terminate_when_unhealthy: bool = True
+    healthy_z_range: tuple[float, float] = (1.0, 2.0)
+    reset_noise_scale: float = 1e-2
+    exclude_current_positions_from_observation: bool = True
+    include_cinert_in_observation: bool = True
+    include_cvel_in_observation: bool = True
+    include_qfrc_actuator_in_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+
+class HumanoidStandup(NamedTuple):
+    """Parameters of HumanoidStandup-v5; as in Gymnasium, `uph_cost_weight` weighs nothing."""
+
+    uph_cost_weight: float = 1.0
+    ctrl_cost_weight: float = 0.1
+    impact_cost_weight: float = 0.5e-6
+    impact_cost_range: tuple[float, float] = (-inf, 10.0)
+    reset_noise_scale: float = 1e-2
+    exclude_current_positions_from_observation: bool = True
+    include_cinert_in_observation: bool = True
+    include_cvel_in_observation: bool = True
+    include_qfrc_actuator_in_observation: bool = True
+    include_cfrc_ext_in_observation: bool = True
+
+
+def measure_humanoid(data: Any, params: Any) -> tuple[float, ...]:
+    """Where the centre of mass is along x."""
+    total = 0.0
+    for body in range(data.body_mass.size):
+        total += data.body_mass[body] * data.xipos[body, 0]
+    return (total / sum_of_few(data.body_mass),)
+
+
+def humanoid_is_healthy(data: Any, params: Any) -> bool:
+    """Whether the torso is within its height."""
+    return is_within(data.qpos[2], params.healthy_z_range)
+
+
+def reward_humanoid(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """Forward speed and being healthy, less what the control and contacts cost."""
+    forward = params.forward_reward_weight * ((after[0] - before[0]) / data.dt)
+    alive = params.healthy_reward if humanoid_is_healthy(data, params) else 0.0
+    control = params.ctrl_cost_weight * sum_of_squares(data.ctrl, -inf, inf)
+    contact = params.contact_cost_weight * sum_of_squares(data.cfrc_ext.ravel(), -inf, inf)
+    low, high = params.contact_cost_range
+    return (forward + alive) - (control + clip(contact, low, high))
+
+
+def humanoid_has_fallen(data: Any, params: Any) -> bool:
+    """Whether the episode terminates."""
+    return params.terminate_when_unhealthy and not humanoid_is_healthy(data, params)
+
+
+def reward_standup(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
+    """Height, less what the control and impacts cost."""
+    control = params.ctrl_cost_weight * sum_of_squares(data.ctrl, -inf, inf)
+    impact = params.impact_cost_weight * sum_of_squares(data.cfrc_ext.ravel(), -inf, inf)
+    low, high = params.impact_cost_range
+    return data.qpos[2] / data.timestep - control - clip(impact, low, high) + 1.0
+
+
+def observe_humanoid(data: Any, observation: Any, params: Any) -> None:
+    """Positions but the first two, velocities, inertia, actuators' and contact forces."""
+    place = put(observation, 0, data.qpos[skipped(params, 2) :])
+    place = put(observation, place, data.qvel)
+    if params.include_cinert_in_observation:
+        place = put_rows(observation, place, data.cinert)
+    if params.include_cvel_in_observation:
+        place = put_rows(observation, place, data.cvel)
+    if params.include_qfrc_actuator_in_observation:
+        place = put(observation, place, data.qfrc_actuator[6:])
+    if params.include_cfrc_ext_in_observation:
+        put_rows(observation, place, data.cfrc_ext)
+
+
+def size_humanoid(model: Any, params: Any) -> int:
+    """Numbers in an observation."""
+    bodies = model.nbody - 1
+    size = model.nq + model.nv - skipped(params, 2)
+    size += 10 * bodies * params.include_cinert_in_observation
+    size += 6 * bodies * params.include_cvel_in_observation
+    size += (model.nv - 6) * params.include_qfrc_actuator_in_observation
+    return int(size + 6 * bodies * params.include_cfrc_ext_in_observation)
