@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
@@ -49,7 +49,7 @@ class GymnasiumTask(Dynamics):
     Args:
         id: Gymnasium's id, or the name of a class.
         observation_space: a `Box` of one axis, of floats or ints, or a `Discrete`.
-        action_space: a `Discrete`, or a `Box` of floats of one axis.
+        action_space: a `Discrete`, or a `MultiDiscrete` or a `Box` of floats, of one axis.
         make: makes as many environments as are wanted; None if they were given.
         spec: Gymnasium's, with the limit of steps and the reward threshold.
 
@@ -138,15 +138,17 @@ def _convert_observed(id: str, space: Any) -> Box | Discrete:
     )
 
 
-def _convert_actions(id: str, space: Any) -> Box | Discrete:
+def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
     """The same of an action space."""
     if isinstance(space, Discrete) and space.start == 0:
         return Discrete(int(space.n))
+    if isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any():
+        return MultiDiscrete(space.nvec)
     if isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] and _is_real(space, "f"):
         return _as_single(space)
     raise TypeError(
-        f"{id}: action_space={_show(space)}: expected a Discrete from 0 on, or a Box of one axis "
-        "of floats; gymnasium.wrappers.TransformAction makes one of others"
+        f"{id}: action_space={_show(space)}: expected a Discrete or MultiDiscrete from 0 on, or a "
+        "Box of floats, of one axis; gymnasium.wrappers.TransformAction makes one of others"
     )
 
 
@@ -232,7 +234,7 @@ class GymnasiumEnv(VectorEnv):
 
     Args:
         env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box` of one
-            axis, or `Discrete`; actions: `Discrete`, or a `Box` of one axis.
+            axis, or `Discrete`; actions: `Discrete`, or a `Box` or `MultiDiscrete` of one axis.
         autoreset_mode: of a vector environment whose metadata does not tell it.
 
     Attributes:
@@ -358,7 +360,8 @@ class GymnasiumEnv(VectorEnv):
         """Take a step, and keep the observations that the next actions are chosen by.
 
         Args:
-            actions: (num_envs,) int64, or (num_envs, action_size) float32, within the bounds.
+            actions: (num_envs,) or (num_envs, action_size), int64, or float32 of a `Box`, which are
+                clipped to its bounds.
             number: of the step, for messages.
 
         Raises:
@@ -413,7 +416,7 @@ class GymnasiumEnv(VectorEnv):
     def _convert(self, actions: Array) -> Array:
         """Actions of the environments' own dtype, within their bounds."""
         space: Any = self.env.single_action_space
-        if isinstance(space, Discrete):
+        if not isinstance(space, Box):
             return actions.astype(space.dtype)
         clipped: Array = np.clip(actions.astype(space.dtype), space.low, space.high)
         return clipped

@@ -164,7 +164,8 @@ class Chosen(NamedTuple):
     """What a policy says of N observations.
 
     Attributes:
-        actions: (N, 1) int64 of a `Discrete`, (N, action_size) float32 of a `Box`, unbounded.
+        actions: (N, 1) int64 of a `Discrete`, (N, action_size) int64 of a `MultiDiscrete` or
+            float32 of a `Box`, unbounded.
         log_probs, values: (N,) float32.
     """
 
@@ -204,8 +205,9 @@ class Act:
         Raises:
             FloatingPointError: the policy returns a number that is not finite.
         """
-        n, size, greedy = len(rows), self._env.dynamics.action_size, self._arrays.settings[1] != 0
-        actions = np.empty((n, size), np.float32) if size else np.empty((n, 1), np.int64)
+        n, dynamics, greedy = len(rows), self._env.dynamics, self._arrays.settings[1] != 0
+        whole = dynamics.is_discrete
+        actions = np.empty((n, max(dynamics.action_size, 1)), np.int64 if whole else np.float32)
         log_probs, values = np.empty(n, np.float32), np.zeros(n, np.float32)
         if self._code.act is None:
             inputs, params = self._run(rows, values), self._arrays.log_std

@@ -154,13 +154,15 @@ def test_simulate_counts_what_collect_records(mode: str) -> None:
 
 def test_spaces_of_many_kinds() -> None:
     bounds = np.array([0.1, -2.0]), np.array([0.3, 5.0])
-    for acting in (Box(*bounds, dtype=np.float64), Box(-1.0, 1.0, (2,), np.float32)):
+    for acting in (Box(*bounds, dtype=np.float64), Box(-1.0, 1.0, (2,)), MultiDiscrete([2, 5])):
         for observed in (Box(0, 255, (3,), np.uint8), Box(-9, 9, (2,), np.int64), Discrete(6)):
             env = GymnasiumEnv(
                 make_books([[3]] * 2, "Disabled", observed=observed, acting=acting)[0]
             )
             rollout = rlcpu.collect(env, policy_of(env), 6)  # the book looks at every action
             assert rollout.actions.shape == (6, 2, 2)
+            assert rollout.actions.dtype == (np.int64 if acting.dtype == np.int64 else np.float32)
+            rlcpu.collect(env, Uniform(), 6)
             size = 6 if isinstance(observed, Discrete) else observed.shape[0]
             assert rollout.inputs.shape == (6, 2, size)
             if isinstance(observed, Discrete):
@@ -194,12 +196,15 @@ def test_observations_that_are_refused(observed: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     "acting",
-    [MultiDiscrete([2, 3]), Box(-1, 1, (2, 2)), Box(0, 9, (2,), np.int64), Discrete(3, start=2)],
+    [
+        MultiDiscrete([2, 3], start=[0, 1]),
+        Box(-1, 1, (2, 2)),
+        Box(0, 9, (2,), np.int64),
+        Discrete(3, start=2),
+    ],
 )
 def test_actions_that_are_refused(acting: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"Book: action_space=.*expected a Discrete from 0 on, or a"
-    ):
+    with pytest.raises(TypeError, match=r"Book: action_space=.*expected a Discrete or Multi"):
         GymnasiumEnv(Book([1], acting=acting))
 
 

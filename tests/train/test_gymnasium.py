@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 
 from rlcpu.cli import main
@@ -219,6 +219,13 @@ def test_agents_and_actions_that_do_not_fit() -> None:
             kind(Book([3], acting=acting))
     agent = PPO(Book([3], acting=unbounded), **SMALL_PPO)
     assert agent.learn(32).steps == 32
+    several = PPO(Book([3], acting=MultiDiscrete([2, 3])), **SMALL_PPO)
+    assert several.learn(32).steps == 32
+    assert several.predict(np.zeros(2)).shape == (2,)
+    with pytest.raises(
+        TypeError, match=r"action_space=MultiDiscrete\(\[2 3\]\): expected Discrete"
+    ):
+        DQN(Book([3], acting=MultiDiscrete([2, 3])))
     with pytest.raises(ValueError, match="num_envs=3: env has 1"):
         PPO(Book([3]), num_envs=3)
     with pytest.raises(TypeError, match="expected an id, a Dynamics, a VectorEnv, or an env"):
