@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -384,3 +385,11 @@ def test_ppo_balances_poles_of_any_length() -> None:
     agent = PPO(POLES, seed=0)
     agent.learn(60_000)
     assert agent.evaluate(100).mean() > 150.0
+
+
+def test_devices_refuse_parameters_that_vary() -> None:
+    envs = pytest.importorskip("rlcpu.cuda.envs")
+    poles = cartpole.DYNAMICS.with_params(gravity=[5.0, 9.8])
+    env = SimpleNamespace(code=structure(poles), dynamics=poles)
+    with pytest.raises(TypeError, match="CartPole-v1: gravity: parameters on a device are the sa"):
+        envs.allocate(env, 500)
