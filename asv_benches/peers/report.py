@@ -130,7 +130,7 @@ def chapters(tables: Tables) -> list[dict[str, Any]]:
             (growing, shapes, scans),
             ("scan",),
         ),
-        ("train", "Training", "", (training,), ("train", "agents")),
+        ("train", "Training", "", (training,), ("train", "agents", "distributed")),
     )
     return [
         {

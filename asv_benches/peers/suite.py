@@ -11,6 +11,7 @@ from typing import NamedTuple
 from asv_benches.peers import (
     agents,
     collect,
+    distributed,
     games,
     machine,
     mujoco,
@@ -33,6 +34,7 @@ TABLES = {
     "scan": scan.rows,
     "train": train.rows,
     "agents": agents.rows,
+    "distributed": distributed.rows,
     "paper": paper.rows,
 }
 

@@ -1,0 +1,182 @@
+"""The table `distributed`: collectors and sharded replay on Ray, beside one process and RLlib."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from asv_benches.peers.harness import Job, named
+from asv_benches.peers.rows import Row, duel
+
+#: Of a row, which starts a cluster and fills buffers first.
+LIMIT_S = 600.0
+#: Environments of a collector, and steps of each in a block: 1.3 MB of transitions.
+NUM_ENVS, NUM_STEPS = 256, 128
+CAPACITY, BATCH = 1_000_000, 256
+#: Batches that an agent of ours draws, and learns from, in one call; steps of an episode.
+AT_ONCE, EPISODE = 8, 500
+#: Shards that together take the load of one.
+SHARDS = 8
+
+
+def rows() -> list[Row]:
+    block = NUM_ENVS * NUM_STEPS
+    stored = f"blocks of {block:,} transitions of CartPole, made and stored"
+    drawn = f"batches of {BATCH} of a million transitions by priority, and their update"
+    one, many = named(our_draws, 1), named(our_draws, SHARDS)
+    rllib = "RLlib's buffer of episodes"
+    return [
+        duel("stored", stored, "one process", named(our_blocks), named(local_blocks), 0.5,
+             limit_s=LIMIT_S),
+        duel("added", f"episodes of {EPISODE} steps added", rllib, named(our_adds),
+             named(rllib_adds), 100, limit_s=LIMIT_S),
+        duel("drawn", drawn, rllib, one, named(rllib_draws), 100, limit_s=LIMIT_S),
+        duel("shards", f"{drawn}, {SHARDS} shards", "one shard", many, one, 1.2, "cost",
+             limit_s=LIMIT_S),
+    ]  # fmt: skip
+
+
+def _example() -> dict[str, Any]:
+    from rlcpu.train.off_policy import example_of
+
+    return {**example_of("CartPole-v1"), "discount": np.float32(0)}
+
+
+def _policy() -> Any:
+    from rlcpu.envs.registration import find
+    from rlcpu.train.actors import EpsilonGreedy
+
+    return EpsilonGreedy(find("CartPole-v1"), (64, 64))
+
+
+@functools.cache
+def _cluster() -> Any:
+    """A cluster that all contenders of a row share; it ends with their process."""
+    from rlcpu.distributed import Cluster
+
+    return Cluster(2 * SHARDS)
+
+
+def _replay(num_shards: int) -> Any:
+    """Shards full of zeros."""
+    from rlcpu.distributed import ReplayShard, ShardedReplay
+    from rlcpu.replay import PrioritizedReplayBuffer
+    from rlcpu.replay.structure import Structure
+
+    example = _example()
+    options = {"capacity": CAPACITY // num_shards, "example": example}
+    shards = [
+        _cluster().start(ReplayShard, PrioritizedReplayBuffer, options) for _ in range(num_shards)
+    ]
+    replay = ShardedReplay(shards, Structure(example))
+    for _ in range(8):
+        replay.add(_zeros(CAPACITY // 8))
+    replay.settle(wait=True)
+    return replay
+
+
+def _zeros(count: int) -> dict[str, Any]:
+    leaves = {name: np.asarray(leaf) for name, leaf in _example().items()}
+    return {name: np.zeros((count, *leaf.shape), leaf.dtype) for name, leaf in leaves.items()}
+
+
+def our_blocks() -> Job:
+    """One collector and one shard, two blocks on the way at any time."""
+    from rlcpu.distributed import Collector
+
+    cluster, policy, replay = _cluster(), _policy(), _replay(1)
+    collector = cluster.start(
+        Collector, "CartPole-v1", policy, num_envs=NUM_ENVS, seed=0, results={"collect": 2}
+    )
+    numbers = cluster.put(policy.state())
+    waiting = [collector.call("collect", numbers, NUM_STEPS) for _ in range(2)]
+
+    def store() -> None:
+        made, block = waiting.pop(0)
+        waiting.append(collector.call("collect", numbers, NUM_STEPS))
+        replay.add(block, collector.result(made).size)
+        while replay.num_on_the_way > 4 * NUM_ENVS * NUM_STEPS:
+            replay.settle()
+
+    store()
+    replay.settle(wait=True)
+    return Job(store, work=NUM_ENVS * NUM_STEPS, finish=lambda: replay.settle(wait=True))
+
+
+def local_blocks() -> Job:
+    """The same loop in this process."""
+    from rlcpu.distributed import Collector
+    from rlcpu.replay import PrioritizedReplayBuffer
+
+    policy = _policy()
+    collector = Collector("CartPole-v1", policy, num_envs=NUM_ENVS, seed=0)
+    buffer = PrioritizedReplayBuffer(CAPACITY, _example())
+
+    def store() -> None:
+        buffer.add(collector.collect(policy.state(), NUM_STEPS)[1])
+
+    store()
+    return Job(store, work=NUM_ENVS * NUM_STEPS)
+
+
+def our_adds() -> Job:
+    """One episode a call to one shard, which answers later."""
+    replay, block = _replay(1), _zeros(EPISODE)
+
+    def add() -> None:
+        replay.add(block)
+
+    return Job(add, work=EPISODE, finish=lambda: replay.settle(wait=True))
+
+
+def rllib_adds() -> Job:
+    buffer = _rllib_buffer()
+    return Job(lambda: buffer.add(_rllib_episode()), work=EPISODE)
+
+
+def our_draws(num_shards: int) -> Job:
+    """As our agents draw: some batches in one call."""
+    replay, rng = _replay(num_shards), np.random.default_rng(0)
+    batch = replay.sample(AT_ONCE * BATCH)
+
+    def draw() -> None:
+        replay.sample(AT_ONCE * BATCH, out=batch)
+        replay.update_priorities(batch.indices, rng.random(AT_ONCE * BATCH))
+
+    draw()
+    return Job(draw, work=AT_ONCE, finish=lambda: replay.settle(wait=True))
+
+
+def rllib_draws() -> Job:
+    """RLlib's prioritised buffer of episodes with as many transitions."""
+    buffer, rng = _rllib_buffer(), np.random.default_rng(0)
+
+    def draw() -> None:
+        buffer.sample(num_items=BATCH, n_step=1, beta=0.4)
+        buffer.update_priorities(rng.random(BATCH) + 1e-3)
+
+    draw()
+    return Job(draw, work=1)
+
+
+def _rllib_buffer() -> Any:
+    from ray.rllib.utils.replay_buffers import PrioritizedEpisodeReplayBuffer
+
+    buffer = PrioritizedEpisodeReplayBuffer(capacity=CAPACITY, batch_size_B=BATCH)
+    for _ in range(CAPACITY // EPISODE):
+        buffer.add(_rllib_episode())
+    return buffer
+
+
+def _rllib_episode() -> Any:
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    return SingleAgentEpisode(
+        observations=list(np.zeros((EPISODE + 1, 4), np.float32)),
+        actions=[0] * EPISODE,
+        rewards=[1.0] * EPISODE,
+        terminated=True,
+        len_lookback_buffer=0,
+    )
