@@ -309,3 +309,13 @@ def test_pickles_and_copies() -> None:
     again = pickle.loads(pickle.dumps(env))
     np.testing.assert_array_equal(again.action_masks(), env.action_masks())
     assert pickle.loads(pickle.dumps(taxi.DYNAMICS)).action_mask is taxi.action_mask
+
+
+def test_masks_read_the_parameters_of_their_environment() -> None:
+    empty = np.where(np.arange(NUM_ENVS) == 33, 5.0, -1.0)
+    env = rlcpu.make_vec(COUNTER, NUM_ENVS, empty=empty)
+    _, infos = env.reset(seed=0)
+    assert infos["action_mask"].any(axis=1).all()
+    env.state = np.full((NUM_ENVS, 1), 4.0)
+    with pytest.raises(ValueError, match=r"action_mask allows nothing in environment 33, step 1"):
+        env.step(np.zeros(NUM_ENVS, int))
