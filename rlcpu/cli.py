@@ -208,7 +208,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu train`."""
     parser.usage = "rlcpu train ENV [options]\n       rlcpu train [ENV] --load FILE [options]"
     add = parser.add_argument_group("the run").add_argument
-    usual = f"{DEFAULT_STEPS:,}, {REPLAY_STEPS:,} with a replay buffer"
+    usual = f"{DEFAULT_STEPS:,}, {REPLAY_STEPS:,} with a replay buffer; more for some environments"
     steps = f"environment steps at most ({usual})"
     of_own = "such as CartPole-v1, or module:MyEnv-v0"
     add("env", metavar="ENV", nargs="?", type=environment, help=of_own)

@@ -42,11 +42,13 @@ class Terminated(KeyboardInterrupt):
 def train(args: argparse.Namespace) -> int:
     """Train an agent, evaluate it greedily and report; returns the exit code."""
     from rlcpu.envs.gymnasium_env import EnvironmentFailure, GymnasiumEnv
+    from rlcpu.train.config import STEPS
     from rlcpu.train.evaluate import EndlessEpisodeError
 
     agent = make_agent(args)
     if args.steps is None:
-        args.steps = REPLAY_STEPS if hasattr(agent, "buffer") else DEFAULT_STEPS
+        steps = STEPS.get(agent.env.dynamics.id, DEFAULT_STEPS)
+        args.steps = REPLAY_STEPS if hasattr(agent, "buffer") else steps
     if args.video:
         check_renderer(agent)
     if isinstance(agent.env, GymnasiumEnv):

@@ -322,7 +322,12 @@ DEFAULTS: dict[str, PPOConfig] = {
     ),
 }
 
-#: Of the lander, and of the walker: learn 3,000,000 and 2,000,000 steps.
+#: Steps that `rlcpu train` takes of PPO, where it is not as many as of the others.
+STEPS = {
+    "LunarLander-v3": 3_000_000,
+    "LunarLanderContinuous-v3": 3_000_000,
+    "BipedalWalker-v3": 2_000_000,
+}
 LANDER = PPOConfig(
     num_envs=64,
     num_steps=512,

@@ -1,10 +1,8 @@
 """FrozenLake-v1: cross a frozen lake from S to the goal G without falling into a hole H.
 
-Transitions are those of Gymnasium's table. On slippery ice the walker goes where it wants at
-`success_rate`, else to one side or the other.
+Transitions are those of Gymnasium's table. On slippery ice a step goes where it should with
+probability `success_rate`, else to the left or right of that.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,17 +11,9 @@ from gymnasium.spaces import Discrete
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.pictures import Picture, draw, grid_of
+from rlcpu.envs.toy_text.cliff_walking import State, observe
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
-
-SMALL = ("SFFF", "FHFH", "FFFH", "HFFG")
-LARGE = "SFFFFFFF/FFFFFFFF/FFFHFFFF/FFFFFHFF/FFFHFFFF/FHHFFFHF/FHFFHFHF/FFFHFFFG"
-
-
-class State(NamedTuple):
-    """Where the walker is: `width * row + column`."""
-
-    cell: int
 
 
 class Params(NamedTuple):
@@ -37,10 +27,10 @@ class Params(NamedTuple):
 
 
 def frozen_lake(rows: Sequence[str], slippery: bool = True, **fields: Any) -> Dynamics:
-    """The environment of a map.
+    """The environment of a map of S (starts, each as likely), F (frozen), H and G.
 
     Args:
-        rows: S (starts, each as likely), F (frozen), H and G, as in ("SFG", "FHF"); at most 128.
+        rows: of the map, as in ("SFG", "FHF"); at most 128 letters.
         slippery: the default of `is_slippery`.
         **fields: `id` and other fields of `Dynamics`.
 
@@ -51,11 +41,9 @@ def frozen_lake(rows: Sequence[str], slippery: bool = True, **fields: Any) -> Dy
     fits = {len(row) for row in rows} == {width} and len(letters) <= 128
     if not (fits and "S" in letters and set(letters) <= set("SFHG")):
         raise ValueError(f"rows={rows!r}: expected strings of one length, S, F, H, G, 128 in all")
-    starts = tuple(k for k, letter in enumerate(letters) if letter == "S")
-    holes, goals = (
-        Board(sum(1 << k for k, letter in enumerate(letters) if letter == kind)) for kind in "HG"
-    )
-    count = len(starts)
+    cells = {kind: [k for k, letter in enumerate(letters) if letter == kind] for kind in "SHG"}
+    starts, count = tuple(cells["S"]), len(cells["S"])
+    holes, goals = (Board(sum(1 << k for k in cells[kind])) for kind in "HG")
 
     def reset(rng: Rng, params: Params) -> State:
         return State(starts[rng.integers(0, count)])
@@ -63,10 +51,9 @@ def frozen_lake(rows: Sequence[str], slippery: bool = True, **fields: Any) -> Dy
     def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
         u, rate = rng.uniform(0), params.success_rate
         aside = 1 if u < rate + 0.5 * (1.0 - rate) else -1
-        turn = aside if params.is_slippery and u >= rate else 0
-        way = (action + turn) % 4  # left, down, right, up
-        x = min(max(s.cell % width + (way == 2) - (way == 0), 0), width - 1)
-        y = min(max(s.cell // width + (way == 1) - (way == 3), 0), height - 1)
+        way = (action + (aside if params.is_slippery and u >= rate else 0)) % 4
+        x = min(max(s.cell % width + (way == 2) - (way == 0), 0), width - 1)  # left, down,
+        y = min(max(s.cell // width + (way == 1) - (way == 3), 0), height - 1)  # right, up
         over = (holes | goals).test(s.cell)
         here = s.cell if over else width * y + x
         won, lost = goals.test(here), holes.test(here)
@@ -78,19 +65,13 @@ def frozen_lake(rows: Sequence[str], slippery: bool = True, **fields: Any) -> Dy
         walker = Board().set(s.cell)
         return draw(grid_of((walker, holes, goals, walker), height, width))
 
-    spaces: Any = {"observation_space": Discrete(width * height), "action_space": Discrete(4)}
-    params = Params(is_slippery=slippery)
-    return Dynamics(
-        step=step, reset=reset, observe=observe, picture=picture, params=params, **spaces, **fields
-    )
+    functions: Any = {"reset": reset, "step": step, "observe": observe, "picture": picture}
+    spaces: Any = {"observation_space": Discrete(len(letters)), "action_space": Discrete(4)}
+    return Dynamics(**functions, **spaces, params=Params(is_slippery=slippery), **fields)
 
 
-def observe(s: State, params: Params) -> int:
-    """The cell of the walker."""
-    return s.cell
-
-
+SMALL = ("SFFF", "FHFH", "FFFH", "HFFG")
+LARGE = "SFFFFFFF/FFFFFFFF/FFFHFFFF/FFFFFHFF/FFFHFFFF/FHHFFFHF/FHFFHFHF/FFFHFFFG"
+LARGE_LIMITS: Any = {"max_episode_steps": 200, "reward_threshold": 0.85}
 DYNAMICS = frozen_lake(SMALL, id="FrozenLake-v1", max_episode_steps=100, reward_threshold=0.7)
-DYNAMICS_8X8 = frozen_lake(
-    LARGE.split("/"), id="FrozenLake8x8-v1", max_episode_steps=200, reward_threshold=0.85
-)
+DYNAMICS_8X8 = frozen_lake(LARGE.split("/"), id="FrozenLake8x8-v1", **LARGE_LIMITS)
