@@ -36,6 +36,7 @@ def rows() -> list[Row]:
     ours_sac, counted = named(our_sac), named(our_sac, SAC_OPERATIONS)
     uniform, weighted = named(our_dqn, "uniform"), named(our_dqn, "prioritized")
     pqn = "PQN, CartPole, 4 environments, 120-84 normalised"
+    mixed, our_learner = f"our priorities in {PEER}'s DQN", named(our_priorities)
     return [
         duel("pqn", pqn, "torch", named(our_pqn), named(torch_pqn), 25, limit_s=LIMIT_S),
         duel("sac", sac, PEER, ours_sac, peer_sac, 6, limit_s=LIMIT_S),
@@ -44,6 +45,7 @@ def rows() -> list[Row]:
         duel("dqn", dqn, PEER, uniform, named(stable_dqn), 20, limit_s=LIMIT_S),
         duel("dqn-priorities", f"{dqn}, prioritised", "uniform", weighted, uniform, 1.1, "cost"),
         *weighted_replay.rows(),
+        duel("sb3-dqn-priorities", mixed, PEER, our_learner, named(stable_dqn), 1.1, "cost"),
     ]
 
 
@@ -111,7 +113,18 @@ def stable_dqn() -> Job:
     """DQN of stable-baselines3."""
     from stable_baselines3 import DQN
 
-    agent = DQN(
+    return _zoo_dqn(DQN)
+
+
+def our_priorities() -> Job:
+    """Our subclass of it, with prioritised replay."""
+    from rlcpu.adapters.sb3 import DQN
+
+    return _zoo_dqn(DQN)
+
+
+def _zoo_dqn(kind: Any) -> Job:
+    agent = kind(
         "MlpPolicy",
         "CartPole-v1",
         learning_rate=2.3e-3,
