@@ -198,7 +198,7 @@ def filled(kind: Any, count: int = 50, **options: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("count", [13, 50])
+@pytest.mark.parametrize("count", [13, 50, 133])
 @pytest.mark.parametrize("n_steps", [1, 3])
 @pytest.mark.parametrize("handled", [True, False])
 def test_batches_are_those_of_stable_baselines3(count: int, n_steps: int, handled: bool) -> None:
