@@ -34,7 +34,8 @@ def test_pictures_are_gymnasiums() -> None:
     env = rlcpu.make_vec(CHEETAH, 2, render_mode="rgb_array", reset_noise_scale=0.0)
     env.reset(seed=0)
     pictures: Any = env.render()
-    other: Any = gymnasium.make(CHEETAH, render_mode="rgb_array", reset_noise_scale=0.0)
+    options: dict[str, Any] = {"reset_noise_scale": 0.0, "camera_name": "track"}
+    other: Any = gymnasium.make(CHEETAH, render_mode="rgb_array", **options)
     other.reset()
     np.testing.assert_array_equal(pictures[0], other.render())
     env.step(np.ones((2, 6), np.float32))
@@ -42,6 +43,19 @@ def test_pictures_are_gymnasiums() -> None:
     assert (later[0] != pictures[0]).any()
     env.close()
     other.close()
+
+
+@pytest.mark.usefixtures("screenless")
+def test_what_runs_stays_in_the_picture() -> None:
+    env = rlcpu.make_vec(CHEETAH, 2, render_mode="rgb_array", reset_noise_scale=0.0)
+    env.reset(seed=0)
+    state = env.state
+    state[1, 1] += 20.0  # m
+    env.state = state
+    for picture in env.render():  # the cheetah is what is neither black, grey nor greenish
+        red = picture[..., 0].astype(int) - picture[..., 2] > 60
+        assert red.mean() > 0.005
+    env.close()
 
 
 def test_a_single_environment() -> None:

@@ -23,8 +23,8 @@ SIZE = 480
 class Renderer:
     """Draws states of one task; see `rlcpu.envs.render.Renderer`.
 
-    Gymnasium's tasks have Gymnasium's cameras. Other models are seen by their camera "track", or
-    from where MuJoCo looks if there is none.
+    A model is seen by its first camera that goes along with a body, as Gymnasium's `camera_name`
+    "track" is; else from Gymnasium's place for the task, or where MuJoCo looks by itself.
 
     Raises:
         ValueError: for another mode.
@@ -79,8 +79,10 @@ class Renderer:
                 max(screen.offwidth, SIZE),
                 max(screen.offheight, SIZE),
             )
-            data, camera = mujoco.MjData(model), _camera_of(self._dynamics.id)
-            self._viewer = model, data, MujocoRenderer(model, data, camera, SIZE, SIZE)
+            data, camera = mujoco.MjData(model), _following_camera(model)
+            seen_from = None if camera is not None else _camera_of(self._dynamics.id)
+            drawn = MujocoRenderer(model, data, seen_from, SIZE, SIZE, camera_id=camera)
+            self._viewer = model, data, drawn
         return self._viewer
 
     def close(self) -> None:
@@ -88,6 +90,13 @@ class Renderer:
         if self._viewer is not None:
             self._viewer[2].close()
             self._viewer = None
+
+
+def _following_camera(model: mujoco.MjModel) -> int | None:
+    """The model's first camera that goes along with a body: what runs stays in the picture."""
+    follow = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
+    found = np.flatnonzero(np.isin(model.cam_mode, [int(mode) for mode in follow]))
+    return int(found[0]) if found.size else None
 
 
 def _camera_of(id: str) -> Any:
