@@ -57,12 +57,10 @@ def train(args: argparse.Namespace) -> int:
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
     shown = not args.no_progress and sys.stderr is not None and sys.stderr.isatty()
     results = Results(args, agent, target)
-    with tensorboard(args.tensorboard) as callback, terminating():
+    with tensorboard(args.tensorboard) as told, terminating():
+        options = {**told, **processes_of(args, agent)}
         try:
-            processes = processes_of(args, agent)
-            agent.learn(
-                args.steps, target_return=target, progress=shown, callback=callback, **processes
-            )
+            agent.learn(args.steps, target_return=target, progress=shown, **options)
             results.write_agent()
             returns = agent.evaluate(num_episodes=args.episodes, seed=agent.seed + 1)
             results.write_pictures(returns)
@@ -74,10 +72,11 @@ def train(args: argparse.Namespace) -> int:
         ) as error:
             return results.stop(EXIT_FAILED, f"stopped: {error}")
         except (TypeError, ValueError) as error:
-            if agent.history.updates:
+            # The first rollout compiles: a function of the user's is refused, by a TypeError. Or
+            # the replay is, which collectors cannot fill.
+            refused = isinstance(error, TypeError) or "num_collectors" in options
+            if agent.history.updates or not refused:
                 raise
-            # The first rollout compiles: a function of the user's is refused. Or the replay is,
-            # which collectors cannot fill.
             raise CommandError(error) from error
     print_training(agent.env.dynamics.id, agent.history)
     if ledger := getattr(agent, "ledger", None):
@@ -132,8 +131,8 @@ def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def tensorboard(folder: str | None) -> Iterator[TensorBoard | None]:
-    """A callback that writes to a folder, if there is one.
+def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
+    """Options of `learn` with a callback that writes to a folder, if there is one.
 
     Raises:
         CommandError: it cannot be written, or tensorboard is missing.
@@ -141,14 +140,14 @@ def tensorboard(folder: str | None) -> Iterator[TensorBoard | None]:
     from rlcpu.train import TensorBoard
 
     if folder is None:
-        yield None
+        yield {}
         return
     try:
         callback = TensorBoard(folder)
     except (ImportError, OSError) as error:
         raise CommandError(f"--tensorboard {folder}: {error}") from None
     with callback:
-        yield callback
+        yield {"callback": callback}
 
 
 @contextlib.contextmanager
