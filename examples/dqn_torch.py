@@ -4,7 +4,6 @@ PyTorch learns; the environments and the buffer are rlcpu's. Batches are tensors
 that the buffer draws into.
 
     python examples/dqn_torch.py
-    python examples/dqn_torch.py --env-id Acrobot-v1 --total-steps 100000
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """PPO in one file: PyTorch learns, rlcpu collects and adds up (Schulman et al. 2017).
 
-The module's parameters are the policy's memory: `rlcpu.collect` acts with them, 4,000 environment
-steps in less than a millisecond, and the optimiser's steps need no copy.
+The module's parameters are the policy's memory: `rlcpu.collect` acts with what the optimiser's last
+step made of them, and nothing is copied.
 
     python examples/ppo_torch.py
-    python examples/ppo_torch.py --env-id Acrobot-v1 --total-steps 1000000
 """
 
 from __future__ import annotations

@@ -45,7 +45,16 @@ def rows() -> list[Row]:
         duel("dqn", dqn, PEER, uniform, named(stable_dqn), 20, limit_s=LIMIT_S),
         duel("dqn-priorities", f"{dqn}, prioritised", "uniform", weighted, uniform, 1.1, "cost"),
         *weighted_replay.rows(),
-        duel("sb3-dqn-priorities", mixed, PEER, our_learner, named(stable_dqn), 1.1, "cost"),
+        duel(
+            "sb3-dqn-priorities",
+            mixed,
+            PEER,
+            our_learner,
+            named(stable_dqn),
+            1.1,
+            "cost",
+            limit_s=LIMIT_S,
+        ),
     ]
 
 
