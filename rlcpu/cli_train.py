@@ -87,6 +87,7 @@ def train(args: argparse.Namespace) -> int:
 
 def evaluate(args: argparse.Namespace) -> int:
     """`rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
+    from rlcpu.envs.gymnasium_env import EnvironmentFailure
     from rlcpu.train.evaluate import EndlessEpisodeError
 
     agent = load_agent(args)
@@ -96,7 +97,7 @@ def evaluate(args: argparse.Namespace) -> int:
     seed = agent.seed + 1 if args.seed is None else args.seed
     try:
         returns = agent.evaluate(num_episodes=args.episodes, seed=seed)
-    except (FloatingPointError, EndlessEpisodeError, MemoryError) as error:
+    except (FloatingPointError, EndlessEpisodeError, MemoryError, EnvironmentFailure) as error:
         raise CommandError(error, EXIT_FAILED) from error
     print(f"{agent.env.dynamics.id}: trained for {agent.steps:,} steps, seed {agent.seed}")
     code = print_evaluation(returns, target)

@@ -279,6 +279,10 @@ def test_command_line(
     told = capsys.readouterr().err
     assert "stopped: Failing-v0: environment 0 raised ZeroDivisionError('worn out') in" in told
     assert PPO.load(path).steps > 0
+    with pytest.raises(SystemExit) as stopped:  # a hundred steps are over before twenty episodes
+        main(["eval", path, "--episodes", "30"])
+    assert stopped.value.code == 1
+    assert "environment 0 raised ZeroDivisionError" in capsys.readouterr().err
     del gymnasium.registry["Failing-v0"]
     with pytest.raises(SystemExit):
         main(["train", "NoSuchThing-v0"])
