@@ -218,6 +218,8 @@ def assert_goes_on_as_loaded(agent: Any, path: Path) -> None:
     assert all(np.isfinite(network.parameters).all() for network in agent.learner.networks)
 
 
+# Outside of a round it may come in a finalizer: Python then says so, and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @LEARNERS
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no timers of this kind")
 def test_ctrl_c_leaves_whole_rounds(kind: Any, env: str, tmp_path: Path) -> None:
