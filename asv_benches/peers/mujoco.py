@@ -125,6 +125,7 @@ def stable_ppo(kind: str) -> Job:
 
     from rlcpu.train.zoo import ppo_config
 
+    torch.set_num_threads(1)  # more make its small minibatches slower
     silence()  # a forked process keeps that
     ours = ppo_config("HalfCheetah-v5")
     options = {"start_method": "fork"} if kind == "SubprocVecEnv" else {}
