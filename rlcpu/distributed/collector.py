@@ -102,7 +102,7 @@ class Collector:
         out = self._rollout if num_steps == self._num_steps else None
         self._rollout = rollout = collect(self.env, self.policy, num_steps, out=out)
         self._num_steps = num_steps
-        columns = rollout.transitions(self._names, as_inputs=True)
+        columns = rollout.transitions(self._names, packed=True)
         columns["reward"] = columns["reward"].astype(np.float32, copy=False)
         shape = rollout.rewards.shape
         rows = {name: column.reshape(*shape, *column.shape[1:]) for name, column in columns.items()}

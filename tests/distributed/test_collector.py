@@ -1,13 +1,16 @@
 """Collectors: n-step transitions, and a policy whose numbers are sent."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.distributed import Collector
+from rlcpu.distributed import Collector, ReplayShard
 from rlcpu.distributed.collector import n_step_transitions
 from rlcpu.envs.registration import find
+from rlcpu.replay import ReplayBuffer
 from rlcpu.train.actors import EpsilonGreedy
+from rlcpu.train.off_policy import example_of
 
 
 @given(
@@ -66,3 +69,15 @@ def test_the_policy_has_the_numbers_that_were_sent():
     _, block = collector.collect(numbers, 50)
     assert (block["action"] == 1).all()
     assert policy.network.parameters.any()  # the caller's own are as they were
+
+
+@pytest.mark.parametrize("env", ["Taxi-v4", "MinAtar/Breakout-v1"])
+def test_columns_are_those_of_the_example(env):
+    """Masks, choices and planes too, in the dtypes that the learner's buffer has."""
+    policy = EpsilonGreedy(find(env), (8,))
+    collector = Collector(env, policy, num_envs=2, seed=0, n_step=2)
+    example = {**example_of(env), "discount": np.float32(0)}
+    shard = ReplayShard(ReplayBuffer, {"capacity": 50, "example": example})
+    made, block = collector.collect(policy.state(), 20)
+    standing = shard.add(shard.standing().life, 0, block)
+    assert standing.added == made.size == 38
