@@ -31,7 +31,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ImportError('Ray is not installed: pip install "rlcpu[ray]"') from error
+        raise ImportError("Ray is not installed: pip install ray") from error
     found = tuple(int(part) for part in ray.__version__.split(".")[:2])
     if found < OLDEST:
         wanted = ".".join(map(str, OLDEST))

@@ -156,7 +156,7 @@ class TensorBoard:
             around several runs, shows them.
 
     Raises:
-        ImportError: tensorboard is missing: `pip install "rlcpu[tensorboard]"`.
+        ImportError: tensorboard is missing: `pip install ".[tensorboard]"` in a clone.
         OSError: the folder cannot be written.
 
     Example:
@@ -167,7 +167,7 @@ class TensorBoard:
         try:
             from tensorboard.summary import Writer  # 0.5 s
         except ImportError as error:
-            raise ImportError(f'{error}: pip install "rlcpu[tensorboard]"') from error
+            raise ImportError(f"{error}: pip install tensorboard") from error
         self._writer = Writer(os.fspath(folder))
 
     def __call__(self, progress: Any) -> None:
