@@ -1,6 +1,6 @@
 """Collectors and sharded replay in processes of their own, on one machine or many.
 
-Ray starts the processes, moves the data and starts again what dies (`pip install ".[ray]"` in a clone).
+Ray (the extra `ray`) starts the processes, moves the data, and starts again what dies.
 Agents with a replay buffer use all of this by `agent.learn(steps, num_collectors=2, num_shards=1)`;
 the classes here are what that is made of. Nothing here is imported with rlcpu itself.
 """
