@@ -33,6 +33,7 @@ _ARGUMENTS = {
     "randomize": ("rng", "params"),
     "action_mask": ("state", "params"),
 }
+_OPTIONAL = ("randomize", "action_mask")
 
 
 def identity(state: tuple[float, ...], params: Any) -> tuple[float, ...]:
@@ -189,7 +190,9 @@ class Dynamics:
     @property
     def functions(self) -> tuple[str, ...]:
         """Names of its scalar functions."""
-        return tuple(name for name in _ARGUMENTS if getattr(self, name) is not None)
+        return tuple(
+            name for name in _ARGUMENTS if name not in _OPTIONAL or getattr(self, name) is not None
+        )
 
     def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary:
         """The observation space of environments of a dtype."""

@@ -59,6 +59,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self.render_mode = render_mode
         self.metadata = self._renderer.metadata
         self._ended, self._warned = True, False  # there is no episode yet
+        self._is_masked = self.dynamics.num_masked > 0
         self._prepare()
         self._show_parameters()
 
@@ -73,7 +74,6 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._observation = observations[:, 0]
         self._rows = observations
         self._decode = None if batch._is_plain else batch.view.decode
-        self._is_masked = batch.view.num_masked > 0
         self._reward = np.zeros(1, batch.dtype)
         self._terminated, self._truncated = np.zeros((2, 1), np.bool_)
         self._arguments = (

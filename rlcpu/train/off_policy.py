@@ -393,8 +393,9 @@ class OffPolicy:
         rollout = self._rollout = collect(
             self.env, self.policy, config.num_steps, out=self._rollout
         )
-        self._remember(rollout)
+        # Return weights of what is stored now are about the episodes that have just ended, too.
         self.count(rollout.rewards.size, rollout.episode_returns, history)
+        self._remember(rollout)
         now = clock()
         history.time_collect += now - start
         if self._can_improve():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("ray.rllib")
+pytest.importorskip("ray.rllib", exc_type=ImportError)  # ray alone lacks what it needs
 pytestmark = pytest.mark.filterwarnings("ignore")  # ray warns of itself
 
 from ray.rllib.algorithms.dqn import DQNConfig  # noqa: E402

@@ -139,6 +139,9 @@ def test_a_soak_with_kills_loses_no_count(cluster):
     restarts = ledger.collector_restarts + ledger.shard_restarts
     assert 1 <= restarts <= len(killer.killed)
     assert agent.evaluate(20).mean() > 60.0  # 9 before it has learnt
+    end = time.monotonic() + 30.0
+    while actors() and time.monotonic() < end:  # they are told to end, and take a moment
+        time.sleep(0.1)
     assert not actors()
 
 

@@ -125,7 +125,7 @@ BAD_DESCRIPTIONS = [
         TypeError,
         "observation_space=.* has to be a float32 Box of one dimension",
     ),
-    ({"action_space": MultiBinary(2)}, TypeError, "action_space=.* has to be .* or Discrete"),
+    ({"action_space": MultiBinary(2)}, TypeError, "action_space=.* has to be .* or MultiDiscrete"),
     ({"action_space": Discrete(2, start=1)}, ValueError, "action_space=.* has to start at 0"),
     ({"params": Params}, TypeError, "params=.* has to be an instance of a NamedTuple class"),
     ({"params": {"push": 1.0}}, TypeError, "params=.* has to be .*, got dict"),
