@@ -134,7 +134,7 @@ def test_learning_by_value_keeps_the_count(cluster):
 
 def test_a_soak_with_kills_loses_no_count(cluster):
     agent = DQN("CartPole-v1", seed=0)
-    ledger, killer = soak(agent, seconds=60.0, period=6.0)
+    ledger, killer = soak(agent, seconds=40.0, period=5.0)
     assert len(killer.killed) >= 3
     restarts = ledger.collector_restarts + ledger.shard_restarts
     assert 1 <= restarts <= len(killer.killed)
