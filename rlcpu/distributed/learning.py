@@ -15,9 +15,10 @@ from rlcpu.distributed.collector import Collector, Made
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
 from rlcpu.distributed.replay import EmptyError, LostError, ShardedReplay
-from rlcpu.distributed.shard import KINDS, ReplayShard
+from rlcpu.distributed.shard import ReplayShard
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
+from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.replay.structure import Structure
 from rlcpu.train.history import clock
 from rlcpu.train.off_policy import example_of
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from rlcpu.train.history import History
     from rlcpu.train.off_policy import OffPolicy
 
+#: Kinds of buffers that can be sharded; the first that fits counts.
+KINDS = (PrioritizedReplayBuffer, ReplayBuffer)
 #: Bytes of a block from which a call's own cost is small beside them.
 BLOCK_BYTES = 2**20
 #: Blocks of which a run has at least so many, however small they are then.
@@ -54,7 +57,7 @@ class Session:
         agent: that learns.
         total_steps: environment steps that it is to make.
         num_collectors: processes that act, each with the agent's `num_envs`.
-        num_shards: processes that share the capacity of the agent's settings.
+        num_shards: processes that share the capacity of the agent's buffer, and are of its kind.
         address: of a Ray cluster; None for this machine.
         folder: where shards save what they hold, a folder each; None for nowhere.
         save_period: seconds between saves.
@@ -82,11 +85,11 @@ class Session:
         self.agent, config = agent, agent.config
         num_collectors = check_count("num_collectors", num_collectors)
         num_shards = check_count("num_shards", num_shards)
-        kind = getattr(config, "replay", None)
-        if kind not in KINDS:
+        kind = next((kind for kind in KINDS if isinstance(agent.buffer, kind)), None)
+        if kind is None:
             raise ValueError(
-                f"num_collectors={num_collectors}: {agent.algorithm} with replay={kind!r} learns "
-                f"here alone, expected {' or '.join(map(repr, KINDS))}"
+                f"num_collectors={num_collectors}: {agent.algorithm} with buffer={agent.buffer!r} "
+                "learns here alone, expected a ReplayBuffer or PrioritizedReplayBuffer"
             )
         if not isinstance(agent.env, VectorEnv):
             raise TypeError(
@@ -105,18 +108,18 @@ class Session:
         least = max(config.learning_starts, config.batch_size)
         self.limiter = SamplesPerInsert(ratio, least, slack)
         self.ledger = agent.ledger = Ledger()
-        self._own_buffer = agent.buffer
+        self._own_buffer: Any = agent.buffer
         self._published = -1
         self._numbers: Any = None
         self.cluster = Cluster(num_collectors + num_shards, address)
         try:
-            self._shards = self._start_shards(num_shards, example, folder, save_period)
+            self._shards = self._start_shards(kind, num_shards, example, folder, save_period)
             streams = np.random.SeedSequence(agent.seed).generate_state(num_collectors + 1)
             self.replay = ShardedReplay(
                 self._shards,
                 structure,
                 beta=getattr(self._own_buffer, "beta", 0.4),
-                prioritized=config.replay == "prioritized",
+                prioritized=kind is PrioritizedReplayBuffer,
                 seed=int(streams[-1]),
                 ledger=self.ledger,
             )
@@ -129,8 +132,8 @@ class Session:
                     num_envs=config.num_envs,
                     seed=int(stream),
                     dtype=agent.env.dtype.name,
-                    n_step=config.n_step,
-                    gamma=config.gamma,
+                    n_step=self._own_buffer.n_step,
+                    gamma=self._own_buffer.gamma,
                     results={"collect": 2},
                 )
                 for stream in streams[:-1]
@@ -149,16 +152,19 @@ class Session:
         agent.buffer = buffer
 
     def _start_shards(
-        self, count: int, example: Any, folder: Any, save_period: float
+        self, kind: Any, count: int, example: Any, folder: Any, save_period: float
     ) -> list[Actor]:
-        config = self.agent.config
-        options = {"capacity": -(-config.capacity // count), "example": example}
+        """Shards like the agent's own buffer, which share its capacity."""
+        own = self._own_buffer
+        options = {"capacity": -(-own.capacity // count), "example": example}
+        if kind is PrioritizedReplayBuffer:
+            options |= {"alpha": own.alpha, "epsilon": own.epsilon}
         if folder is not None:
             Path(folder).mkdir(exist_ok=True)
         return [
             self.cluster.start(
                 ReplayShard,
-                KINDS[config.replay],
+                kind,
                 options,
                 folder=None if folder is None else Path(folder, f"shard-{number}").absolute(),
                 save_period=save_period,

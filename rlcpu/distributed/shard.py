@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 import rlcpu
-from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer, checkpoint
+from rlcpu.replay import ReplayBuffer, checkpoint
 from rlcpu.replay.checkpoint import MANIFEST, Reader, Section
 from rlcpu.replay.checks import check_number
 from rlcpu.replay.items import spans
@@ -200,10 +200,3 @@ class ReplayShard:
             reader.read_into("tickets", self._tickets.view(np.uint8))
             self._tickets[len(self.buffer) :] = -1
             self._saved = reader.token, self._added
-
-
-#: Kinds of buffers that can be sharded, by the name that agents' settings give them.
-KINDS: dict[str, type[ReplayBuffer]] = {
-    "uniform": ReplayBuffer,
-    "prioritized": PrioritizedReplayBuffer,
-}
