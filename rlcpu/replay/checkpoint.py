@@ -8,10 +8,9 @@ A save makes its segment durable, writes a new manifest beside the old one, puts
 with one `os.replace`, and deletes the files that nothing names any more. A process that is killed
 at any moment leaves the old checkpoint or the new one, and the next save deletes what it left.
 
-The manifest is JSON in two lines. The first names the format, its version and the checksum of the
-second, so that every flipped bit is noticed before anything is parsed:
+The manifest holds a checksum of its content, so that every flipped bit is noticed:
 
-    {"format": "rlcpu replay", "version": 2, "blake2b": "...",
+    {"format": "rlcpu replay", "version": 3, "blake2b": "...",
     "content": {"token": ..., "header": ..., "files": ..., "sections": ...}}
 """
 
@@ -26,8 +25,7 @@ import re
 import secrets
 import stat
 import zlib
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,24 +40,18 @@ Table = npt.NDArray[np.int64]
 Ranges = Sequence[tuple[int, int]] | Table
 
 MANIFEST = "manifest.json"
-VERSION = 2
+VERSION = 3
 # Bytes that are copied and checked at a time: they stay in the cache.
 BLOCK = 1 << 18
 # Parts of a section, after which a save writes it whole: a load opens as many files, and each save
 # writes a manifest of 75 bytes for each part.
 MOST_PARTS = 256
-# This keeps a foreign manifest from filling the memory.
-MAX_MANIFEST = 1 << 26
 
+_FORMAT = "rlcpu replay"
 _OURS = re.compile(r"rlcpu-[0-9a-f]{32}\.(data|part)")
 _SEGMENT = re.compile(r"rlcpu-[0-9a-f]{32}\.data")
 _SECTION = re.compile(r"[a-z0-9_]+")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-_TEXT = re.compile(
-    rb'\{"format": "rlcpu replay", "version": ([0-9]{1,9}), "blake2b": "([0-9a-f]{32})",\n'
-    rb'"content": (.*)\}\n',
-    re.DOTALL,
-)
 
 
 class Section(NamedTuple):
@@ -155,16 +147,13 @@ def save(
             kept = old if old.token == since and not _find_damage(path, old) else _NOTHING
             new = _write_segment(path, token, header, sections, kept)
             temporary = path / f"rlcpu-{token}.part"
-            with new_file(temporary) as write:
-                write(_encode(new))
+            with new_file(temporary) as file:
+                file.write(_encode(new))
             sync(path)  # the segment's name has to last before the manifest that names it
             os.replace(temporary, path / MANIFEST)
             sync(path)
-        except BaseException:
-            # The manifest says which files go: an interrupt may fall just after its replacement.
+        finally:
             _sweep(path)
-            raise
-        _sweep(path, new.files)
     return token
 
 
@@ -184,18 +173,18 @@ def _write_segment(
     path: Path, token: str, header: dict[str, Any], sections: Sequence[Section], old: _Manifest
 ) -> _Manifest:
     """Write the segment that makes a new checkpoint of the old one, and return its manifest."""
-    name, size = f"rlcpu-{token}.data", 0
-    made: dict[str, tuple[int, list[_Part]]] = {}
-    with new_file(path / name) as write:
+    name, made = f"rlcpu-{token}.data", {}
+    with new_file(path / name) as file:
         for section, parts, table in _plan(sections, old):
-            checksum, num_bytes = 0, _num_bytes(table)
-            for block in _blocks(table, section.data):
-                write(block)
-                checksum = zlib.crc32(block, checksum)
             if len(table):
-                part = _Part(name, size, len(table), num_bytes - table.nbytes, checksum)
-                parts, size = [*parts, part], size + num_bytes
+                checksum, begin = 0, file.tell()
+                for piece in (table.tobytes(), *_pieces(table, section.data)):
+                    file.write(piece)
+                    checksum = zlib.crc32(piece, checksum)
+                num_bytes = file.tell() - begin - table.nbytes
+                parts = [*parts, _Part(name, begin, len(table), num_bytes, checksum)]
             made[section.name] = len(section.data), parts
+        size = file.tell()
     named = [part.file for _, parts in made.values() for part in parts]
     return _Manifest(token, header, {each: old.files.get(each, size) for each in named}, made)
 
@@ -206,10 +195,10 @@ def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, li
     changes: list[tuple[Section, list[_Part], Table]] = []
     for section in sections:
         name, data, changed, written = section
-        whole.append((section, [], _merge(written, data)))
+        whole.append((section, [], _table(written, data)))
         num_bytes, parts = old.sections.get(name, (len(data) + 1, []))
         if changed is not None and num_bytes <= len(data) and len(parts) < MOST_PARTS:
-            changes.append((section, parts, _merge(changed, data)))
+            changes.append((section, parts, _table(changed, data)))
         else:
             changes.append(whole[-1])
     files = {part.file for _, parts, _ in changes for part in parts}
@@ -218,33 +207,15 @@ def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, li
     return changes if kept + new <= 2 * most else whole
 
 
-def _merge(ranges: Ranges | None, data: Bytes) -> Table:
-    """Ranges in order, apart from each other, and none of them empty."""
-    table = np.array([(0, len(data))] if ranges is None else ranges, np.int64).reshape(-1, 2)
-    table = table[table[:, 0] < table[:, 1]]
-    begin, end = table[np.argsort(table[:, 0])].T
-    end = np.maximum.accumulate(end)
-    first = np.flatnonzero(np.append(True, begin[1:] > end[:-1])[: len(begin)])
-    last = np.append(first[1:], len(begin))[: len(first)] - 1
-    return np.stack([begin[first], end[last]], 1).astype("<i8")
+def _table(ranges: Ranges | None, data: Bytes) -> Table:
+    """Ranges that are not empty; everything for None."""
+    table = np.array([(0, len(data))] if ranges is None else ranges, "<i8").reshape(-1, 2)
+    return table[table[:, 0] < table[:, 1]]
 
 
 def _num_bytes(table: Table) -> int:
     """Bytes that ranges take in a segment."""
     return table.nbytes + int((table[:, 1] - table[:, 0]).sum())
-
-
-def _blocks(table: Table, data: Bytes) -> Iterator[bytes]:
-    """A table and the bytes of its ranges; many small ranges together are one block."""
-    pending: list[Any] = [table.tobytes()]
-    size = 0
-    for piece in _pieces(table, data):
-        pending.append(piece)
-        size += len(piece)
-        if size >= BLOCK or len(pending) == 4096:
-            yield b"".join(pending)
-            pending, size = [], 0
-    yield b"".join(pending)
 
 
 def _pieces(table: Table, data: Bytes) -> Iterator[memoryview]:
@@ -255,13 +226,13 @@ def _pieces(table: Table, data: Bytes) -> Iterator[memoryview]:
             yield view[at : min(at + BLOCK, end)]
 
 
-def _sweep(path: Path, kept: Container[str] | None = None) -> None:
-    """Delete every file of ours that is not `kept`, or that the manifest does not name.
+def _sweep(path: Path) -> None:
+    """Delete every file of ours that the manifest does not name.
 
     It never fails: what cannot be deleted now is deleted by the next save.
     """
     with contextlib.suppress(OSError, ValueError):
-        kept = _current(path).files if kept is None else kept
+        kept = _current(path).files
         for name in os.listdir(path):
             if _OURS.fullmatch(name) and name not in kept:
                 with contextlib.suppress(OSError):
@@ -336,13 +307,13 @@ class Reader:
 
     def _read_part(self, part: _Part, out: Bytes) -> None:
         path = self._path / part.file
-        edges = np.empty(2 * part.num_ranges, "<i8")
-        table = edges.reshape(-1, 2)
-        with open(open_file(path, os.O_RDONLY), "rb", buffering=BLOCK) as file:
+        table = np.empty((part.num_ranges, 2), "<i8")
+        with open_file(path, "rb") as file:
             file.seek(part.offset)
-            checksum = _fill(file, edges.view(np.uint8).data, 0, path)
-            within = ((edges >= 0) & (edges <= len(out))).all()
-            if not within or (np.diff(edges) < 0).any() or _num_bytes(table) != part.size:
+            checksum = _fill(file, table.reshape(-1).view(np.uint8).data, 0, path)
+            begin, end = table.T
+            within = ((begin >= 0) & (begin <= end) & (end <= len(out))).all()
+            if not within or _num_bytes(table) != part.size:
                 raise ValueError(f"{path}: damaged: no ranges of {len(out)} bytes")
             for piece in _pieces(table, out):
                 checksum = _fill(file, piece, checksum, path)
@@ -416,17 +387,14 @@ def _find_damage(path: Path, manifest: _Manifest) -> str:
 
 
 def _encode(manifest: _Manifest) -> bytes:
-    """The text of a manifest; ValueError where it is too large."""
-    text = json.dumps(manifest._asdict(), separators=(",", ":")).encode()
-    first = f'{{"format": "rlcpu replay", "version": {VERSION}, "blake2b": "{_digest(text)}",\n'
-    whole = first.encode() + b'"content": ' + text + b"}\n"
-    if len(whole) > MAX_MANIFEST:
-        raise ValueError(f"a manifest of {len(whole)} bytes, expected at most {MAX_MANIFEST}")
-    return whole
+    """The text of a manifest."""
+    content = manifest._asdict()
+    first = {"format": _FORMAT, "version": VERSION, "blake2b": _digest(content)}
+    return json.dumps({**first, "content": content}).encode()
 
 
-def _digest(text: bytes) -> str:
-    return hashlib.blake2b(text, digest_size=16).hexdigest()
+def _digest(content: Any) -> str:
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
 def _current(path: Path) -> _Manifest:
@@ -448,20 +416,18 @@ def _current(path: Path) -> _Manifest:
             raise ValueError(f"{path}: a folder that is not empty, and no checkpoint of rlcpu")
         return _NOTHING
     path = path / MANIFEST
-    with open(open_file(path, os.O_RDONLY), "rb") as file:
-        if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
-            raise ValueError(f"{path}: no manifest of rlcpu: too large")
-        match = _TEXT.fullmatch(file.read())
-    if match is None:
-        raise ValueError(f"{path}: no manifest of rlcpu, or damaged")
-    if int(match[1]) != VERSION:
-        raise ValueError(f"{path}: version {int(match[1])}, expected {VERSION}")
-    if _digest(match[3]).encode() != match[2]:
-        raise ValueError(f"{path}: damaged: wrong checksum")
+    with open_file(path, "rb") as file:
+        text = file.read()
     try:
-        return _decode(json.loads(match[3]))
+        whole = json.loads(text)
+        ours, version = whole["format"] == _FORMAT, whole["version"]
+        if ours and version == VERSION:
+            if json.dumps(whole).encode() != text or _digest(whole["content"]) != whole["blake2b"]:
+                raise ValueError("damaged: wrong checksum")
+            return _decode(whole["content"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: no manifest of rlcpu: {error!r}") from error
+        raise ValueError(f"{path}: no manifest of rlcpu, or damaged: {error!r}") from error
+    raise ValueError(f"{path}: version {version}, expected {VERSION} of {_FORMAT}")
 
 
 def _decode(content: Any) -> _Manifest:
@@ -478,9 +444,8 @@ def _decode(content: Any) -> _Manifest:
         raise ValueError("a number that is no size")
     if not isinstance(header, dict):
         raise ValueError("the header is no object")
-    used = Counter[str]()
-    for part in parts:
-        used[part.file] += part.size
-        if part.offset + part.size > files[part.file] or used[part.file] > files[part.file]:
-            raise ValueError(f"{part}: overlaps others, or ends beyond the end of its file")
+    if any(part.offset + part.size > files[part.file] for part in parts):
+        raise ValueError("a part ends beyond the end of its file")
+    if sum(part.size for part in parts) > sum(files.values()):  # memory is taken for parts
+        raise ValueError("parts overlap")
     return _Manifest(token, header, files, sections)
