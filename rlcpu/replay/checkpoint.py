@@ -218,7 +218,7 @@ def _num_bytes(table: Table) -> int:
     return table.nbytes + int((table[:, 1] - table[:, 0]).sum())
 
 
-def _pieces(table: Table, data: Bytes) -> Iterator[memoryview]:
+def _pieces(table: Table, data: Bytes) -> Iterator[Any]:
     """The bytes of ranges, at most BLOCK at a time."""
     view = data.data
     for begin, end in table.tolist():

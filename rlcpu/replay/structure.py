@@ -56,6 +56,8 @@ class Structure:
     Structure(observation: float32 (4,), action: int64 ())
     """
 
+    _root: _Node
+
     def __init__(self, example: Any) -> None:
         self._root = example._root if isinstance(example, Structure) else _learn(example)
         self.fields: tuple[Field, ...] = self._root.fields
