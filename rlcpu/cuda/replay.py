@@ -149,10 +149,10 @@ class Storage(storage.Storage):
             column[...] = to_host(field)
         return host.sections(added, ring)
 
-    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Saved.restore`."""
+    def restore(self, source: Reader, ring: Ring) -> None:
+        """Take over what a checkpoint holds."""
         host = self._on_host()
-        host.restore(state, source, ring)
+        host.restore(source, ring)
         for field, column in zip(self.fields, host.fields, strict=True):
             field[...] = asarray(column)
 

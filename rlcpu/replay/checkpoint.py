@@ -60,9 +60,9 @@ class Section(NamedTuple):
     Attributes:
         name: of small letters, digits and underscores.
         data: its bytes, uint8 (num_bytes,), contiguous; nobody may write to them during a save.
-        changed: ranges [begin, end) of bytes, shape (num_ranges, 2), outside of which nothing
-            changed since the save that `since` names; None: any byte may have changed. A section
-            that has grown since then was followed by zeros.
+        changed: ranges [begin, end) of bytes, (num_ranges, 2), apart from each other, outside of
+            which nothing changed since the save that `since` names; None: any byte may have
+            changed. A section that has grown since then was followed by zeros.
         written: ranges outside of which all bytes are zero, or of no use; None: all of it.
     """
 
@@ -112,7 +112,7 @@ def save(
     sections: Sequence[Section],
     since: str | None = None,
 ) -> str:
-    """Write a checkpoint, or what changed in it.
+    """Write a checkpoint, or what changed in it, and return a token that names this save.
 
     Saves to one folder wait for each other; a save waits for readers, and they for it. A folder
     takes at most twice its data: a save that would exceed it writes everything anew.
@@ -120,12 +120,9 @@ def save(
     Args:
         path: a folder, to be made where it does not exist; what contains it does.
         header: what is no array; what JSON says exactly (no NaN, keys are str, no tuples).
-        sections: the arrays, read block by block and never copied as a whole.
+        sections: the arrays, never copied as a whole.
         since: the token of the save, or of the `Reader`, after which `changed` counts. If the
             checkpoint in the folder is another one, everything is written.
-
-    Returns:
-        A token that names this save.
 
     Raises:
         FileNotFoundError: there is no folder that `path` could be in.
@@ -227,10 +224,7 @@ def _pieces(table: Table, data: Bytes) -> Iterator[Any]:
 
 
 def _sweep(path: Path) -> None:
-    """Delete every file of ours that the manifest does not name.
-
-    It never fails: what cannot be deleted now is deleted by the next save.
-    """
+    """Delete our files that the manifest does not name, now or by the next save; never fails."""
     with contextlib.suppress(OSError, ValueError):
         kept = _current(path).files
         for name in os.listdir(path):
@@ -243,12 +237,7 @@ def _sweep(path: Path) -> None:
 
 
 class Reader:
-    """A checkpoint to be read, unchanged by saves until it is closed; a context manager.
-
-    A save into the same folder waits for it, also in the same process.
-
-    Args:
-        path: the checkpoint's folder.
+    """A checkpoint to be read: saves wait until it is closed, as a context manager does.
 
     Attributes:
         header: what `save` was given.
@@ -288,14 +277,10 @@ class Reader:
         return sum(part.num_bytes for part in self._section(name)[1])
 
     def read_into(self, name: str, out: Bytes, zeroed: bool = False) -> None:
-        """Fill `out`, uint8 (num_bytes,), with a section.
+        """Fill `out`, uint8 (num_bytes,), with a section; ValueError if it is damaged.
 
         Where `out` holds zeros already (`zeroed`), those of the section are not written, so that
         the memory of what was never added is not taken.
-
-        Raises:
-            ValueError: its data are damaged or truncated: `out` is overwritten in part; or there
-                is no such section, or `out` is not of its size.
         """
         num_bytes, parts = self._section(name)
         if len(out) != num_bytes:
@@ -338,30 +323,15 @@ class Reader:
 
 
 @contextlib.contextmanager
-def nonsense(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise ValueError for whatever a header of another kind than expected leads to."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
-
-
-class Saved:
-    """What a buffer is composed of, as checkpoints have it: nothing, where this is not overridden.
-
-    `ring` is the buffer's `rlcpu.replay.items.Ring`.
-    """
-
-    def sections(self, added: int, ring: Any) -> list[Section]:
-        """Arrays; `added` steps of the ring were saved before."""
-        return []
-
-    def state(self) -> dict[str, Any]:
-        """Numbers, as JSON has them."""
-        return {}
-
-    def restore(self, state: dict[str, Any], source: Reader, ring: Any) -> None:
-        """Take over what a checkpoint holds; any error where that is nonsense."""
+def reading(path: str | os.PathLike[str], kind: str) -> Iterator[Reader]:
+    """A `Reader` of what was saved as a kind; ValueError for another, and for any nonsense."""
+    with Reader(path) as reader:
+        if (found := reader.header.get("buffer")) != kind:
+            raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a {kind}")
+        try:
+            yield reader
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
 
 
 def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:
@@ -400,11 +370,7 @@ def _digest(content: Any) -> str:
 def _current(path: Path) -> _Manifest:
     """The manifest in a folder; one that says nothing where there is none yet.
 
-    What it says holds together; the segments are not looked at.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: it is something else than a checkpoint, or its manifest is damaged.
+    ValueError is raised for something else than a checkpoint, or a damaged manifest.
     """
     try:
         names = os.listdir(path)

@@ -88,10 +88,10 @@ def assign_slots(unequal, rows, num_envs, aside, free):
 
 @kernel(fastmath=EXACT)
 def replace_aside(rows, aside, length, kept, places, storage, batch, table):
-    """Put what is not in the row that follows into a batch of `rows`, any of the storage's.
+    """Put what is not in the row that follows into a batch of `rows`.
 
     That is what is kept aside, and what follows the last row of an environment: its first one.
-    `table` is (num_fields, 3) int64, see `GATHER`; it begins one row late.
+    `table` is that of `GATHER`; it begins one row late.
     """
     for b in range(rows.size):
         prefetch(aside, rows[min(b + _AHEAD, rows.size - 1)])
@@ -245,7 +245,7 @@ class DerivingStorage(Storage):
     # ------------------------------------------------------------ files
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """See `Saved.sections`. What is in free slots is nobody's, and need not be up to date."""
+        """See `Storage.sections`. What is in free slots is nobody's, and need not be up to date."""
         numbers = self.aside.reshape(-1)
         # Those that were the newest ones change.
         rows = [spans(n, ring.added, self.length, self.num_envs) for n in (max(added - 1, 0), 0)]
@@ -264,18 +264,14 @@ class DerivingStorage(Storage):
         ends = slots[slots > 0] * self._slot_bytes
         return np.stack([ends - self._slot_bytes, ends], 1)
 
-    def state(self) -> dict[str, Any]:
-        """Number of slots."""
-        return {"slots": self.free.size - 1}
-
-    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Saved.restore`."""
-        super().restore(state, source, ring)
-        count = state["slots"]
+    def restore(self, source: Reader, ring: Ring) -> None:
+        """Take over what a checkpoint holds."""
+        super().restore(source, ring)
+        count = source.num_bytes("kept") // self._slot_bytes
         # `_grow` makes at most twice as many as there are rows.
         most = min(max(2 * ring.filled, 1) * self.num_envs, self.aside.size)
-        if type(count) is not int or not self.num_envs <= count <= most:
-            raise ValueError(f"slots={count!r}: expected {self.num_envs} to {most} of them")
+        if not self.num_envs <= count <= most:
+            raise ValueError(f"section kept: {count} slots, expected {self.num_envs} to {most}")
         kept, free = self._make_slots(count)
         source.read_into("aside", self.aside.reshape(-1).view(np.uint8), zeroed=True)
         source.read_into("kept", kept, zeroed=True)

@@ -102,12 +102,7 @@ def parse_dtype(description: Any, whole: str) -> np.dtype[Any]:
 
 
 def to_array(leaf: Any, called: str) -> Array:
-    """An array of what NumPy can read as one; `called` is how messages call it.
-
-    Raises:
-        TypeError: masked, or Python objects.
-        ValueError: lists of different lengths.
-    """
+    """An array of what NumPy can read as one, or TypeError, or ValueError for uneven lists."""
     if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
         return leaf
     if isinstance(leaf, np.ma.MaskedArray):
@@ -161,12 +156,7 @@ def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 
 def _cast(array: Array, field: Field) -> Array:
-    """A copy of the field's dtype.
-
-    Raises:
-        ValueError: an integer outside of the range of the field's dtype, or a finite number that
-            it would turn into infinity.
-    """
+    """A copy of the field's dtype, or ValueError for a number that is out of its range."""
     source, dtype = array.dtype, field.dtype
     with np.errstate(over="ignore", invalid="ignore"):
         cast: Array = array.astype(dtype)
