@@ -143,7 +143,7 @@ class Storage(storage.Storage):
         return storage.Storage(self.structure, self.num_envs, self.length)
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """See `Saved.sections`: all rows are copied to the host."""
+        """See `Storage.sections`: all rows are copied to the host."""
         host = self._on_host()
         for column, field in zip(host.fields, self.fields, strict=True):
             column[...] = to_host(field)

@@ -172,5 +172,5 @@ def test_sections_missing(tmp_path):
     checkpoint.save(tmp_path / "buffer", buffer.describe(), buffer.sections(0)[:1])
     with Reader(tmp_path / "buffer") as reader:
         assert reader.names == ("rows",)
-    with pytest.raises(ValueError, match="no section aside"):
+    with pytest.raises(ValueError, match="no section kept"):
         ReplayBuffer.load(tmp_path / "buffer")
