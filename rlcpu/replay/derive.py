@@ -13,9 +13,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import EXACT, inline_exact, kernel
-from rlcpu.kernels.memory import copy_bytes, prefetch
+from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.memory import copy_bytes, pointer_at, prefetch
+from rlcpu.kernels.vectors import call
 from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.fields import Field
 from rlcpu.replay.items import Ring, spans
@@ -35,13 +39,27 @@ _AHEAD = 32  # rows asked for early: 4,096 of 1 million in 65 us, not 116
 # field, of a slot, and of the fields before it there.
 
 
-@inline_exact
-def _differ(one, begin, other, start, count):
-    """Whether `count` bytes from `one[begin]` on are others than those from `other[start]` on."""
-    bits = np.uint8(0)
-    for j in range(count):
-        bits |= one[begin + j] ^ other[start + j]
-    return bits != 0
+@intrinsic
+def _differ(typing, one, begin, other, start, count):
+    """Whether `count` bytes of two arrays are others, by the C library: twice as fast as a loop."""
+
+    def generate(context, builder, signature, args):
+        rows = [pointer_at(context, builder, one, *args[:2])]
+        rows.append(pointer_at(context, builder, other, *args[2:4]))
+        found = call(builder, "memcmp", ir.IntType(32), [*rows, args[4]])
+        return builder.icmp_signed("!=", found, found.type(0))
+
+    return types.boolean(one, types.intp, other, types.intp, types.intp), generate
+
+
+@kernel(fastmath=EXACT)
+def number_rows(begin, length, num_envs, out):
+    """Fill `rows` of steps that are added from slot `begin` of each environment on, going round."""
+    slot = (begin if begin else length) - 1
+    for first in range(0, out.size, num_envs):
+        for env in range(num_envs):
+            out[first + env] = env * length + slot
+        slot = slot + 1 if slot + 1 < length else 0
 
 
 @kernel(fastmath=EXACT)
@@ -84,6 +102,16 @@ def assign_slots(unequal, rows, num_envs, aside, free):
             aside[rows[k]] = free[free[0]]
             free[0] -= 1
     return missing
+
+
+@kernel(fastmath=EXACT)
+def keep_aside(following, place, unequal, rows, num_envs, aside, kept):
+    """Copy the rows of a field that are marked to their slots."""
+    row_bytes, slot_bytes, offset = place[0], place[1], place[2]
+    for k in range(num_envs, rows.size):
+        if unequal[k]:
+            to = (aside[rows[k]] - 1) * slot_bytes + offset
+            copy_bytes(kept, to, following, (k - num_envs) * row_bytes, row_bytes)
 
 
 @kernel(fastmath=EXACT)
@@ -197,8 +225,8 @@ class DerivingStorage(Storage):
         if not num_steps:
             return
         pairs = [[_bytes(arrays[number]) for number in pair] for pair in self._pairs]
-        aside, slots = self.aside.reshape(-1), (slot - 1 + np.arange(1 + num_steps)) % self.length
-        rows = (slots[:, None] + np.arange(num_envs) * self.length).reshape(-1)
+        aside, rows = self.aside.reshape(-1), np.empty((1 + num_steps) * num_envs, np.int64)
+        number_rows(slot, self.length, num_envs, rows)
         unequal = np.zeros(rows.size, np.bool_)
         unequal[-num_envs:] = True  # those that become the newest
         unequal[:num_envs] = num_steps == self.length  # about to be overwritten
@@ -208,10 +236,8 @@ class DerivingStorage(Storage):
         if missing > 0:
             self._grow(missing)
             assign_slots(unequal, rows, num_envs, aside, self.free)
-        new = np.flatnonzero(unequal[num_envs:])
-        kept, to = self.kept.reshape(-1, self._slot_bytes), aside[rows[num_envs + new]] - 1
-        for (row_bytes, _, begin), (_, following) in zip(self._places, pairs, strict=True):
-            kept[to, begin : begin + row_bytes] = following.reshape(-1, row_bytes)[new]
+        for place, (_, following) in zip(self._places, pairs, strict=True):
+            keep_aside(following, place, unequal, rows, num_envs, aside, self.kept)
         super().write(arrays, slot)
 
     def _grow(self, missing: int) -> None:

@@ -94,11 +94,6 @@ def ask(numbers, position):
     """Ask the memory for what will be loaded soon."""
 
 
-def spread(node):
-    """The eight as something with an index."""
-    return node
-
-
 def total(node):
     """Their sum."""
     a, b, c, d, e, f, g, h = node
@@ -256,22 +251,21 @@ def walk(levels, marks, nodes, count):
         span /= WIDTH
 
 
-def walk_in_order(levels, mark):
-    """The leaf at a mark that fell between two shares: sums in order leave no gaps."""
-    sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
-    node, span = np.int64(0), top_span(offsets)
-    for up in range(offsets.size - 1):
-        position = offsets[offsets.size - 2 - up] + node * WIDTH
-        shares = spread(weights(sums, position, shift, filled, node, span))
-        before, after, child = 0.0, 0.0, 0
-        for j in range(WIDTH):
-            if shares[j] > 0.0 and (mark >= after or after == 0.0):
-                before, child = after, j
-            after += shares[j]
-        mark = max(mark - before, 0.0)
-        node = node * WIDTH + child
-        span /= WIDTH
-    return node
+def scan(levels, u):
+    """A leaf by its weight, found by looking at each; -1 if none has any. `u` is in [0, 1).
+
+    For a mark that fell between two shares, and weights below the rounding errors of sums.
+    """
+    sums, shift, filled = levels.sums, levels.shift, levels.filled
+    everything, after, chosen = 0.0, 0.0, -1
+    for leaf in range(levels.offsets[1]):
+        everything += weight(sums[leaf], shift, filled, leaf)
+    for leaf in range(levels.offsets[1]):
+        share = weight(sums[leaf], shift, filled, leaf)
+        if share > 0.0 and (u * everything >= after or chosen < 0):
+            chosen = leaf
+        after += share
+    return chosen
 
 
 def find_mark(key, counter, weight, width, number):
@@ -287,14 +281,6 @@ def find_mark(key, counter, weight, width, number):
 def load_vector(numbers, position):
     """See `load`."""
     return memory.load(numbers, position, ONE_LINE)
-
-
-@inline_exact
-def spread_vector(node):
-    """See `spread`."""
-    numbers = np.empty(WIDTH, np.float64)
-    memory.store(node, numbers, 0)
-    return numbers
 
 
 @inline_exact
@@ -321,7 +307,6 @@ def keep_vector(leaves, begin, filled, other):
 _OPERATIONS: dict[Any, Any] = {
     load: load_vector,
     ask: prefetch,
-    spread: spread_vector,
     total: vectors.total,
     lowest: vectors.lowest,
     highest: vectors.highest,

@@ -30,12 +30,11 @@ _AHEAD = 16  # leaves asked for before they are written: 8 % of an update of 1,6
 _BLOCK = 1024  # draws that a thread takes at a time
 _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
 _LARGEST_RATIO = 3e38  # of probabilities, as float32
-_HASH, _HIGH = u64(0x9E3779B97F4A7C15), u64(32)
 
 _layout, _unpack = over_vectors(rules.layout), over_vectors(rules.unpack)
 _weight, _weight_of_all = over_vectors(rules.weight), over_vectors(rules.weight_of_all)
 _refresh, _find_mark = over_vectors(rules.refresh), over_vectors(rules.find_mark)
-_walk, _walk_in_order = over_vectors(rules.walk), over_vectors(rules.walk_in_order)
+_walk, _scan = over_vectors(rules.walk), over_vectors(rules.scan)
 
 
 # ---------------------------------------------------------------- upkeep
@@ -130,16 +129,16 @@ def rebuild(numbers, capacity, filled):
 
 @inline_exact
 def _fill(levels, key, counter, weight, width, first, out):
-    """Draw numbers `first`, `first + 1`, ... of a call into `out`; see `find_mark`."""
+    """Draw numbers `first`, `first + 1`, ... of a call into `out`; see `find_mark`.
+
+    A leaf of no weight is there where a mark fell between two shares.
+    """
     marks = np.empty(GROUP, np.float64)
     for begin in range(0, out.size, GROUP):
         count = min(GROUP, out.size - begin)
         for q in range(count):
             marks[q] = _find_mark(key, counter, weight, width, first + begin + q)
         _walk(levels, marks, out[begin : begin + count], count)
-    for q in range(out.size):
-        if not _weight(levels.sums[out[q]], levels.shift, levels.filled, out[q]) > 0.0:
-            out[q] = _walk_in_order(levels, _find_mark(key, counter, weight, width, first + q))
 
 
 @inline_exact
@@ -149,7 +148,11 @@ def _total_of(numbers, capacity, filled):
 
 @inline_exact
 def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
-    _fill(unpack(numbers, capacity, filled), stream[0], stream[1], weight, width, first, out)
+    levels, key, counter = unpack(numbers, capacity, filled), stream[0], stream[1]
+    _fill(levels, key, counter, weight, width, first, out)
+    for q in range(out.size):
+        if weight > 0.0 and not levels.sums[out[q]] > 0.0:
+            out[q] = _scan(levels, _find_mark(key, counter, weight, width, first + q) / weight)
 
 
 def _make_draw(parallel: bool) -> Any:
@@ -177,52 +180,6 @@ DRAW = Kernels(_make_draw(False), _make_draw(True), _GRAIN)
 
 
 @inline_exact
-def _make_table(count):
-    """An empty hash table for as many leaves, at most half full."""
-    size = 64
-    while size < 2 * count:
-        size *= 2
-    return np.zeros(size, np.int64)
-
-
-@inline_exact
-def _insert(table, leaf):
-    """Put a leaf into a hash table of leaf + 1, 0 where free; False if it is there already."""
-    mask = table.size - 1
-    place = np.int64(u64(u64(leaf) * _HASH) >> _HIGH) & mask
-    while table[place] != 0:
-        if table[place] == leaf + 1:
-            return False
-        place = (place + 1) & mask
-    table[place] = leaf + 1
-    return True
-
-
-@inline_exact
-def _scan(levels, u):
-    """A leaf drawn by looking at each: weights may be below rounding errors; -1 if none has any."""
-    weight, after, chosen = 0.0, 0.0, -1
-    for leaf in range(levels.offsets[1]):
-        weight += _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
-    for leaf in range(levels.offsets[1]):
-        share = _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
-        if share > 0.0 and (u * weight >= after or chosen < 0):
-            chosen = leaf
-        after += share
-    return chosen
-
-
-@inline_exact
-def _exchange(levels, leaves, values, nodes):
-    """Exchange the leaves' numbers for `values`; `nodes`, as long as `leaves`, is overwritten."""
-    for k in range(leaves.size):
-        leaf = leaves[k]
-        nodes[k] = leaf
-        values[k], levels.sums[leaf] = levels.sums[leaf], values[k]
-    _propagate(levels, nodes, leaves.size)
-
-
-@inline_exact
 def _leaf_without_weight(shift):
     if shift is None:
         return 0.0
@@ -233,41 +190,39 @@ def _leaf_without_weight(shift):
 def _draw_successively(levels, key, counter, stratified, out):
     """Different leaves, each drawn from those that were not drawn before (successive sampling).
 
-    Leaves that come again are dropped. Where that drops half of the draws or more, what was found
-    is taken out of the tree until the end, when it is put back bit for bit. Returns how many were
-    found, and how many random numbers that took.
+    What was found has no weight until the end, when it is put back bit for bit. Returns how many
+    were found, and how many random numbers that took.
     """
-    wanted = out.size
-    table, nodes = _make_table(wanted), np.empty(wanted, np.int64)
-    values = np.full(wanted, _leaf_without_weight(levels.shift))
-    found, removed, draws, batch = 0, 0, 0, wanted
+    wanted, none = out.size, _leaf_without_weight(levels.shift)
+    nodes, values = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
+    found, before, draws, batch = 0, 0, 0, wanted
     while found < wanted:
+        nodes[before:found] = out[before:found]
+        _propagate(levels, nodes[before:found], found - before)
         before, weight = found, _weight_of_all(levels)
         count = min(wanted - found, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
         here = u64(counter + u64(draws))
-        candidates = out[before : before + count]
-        _fill(levels, key, here, weight, width, 0, candidates)
+        _fill(levels, key, here, weight, width, 0, out[before : before + count])
         draws += count
-        for k in range(count):
-            leaf = candidates[k]
-            weight = _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
-            if weight > 0.0 and _insert(table, leaf):
+        for k in range(before, before + count):
+            leaf = out[k]
+            if _weight(levels.sums[leaf], levels.shift, levels.filled, leaf) > 0.0:
+                values[found], levels.sums[leaf] = levels.sums[leaf], none
                 out[found] = leaf
                 found += 1
-        fresh = found - before
-        batch = max(GROUP, 2 * fresh)
-        if fresh == 0 and removed == found:
+        if found == before:
             leaf = _scan(levels, uniform53(key, u64(counter + u64(draws))))
             if leaf < 0:
                 break
+            values[found], levels.sums[leaf] = levels.sums[leaf], none
             out[found] = leaf
             draws, found = draws + 1, found + 1
-        if found < wanted and (removed or stratified or 2 * fresh <= count):
-            begin, end = removed, found
-            _exchange(levels, out[begin:end], values[begin:end], nodes[begin:end])
-            removed = found
-    _exchange(levels, out[:removed], values[:removed], nodes[:removed])
+        batch = max(GROUP, 2 * (found - before))
+    for k in range(found):
+        levels.sums[out[k]] = values[k]
+    nodes[:before] = out[:before]
+    _propagate(levels, nodes[:before], before)
     return found, draws
 
 
