@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.backends import cpu_only
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.envs.lane import Structure
@@ -69,11 +70,15 @@ class Decide(NamedTuple):
 
 
 def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
-    """The structure of a policy's networks; None for a scalar policy."""
+    """The structure of a policy's networks; None for a scalar policy.
+
+    Raises:
+        ValueError: the policy is for the CPU alone.
+    """
     if policy.act is not None:
         return None
-    if arrays.settings[0] >= NORMALIZED:
-        raise ValueError("networks with layer_norm do not run on CUDA: use device='cpu'")
+    if policy.head is not None or arrays.settings[0] >= NORMALIZED:
+        raise cpu_only("networks with a head of their own, or with layer_norm,", ValueError)
     value = tuple(map(int, arrays.value_sizes)) if policy.value == "separate" else ()
     return Network(tuple(map(int, arrays.sizes)), value, int(arrays.settings[0]))
 

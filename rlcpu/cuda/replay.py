@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.backends import device_of
+from rlcpu.backends import cpu_only, device_of
 from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp
@@ -180,7 +180,7 @@ class Backend:
         """A new storage; NotImplementedError for what only the CPU has."""
         for name, value in (("memmap", memmap), ("derive_next", derive_next or None)):
             if value is not None:
-                raise NotImplementedError(f"{name}={value!r}: not on the device, but on the CPU")
+                raise cpu_only(f"{name}={value!r}")
         return Storage(structure, num_envs, length)
 
     @staticmethod
