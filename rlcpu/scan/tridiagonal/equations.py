@@ -278,6 +278,14 @@ class Rest(NamedTuple):
     first: Any
 
 
+class RingPivot(NamedTuple):
+    """A pivot of which before * x[-1] + first * x[0] is to be taken away."""
+
+    pivot: Pivot
+    before: Any
+    first: Any
+
+
 class Choice(NamedTuple):
     """Which of three equations of x[k] is the pivot, and what the others have of x[k].
 
@@ -342,13 +350,14 @@ def eliminate_pair(
 @inlined
 def reduce_pair(
     one: Rest, two: Rest, equation: Equation, pivoting: float
-) -> tuple[Any, Rest, Rest]:
-    """The same with x[-1] and x[0]: one over the pivot's coefficient, and what is left."""
-    choice, _, left, last = eliminate_pair(one.left, two.left, equation, pivoting)
+) -> tuple[Any, RingPivot, Rest, Rest]:
+    """The same with x[-1] and x[0]; first comes one over the pivot's coefficient."""
+    choice, pivot, left, last = eliminate_pair(one.left, two.left, equation, pivoting)
     nothing = nan_or_zero(equation.lower)
-    _, before, last_before = combine(choice, one.before, two.before, nothing)
-    _, first, last_first = combine(choice, one.first, two.first, nothing)
-    return choice.inverse, Rest(left, before, first), Rest(last, last_before, last_first)
+    before, left_before, last_before = combine(choice, one.before, two.before, nothing)
+    first, left_first, last_first = combine(choice, one.first, two.first, nothing)
+    rests = Rest(left, left_before, left_first), Rest(last, last_before, last_first)
+    return choice.inverse, RingPivot(pivot, before, first), *rests
 
 
 @inlined

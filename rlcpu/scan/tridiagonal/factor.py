@@ -28,7 +28,7 @@ from rlcpu.scan.arguments import (
 from rlcpu.scan.blocks import run
 from rlcpu.scan.device import check_on_host
 from rlcpu.scan.plans import Input, even, fitted, make_plan
-from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
+from rlcpu.scan.tridiagonal.chunks import SHORT, Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
 
@@ -96,10 +96,10 @@ class TridiagonalFactors:
         result = np.empty_like(rhs) if out is None else out
         right, target = axis_last(rhs, axis), axis_last(result, axis)
         few = 2 * (rhs.size // rhs.shape[axis]) < VECTOR_BYTES // self.dtype.itemsize
-        if self._factors is None or few:
-            whole = (repeated(array, right.shape) for array in self._matrices)
-            mode = Mode(num_threads=num_threads)
-            well, _ = solve_arrays(Arrays(*whole, right, target), None, mode)
+        if self._factors is None or (few and rhs.shape[axis] >= SHORT):
+            whole = [repeated(array, right.shape) for array in self._matrices]
+            systems = (*whole, right, target)
+            well, _ = solve_arrays(Arrays(*systems), None, Mode(num_threads=num_threads))
         else:
             well = _solve_factored(self._factors, right, target, num_threads)
         if not well:
@@ -170,10 +170,10 @@ def factor_tridiagonal(
     factors = _factor(whole) if math.prod(whole[0].shape[:-1]) == 1 else None
     if factors is None:
         # Matrices that can be solved with for zero are sound.
-        arrays = Arrays(*whole, np.zeros_like(whole[1]), np.empty_like(whole[1]))
-        well, _ = solve_arrays(arrays, None, Mode(num_threads=num_threads))
+        systems = (*whole, np.zeros_like(whole[1]), np.empty_like(whole[1]))
+        well, _ = solve_arrays(Arrays(*systems), None, Mode(num_threads=num_threads))
         if not well:
-            status = status_of(arrays, None, periodic=False)
+            status = status_of(systems, None, periodic=False)
             raise SingularMatrixError(status, "matrices not factored")
     return TridiagonalFactors(whole, factors, shape, int(axis))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import address, store_first
-from rlcpu.kernels.vectors import fill, maximum, where
+from rlcpu.kernels.vectors import fill, fma, maximum, where
 from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, put, read, report, shared, stops, write
 from rlcpu.scan.gather import ONE
 from rlcpu.scan.plans import Input, inlined
@@ -41,6 +41,7 @@ from rlcpu.scan.tridiagonal.equations import (
 )
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes; pivots and solutions take their place
+FIRST = 4  # plane of what pivots of rings have of x[0]
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
@@ -269,15 +270,22 @@ def select_rest(condition, x, y):
 
 
 @inlined
-def reduce_rows(block, pivoting):
-    """The two equations that a chunk leaves, and one over its smallest pivot."""
+def reduce_rows(block, pivoting, keeps):
+    """The two equations that a chunk leaves, and one over its smallest pivot.
+
+    With `keeps` the pivots take the place of the equations, for `substitute_rows`.
+    """
     one, two = open_block(block)
     largest = nan_or_zero(one.before)
     ask(block, 0, SOON)
     ask(block, 1, SOON + 1)
     for k in range(2, block.rows):
         ask(block, k, k + SOON)
-        inverse, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
+        inverse, pivot, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
+        if keeps:
+            keep(pivot.pivot, block, k - 1)
+            put(pivot.before, block, UPPER, k - 1)
+            put(pivot.first, block, FIRST, k - 1)
         if k >= block.least:  # some lanes have stopped
             goes_on = stops(block) > k
             inverse = where(goes_on, inverse, nan_or_zero(largest))
@@ -288,9 +296,8 @@ def reduce_rows(block, pivoting):
 
 
 @inlined
-def expand_rows(block, outer, pivoting):
-    """Unknowns in place of rhs, from x[-1], x[0], x[m-1] and x[m] of m rows."""
-    before, first, last, after = outer
+def eliminate_rows(block, before, first, pivoting):
+    """Pivots in place of the equations of a chunk of which x[-1] and x[0] are known."""
     top, following = open_block(block)
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(2, block.rows):
@@ -301,13 +308,27 @@ def expand_rows(block, outer, pivoting):
             goes_on = stops(block) > k
             new_one, new_two = select(goes_on, new_one, one), select(goes_on, new_two, two)
         one, two = new_one, new_two
+
+
+@inlined
+def substitute_rows(block, outer, rings):
+    """Unknowns in place of rhs, from pivots and from x[-1], x[0], x[m-1] and x[m] of m rows.
+
+    With `rings` pivots hold x[-1] and x[0]; without they are used up.
+    """
+    before, first, last, after = outer
     nothing = nan_or_zero(first)
     write(where(stops(block) > 0, first, nothing), block, 0, 0)
     write(where(stops(block) > block.rows - 1, last, nothing), block, 0, block.rows - 1)
     x, second, trace = last, after, nothing + nan_or_zero(last)
     for i in range(1, block.rows - 1):
         k = block.rows - 1 - i
-        current = substitute(kept(block, k), x, second)
+        pivot = kept(block, k)
+        if rings:
+            rhs = fma(-get(block, FIRST, k), first, pivot.rhs)
+            rhs = fma(-get(block, UPPER, k), before, rhs)
+            pivot = Pivot(pivot.upper, pivot.second, rhs)
+        current = substitute(pivot, x, second)
         second, value = x, current
         if k >= block.least - 1:  # some lanes have not begun
             begun = stops(block) > k + 1
@@ -322,7 +343,7 @@ def expand_rows(block, outer, pivoting):
 @inlined
 def reduce(block, pivoting):
     """Chunks, first pass: reports what they leave, and one over the smallest pivot."""
-    one, two, largest = reduce_rows(block, pivoting)
+    one, two, largest = reduce_rows(block, pivoting, False)
     place = 0
     for rest in (one, two):
         report(rest.before, block, place)
@@ -338,17 +359,18 @@ def reduce(block, pivoting):
 @inlined
 def expand(block, pivoting):
     """Chunks, second pass: x[-1], x[0], x[m-1] and x[m] are given."""
-    outer = given(block, 0), given(block, 1), given(block, 2), given(block, 3)
-    return expand_rows(block, outer, pivoting)
+    before, first = given(block, 0), given(block, 1)
+    eliminate_rows(block, before, first, pivoting)
+    return substitute_rows(block, (before, first, given(block, 2), given(block, 3)), False)
 
 
 @inlined
 def solve_ring(block, pivoting):
     """A periodic system is one chunk whose neighbour on both sides is itself."""
-    one, two, largest = reduce_rows(block, pivoting)
+    one, two, largest = reduce_rows(block, pivoting, True)
     report(largest, block, 0)
     last, first = close_ring(one, two)
-    return expand_rows(block, (last, first, last, first), pivoting)
+    return substitute_rows(block, (last, first, last, first), True)
 
 
 # ---------------------------------------------------------------- what is lacking
@@ -381,6 +403,6 @@ FACTORED = Lanes(solve_factored, planes=1, outputs=(0,))
 SOLVE = Lanes(solve, planes=4, outputs=(RHS,))
 REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
 EXPAND = Lanes(expand, planes=4, outputs=(RHS,), reads=4)
-RING = Lanes(solve_ring, planes=4, outputs=(RHS,), writes=1)
+RING = Lanes(solve_ring, planes=5, outputs=(RHS,), writes=1)
 CHECK = Lanes(check, planes=5, reads=2, writes=1)
 RESIDUAL = Lanes(check, planes=5, outputs=(RHS,), reads=2, writes=1)

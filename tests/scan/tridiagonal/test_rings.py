@@ -42,7 +42,7 @@ def test_one_ring_in_plain_python(n: int, seed: int, family: str) -> None:
     rests = open_chunk(equations[0], equations[1])
     one, two = rests
     for equation in equations[2:]:
-        _, one, two = reduce_pair(one, two, equation, 1.0)
+        _, _, one, two = reduce_pair(one, two, equation, 1.0)
     last, first = close_ring(one, two)
     one, two = (enter_chunk(rest, last, first) for rest in rests)
     pivots = []
