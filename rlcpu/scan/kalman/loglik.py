@@ -5,7 +5,6 @@ x[t + 1] = F x[t] + w[t], w[t] ~ N(0, Q); y[t] = H x[t] + v[t], v[t] ~ N(0, R); 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.scan.arguments import check_broadcast, check_out, check_real, sum_to_shape
-from rlcpu.scan.kalman.model import Inputs, Problem, check_observations, make_problem, run
+from rlcpu.scan.kalman.model import check_observations, make_problem, run
 from rlcpu.scan.kalman.workspace import GRADIENT, VALUE
 
 Array = npt.NDArray[Any]
@@ -97,15 +96,18 @@ def kalman_loglik(
         array([-3.449963, -3.449963])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(inputs, time_varying, form, num_threads)
-    result = np.empty(problem.batch, problem.inputs.observations.dtype)
+    arguments = (observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(arguments, time_varying, form, num_threads)
     if out is not None:
-        check_out("out", out, result, problem.inputs)
-    found = _finite(problem, run(VALUE, problem, np.empty(0, result.dtype)))
-    result = result if out is None else out
-    result[...] = found
-    return result
+        like = np.empty(problem.batch, problem.inputs[0].dtype)
+        check_out("out", out, like, problem.inputs)
+    loglik, _ = run(VALUE, problem)
+    if not np.isfinite(loglik).all():  # looking for the reason before takes as long as the kernel
+        check_observations(problem)
+    if out is None:
+        return loglik
+    out[...] = loglik
+    return out
 
 
 def kalman_loglik_vjp(
@@ -141,35 +143,15 @@ def kalman_loglik_vjp(
         array([[-1.]])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(inputs, time_varying, form, num_threads)
-    dtype, batch = problem.inputs.observations.dtype, problem.models
-    factor = check_broadcast("grad", check_real("grad", grad, dtype), problem.batch)
-    ends = np.cumsum([batch * math.prod(shape) for shape in problem.shapes])
-    flat = np.empty(ends[-1], dtype)
-    loglik = _finite(problem, run(GRADIENT, problem, flat))
-    factor = np.broadcast_to(factor, problem.batch)
-    gradients = [
-        _gradient(part.reshape(*problem.batch, *shape), factor, array.shape)
-        for array, shape, part in zip(
-            problem.inputs, problem.shapes, np.split(flat, ends[:-1]), strict=True
-        )
-    ]
-    return loglik, KalmanGradients(*gradients)
-
-
-def _finite(problem: Problem, logliks: Array) -> Array:
-    """The log-likelihoods in the models' shape, if the observations are not the reason for NaN.
-
-    Looking for infinite observations before the kernel runs would take as long as the kernel.
-    """
-    if not np.isfinite(logliks).all():
+    arguments = (observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(arguments, time_varying, form, num_threads)
+    factor = check_real("grad", grad, problem.inputs[0].dtype)
+    factor = np.broadcast_to(check_broadcast("grad", factor, problem.batch), problem.batch)
+    loglik, slopes = run(GRADIENT, problem, problem.shapes)
+    if not np.isfinite(loglik).all():
         check_observations(problem)
-    return logliks.reshape(problem.batch)
-
-
-def _gradient(slopes: Array, factor: Array, shape: tuple[int, ...]) -> Array:
-    """Gradients (batch, ...) times those of the log-likelihoods, summed to the argument's shape."""
-    if (factor != 1.0).any():
-        slopes *= factor.reshape(factor.shape + (1,) * (slopes.ndim - factor.ndim))
-    return sum_to_shape(slopes, shape)
+    for slope, shape in zip(slopes, problem.shapes, strict=True):
+        if (factor != 1.0).any():
+            slope *= factor.reshape(factor.shape + (1,) * len(shape))
+    arrays = zip(slopes, problem.inputs, strict=True)
+    return loglik, KalmanGradients(*(sum_to_shape(slope, like.shape) for slope, like in arrays))

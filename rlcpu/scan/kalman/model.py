@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,92 +16,60 @@ from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.arguments import check_alike
 from rlcpu.scan.device import check_on_host
-from rlcpu.scan.kalman.matrices import MULTIPLY, multiply
+from rlcpu.scan.kalman import workspace as ws
 from rlcpu.scan.kalman.passes import SETTLED, address_of, backward, drivers, forward
 from rlcpu.scan.kalman.small import make_small, pad
-from rlcpu.scan.kalman.workspace import CELLS, SMOOTH, VALUE, make_table
+from rlcpu.scan.kalman.workspace import LONGEST, SMOOTH, VALUE, lay_out
 
 Array = npt.NDArray[Any]
 
 FORMS = ("plain", "joseph")
 #: Inputs that may have a time axis.
 MATRICES = ("transition", "transition_cov", "design", "observation_cov")
+#: All inputs, in the order in which kernels know them.
+NAMES = ("observations", *MATRICES, "initial_mean", "initial_cov")
 #: Up to so many numbers of a state, a cell holds a number of each of several models, if they are at
 #: least half as many. 4 models with 8 states take 0.77 ms instead of 0.87, 2 with 4 states 0.32
 #: instead of 0.35, 8 with 24 as long.
 LARGE = 24
 
 
-class Inputs(NamedTuple):
-    """Arrays that a log-likelihood depends on, of one dtype once they are checked.
-
-    Their shapes are those in `KalmanGradients`.
-    """
-
-    observations: Any
-    transition: Any
-    transition_cov: Any
-    design: Any
-    observation_cov: Any
-    initial_mean: Any
-    initial_cov: Any
-
-
 class Problem(NamedTuple):
     """A call that has been checked.
 
     Attributes:
-        inputs: see there.
-        shapes: of one model's part of each input.
+        inputs: in the order of `NAMES`, of one dtype.
+        shapes: of one model's part of each, see `KalmanGradients`.
+        paces: numbers from one time step to the next of each; 0 where it is constant.
         batch: shape of the models, to which the leading axes of the inputs broadcast.
-        steps: T.
-        state: m.
-        observation: p.
-        varying: names of the matrices with a time axis.
         joseph: whether to update in Joseph's form.
         num_threads: at most so many; None for all.
     """
 
-    inputs: Inputs
+    inputs: tuple[Array, ...]
     shapes: tuple[tuple[int, ...], ...]
+    paces: tuple[int, ...]
     batch: tuple[int, ...]
-    steps: int
-    state: int
-    observation: int
-    varying: frozenset[str]
     joseph: bool
     num_threads: int | None
-
-    @property
-    def models(self) -> int:
-        """How many models there are."""
-        return math.prod(self.batch)
 
 
 # ---------------------------------------------------------------- checks
 
 
 def make_problem(
-    arguments: Inputs,
-    time_varying: Collection[str],
-    form: str,
-    num_threads: int | None,
+    arguments: tuple[Any, ...], time_varying: Collection[str], form: str, num_threads: int | None
 ) -> Problem:
-    """The call, checked.
-
-    Args:
-        arguments: not yet checked; the last two may be None.
-        time_varying: names out of `MATRICES`.
-        form: out of `FORMS`.
-        num_threads: at most so many threads.
+    """The call, checked; `arguments` are those of `NAMES`, the last two may be None.
 
     Raises:
         NotImplementedError: an array is on a CUDA device.
         TypeError: an array is neither of the observations' dtype nor of integers.
-        ValueError: shapes do not fit or broadcast, a number is not finite (but for missing
-            observations), a covariance is none, or another argument is out of range.
+        ValueError: shapes do not fit or broadcast, a number is not finite (but for observations), a
+            covariance is none, or another argument is out of range.
     """
-    check_on_host("Kalman filtering", **arguments._asdict())
+    given = dict(zip(NAMES, arguments, strict=True))
+    check_on_host("Kalman filtering", **given)
     if not isinstance(form, str) or form not in FORMS:
         raise ValueError(f"form={form!r}: expected one of {', '.join(FORMS)}")
     named = isinstance(time_varying, Collection) and not isinstance(time_varying, str)
@@ -109,42 +77,34 @@ def make_problem(
         raise ValueError(
             f"time_varying={time_varying!r}: expected names out of {', '.join(MATRICES)}"
         )
-    varying = frozenset(time_varying)
-    inputs = _check_dtypes(arguments)
-    steps, m, p = _sizes(inputs)
-    parts = [(steps, p), (m, m), (m, m), (p, m), (p, p), (m,), (m, m)]
-    names = Inputs._fields
-    shapes = tuple((steps, *s) if n in varying else s for n, s in zip(names, parts, strict=True))
-    leading = [_leading(*each) for each in zip(names, inputs, shapes, strict=True)]
+    optional = [name for name in NAMES[5:] if given[name] is None]
+    present = {name: value for name, value in given.items() if name not in optional}
+    inputs = dict(zip(present, check_alike(present), strict=True))
+    steps, m, p = _sizes(inputs["observations"], inputs["transition"])
+    dtype = inputs["observations"].dtype
+    defaults = {"initial_mean": np.zeros(m, dtype), "initial_cov": np.eye(m, dtype=dtype)}
+    inputs.update({name: defaults[name] for name in optional})
+    parts = ((steps, p), (m, m), (m, m), (p, m), (p, p), (m,), (m, m))
+    timed = [name in time_varying for name in NAMES]
+    shapes = tuple((steps, *s) if t else s for t, s in zip(timed, parts, strict=True))
+    leading = [_leading(name, inputs[name], s) for name, s in zip(NAMES, shapes, strict=True)]
     try:
         batch = np.broadcast_shapes(*leading)
     except ValueError:
-        pairs = ", ".join(f"{name} {shape}" for name, shape in zip(names, leading, strict=True))
+        pairs = ", ".join(f"{name} {shape}" for name, shape in zip(NAMES, leading, strict=True))
         raise ValueError(f"shapes of the models do not broadcast: {pairs}") from None
     for name in ("transition", "design", "initial_mean"):
-        if not np.isfinite(getattr(inputs, name)).all():
+        if not np.isfinite(inputs[name]).all():
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
     for name in ("transition_cov", "observation_cov", "initial_cov"):
-        check_covariances(name, getattr(inputs, name))
-    threads = check_num_threads(num_threads)
-    return Problem(inputs, shapes, batch, steps, m, p, varying, form == "joseph", threads)
+        check_covariances(name, inputs[name])
+    paces = (p, *(math.prod(s[1:]) if t else 0 for t, s in zip(timed[1:], shapes[1:], strict=True)))
+    arrays, threads = tuple(inputs[name] for name in NAMES), check_num_threads(num_threads)
+    return Problem(arrays, shapes, paces, batch, form == "joseph", threads)
 
 
-def _check_dtypes(arguments: Inputs) -> Inputs:
-    """All arrays in one dtype; the initial state filled in."""
-    optional = ("initial_mean", "initial_cov")
-    given = {n: a for n, a in arguments._asdict().items() if a is not None or n not in optional}
-    found = dict(zip(given, check_alike(given), strict=True))
-    dtype = found["observations"].dtype
-    m = found["transition"].shape[-1] if found["transition"].ndim else 0
-    found.setdefault("initial_mean", np.zeros(m, dtype))
-    found.setdefault("initial_cov", np.eye(m, dtype=dtype))
-    return Inputs(**found)
-
-
-def _sizes(inputs: Inputs) -> tuple[int, int, int]:
+def _sizes(y: Array, transition: Array) -> tuple[int, int, int]:
     """T, m and p, by the last axes of the observations and of the transition matrix."""
-    y, transition = inputs.observations, inputs.transition
     if y.ndim < 2 or y.shape[-1] == 0:
         raise ValueError(f"observations: expected shape (..., T, p) with p > 0, got {y.shape}")
     if transition.ndim < 2 or transition.shape[-1] == 0:
@@ -165,10 +125,10 @@ def _leading(name: str, array: Array, shape: tuple[int, ...]) -> tuple[int, ...]
 
 def check_observations(problem: Problem) -> None:
     """Raise ValueError for infinite observations: NaN alone stands for a missing one."""
-    infinite = np.isinf(problem.inputs.observations)
+    infinite = np.isinf(problem.inputs[0])
     if infinite.any():
         index = tuple(int(i) for i in np.argwhere(infinite)[0])
-        value = problem.inputs.observations[index]
+        value = problem.inputs[0][index]
         raise ValueError(f"observations: expected finite numbers or NaN, got {value} at {index}")
 
 
@@ -179,7 +139,6 @@ DEFECTS = ("", "not finite", "not symmetric", "not positive semi-definite")
 #: Rounding errors that are forgiven, in units of the size times the dtype's epsilon.
 _SLACK = {char: 64.0 * float(np.finfo(char).eps) for char in "fd"}
 _GRAIN = 2**15  # numbers of all matrices from which a second core is worth waking
-_SLICE = 256  # matrices that a thread takes at a time, with one workspace
 
 
 def defect(matrix: Any, work: Any, tolerance: float) -> int:
@@ -222,11 +181,8 @@ def _defect_kernels() -> Kernels:
     def make(parallel: bool) -> Any:
         @kernel(parallel=parallel, fastmath=EXACT)
         def find_defects(matrices, tolerance, codes):
-            count, n = matrices.shape[0], matrices.shape[1]
-            for part in prange((count + _SLICE - 1) // _SLICE):
-                work = np.empty((n, n), matrices.dtype)
-                for k in range(part * _SLICE, min((part + 1) * _SLICE, count)):
-                    codes[k] = scalar(matrices[k], work, tolerance)
+            for k in prange(len(matrices)):
+                codes[k] = scalar(matrices[k], np.empty_like(matrices[k]), tolerance)
 
         return find_defects
 
@@ -234,15 +190,7 @@ def _defect_kernels() -> Kernels:
 
 
 def check_covariances(name: str, matrices: Array) -> None:
-    """Raise ValueError for the first of the matrices that is no covariance.
-
-    Args:
-        name: of the argument.
-        matrices: (..., n, n) float32 or float64.
-
-    Raises:
-        ValueError: a matrix is not finite, not symmetric or not positive semi-definite.
-    """
+    """Raise ValueError for the first of the matrices (..., n, n) that is no covariance."""
     size = matrices.shape[-1]
     flat = np.ascontiguousarray(matrices, np.float64).reshape(-1, size, size)
     codes = np.empty(len(flat), np.int8)
@@ -259,43 +207,70 @@ def check_covariances(name: str, matrices: Array) -> None:
 # ---------------------------------------------------------------- kernels
 
 
-def run(kind: int, problem: Problem, out: Array) -> Array:
-    """Log-likelihoods of all models, flat; more in `out`, see `passes`.
+def run(
+    kind: int, problem: Problem, shapes: Sequence[tuple[int, ...]] = ()
+) -> tuple[Array, list[Array]]:
+    """Log-likelihoods (batch), and what else is computed, each (batch, *shape).
 
     Args:
         kind: `VALUE`, `STATES`, `SMOOTH` or `GRADIENT`.
-        problem: see there; it may have no models or no time steps.
-        out: flat, of the inputs' dtype, overwritten.
+        problem: it may have no models or no time steps.
+        shapes: of the outputs of one model; see `forward` and `backward` for what they are.
     """
-    models, m, inputs = problem.models, problem.state, problem.inputs
-    logliks = np.zeros(models, inputs.observations.dtype)
-    if models == 0 or problem.steps == 0:
-        out.fill(0.0)
-        return logliks
-    observations, dtype = np.ravel(inputs.observations), logliks.dtype.name
-    plain = not problem.varying and not problem.joseph
-    if kind == VALUE and plain and models == 1 and m <= 2 and problem.observation == 1:
-        make_small(dtype)(observations.copy(), pad(inputs[1:], m), logliks)
-        return logliks
-    across = models > 1 and m <= min(2 * models, LARGE)
-    width = VECTOR_BYTES // logliks.itemsize
-    lanes, width = (width, 1) if across else (1, width)
-    table = make_table(kind, problem, width)
-    table[MULTIPLY] = address_of(multiply, dtype, lanes)
-    functions = (
-        address_of(forward, dtype, lanes),
-        address_of(backward, dtype, lanes) if kind >= SMOOTH else 0,
-    )
+    inputs, models = problem.inputs, math.prod(problem.batch)
+    dtype, (steps, p), (m, _) = inputs[0].dtype, problem.shapes[0], problem.shapes[-1]
+    logliks, observations = np.zeros(problem.batch, dtype), np.ravel(inputs[0])
+    plain = not any(problem.paces[1:]) and not problem.joseph
+    if kind == VALUE and plain and models == 1 and m <= 2 and p == 1:
+        make_small(dtype.name)(observations.copy(), pad(inputs[1:]), logliks.reshape(1))
+        return logliks, []
+    outputs, begin = [], 0
+    out = np.zeros(models * sum(map(math.prod, shapes)), dtype)
+    for shape in shapes:
+        end = begin + models * math.prod(shape)
+        outputs.append(out[begin:end].reshape(*problem.batch, *shape))
+        begin = end
+    if models == 0 or steps == 0:
+        return logliks, outputs
+    lanes = width = VECTOR_BYTES // dtype.itemsize
+    if models > 1 and m <= min(2 * models, LARGE):
+        width = 1
+    else:
+        lanes = 1
+    table = make_table(kind, problem, lanes, width, shapes)
     matrices = np.concatenate([np.ravel(array) for array in inputs[1:]])
     places = find_places(problem.batch, tuple(array.shape for array in inputs), problem.shapes)
     arrays = (observations, matrices, places, out, logliks)
-    files = tuple(array.ctypes.data for array in arrays)
-    size, blocks = int(table[CELLS]) * lanes * logliks.itemsize, -(-models // lanes)
-    work = models * problem.steps * m * m if blocks > 1 else 0
+    files, blocks = tuple(array.ctypes.data for array in arrays), -(-models // lanes)
+    back = address_of(backward, dtype.name, lanes) if kind >= SMOOTH else 0
+    functions = address_of(forward, dtype.name, lanes), back
+    work = models * steps * m * m if blocks > 1 else 0
     tolerance = (SETTLED * float(np.finfo(dtype).eps)) ** 2
-    arguments = functions, table.ctypes.data, size, lanes, blocks, tolerance, files
+    size = int(table[ws.REGISTERS]) * VECTOR_BYTES
+    arguments = functions, table.ctypes.data, size, blocks, tolerance, files
     launch(drivers(), work, problem.num_threads, *arguments)
-    return logliks
+    return logliks, outputs
+
+
+def make_table(
+    kind: int,
+    problem: Problem,
+    lanes: int,
+    width: int,
+    shapes: Sequence[tuple[int, ...]],
+    longest: int = LONGEST,
+) -> npt.NDArray[np.int64]:
+    """The table of a call, for cells of so many numbers and registers of so many cells."""
+    (steps, p), (m, _) = problem.shapes[0], problem.shapes[-1]
+    models, varies, outputs = math.prod(problem.batch), any(problem.paces[1:]), []
+    begin = 0
+    for shape in shapes:
+        outputs += [begin, math.prod(shape), math.prod(shape[1:])]
+        begin += models * math.prod(shape)
+    table = lay_out(steps, m, p, width, kind >= SMOOTH, longest).copy()
+    call = (kind, problem.joseph, models, varies, lanes, *problem.paces, *outputs)
+    table[: len(call)] = call
+    return table
 
 
 @functools.lru_cache(maxsize=8)
@@ -306,12 +281,8 @@ def find_places(
 ) -> npt.NDArray[np.int64]:
     """Where each model's part of each input begins, flat (models * 7,).
 
-    Observations begin at 0, the matrices follow one another.
-
-    Args:
-        batch: shape of the models.
-        shapes: of the inputs.
-        parts: shapes of one model's part of each.
+    `shapes` are those of the inputs, `parts` those of one model's part. Observations begin at 0,
+    the matrices follow one another.
     """
     places = np.empty((*batch, len(shapes)), np.int64)
     begin = 0

@@ -45,22 +45,13 @@ class State(NamedTuple):
     p11: Any
 
 
-class Gain(NamedTuple):
-    """F P H', S and M."""
-
-    w0: Any
-    w1: Any
-    spread: Any
-    inverse: Any
-
-
-def gain_of(state: State, model: Model) -> Gain:
-    """What an observation is worth."""
+def gain_of(state: State, model: Model) -> tuple[Any, Any, Any, Any]:
+    """What an observation is worth: F P H' (two numbers), S and M."""
     _, _, p00, p01, p11 = state
     g0, g1 = p00 * model.h0 + p01 * model.h1, p01 * model.h0 + p11 * model.h1
     spread = model.r + (model.h0 * g0 + model.h1 * g1)
     inverse = 1.0 / spread if 0.0 < spread < math.inf else math.nan
-    return Gain(model.f00 * g0 + model.f01 * g1, model.f10 * g0 + model.f11 * g1, spread, inverse)
+    return model.f00 * g0 + model.f01 * g1, model.f10 * g0 + model.f11 * g1, spread, inverse
 
 
 def step(state: State, model: Model, y: Any) -> tuple[State, Any, Any]:
@@ -88,14 +79,17 @@ def step(state: State, model: Model, y: Any) -> tuple[State, Any, Any]:
     return after, v * (v * inverse), spread
 
 
-def glide(state: State, model: Model, gain: Gain, y: Any) -> tuple[State, Any]:
+def glide(state: State, model: Model, gain: tuple[Any, ...], y: Any) -> tuple[State, Any]:
     """The same where the covariance stands still: the state, and v."""
     a0, a1, p00, p01, p11 = state
-    k0, k1 = gain.w0 * gain.inverse, gain.w1 * gain.inverse
-    f00, f01 = model.f00 - k0 * model.h0, model.f01 - k0 * model.h1
-    f10, f11 = model.f10 - k1 * model.h0, model.f11 - k1 * model.h1
-    v = y - (model.h0 * a0 + model.h1 * a1)
-    return State(f00 * a0 + f01 * a1 + k0 * y, f10 * a0 + f11 * a1 + k1 * y, p00, p01, p11), v
+    f00, f01, f10, f11, _, _, _, h0, h1, _ = model
+    w0, w1, _, inverse = gain
+    k0, k1, v = w0 * inverse, w1 * inverse, y - (h0 * a0 + h1 * a1)
+    a0, a1 = (
+        (f00 - k0 * h0) * a0 + (f01 - k0 * h1) * a1 + k0 * y,
+        (f10 - k1 * h0) * a0 + (f11 - k1 * h1) * a1 + k1 * y,
+    )
+    return State(a0, a1, p00, p01, p11), v
 
 
 def is_settled(state: State, before: State, tolerance: Any) -> bool:
@@ -111,18 +105,18 @@ def is_settled(state: State, before: State, tolerance: Any) -> bool:
 
 @functools.cache
 def make_small(dtype: str) -> Any:
-    """Kernel: the log-likelihood of one model; `matrices` as `pad` leaves them."""
+    """Kernel: the log-likelihood of one model; `numbers` are those of `pad`."""
     kind = np.dtype(dtype).type
-    advance, drift, weigh = (specialise(f, kind) for f in (step, glide, gain_of))
-    multiply, settled = specialise(grow, kind), specialise(is_settled, kind)
+    scalars = tuple(specialise(f, kind) for f in (step, glide, gain_of, grow, is_settled))
+    advance, drift, weigh, multiply, settled = scalars
     zero, one, half, log_two_pi = kind(0.0), kind(1.0), kind(0.5), kind(math.log(2.0 * math.pi))
     tolerance = kind((SETTLED * np.finfo(kind).eps) ** 2)
 
-    @kernel(scalars=(advance, drift, weigh, multiply, settled) if kind is np.float32 else ())
-    def filter_small(observations, matrices, loglik):
-        m = matrices
-        model = Model(m[0], m[1], m[2], m[3], m[4], m[5], m[7], m[8], m[9], m[10])
-        state, total, still = State(m[11], m[12], m[13], m[14], m[16]), zero, False
+    @kernel(scalars=scalars if kind is np.float32 else ())
+    def filter_small(observations, numbers, loglik):
+        n = numbers
+        model = Model(n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9])
+        state, total, still = State(n[10], n[11], n[12], n[13], n[14]), zero, False
         product = one
         for begin in range(0, observations.size, CHUNK):
             chunk = observations[begin : begin + CHUNK]
@@ -135,8 +129,8 @@ def make_small(dtype: str) -> Any:
                 for y in chunk:
                     state, v = drift(state, model, gain, y)
                     squares += v * v
-                squares *= gain.inverse
-                volume = math.log(gain.spread) * kind(seen)
+                squares *= gain[3]
+                volume = math.log(gain[2]) * kind(seen)
             else:
                 for y in chunk:
                     state, square, spread = advance(state, model, y)
@@ -149,15 +143,15 @@ def make_small(dtype: str) -> Any:
     return filter_small
 
 
-def pad(matrices: Sequence[npt.NDArray[Any]], size: int) -> npt.NDArray[Any]:
-    """F, Q, H, R, mean and covariance of one model of at most two states, flat, as if of two.
+def pad(matrices: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The numbers of `Model` and `State`, of one model.
 
     Args:
-        matrices: of shapes that end in (m, m), (m, m), (1, m), (1, 1), (m,) and (m, m).
-        size: m; a state that is lacking stands still at 0.
+        matrices: F, Q, H, R, mean and covariance, of shapes that end in (m, m), (m, m), (1, m),
+            (1, 1), (m,) and (m, m); a state that is lacking stands still at 0.
     """
-    flat = [np.ravel(matrix) for matrix in matrices]
-    if size == 1:
-        more = zip(flat, (3, 3, 1, 0, 1, 3), strict=True)
-        flat = [np.append(x, np.zeros(n, x.dtype)) for x, n in more]
-    return np.concatenate(flat)
+    wide = [np.zeros(n, matrices[0].dtype) for n in (4, 4, 2, 1, 2, 4)]
+    for padded, matrix in zip(wide, matrices, strict=True):
+        padded[: matrix.size] = matrix.ravel()
+    f, q, h, r, mean, cov = wide
+    return np.concatenate([f, q[[0, 1, 3]], h, r, mean, cov[[0, 1, 3]]])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.kalman.model import Inputs, check_observations, make_problem, run
+from rlcpu.scan.kalman.model import Problem, check_observations, make_problem, run
 from rlcpu.scan.kalman.workspace import SMOOTH, STATES
 
 
@@ -73,20 +72,9 @@ def kalman_filter(
         array([[1.]])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(inputs, time_varying, form, num_threads)
-    check_observations(problem)
-    total, m = problem.models * problem.steps, problem.state
-    flat = np.empty(2 * total * (m + m * m), problem.inputs.observations.dtype)
-    loglik = run(STATES, problem, flat).reshape(problem.batch)
-    line, square = (problem.steps, m), (problem.steps, m, m)
-    return KalmanStates(
-        flat[: total * m].reshape(*problem.batch, *line),
-        flat[2 * total * m : total * m * (m + 2)].reshape(*problem.batch, *square),
-        flat[total * m : 2 * total * m].reshape(*problem.batch, *line),
-        flat[total * m * (m + 2) :].reshape(*problem.batch, *square),
-        loglik,
-    )
+    arguments = (observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(arguments, time_varying, form, num_threads)
+    return KalmanStates(*_states(STATES, problem, 2))
 
 
 def kalman_smooth(
@@ -121,12 +109,14 @@ def kalman_smooth(
         array([1., 2.])
     """
     matrices = (transition, transition_cov, design, observation_cov)
-    inputs = Inputs(observations, *matrices, initial_mean, initial_cov)
-    problem = make_problem(inputs, time_varying, form, num_threads)
+    arguments = (observations, *matrices, initial_mean, initial_cov)
+    problem = make_problem(arguments, time_varying, form, num_threads)
+    return SmoothedStates(*_states(SMOOTH, problem, 1))
+
+
+def _states(kind: int, problem: Problem, count: int) -> tuple[Any, ...]:
+    """So many pairs of means and covariances, and the log-likelihoods."""
     check_observations(problem)
-    total, m = problem.models * problem.steps, problem.state
-    flat = np.empty(total * (m + m * m), problem.inputs.observations.dtype)
-    loglik = run(SMOOTH, problem, flat).reshape(problem.batch)
-    mean = flat[: total * m].reshape(*problem.batch, problem.steps, m)
-    cov = flat[total * m :].reshape(*problem.batch, problem.steps, m, m)
-    return SmoothedStates(mean, cov, loglik)
+    (steps, _), (m, _) = problem.shapes[0], problem.shapes[-1]
+    loglik, states = run(kind, problem, [(steps, m), (steps, m, m)] * count)
+    return (*states, loglik)

@@ -1,20 +1,12 @@
 """What the Kalman functions take, and what bad arguments get."""
 
-import platform
-import re
-
-import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as random_arrays
 
-from rlcpu.kernels.compile import FAST
-from rlcpu.kernels.threads import show_config
-from rlcpu.kernels.vectors import VECTOR_BYTES, Vector
 from rlcpu.scan import kalman_filter, kalman_loglik, kalman_loglik_vjp, kalman_smooth
-from rlcpu.scan.kalman.matrices import multiply
 from rlcpu.scan.kalman.model import DEFECTS, MATRICES, check_covariances, defect
 from tests.scan.kalman.naive import NAMES, call, make_models
 
@@ -177,25 +169,3 @@ def test_covariances_of_any_scale_are_taken():
     scale = np.array([1e-150, 1.0, 1e150])
     check_covariances("x", np.ones((5, 3, 3)) * scale * scale[:, None])
     check_covariances("x", np.zeros((300, 2, 2), np.float32))
-
-
-@pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64")
-    or show_config()["vector width"].startswith("128"),
-    reason="reads x86 code with AVX",
-)
-@pytest.mark.parametrize("across", [False, True])
-@pytest.mark.parametrize(
-    ("dtype", "suffix", "other"), [("float32", "ps", "pd"), ("float64", "pd", "ps")]
-)
-def test_products_are_vector_code(across, dtype, suffix, other):
-    number = getattr(numba.types, dtype)
-    cell = Vector(number, VECTOR_BYTES * 8 // number.bitwidth) if across else number
-    pointers = numba.types.CPointer(cell), numba.types.CPointer(numba.int64)
-    run = numba.njit(fastmath=FAST)(multiply)
-    run.compile((*pointers, *[numba.int64] * 5))
-    code = next(iter(run.inspect_asm().values()))
-    register = {64: "zmm", 32: "ymm", 16: "xmm"}[VECTOR_BYTES]
-    fused = re.findall(rf"\bvfmadd\w+{suffix}\b.*%{register}", code)
-    assert len(fused) >= 4
-    assert not re.search(rf"\bvfmadd\w+{other}\b", code)

@@ -5,29 +5,35 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.scan.kalman.model import MATRICES, Inputs, find_places, make_problem
+from rlcpu.scan.kalman import workspace as ws
+from rlcpu.scan.kalman.model import MATRICES, find_places, make_problem, make_table
 from rlcpu.scan.kalman.passes import backward, forward
-from rlcpu.scan.kalman.workspace import CELLS, GRADIENT, SMOOTH, STATES, VALUE, make_table
+from rlcpu.scan.kalman.workspace import GRADIENT, SMOOTH, STATES, VALUE
 from tests.scan.kalman.naive import NAMES, Joint, each_model, make_models, slope
 
 
 def run_plain(
-    kind: int, arrays: dict[str, Any], size: int, varying: Any = (), form: str = "plain"
-) -> tuple[Any, Any]:
-    """Log-likelihoods, and `size` numbers of output, in chunks of at most 8 time steps."""
-    problem = make_problem(Inputs(**arrays), varying, form, None)
-    table = make_table(kind, problem, 1, 8)
+    kind: int, arrays: dict[str, Any], shapes: Any, varying: Any = (), form: str = "plain"
+) -> tuple[Any, list[Any]]:
+    """Log-likelihoods, and outputs of these shapes, in chunks of at most 8 time steps."""
+    problem = make_problem(tuple(arrays.values()), varying, form, None)
+    table = make_table(kind, problem, 1, 1, shapes, 8)
     matrices = np.concatenate([array.ravel() for array in problem.inputs[1:]])
-    out, logliks = np.full(size, np.nan), np.full(problem.models, np.nan)
-    observations = problem.inputs.observations.ravel()
-    shapes = tuple(array.shape for array in problem.inputs)
-    files = observations, matrices, find_places(problem.batch, shapes, problem.shapes), out, logliks
-    for model in range(problem.models):
-        t, c = table.tolist(), np.zeros(table[CELLS]).tolist()
-        forward(c, c, t, model, 1e-30, *files)
+    models = int(np.prod(problem.batch))
+    ends = np.cumsum([models * np.prod(shape, dtype=int) for shape in shapes], dtype=int)
+    out, logliks = np.full(ends[-1] if shapes else 0, np.nan), np.full(models, np.nan)
+    places = find_places(
+        problem.batch, tuple(array.shape for array in problem.inputs), problem.shapes
+    )
+    files = problem.inputs[0].ravel(), matrices, places, out, logliks
+    for model in range(models):
+        t, c = table.tolist(), np.zeros(table[ws.REGISTERS]).tolist()
+        t[ws.FIRST] = model
+        forward(c, c, c, t, 1e-30, *files)
         if kind in (SMOOTH, GRADIENT):
-            backward(c, c, t, model, 1e-30, *files)
-    return logliks, out
+            backward(c, c, c, t, 1e-30, *files)
+    parts = zip(np.split(out, ends[:-1]), shapes, strict=False)
+    return logliks, [part.reshape(models, *shape) for part, shape in parts]
 
 
 def settling(p: int, **options: Any) -> dict[str, Any]:
@@ -56,27 +62,28 @@ def test_states_and_likelihoods(arrays, varying, form):
     models = [Joint(model) for model in each_model(arrays, varying)]
     expected = [model.loglik() for model in models]
     steps, p = arrays["observations"].shape[-2:]
-    assert_close(run_plain(VALUE, arrays, 0, varying, form)[0], expected)
+    assert_close(run_plain(VALUE, arrays, (), varying, form)[0], expected)
     m = arrays["transition"].shape[-1]
-    size = len(models) * steps * (m + m * m)
     for kind, counts in [
         (STATES, [[t * p for t in range(steps)], [(t + 1) * p for t in range(steps)]]),
         (SMOOTH, [[steps * p] * steps]),
     ]:
-        logliks, out = run_plain(kind, arrays, len(counts) * size, varying, form)
+        shapes = [(steps, m), (steps, m, m)] * len(counts)
+        logliks, out = run_plain(kind, arrays, shapes, varying, form)
         assert_close(logliks, expected)
-        states = [[model.states(count) for model in models] for count in counts]
-        means = [mean for state in states for mean, _ in state]
-        covs = [cov for state in states for _, cov in state]
-        assert_close(out, np.concatenate([np.ravel(means), np.ravel(covs)]))
+        for count, mean, cov in zip(counts, out[::2], out[1::2], strict=True):
+            states = [model.states(count) for model in models]
+            assert_close(mean, [each for each, _ in states])
+            assert_close(cov, [each for _, each in states])
 
 
 @pytest.mark.parametrize(("arrays", "varying", "form"), CASES)
 def test_gradients(arrays, varying, form):
     models = each_model(arrays, varying)
-    sizes = [array.size for array in arrays.values()]
-    _, out = run_plain(GRADIENT, arrays, sum(sizes), varying, form)
-    slopes = dict(zip(NAMES, np.split(out, np.cumsum(sizes)[:-1]), strict=True))
+    batch = arrays["observations"].ndim - 2
+    shapes = [array.shape[batch:] for array in arrays.values()]
+    _, out = run_plain(GRADIENT, arrays, shapes, varying, form)
+    slopes = dict(zip(NAMES, out, strict=True))
     rng = np.random.default_rng(0)
     for name, array in arrays.items():
         direction = rng.normal(size=array.shape)
@@ -87,5 +94,5 @@ def test_gradients(arrays, varying, form):
             slope(model, name, getattr(change, name))
             for model, change in zip(models, changes, strict=True)
         )
-        parts = slopes[name] * direction.ravel()
+        parts = slopes[name].ravel() * direction.ravel()
         assert abs(parts.sum() - expected) < 1e-10 * (1 + abs(parts).sum())
