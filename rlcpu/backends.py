@@ -50,6 +50,11 @@ def device_of(*arrays: Any) -> str:
     return "cpu"
 
 
+def cpu_only(what: str, error: type[Exception] = NotImplementedError) -> Exception:
+    """The exception that says of something that it is computed on the CPU alone."""
+    return error(f"{what}: not on a CUDA device, but on the CPU")
+
+
 def _is_on_device(array: Any) -> bool:
     if isinstance(array, type):
         return False

@@ -101,7 +101,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         if self._buffer is None:
             example = tree.map_structure(lambda array: array[0], columns)
             self._buffer = PrioritizedReplayBuffer(self.capacity, example, **self._settings)
-        slot, count = self._buffer._ring.slot, len(columns["reward"])
+        slot, count = self._buffer.num_added % self.capacity, len(columns["reward"])
         self._buffer.add(columns)
         if weight is not None:
             indices = (slot + np.arange(max(count - self.capacity, 0), count)) % self.capacity

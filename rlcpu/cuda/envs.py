@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.backends import cpu_only
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, zeros
 from rlcpu.envs.lane import PENDING, Structure, Turn, compile_lane, pack
@@ -108,18 +109,16 @@ def allocate(env: Any, limit: int) -> None:
         rlcpu.cuda.CudaMemoryError: the device has too little.
     """
     code = env.code
-    if not (code.state.is_plain and code.observation.is_plain):
-        what = "states and observations on a device have to be tuples of floats"
-        raise TypeError(f"{env.dynamics.id}: {what}; its environments run on the CPU")
-    if None in (code.reset_draws, code.step_draws):
-        what = "functions on a device take `uniforms`, not `rng`"
-        raise TypeError(f"{env.dynamics.id}: {what}; its environments run on the CPU")
-    if code.varied:
-        what = f"{', '.join(code.varied)}: parameters on a device are the same for all environments"
-        raise TypeError(f"{env.dynamics.id}: {what}; environments that differ run on the CPU")
-    if code.action_mask or code.choices:
-        what = f"{'action masks' if code.action_mask else 'MultiDiscrete'} are for the CPU alone"
-        raise TypeError(f"{env.dynamics.id}: {what}; its environments run there")
+    for refused, what in (
+        (not code.state.is_plain, "states that are not tuples of floats"),
+        (not code.observation.is_plain, "observations that are not tuples of floats"),
+        (None in (code.reset_draws, code.step_draws), "functions of an `rng`, not of `uniforms`"),
+        (code.varied, f"parameters that vary ({', '.join(code.varied)})"),
+        (code.action_mask, "action masks"),
+        (code.choices, "actions of MultiDiscrete"),
+    ):
+        if refused:
+            raise cpu_only(f"{env.dynamics.id}: {what}", TypeError)
     env.memory = Memory(env, limit)
     env.numbers = asarray(pack(env.dynamics.params, env.scalar_type))
 

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from rlcpu.cuda.device import cuda
-from rlcpu.kernels import maths
+from rlcpu.kernels import maths, vectors
 
 #: numba-cuda's; the simulator has none.
 libdevice: Any = getattr(cuda, "libdevice", None)
 _f32, _f64, _i32 = np.float32, np.float64, np.int32
+_EXPONENT32, _LARGEST32 = np.int32(0xFF << 23), np.int32(0xFE << 23)
+_EXPONENT64, _LARGEST64 = np.int64(0x7FF << 52), np.int64(0x7FE << 52)
 _ONE, _TWO = np.float32(1), np.float32(2)
 
 
@@ -28,16 +30,21 @@ def tanh(x: Any) -> Any:
 
 
 def of(function: types.FunctionType) -> Any:
-    """What a function of `rlcpu.kernels.maths` becomes here; None if it is compiled as it is."""
-    if function.__module__ != maths.__name__:
-        return None
-    return function if function in maths.OVERLOADED else _named.get(function.__name__)
+    """What a function of `rlcpu.kernels` becomes here; None if it is compiled as it is."""
+    if function in maths.OVERLOADED:
+        return function
+    return _named.get((function.__module__, function.__name__))
 
 
 #: Functions that the CPU takes from NumPy; numba-cuda has no `np.floor` of a number.
-_named: dict[str, Any] = {"exact_fmod": math.fmod}
+_named: dict[tuple[str, str], Any] = {(maths.__name__, "exact_fmod"): math.fmod}
 if libdevice is not None:
-    _named |= {"floor": libdevice.floorf, "ceil": libdevice.ceilf, "trunc": libdevice.truncf}
+    _named |= {
+        (maths.__name__, "floor"): libdevice.floorf,
+        (maths.__name__, "ceil"): libdevice.ceilf,
+        (maths.__name__, "trunc"): libdevice.truncf,
+        (vectors.__name__, "inverse_power"): vectors.inverse_power,
+    }
 
 
 def _fma(a, b, c):
@@ -68,8 +75,20 @@ def _single_square(x):
     return (lambda x: _f64(_f32(x) * _f32(x))) if x.bitwidth == 64 else lambda x: x * x
 
 
+def _inverse_power(x):
+    # An exponent's bits, all flipped, are those of the inverse; least of all, those of 0.
+    if x.bitwidth == 64:
+        return lambda x: libdevice.longlong_as_double(
+            min(~libdevice.double_as_longlong(x) & _EXPONENT64, _LARGEST64)
+        )
+    return lambda x: libdevice.int_as_float(
+        min(_i32(_i32(~libdevice.float_as_int(x)) & _EXPONENT32), _LARGEST32)
+    )
+
+
 if libdevice is not None:
     from numba.cuda.extending import overload
 
+    overload(vectors.inverse_power, target="cuda")(_inverse_power)
     for define in (_fma, _bits, _from_bits, _from_int, _libm_pow, _round_to_single, _single_square):
         overload(getattr(maths, define.__name__[1:]), target="cuda")(define)

@@ -3,12 +3,12 @@
 Weights are the same for all threads of a warp: a load of four of them from shared memory feeds four
 multiply-adds, which keeps both units equally busy. The activations of the last layer but one stay
 in registers; units of the last hidden layer are consumed as soon as they are computed, so that
-4-64-64-2 needs no memory but its weights. Deeper or wider networks keep activations in local
+4-64-64-2 needs no memory but its weights. Deeper and wider networks keep activations in local
 memory.
 
-Parameters are packed for that, each row at a multiple of four numbers: first the biases of the
-outputs; then, layer by layer, a row per hidden unit: its weights and its bias, and in the last
-hidden layer its weights in all outputs too.
+Parameters are packed for that, each row at a multiple of four numbers: layer by layer a row for
+each hidden unit, its weights and its bias; then a row for each unit of the last hidden layer, its
+weights in all outputs, and a row of the outputs' biases.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.backends import cpu_only
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.envs.lane import Structure
@@ -69,11 +70,15 @@ class Decide(NamedTuple):
 
 
 def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
-    """The structure of a policy's networks; None for a scalar policy."""
+    """The structure of a policy's networks; None for a scalar policy.
+
+    Raises:
+        ValueError: the policy is for the CPU alone.
+    """
     if policy.act is not None:
         return None
-    if arrays.settings[0] >= NORMALIZED:
-        raise ValueError("networks with layer_norm do not run on CUDA: use device='cpu'")
+    if policy.head is not None or arrays.settings[0] >= NORMALIZED:
+        raise cpu_only("networks with a head of their own, or with layer_norm,", ValueError)
     value = tuple(map(int, arrays.value_sizes)) if policy.value == "separate" else ()
     return Network(tuple(map(int, arrays.sizes)), value, int(arrays.settings[0]))
 
@@ -177,37 +182,26 @@ def _pad(count: int) -> int:
     return -(-count // 4) * 4
 
 
-def _packed_size(sizes: tuple[int, ...]) -> int:
-    """Numbers of a packed network."""
-    return sum(rows * stride for rows, stride in _layers(sizes)) + _pad(sizes[-1])
-
-
 def _layers(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Rows and their length for each layer of hidden units; of the outputs where there is none."""
-    if len(sizes) == 2:
-        return [(sizes[1], _pad(sizes[0]))]
-    last = len(sizes) - 3
-    tails = [1 + (sizes[-1] if k == last else 0) for k in range(last + 1)]
-    return [(sizes[k + 1], _pad(sizes[k] + tails[k])) for k in range(last + 1)]
+    """Rows of each layer as they are packed, and their length."""
+    hidden = [(units, _pad(inputs + 1)) for inputs, units in itertools.pairwise(sizes[:-1])]
+    return [*hidden, (sizes[-2] + 1, _pad(sizes[-1]))]
+
+
+def _packed_size(sizes: tuple[int, ...]) -> int:
+    return sum(rows * stride for rows, stride in _layers(sizes))
 
 
 def pack(parameters: npt.NDArray[Any], sizes: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """A network's flat parameters (see `rlcpu.policies.MLP`) as the device reads them."""
-    matrices, begin = [], 0
-    for inputs, outputs in itertools.pairwise(sizes):
-        end = begin + (inputs + 1) * outputs
-        matrices.append(parameters[begin:end].reshape(inputs + 1, outputs).T)
-        begin = end
-    parts = [np.zeros(_pad(sizes[-1]), np.float32)]
-    parts[0][: sizes[-1]] = matrices[-1][:, -1]
+    parts, begin = [], 0
     for k, (rows, stride) in enumerate(_layers(sizes)):
+        matrix = parameters[begin : begin + (sizes[k] + 1) * sizes[k + 1]]
+        begin += matrix.size
+        matrix = matrix.reshape(sizes[k] + 1, sizes[k + 1])
         block = np.zeros((rows, stride), np.float32)
-        if len(sizes) == 2:
-            block[:, : sizes[0]] = matrices[0][:, :-1]
-        else:
-            block[:, : sizes[k] + 1] = matrices[k]
-        if 0 < k + 3 == len(sizes):
-            block[:, sizes[k] + 1 : sizes[k] + 1 + sizes[-1]] = matrices[-1][:, :-1].T
+        given = matrix if k == len(sizes) - 2 else matrix.T
+        block[:, : given.shape[1]] = given
         parts.append(block.ravel())
     return np.concatenate(parts)
 
@@ -226,21 +220,13 @@ def make_forward(sizes: tuple[int, ...], activation: int, begin: int) -> Callabl
             compiler must not know: it would load hundreds of weights into registers, once for all
             steps, and spill them.
     """
-    writer = _Writer(sizes, begin)
-    front = [f"x{k}" for k in range(sizes[0])]
-    if len(sizes) == 2:
-        writer.outputs(front)
-    elif len(sizes) == 3:
-        writer.last_hidden(front)
-    elif len(sizes) == 4 and sizes[1] <= IN_REGISTERS:
-        writer.last_hidden(writer.in_registers(front))
-    else:
-        writer.last_hidden(writer.in_memory(front))
     unit: Any = _relu
     if activation == TANH:
         unit = specialise(hyperbolic_tangent, np.float32) if SIMULATED else maths.tanh
     dots = {f"dot{count}": _make_dot(count) for count in range(1, WIDTH + 1)}
-    return define(writer.source(), unit=unit, cuda=cuda, f32=np.float32, **dots, **writer.constants)
+    writer = _Writer(sizes, begin)
+    source = writer.source()
+    return define(source, unit=unit, cuda=cuda, f32=np.float32, **dots, **writer.constants)
 
 
 def _relu(x: Any) -> Any:
@@ -267,29 +253,44 @@ class _Writer:
     """Writes the source of one forward pass: inputs are x0, x1, ..., outputs o0, o1, ..."""
 
     def __init__(self, sizes: tuple[int, ...], begin: int) -> None:
-        self.sizes, self.begin = sizes, begin
-        self.lines = ["".join(f"x{k}, " for k in range(sizes[0])) + "= x"]
+        self.sizes, self.layers = sizes, _layers(sizes)
         # Unsigned indices: numba would check signed ones for being negative.
         self.constants: dict[str, Any] = {"u64": np.uint64}
-        self.layers = _layers(sizes)
-        blocks = itertools.accumulate(rows * stride for rows, stride in self.layers)
-        first = begin + _pad(sizes[-1])
-        self.firsts = [first, *(first + end for end in blocks)]
+        numbers = (rows * stride for rows, stride in self.layers)
+        self.firsts = list(itertools.accumulate(numbers, initial=begin))
 
     def source(self) -> str:
         """The function."""
-        outputs = "".join(f"o{m}, " for m in range(self.sizes[-1]))
-        body = "".join(f"\n    {line}" for line in [*self.lines, f"return ({outputs})"])
-        return f"def forward(x, w, z0):{body}"
+        hidden, inputs = len(self.sizes) - 2, [f"x{k}" for k in range(self.sizes[0])]
+        lines = [f"{', '.join(inputs)}, = x"]
+        if hidden == 1:
+            unit = self.last_hidden(inputs)
+        elif hidden == 2 and self.sizes[1] <= IN_REGISTERS:
+            lines += self.in_registers(inputs)
+            unit = self.last_hidden([f"h{k}" for k in range(self.sizes[1])])
+        else:
+            lines += self.in_memory(inputs)
+            unit = [f"    z = a{hidden}[j]"]
+        fan_in, stride = self.sizes[-2], self.layers[-1][1]
+        outputs, last = range(self.sizes[-1]), len(self.layers) - 1
+        lines += [f"o{m} = w[{self.place(last, fan_in * stride + m)}]" for m in outputs]
+        lines += [f"for j in range({fan_in}):", *unit, f"    r = {self.row(last)}"]
+        lines += [f"    o{m} += z * w[r + {self.index(m)}]" for m in outputs]
+        lines.append(f"return {', '.join(f'o{m}' for m in outputs)},")
+        return "def forward(x, w, z0):" + "".join(f"\n    {line}" for line in lines)
 
     def index(self, value: int) -> str:
         """Name of an unsigned constant."""
         self.constants[f"c{value}"] = np.uint64(value)
         return f"c{value}"
 
-    def place(self, item: int) -> str:
+    def place(self, layer: int, item: int = 0) -> str:
         """Expression of an item's index in `w`."""
-        return f"z0 + {self.index(item)}"
+        return f"z0 + {self.index(self.firsts[layer] + item)}"
+
+    def row(self, layer: int) -> str:
+        """Expression of the index of row j of a layer."""
+        return f"{self.place(layer)} + u64(j) * {self.index(self.layers[layer][1])}"
 
     def dot(self, front: list[str], row: str) -> str:
         """Expression of the sum of front[k] * w[row + k]."""
@@ -300,57 +301,31 @@ class _Writer:
             parts.append(f"dot{len(part)}({', '.join(part)}, w, {place})")
         return " + ".join(parts)
 
-    def outputs(self, front: list[str]) -> None:
-        """Outputs straight from the inputs."""
-        for m in range(self.sizes[1]):
-            row = self.place(self.firsts[0] + m * self.layers[0][1])
-            self.lines.append(f"o{m} = w[{self.place(self.begin + m)}] + {self.dot(front, row)}")
-
     def in_registers(self, front: list[str]) -> list[str]:
-        """The first hidden layer, unrolled: the names of its activations."""
+        """The first hidden layer, unrolled: activations h0, h1, ..."""
         rows, stride = self.layers[0]
-        for j in range(rows):
-            first = self.firsts[0] + j * stride
-            bias, row = self.place(first + len(front)), self.place(first)
-            self.lines.append(f"h{j} = unit(w[{bias}] + {self.dot(front, row)})")
-        return [f"h{j}" for j in range(rows)]
-
-    def in_memory(self, front: list[str]) -> str:
-        """All hidden layers but the last, in local memory: the name of the activations."""
-        hidden = len(self.sizes) - 3
-        for k in range(hidden + 1):
-            self.lines.append(f"a{k} = cuda.local.array({self.sizes[k]}, f32)")
-        self.lines += [f"a0[{k}] = {name}" for k, name in enumerate(front)]
-        for k in range(hidden):
-            rows, stride = self.layers[k]
-            self.lines += [
-                f"for j in range({rows}):",
-                f"    r = {self.place(self.firsts[k])} + u64(j) * {self.index(stride)}",
-                f"    s = w[r + {self.index(self.sizes[k])}]",
-                f"    for k in range({self.sizes[k]}):",
-                f"        s += a{k}[k] * w[r + u64(k)]",
-                f"    a{k + 1}[j] = unit(s)",
-            ]
-        return f"a{hidden}"
-
-    def last_hidden(self, front: list[str] | str) -> None:
-        """The last hidden layer, unit by unit, and what each adds to the outputs."""
-        rows, stride = self.layers[-1]
-        fan_in, outputs = self.sizes[-3], self.sizes[-1]
-        self.lines += [f"o{m} = w[{self.place(self.begin + m)}]" for m in range(outputs)]
-        self.lines.append(f"for j in range({rows}):")
-        first = self.place(self.firsts[len(self.layers) - 1])
-        self.lines.append(f"    r = {first} + u64(j) * {self.index(stride)}")
-        if isinstance(front, str):
-            self.lines += [
-                "    t = f32(0)",
-                f"    for k in range({fan_in}):",
-                f"        t += {front}[k] * w[r + u64(k)]",
-            ]
-            total = "t"
-        else:
-            total = self.dot(front, "r")
-        self.lines.append(f"    z = unit(w[r + {self.index(fan_in)}] + ({total}))")
-        self.lines += [
-            f"    o{m} += z * w[r + {self.index(fan_in + 1 + m)}]" for m in range(outputs)
+        return [
+            f"h{j} = unit(w[{self.place(0, j * stride + len(front))}]"
+            f" + {self.dot(front, self.place(0, j * stride))})"
+            for j in range(rows)
         ]
+
+    def last_hidden(self, front: list[str]) -> list[str]:
+        """Unit j of the last hidden layer, z, from numbers in registers."""
+        total = f"w[r + {self.index(len(front))}] + ({self.dot(front, 'r')})"
+        return [f"    r = {self.row(len(self.layers) - 2)}", f"    z = unit({total})"]
+
+    def in_memory(self, front: list[str]) -> list[str]:
+        """All hidden layers, in local memory: activations a1, a2, ... of inputs a0."""
+        lines = [f"a{k} = cuda.local.array({size}, f32)" for k, size in enumerate(self.sizes[:-1])]
+        lines += [f"a0[{k}] = {name}" for k, name in enumerate(front)]
+        for k, (inputs, units) in enumerate(itertools.pairwise(self.sizes[:-1])):
+            lines += [
+                f"for j in range({units}):",
+                f"    r = {self.row(k)}",
+                f"    t = w[r + {self.index(inputs)}]",
+                f"    for k in range({inputs}):",
+                f"        t += a{k}[k] * w[r + u64(k)]",
+                f"    a{k + 1}[j] = unit(t)",
+            ]
+        return lines

@@ -2,7 +2,7 @@
 
 A thread takes one lane through all steps. Threads of a warp take lanes that are next to each other,
 so that the numbers of a step are read and written in whole lines. Few rows of linear recurrences
-and of sums of exponentials are scanned by whole blocks, see `Scan`.
+and of sums of exponentials are scanned by a block each.
 
 The public functions are those of `rlcpu.scan`: what they ask of a backend is here, under the names
 that the CPU's has.
@@ -30,8 +30,8 @@ __all__ = ["asarray", "layout_of", "run", "run_log_sums", "xp"]
 # ---------------------------------------------------------------- arrays
 
 
-class Flat(NamedTuple):
-    """An array as kernels take it.
+class Strided(NamedTuple):
+    """An array as kernels take it, whatever its layout: machine code is the same for all.
 
     Attributes:
         memory: of one dimension, contiguous.
@@ -39,7 +39,7 @@ class Flat(NamedTuple):
     """
 
     memory: Any
-    strides: tuple[int, ...]
+    strides: tuple[int, int, int]
 
 
 class Layout(NamedTuple):
@@ -68,95 +68,82 @@ class Layout(NamedTuple):
         """A new array of the shape."""
         return empty(self.shape, dtype)
 
-    def flat(self, array: Any) -> Flat:
+    def strided(self, array: Any) -> Strided:
         """An array that broadcasts to the shape; copied if three strides cannot describe it."""
         if array.ndim == 0 and type(array) is np.ndarray:
-            return Flat(constants((array.item(),), array.dtype), (0, 0, 0))
+            return Strided(constant(array.item(), array.dtype), (0, 0, 0))
         whole = asarray(array)
         if whole.shape != self.shape:
             whole = xp.broadcast_to(whole, self.shape)
         whole = whole.reshape(self.sizes)
         if any(stride < 0 or stride % whole.itemsize for stride in whole.strides):
             whole = xp.ascontiguousarray(whole)
-        strides = tuple(stride // whole.itemsize for stride in whole.strides)
-        size = 1 + sum((n - 1) * stride for n, stride in zip(whole.shape, strides, strict=True))
+        one, two, three = (stride // whole.itemsize for stride in whole.strides)
+        size = 1 + sum((n - 1) * s for n, s in zip(whole.shape, (one, two, three), strict=True))
         view = xp.lib.stride_tricks.as_strided
-        return Flat(view(whole, (size,), (whole.itemsize,)), strides)
+        return Strided(view(whole, (size,), (whole.itemsize,)), (one, two, three))
 
-    def flat_ends(self, array: Any) -> Flat:
-        """The same of an array that lacks the axis of steps."""
+    def strided_ends(self, array: Any, dtype: Any) -> Strided:
+        """The same of an array that lacks the axis of steps, as `dtype`."""
+        array = array.astype(dtype, copy=False)
         array = xp.expand_dims(asarray(array), self.axis) if array.ndim else array
         shape = (*self.shape[: self.axis], 1, *self.shape[self.axis + 1 :])
-        return Layout(shape, self.axis).flat(array)
+        return Layout(shape, self.axis).strided(array)
 
-    def finish(self, out: Any, written: Flat) -> None:
-        """Copy a result to its array, if `flat` had to copy that."""
+    def finish(self, out: Any, written: Strided) -> None:
+        """Copy a result to its array, if `strided` had to copy that."""
         if not xp.may_share_memory(out, written.memory):
             out[...] = written.memory.reshape(self.shape)
 
 
 def layout_of(array: Any, axis: int) -> Layout:
-    """How an array lies, and all that goes with it."""
+    """How an array lies; ValueError for more steps than 32 bits count."""
+    if array.shape[axis] >= 2**31:
+        raise ValueError(f"shape {array.shape}: expected fewer than 2**31 steps on a device")
     return Layout(array.shape, axis)
 
 
-def constants(numbers: tuple[float, ...], dtype: Any) -> Any:
-    """A few numbers on the device; the same ones are copied there once."""
-    return _constants(numbers, np.dtype(dtype), 0 if SIMULATED else xp.cuda.Device().id)
+def constant(number: float, dtype: Any) -> Any:
+    """(1,) on the device; the same number is copied there once."""
+    return _constant(number, np.dtype(dtype), 0 if SIMULATED else xp.cuda.Device().id)
 
 
 @functools.lru_cache(maxsize=256)
-def _constants(numbers: tuple[float, ...], dtype: Any, device: int) -> Any:
-    made = asarray(np.array(numbers, dtype))
+def _constant(number: float, dtype: Any, device: int) -> Any:
+    made = asarray(np.array([number], dtype))
     if not SIMULATED:  # a stream that uses it later does not wait for this one
         xp.cuda.get_current_stream().synchronize()
     return made
 
 
-@functools.cache
-def multiprocessors() -> int:
-    """How many the device has; in the simulator one, so that few threads do many turns."""
-    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
-
-
-# ---------------------------------------------------------------- plans
-
-#: Integers of a plan, what kernels take: sizes of the axes before the steps, of the steps and after
-#: them; 1 if the last step is computed first, else -1; a number that a kernel gives a meaning; then
-#: three strides of each array.
-OUTER, NUM_STEPS, INNER, DIRECTION, OPTION, STRIDES = range(6)
-
-
-def make_plan(layout: Layout, direction: int, option: int, arrays: list[Flat]) -> Any:
-    """The integers of a plan on the device."""
-    strides = (stride for array in arrays for stride in array.strides)
-    return constants((*layout.sizes, direction, option, *strides), np.int64)
-
-
 class Lane(NamedTuple):
-    """Which lane a thread has: the plan, the index before the steps and the one after them."""
+    """Which lane a thread has: the index before the steps and the one after them."""
 
-    plan: Any
     outer: Any
     inner: Any
 
 
-def place(lane, array, k):
-    """Where an array has the number of step k."""
-    plan, at = lane.plan, STRIDES + 3 * array
-    return lane.outer * plan[at] + k * plan[at + 1] + lane.inner * plan[at + 2]
-
-
-def lane_of(plan, number):
+def lane_of(sizes, number):
     """The lane of a number; lanes that follow each other are next to each other in memory."""
-    outer = number // plan[INNER]
-    return Lane(plan, outer, number - outer * plan[INNER])
+    outer = number // sizes[2]
+    return Lane(outer, number - outer * sizes[2])
+
+
+def place(array, lane, k):
+    """Where an array has the number of step k."""
+    strides = array.strides
+    # As an index of 64 bits the compiler would keep one for each array and step that is read ahead,
+    # in more registers than there are.
+    return lane.outer * strides[0] + np.int32(k) * strides[1] + lane.inner * strides[2]
+
+
+def get(array, lane, k):
+    """The number of step k."""
+    return array.memory[place(array, lane, k)]
 
 
 # ---------------------------------------------------------------- one thread for each lane
 
-#: Arrays of a plan: the fields of `Step`, last, initial, first, second.
-LAST, INITIAL, FIRST, SECOND = range(len(Step._fields), len(Step._fields) + 4)
 #: Steps that are read before the first of them is computed. A read takes 0.6 us: 16,384 lanes of
 #: 7 numbers would otherwise ask for a sixth of what an H100 can carry meanwhile, by Little's law.
 AHEAD = 4
@@ -164,18 +151,18 @@ AHEAD = 4
 BLOCK = 64
 
 
-def get_step(arrays, lane, k):
+def get_step(steps, lane, k):
     """Step k; what a rule does not use the compiler does not read."""
     return Step(
-        arrays.reward[place(lane, 0, k)],
-        arrays.value[place(lane, 1, k)],
-        arrays.terminated[place(lane, 2, k)] != 0,
-        arrays.truncated[place(lane, 3, k)] != 0,
-        arrays.final_value[place(lane, 4, k)],
-        arrays.gamma[place(lane, 5, k)],
-        arrays.lambda_[place(lane, 6, k)],
-        arrays.ratio[place(lane, 7, k)],
-        arrays.action_value[place(lane, 8, k)],
+        get(steps.reward, lane, k),
+        get(steps.value, lane, k),
+        get(steps.terminated, lane, k) != 0,
+        get(steps.truncated, lane, k) != 0,
+        get(steps.final_value, lane, k),
+        get(steps.gamma, lane, k),
+        get(steps.lambda_, lane, k),
+        get(steps.ratio, lane, k),
+        get(steps.action_value, lane, k),
     )
 
 
@@ -206,9 +193,9 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
         a, b = coefficients(step, after, options)
         y = connect(a, b, carried)
         one, other = results(y, carried, step, after, options)
-        first[place(lane, FIRST, k)] = one
+        first.memory[place(first, lane, k)] = one
         if two:
-            second[place(lane, SECOND, k)] = other
+            second.memory[place(second, lane, k)] = other
         return y, as_after(step, zero)
 
     return advance
@@ -216,73 +203,66 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
 
 @functools.cache
 def lane_kernel(rule: Rule, dtype: Any) -> Any:
-    """Driver: (inputs..., last, initial, options, plan, chosen, first, second), arrays of memory.
+    """Driver: (steps, last, initial, options, sizes, direction, chosen, first, second).
 
-    The first nine are the fields of `Step`, flags as uint8; `options` are three numbers, `plan` is
-    int64. Lanes whose number in `chosen`, int32, is 0 are left out; a single number is for all.
+    `steps` is a `Step` of `Strided` arrays, flags as uint8; `options` are three numbers, `sizes`
+    those of `Layout`. Lanes whose number in `chosen`, int32, is 0 are left out; a single number is
+    for all.
     """
     advance, zero = make_advance(rule, dtype), dtype(0.0)
 
     @kernel(exact=True)
-    def scan(
-        i0, i1, i2, i3, i4, i5, i6, i7, i8, last, initial, options, plan, chosen, first, second
-    ):
+    def scan(steps, last, initial, options, sizes, direction, chosen, first, second):
         number = cuda.grid(1)
-        if number < plan[OUTER] * plan[INNER] and chosen[min(number, chosen.size - 1)] != 0:
-            lane, arrays = lane_of(plan, number), Step(i0, i1, i2, i3, i4, i5, i6, i7, i8)
-            settings = options[0], options[1], options[2]
-            after = last_step(last[place(lane, LAST, 0)], zero)
-            state = (initial[place(lane, INITIAL, 0)], after)
-            steps, turn = plan[NUM_STEPS], plan[DIRECTION]
-            k = steps - 1 if turn > 0 else 0
-            for _ in range(steps // AHEAD):
-                one, two = get_step(arrays, lane, k), get_step(arrays, lane, k - turn)
-                three = get_step(arrays, lane, k - 2 * turn)
-                four = get_step(arrays, lane, k - 3 * turn)
-                state = advance(one, state, settings, lane, k, first, second)
-                state = advance(two, state, settings, lane, k - turn, first, second)
-                state = advance(three, state, settings, lane, k - 2 * turn, first, second)
-                state = advance(four, state, settings, lane, k - 3 * turn, first, second)
-                k -= AHEAD * turn
-            for _ in range(steps % AHEAD):
-                step = get_step(arrays, lane, k)
-                state = advance(step, state, settings, lane, k, first, second)
-                k -= turn
+        if number < sizes[0] * sizes[2] and chosen[min(number, chosen.size - 1)] != 0:
+            lane = lane_of(sizes, number)
+            state = (get(initial, lane, 0), last_step(get(last, lane, 0), zero))
+            k = sizes[1] - 1 if direction > 0 else 0
+            for _ in range(sizes[1] // AHEAD):
+                one, two = get_step(steps, lane, k), get_step(steps, lane, k - direction)
+                three = get_step(steps, lane, k - 2 * direction)
+                four = get_step(steps, lane, k - 3 * direction)
+                state = advance(one, state, options, lane, k, first, second)
+                state = advance(two, state, options, lane, k - direction, first, second)
+                state = advance(three, state, options, lane, k - 2 * direction, first, second)
+                state = advance(four, state, options, lane, k - 3 * direction, first, second)
+                k -= AHEAD * direction
+            for _ in range(sizes[1] % AHEAD):
+                step = get_step(steps, lane, k)
+                state = advance(step, state, options, lane, k, first, second)
+                k -= direction
 
     return scan
 
 
 @functools.cache
 def window_kernel(rule: Rule, dtype: Any) -> Any:
-    """Driver with the arguments of `lane_kernel`, with a thread for each window of a lane.
+    """Driver: (steps, last, options, sizes, window, first), a thread for each window of a lane.
 
-    y of a step is b + a * (b' + a' * (...)) over the steps of its window, `OPTION` of the plan in
-    number, and the innermost y is the value after the last of them. Time runs backward. What a
-    thread reads its neighbours read too, so that n steps cost n reads of the first cache.
+    y of a step is b + a * (b' + a' * (...)) over the `window` steps from it on, and the innermost
+    y is the value after the last of them. Time runs backward. What a thread reads its neighbours
+    read too, so that n steps cost n reads of the first cache.
     """
     coefficients, connect = device_rule(rule.coefficients, dtype), device_rule(link, dtype)
     zero = dtype(0.0)
 
     @kernel(exact=True)
-    def slide(
-        i0, i1, i2, i3, i4, i5, i6, i7, i8, last, initial, options, plan, chosen, first, second
-    ):
+    def slide(steps, last, options, sizes, window, first):
         number = cuda.grid(1)
-        if number < plan[OUTER] * plan[NUM_STEPS] * plan[INNER]:
-            row, inner = number // plan[INNER], number % plan[INNER]
-            outer, begin = row // plan[NUM_STEPS], row % plan[NUM_STEPS]
-            lane, arrays = Lane(plan, outer, inner), Step(i0, i1, i2, i3, i4, i5, i6, i7, i8)
-            stop = min(begin + plan[OPTION], plan[NUM_STEPS])
-            after = last_step(last[place(lane, LAST, 0)], zero)
-            if stop < plan[NUM_STEPS]:
-                after = as_after(get_step(arrays, lane, stop), zero)
+        if number < sizes[0] * sizes[1] * sizes[2]:
+            row, inner = number // sizes[2], number % sizes[2]
+            lane, begin = Lane(row // sizes[1], inner), row % sizes[1]
+            stop = min(begin + window, sizes[1])
+            after = last_step(get(last, lane, 0), zero)
+            if stop < sizes[1]:
+                after = as_after(get_step(steps, lane, stop), zero)
             y = after.value
             for i in range(begin, stop):
-                step = get_step(arrays, lane, stop - 1 - (i - begin))
-                a, b = coefficients(step, after, (options[0], options[1], options[2]))
+                step = get_step(steps, lane, stop - 1 - (i - begin))
+                a, b = coefficients(step, after, options)
                 y = connect(a, b, y)
                 after = as_after(step, zero)
-            first[place(lane, FIRST, begin)] = y
+            first.memory[place(first, lane, begin)] = y
 
     return slide
 
@@ -298,46 +278,44 @@ def run(
 
     Takes what `rlcpu.scan.recurrences.run.run` takes; arrays are on the device, or single numbers.
     """
-    dtype = outs[0].dtype.type
+    dtype, sizes, direction = outs[0].dtype.type, layout.sizes, problem.direction
     if outs[0].size == 0:
         return
-    arrays = []
-    for name, array in zip(Step._fields, problem.steps, strict=True):
-        nothing = np.zeros((), np.uint8 if name in FLAGS else dtype)
-        arrays.append(layout.flat(nothing if array is None else array))
-    arrays += [
-        layout.flat_ends(end.astype(dtype, copy=False)) for end in (problem.last, problem.initial)
-    ]
-    written = [layout.flat(out) for out in outs]
-    arrays += [written[0], written[-1]]
-    (outer, steps, inner), chosen = layout.sizes, constants((1,), np.int32)
-    if rule is LINEAR and inner == 1 and outer < MANY and steps > 1:
-        chosen = _scan_linear_rows(layout, problem.direction, arrays)
-    plan = make_plan(layout, problem.direction, problem.window, arrays)
-    options = constants((*problem.options, 0.0, 0.0, 0.0)[:3], dtype)
-    *inputs, first, second = (array.memory for array in arrays)
-    arguments = (*inputs, options, plan, chosen, first, second)
+    unused = {name: np.zeros((), np.uint8 if name in FLAGS else dtype) for name in Step._fields}
+    given = zip(unused.values(), problem.steps, strict=True)
+    steps = Step(*(layout.strided(zero if array is None else array) for zero, array in given))
+    last, initial = (layout.strided_ends(x, dtype) for x in (problem.last, problem.initial))
+    written = [layout.strided(out) for out in outs]
+    options = tuple(map(dtype, (*problem.options, 0.0, 0.0, 0.0)[:3]))
     if problem.window:
+        arguments: Any = steps, last, options, sizes, problem.window, written[0]
         launch(window_kernel(rule, dtype), outs[0].size, *arguments)
     else:
-        launch(lane_kernel(rule, dtype), outer * inner, *arguments, block=BLOCK)
+        chosen = constant(1, np.int32)
+        if rule is LINEAR and sizes[2] == 1 and sizes[0] < MANY and sizes[1] > 1:
+            steps, chosen = _scan_linear_rows(steps, initial, sizes, direction, written[0])
+        arguments = steps, last, initial, options, sizes, direction, chosen, written[0], written[-1]
+        launch(lane_kernel(rule, dtype), sizes[0] * sizes[2], *arguments, block=BLOCK)
     for out, target in zip(outs, written, strict=True):
         layout.finish(out, target)
 
 
-# ---------------------------------------------------------------- a block for each part of a row
+# ---------------------------------------------------------------- a block for each row
 
 #: Rows from which each has a thread of its own: the lines that a warp reads a number of stay in the
 #: first cache until it has read them all.
 MANY = 2**12
-#: Threads of a block, and most parts of a row; the simulator starts them one by one.
-THREADS = 8 if SIMULATED else 256
+#: Threads of a block; the simulator starts them one by one.
+THREADS = 4 if SIMULATED else 256
 
 
-class Scan(NamedTuple):
-    """A recurrence as the merging of states, which are pairs of numbers: in any order of pairs.
+def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype: Any) -> Any:
+    """Driver (x, y, initial, sizes, direction, broken, out): a block scans a row, tile by tile.
 
-    Attributes:
+    A state, two numbers of `dtype`, says what a piece of a row does to what comes before it. States
+    are merged in any order of pairs. `broken` int32 (rows,) is set to 1 where one is not finite.
+
+    Args:
         load: (x, y) -> state of one step, from its two numbers.
         start: (number) -> state before a row, from its initial number.
         merge: (m, s, n, t) -> state of what two states stand for, the earlier one first.
@@ -345,24 +323,7 @@ class Scan(NamedTuple):
         empty: state of nothing.
         dtype: of the states.
     """
-
-    load: Callable[..., Any]
-    start: Callable[..., Any]
-    merge: Callable[..., Any]
-    value: Callable[..., Any]
-    empty: tuple[float, float]
-    dtype: Any
-
-
-def row_kernel(scan: Scan) -> Any:
-    """Driver: (x, y, initial, plan, parts, length, is_total, states, broken, out).
-
-    A block takes one of `parts` parts of a row, each of `length` steps. With `is_total` it writes
-    the part's state to `states` (rows, parts, 2), else results, from the states of the parts
-    before. The arrays of the plan are x, y, initial and out. `broken` int32 (rows,) is set to 1
-    where a merged state is not finite.
-    """
-    load, start, merge, value, (m0, s0), dtype = scan
+    m0, s0 = empty
 
     def prefix(m, s, shared):
         """State of the threads up to this one, and of all."""
@@ -381,62 +342,32 @@ def row_kernel(scan: Scan) -> Any:
         return (m, s), last
 
     @kernel(exact=True)
-    def scan_rows(x, y, initial, plan, parts, length, is_total, states, broken, out):
+    def scan_rows(x, y, initial, sizes, direction, broken, out):
         shared = cuda.shared.array((2, THREADS), dtype)
-        own, row, part = cuda.threadIdx.x, cuda.blockIdx.x // parts, cuda.blockIdx.x % parts
-        lane, m, s = Lane(plan, row, 0), m0, s0
-        if own < part and not is_total:
-            at = 2 * (row * parts + own)
-            m, s = states[at], states[at + 1]
-        _, before = prefix(m, s, shared)
-        if not is_total:
-            m, s = start(initial[place(lane, 2, 0)])
-            before = merge(m, s, before[0], before[1])
-        end = min((part + 1) * length, plan[NUM_STEPS])
-        for begin in range(part * length, end, THREADS):
-            k, m, s = begin + own, m0, s0
-            if plan[DIRECTION] > 0:
-                k = plan[NUM_STEPS] - 1 - k
-            if begin + own < end:
-                m, s = load(x[place(lane, 0, k)], y[place(lane, 1, k)])
+        own, row = cuda.threadIdx.x, cuda.blockIdx.x
+        lane = Lane(row, 0)
+        before = start(get(initial, lane, 0))
+        for begin in range(0, sizes[1], THREADS):
+            at, m, s = begin + own, m0, s0
+            k = sizes[1] - 1 - at if direction > 0 else at
+            if at < sizes[1]:
+                m, s = load(get(x, lane, k), get(y, lane, k))
             found, last = prefix(m, s, shared)
-            if begin + own < end and not is_total:
+            if at < sizes[1]:
                 m, s = merge(before[0], before[1], found[0], found[1])
-                out[place(lane, 3, k)] = value(m, s)
+                out.memory[place(out, lane, k)] = value(m, s)
                 if (m - m) + (s - s) != 0:  # as NaN is
                     broken[row] = 1
             before = merge(before[0], before[1], last[0], last[1])
-        if is_total and own == 0:
-            at = 2 * (row * parts + part)
-            states[at], states[at + 1] = before
 
     return scan_rows
 
 
-def scan_rows(driver: Any, layout: Layout, direction: int, arrays: list[Flat], dtype: Any) -> Any:
-    """Overwrite rows with their scans; returns before that has happened.
-
-    Args:
-        driver: of `row_kernel`.
-        layout: of the rows; the inner size is 1.
-        direction: 1 to begin at the end, -1 at the beginning.
-        arrays: x, y, initial, and the result.
-        dtype: of the states.
-
-    Returns:
-        `broken`, int32 (rows,) on the device.
-    """
-    rows, steps, _ = layout.sizes
-    tiles = -(-steps // THREADS)
-    wanted = -(-2 * multiprocessors() // rows)
-    each = -(-tiles // min(tiles, wanted, THREADS))
-    parts = -(-tiles // each)
-    plan, broken = make_plan(layout, direction, 0, arrays), zeros(rows, np.int32)
-    states = empty(2 * rows * parts, dtype)
-    *inputs, out = (array.memory for array in arrays)
-    for is_total in (True, False) if parts > 1 else (False,):
-        arguments = (*inputs, plan, parts, each * THREADS, is_total, states, broken, out)
-        launch(driver, steps, *arguments, block=THREADS, grid=rows * parts)
+def _scan_rows(driver: Any, sizes: Any, direction: int, *arrays: Strided) -> Any:
+    """Run a driver of `row_kernel` with x, y, initial and out; `broken`, on the device."""
+    broken, (*inputs, out) = zeros(sizes[0], np.int32), arrays
+    arguments = *inputs, sizes, direction, broken, out
+    launch(driver, sizes[0], *arguments, block=THREADS, grid=sizes[0])
     return broken
 
 
@@ -457,21 +388,21 @@ def linear_kernel(dtype: Any) -> Any:
     def value(m, s):
         return s
 
-    return row_kernel(Scan(load, start, merge, value, (one, zero), dtype))
+    return row_kernel(load, start, merge, value, (one, zero), dtype)
 
 
-def _scan_linear_rows(layout: Layout, direction: int, arrays: list[Flat]) -> Any:
-    """Scan rows of a recurrence by blocks; which of them have to be computed step by step.
+def _scan_linear_rows(
+    steps: Step, initial: Strided, sizes: Any, direction: int, out: Strided
+) -> Any:
+    """Scan rows of a recurrence by blocks; the steps, and which rows have to be computed by them.
 
     Those are the rows where a product of coefficients overflowed: its infinity or NaN would spread
-    to steps that it does not reach. They read b again, which the result may not have overwritten.
+    to steps that it does not reach. They read b again, which the result must not have overwritten.
     """
-    rewards, out = arrays[0], arrays[FIRST]
-    if xp.may_share_memory(rewards.memory, out.memory):
-        rewards = arrays[0] = rewards._replace(memory=rewards.memory.copy())
-    dtype = out.memory.dtype.type
-    used = [arrays[Step._fields.index("gamma")], rewards, arrays[INITIAL], out]
-    return scan_rows(linear_kernel(dtype), layout, direction, used, dtype)
+    if xp.may_share_memory(steps.reward.memory, out.memory):
+        steps = steps._replace(reward=steps.reward._replace(memory=steps.reward.memory.copy()))
+    driver = linear_kernel(out.memory.dtype.type)
+    return steps, _scan_rows(driver, sizes, direction, steps.gamma, steps.reward, initial, out)
 
 
 # ---------------------------------------------------------------- logarithms of sums
@@ -488,25 +419,23 @@ def sums_kernel() -> Any:
     def start(_):
         return nothing, zero
 
-    scan = Scan(load, start, log_sums.merge, log_sums.level, (nothing, zero), np.float64)
-    return row_kernel(scan)
+    return row_kernel(load, start, log_sums.merge, log_sums.level, (nothing, zero), np.float64)
 
 
 @functools.cache
 def sums_lane_kernel() -> Any:
-    """Driver: (x, plan, out), with a thread for each lane."""
+    """Driver: (x, sizes, direction, out), with a thread for each lane."""
     advance, level = log_sums.advance, log_sums.level
 
     @kernel(exact=True)
-    def scan(x, plan, out):
+    def scan(x, sizes, direction, out):
         number = cuda.grid(1)
-        if number < plan[OUTER] * plan[INNER]:
-            lane, steps = lane_of(plan, number), plan[NUM_STEPS]
-            m, s = -np.inf, 0.0
-            for i in range(steps):
-                k = steps - 1 - i if plan[DIRECTION] > 0 else i
-                m, s = advance(m, s, np.float64(x[place(lane, 0, k)]))
-                out[place(lane, 1, k)] = level(m, s)
+        if number < sizes[0] * sizes[2]:
+            lane, m, s = lane_of(sizes, number), -np.inf, 0.0
+            for i in range(sizes[1]):
+                k = sizes[1] - 1 - i if direction > 0 else i
+                m, s = advance(m, s, np.float64(get(x, lane, k)))
+                out.memory[place(out, lane, k)] = level(m, s)
 
     return scan
 
@@ -518,13 +447,11 @@ def run_log_sums(
 
     Computed in float64, whatever the dtype; returns before that has happened.
     """
-    (outer, _, inner), direction = layout.sizes, 1 if reverse else -1
-    array, target = layout.flat(x), layout.flat(out)
-    if inner == 1 and outer < MANY:
-        arrays = [array, array, array, target]
-        scan_rows(sums_kernel(), layout, direction, arrays, np.float64)
+    sizes, direction = layout.sizes, 1 if reverse else -1
+    array, target = layout.strided(x), layout.strided(out)
+    if sizes[2] == 1 and sizes[0] < MANY:
+        _scan_rows(sums_kernel(), sizes, direction, array, array, array, target)
     else:
-        plan = make_plan(layout, direction, 0, [array, target])
-        arguments = array.memory, plan, target.memory
-        launch(sums_lane_kernel(), outer * inner, *arguments, block=BLOCK)
+        arguments = array, sizes, direction, target
+        launch(sums_lane_kernel(), sizes[0] * sizes[2], *arguments, block=BLOCK)
     layout.finish(out, target)

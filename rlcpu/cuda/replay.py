@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.backends import device_of
+from rlcpu.backends import cpu_only, device_of
 from rlcpu.cuda import device
 from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, xp
@@ -143,16 +143,16 @@ class Storage(storage.Storage):
         return storage.Storage(self.structure, self.num_envs, self.length)
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """See `Saved.sections`: all rows are copied to the host."""
+        """See `Storage.sections`: all rows are copied to the host."""
         host = self._on_host()
         for column, field in zip(host.fields, self.fields, strict=True):
             column[...] = to_host(field)
         return host.sections(added, ring)
 
-    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Saved.restore`."""
+    def restore(self, source: Reader, ring: Ring) -> None:
+        """Take over what a checkpoint holds."""
         host = self._on_host()
-        host.restore(state, source, ring)
+        host.restore(source, ring)
         for field, column in zip(self.fields, host.fields, strict=True):
             field[...] = asarray(column)
 
@@ -180,7 +180,7 @@ class Backend:
         """A new storage; NotImplementedError for what only the CPU has."""
         for name, value in (("memmap", memmap), ("derive_next", derive_next or None)):
             if value is not None:
-                raise NotImplementedError(f"{name}={value!r}: not on the device, but on the CPU")
+                raise cpu_only(f"{name}={value!r}")
         return Storage(structure, num_envs, length)
 
     @staticmethod

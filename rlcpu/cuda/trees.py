@@ -20,9 +20,9 @@ from rlcpu.replay.tree import (
     find_mark,
     layout,
     refresh,
+    scan,
     unpack,
     walk,
-    walk_in_order,
     weight,
     weight_of_all,
 )
@@ -85,8 +85,11 @@ def summarise(numbers, offsets, filled, out):
 
 
 @kernel(exact=True)
-def draw(numbers, offsets, filled, key, counter, stratified, out):
-    """Leaves by weight, a thread each; stratum k of n is draw k's. See `rlcpu.replay.tree_cpu`."""
+def draw(numbers, offsets, filled, key, counter, stratified, every, out):
+    """Leaves by weight, a thread each; stratum k of n is draw k's. See `rlcpu.replay.tree_cpu`.
+
+    Where a mark falls between two shares, a leaf of no weight is drawn, but not if `every` has one.
+    """
     k = cuda.grid(1)
     if k < out.size:
         levels = unpack(numbers, offsets, filled)
@@ -97,8 +100,8 @@ def draw(numbers, offsets, filled, key, counter, stratified, out):
         marks[0] = mark
         walk(levels, marks, nodes, 1)
         leaf = nodes[0]
-        if not weight(numbers[leaf], levels.shift, filled, leaf) > 0.0:
-            leaf = walk_in_order(levels, mark)
+        if every and not weight(numbers[leaf], levels.shift, filled, leaf) > 0.0:
+            leaf = scan(levels, mark / all_weights)
         out[k] = leaf
 
 
@@ -198,21 +201,15 @@ class Tree(tree_cpu.Tree):
         total = self.total()
         if not total > 0.0:
             raise self.nothing_to_draw()
-        self._launch_draw(None, stream[0], stream[1], stratified, out)
+        self._launch_draw(None, stream[0], stream[1], stratified, True, out)
         stream[1] += np.uint64(out.size)
         return total
 
     def _launch_draw(
-        self, filled: int | None, key: Any, counter: Any, stratified: bool, out: Any
+        self, filled: int | None, key: Any, counter: Any, stratified: bool, every: bool, out: Any
     ) -> None:
         tree = self.numbers, self.offsets, self._items(filled)
-        launch(draw, out.size, *tree, key, counter, stratified, out)
-
-    def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
-        """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
-        leaves = self.numbers[indices]
-        ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)
-        return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))
+        launch(draw, out.size, *tree, key, counter, stratified, every, out)
 
     def draw_distinct(
         self, stream: Any, out: Any, stratified: bool = False, filled: int | None = None
@@ -237,8 +234,7 @@ class Tree(tree_cpu.Tree):
     def _draw_rounds(self, stream: Any, out: Any, stratified: bool, filled: int | None) -> int:
         """Draw until `out` is full; how many random numbers it took, 0 if a round finds nothing.
 
-        See `rlcpu.replay.tree_cpu`: what was found before is dropped, and where that are many,
-        taken out of the tree until the end.
+        See `rlcpu.replay.tree_cpu`: what was found has no weight until the end.
         """
         wanted, batch = out.size, out.size
         found, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
@@ -250,27 +246,23 @@ class Tree(tree_cpu.Tree):
                 count = min(wanted - found, batch) if weight > 0.0 else 0
                 drawn = device.empty(count, np.int64)
                 here = np.uint64((int(stream[1]) + draws) % 2**64)
-                self._launch_draw(filled, stream[0], here, stratified, drawn)
+                self._launch_draw(filled, stream[0], here, stratified, False, drawn)
                 fresh = self._fresh(drawn, shift, self._items(filled))
-                if not fresh.size and removed == found:
+                if not fresh.size:
                     return 0
                 out[found : found + fresh.size] = fresh
-                self.stamps[fresh] = 1
                 found, draws, batch = found + fresh.size, draws + count, max(64, 2 * fresh.size)
-                if found < wanted and (removed or stratified or 2 * fresh.size <= count):
-                    leaves = out[removed:found]
-                    kept[removed:found] = self.numbers[leaves]
-                    removed, before = found, removed
-                    self._put(out[before:found], -shift, filled)
+                if found < wanted:
+                    kept[removed:found] = self.numbers[fresh]
+                    self._put(fresh, -shift, filled)
+                    removed = found
             return draws
         finally:
-            self.stamps[out[:found]] = 0
             self._put(out[:removed], kept[:removed], filled)
 
     def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
         """The leaves that have a weight and are new, each once, in order."""
-        good = (self.numbers[drawn] + shift > 0.0) & (drawn < filled) & (self.stamps[drawn] == 0)
-        drawn = drawn[good]
+        drawn = drawn[(self.numbers[drawn] + shift > 0.0) & (drawn < filled)]
         if not drawn.size:
             return drawn
         _, first = xp.unique(drawn, return_index=True)

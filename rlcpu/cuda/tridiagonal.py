@@ -12,29 +12,13 @@ One thread for a system is slow where there are few long ones: those are the CPU
 from __future__ import annotations
 
 import functools
-import types
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.cuda.compile import device, kernel
+from rlcpu.cuda.compile import kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host, xp, zeros
-from rlcpu.cuda.recurrences import (
-    INNER,
-    NUM_STEPS,
-    OPTION,
-    OUTER,
-    Lane,
-    Layout,
-    lane_of,
-    make_plan,
-    multiprocessors,
-    place,
-)
-from rlcpu.kernels import vectors
-from rlcpu.kernels.compile import specialise
-from rlcpu.kernels.functions import package_of, rebuild
+from rlcpu.cuda.recurrences import Lane, Layout, device_rule, get, lane_of, place
 from rlcpu.scan.arguments import Systems
 from rlcpu.scan.tridiagonal.chunks import Mode
 from rlcpu.scan.tridiagonal.equations import Pending, Pivot, eliminate, scaled, substitute
@@ -47,61 +31,9 @@ LINE = 128  # bytes of a row that are read at a time
 #: Threads of a multiprocessor that are worth having, whatever their scratch takes.
 LEAST, MOST = 64, 1024
 KEPT = 3  # numbers of a pivot
-OUT = 4  # array of a plan, after lower, diagonal, upper and rhs
 SINGULAR, NOT_FINITE = int(Status.SINGULAR), int(Status.NOT_FINITE)
 
-# ---------------------------------------------------------------- rules as device functions
-
-# The rules call functions of vectors that are LLVM instructions on the CPU. A thread has one number
-# of a dtype, for which they are written here; in the simulator they are plain Python already.
-
-
-_libdevice: Any = None if SIMULATED else cuda.libdevice
-
-
-def _fma32(x, y, z):
-    return _libdevice.fmaf_rn(x, y, z)
-
-
-def _fma64(x, y, z):
-    return _libdevice.fma_rn(x, y, z)
-
-
-_EXPONENT32, _LARGEST32 = np.int32(0xFF << 23), np.int32(0xFE << 23)
-_EXPONENT64, _LARGEST64 = np.int64(0x7FF << 52), np.int64(0x7FE << 52)
-
-
-def _inverse_power32(x):
-    # An exponent's bits, all flipped, are those of the inverse; least of all, those of 0.
-    flipped = np.int32(~_libdevice.float_as_int(x)) & _EXPONENT32
-    return _libdevice.int_as_float(min(np.int32(flipped), _LARGEST32))
-
-
-def _inverse_power64(x):
-    flipped = ~_libdevice.double_as_longlong(x) & _EXPONENT64
-    return _libdevice.longlong_as_double(min(flipped, _LARGEST64))
-
-
-_OPERATIONS: dict[Any, dict[Any, Callable[..., Any]]] = {
-    np.float32: {vectors.fma: _fma32, vectors.inverse_power: _inverse_power32},
-    np.float64: {vectors.fma: _fma64, vectors.inverse_power: _inverse_power64},
-}
-
-
-def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
-    """A rule as a device function, in IEEE arithmetic of one dtype."""
-    operations = {} if SIMULATED else _OPERATIONS[dtype]
-    made: dict[types.FunctionType, Any] = {}
-
-    def convert(_: str, value: Any) -> Any:
-        if not isinstance(value, types.FunctionType) or package_of(value) != "rlcpu":
-            return value
-        return operations.get(value) or rebuild(value, convert, lambda _: True, made)
-
-    return device(specialise(convert("", function), dtype, exact=True))
-
-
-# ---------------------------------------------------------------- one thread's system
+# ---------------------------------------------------------------- tiles
 
 
 class Raw(NamedTuple):
@@ -113,70 +45,6 @@ class Raw(NamedTuple):
     rhs: Any
 
 
-class State(NamedTuple):
-    """What a thread knows on its way down.
-
-    Attributes:
-        pending: what is left of the equations above.
-        health: 0, or NaN after a coefficient or a right-hand side that is not finite.
-    """
-
-    pending: Any
-    health: Any
-
-
-class Known(NamedTuple):
-    """What a thread knows on its way up.
-
-    Attributes:
-        following: x[k+1].
-        second: x[k+2].
-        health: 0, or NaN after an unknown that is not finite.
-    """
-
-    following: Any
-    second: Any
-    health: Any
-
-
-def _make_steps(dtype: Any, pivoting: float) -> tuple[Any, Any, Any]:
-    """Device functions: a thread's first equation, any other one, one unknown.
-
-    Returns:
-        open: (raw) -> State.
-        down: (state, raw, pivots, at, room) -> State; the pivot is written from `at` on.
-        up: (known, pivot) -> Known.
-    """
-    scale, free, find = (device_rule(rule, dtype) for rule in (scaled, eliminate, substitute))
-    swaps = dtype(pivoting)
-
-    def healthy(raw):
-        # Of all numbers, one minus itself.
-        matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
-        return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
-
-    def open_(raw):
-        first = scale(raw.lower, raw.diagonal, raw.upper, raw.rhs)
-        return State(Pending(first.diagonal, first.upper, first.rhs), healthy(raw))
-
-    def down(state, raw, pivots, at, room):
-        equation = scale(raw.lower, raw.diagonal, raw.upper, raw.rhs)
-        pivot, pending = free(state.pending, equation, swaps)
-        pivots[at] = pivot.upper
-        pivots[at + room] = pivot.second
-        pivots[at + 2 * room] = pivot.rhs
-        return State(pending, state.health + healthy(raw))
-
-    def up(known, pivot):
-        x = find(pivot, known.following, known.second)
-        return Known(x, known.following, known.health + (x - x))
-
-    return open_, down, up
-
-
-# ---------------------------------------------------------------- tiles
-
-
 def _make_tiles(width: int) -> tuple[Any, Any]:
     """Device functions: equations to tiles in shared memory, unknowns from one to the result.
 
@@ -185,48 +53,48 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
     number that is stored before the next is asked for, would wait 0.6 us each time.
     """
 
-    def spot(plan, own, first, step):
+    def spot(sizes, own, first, step):
         """The thread's number of a tile at a step: its lane, system of the warp, equation."""
-        if plan[INNER] > 1:  # systems are next to each other in memory: a thread reads its own
+        if sizes[2] > 1:  # systems are next to each other in memory: a thread reads its own
             return own, cuda.threadIdx.x, step
         number = step * WARP + cuda.threadIdx.x
         row = number // width
-        return Lane(plan, min(first + row, plan[OUTER] - 1), 0), row, number % width
+        return Lane(min(first + row, sizes[0] - 1), 0), row, number % width
 
-    def get(arrays, plan, own, first, begin, step):
+    def read(arrays, sizes, shift, own, first, begin, step):
         # Of transposed systems lower[k] is upper[k-1]. What is ignored may be any number.
-        lane, _, i = spot(plan, own, first, step)
-        last, shift = plan[NUM_STEPS] - 1, plan[OPTION]
+        lane, _, i = spot(sizes, own, first, step)
+        last = sizes[1] - 1
         k = min(begin + i, last)
         return Raw(
-            arrays.lower[place(lane, 0, max(k - shift, 0))],
-            arrays.diagonal[place(lane, 1, k)],
-            arrays.upper[place(lane, 2, min(k + shift, last))],
-            arrays.rhs[place(lane, 3, k)],
+            get(arrays.lower, lane, max(k - shift, 0)),
+            get(arrays.diagonal, lane, k),
+            get(arrays.upper, lane, min(k + shift, last)),
+            get(arrays.rhs, lane, k),
         )
 
-    def put(tile, plan, own, first, step, raw):
-        _, row, i = spot(plan, own, first, step)
+    def put(tile, sizes, own, first, step, raw):
+        _, row, i = spot(sizes, own, first, step)
         tile[0, row, i] = raw.lower
         tile[1, row, i] = raw.diagonal
         tile[2, row, i] = raw.upper
         tile[3, row, i] = raw.rhs
 
-    def load(arrays, plan, own, first, begin, tile):
+    def load(arrays, sizes, shift, own, first, begin, tile):
         cuda.syncthreads()  # the tile before is used up
         for step in range(0, width, 2):
-            one = get(arrays, plan, own, first, begin, step)
-            two = get(arrays, plan, own, first, begin, step + 1)
-            put(tile, plan, own, first, step, one)
-            put(tile, plan, own, first, step + 1, two)
+            one = read(arrays, sizes, shift, own, first, begin, step)
+            two = read(arrays, sizes, shift, own, first, begin, step + 1)
+            put(tile, sizes, own, first, step, one)
+            put(tile, sizes, own, first, step + 1, two)
         cuda.syncthreads()
 
-    def store(tile, plan, own, first, begin, out):
+    def store(tile, sizes, own, first, begin, out):
         cuda.syncthreads()
         for step in range(width):
-            lane, row, i = spot(plan, own, first, step)
-            if first + row < plan[OUTER] * plan[INNER] and begin + i < plan[NUM_STEPS]:
-                out[place(lane, OUT, begin + i)] = tile[0, row, i]
+            lane, row, i = spot(sizes, own, first, step)
+            if first + row < sizes[0] * sizes[2] and begin + i < sizes[1]:
+                out.memory[place(out, lane, begin + i)] = tile[0, row, i]
         cuda.syncthreads()
 
     return load, store
@@ -237,22 +105,28 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
 
 @functools.cache
 def solve_kernel(dtype: Any, pivoting: bool) -> Any:
-    """Driver: (lower, diagonal, upper, rhs, lengths, plan, pivots, out, status).
+    """Driver: (arrays, lengths, sizes, shift, pivots, out, status), in blocks of `WARP` threads.
 
-    Launched in blocks of `WARP` threads. `lengths` int64 has the number of unknowns of each system,
-    or one for all; `pivots` is scratch, `KEPT` * n numbers for each thread of the grid; `status`
-    int8 is overwritten with a `Status` for each system. The option of the plan is 1 for transposed
-    systems, else 0.
+    `arrays` is a `Raw` of `Strided`; `lengths` int64 has the number of unknowns of each system, or
+    one for all; `shift` is 1 for transposed systems, else 0; `pivots` is scratch, `KEPT` * n
+    numbers for each thread of the grid; `status` int8 is overwritten with a `Status` for each.
     """
     width = LINE // np.dtype(dtype).itemsize
-    (load, store), (open_, down, up) = _make_tiles(width), _make_steps(dtype, float(pivoting))
-    shape, zero, one = (4, WARP, width + 1), dtype(0.0), dtype(1.0)
+    load, store = _make_tiles(width)
+    scale, free, find = (device_rule(rule, dtype) for rule in (scaled, eliminate, substitute))
+    shape, zero, one, swaps = (4, WARP, width + 1), dtype(0.0), dtype(1.0), dtype(pivoting)
 
-    def descend(arrays, plan, own, first, stop, pivots, tile):
+    def lacking(raw):
+        """0, or NaN if a number is not finite."""
+        matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
+        return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
+
+    def descend(arrays, sizes, shift, own, first, stop, pivots, tile):
+        """What is left of all equations, and 0, or NaN where a number was not finite."""
         thread, room, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
-        state = open_(Raw(zero, one, zero, zero))
-        for begin in range(0, plan[NUM_STEPS], width):
-            load(arrays, plan, own, first, begin, tile)
+        pending, health = Pending(one, zero, zero), zero
+        for begin in range(0, sizes[1], width):
+            load(arrays, sizes, shift, own, first, begin, tile)
             for k in range(begin, min(begin + width, stop)):
                 raw = Raw(
                     tile[0, thread, k - begin] if k > 0 else zero,
@@ -260,55 +134,61 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
                     tile[2, thread, k - begin] if k + 1 < stop else zero,
                     tile[3, thread, k - begin],
                 )
+                equation, health = scale(*raw), health + lacking(raw)
                 if k == 0:
-                    state = open_(raw)
+                    pending = Pending(equation.diagonal, equation.upper, equation.rhs)
                 else:
-                    state = down(state, raw, pivots, at, room)
+                    pivot, pending = free(pending, equation, swaps)
+                    pivots[at] = pivot.upper
+                    pivots[at + room] = pivot.second
+                    pivots[at + 2 * room] = pivot.rhs
                     at += KEPT * room
-        return state
+        return pending, health
 
-    def pivot_of(pivots, plan, k):
+    def pivot_of(pivots, sizes, k):
         room = cuda.gridsize(1)
-        at = cuda.grid(1) + min(k, plan[NUM_STEPS] - 1) * KEPT * room
+        at = cuda.grid(1) + min(k, sizes[1] - 1) * KEPT * room
         return Pivot(pivots[at], pivots[at + room], pivots[at + 2 * room])
 
     def rise(known, pivot, k, stop, tile, i):
+        x, following, health = known  # x[k+1], x[k+2]
         if k + 1 < stop:
-            known = up(known, pivot)
-        tile[0, cuda.threadIdx.x, i] = known.following if k < stop else zero
-        return known
+            x, following = find(pivot, x, following), x
+            health += x - x
+        tile[0, cuda.threadIdx.x, i] = x if k < stop else zero
+        return x, following, health
 
-    def ascend(state, plan, own, first, stop, pivots, tile, out):
-        x = state.pending.rhs / state.pending.diagonal
-        known = Known(x, zero, x - x)
-        tiles = (plan[NUM_STEPS] + width - 1) // width
+    def ascend(pending, sizes, own, first, stop, pivots, tile, out):
+        """Write the unknowns; 0, or NaN where one is not finite."""
+        x = pending.rhs / pending.diagonal
+        known = x, zero, x - x
+        tiles = (sizes[1] + width - 1) // width
         for number in range(tiles):
             begin = (tiles - 1 - number) * width
             for step in range(0, width, 4):  # four pivots are on the way at once
                 i = width - 1 - step
                 k = begin + i
-                one, two = pivot_of(pivots, plan, k), pivot_of(pivots, plan, k - 1)
-                three, four = pivot_of(pivots, plan, k - 2), pivot_of(pivots, plan, k - 3)
+                one, two = pivot_of(pivots, sizes, k), pivot_of(pivots, sizes, k - 1)
+                three, four = pivot_of(pivots, sizes, k - 2), pivot_of(pivots, sizes, k - 3)
                 known = rise(known, one, k, stop, tile, i)
                 known = rise(known, two, k - 1, stop, tile, i - 1)
                 known = rise(known, three, k - 2, stop, tile, i - 2)
                 known = rise(known, four, k - 3, stop, tile, i - 3)
-            store(tile, plan, own, first, begin, out)
-        return known
+            store(tile, sizes, own, first, begin, out)
+        return known[2]
 
     @kernel(exact=True)
-    def solve_systems(lower, diagonal, upper, rhs, lengths, plan, pivots, out, status):
-        tile = cuda.shared.array(shape, dtype)
-        arrays, systems = Raw(lower, diagonal, upper, rhs), plan[OUTER] * plan[INNER]
+    def solve_systems(arrays, lengths, sizes, shift, pivots, out, status):
+        tile, systems = cuda.shared.array(shape, dtype), sizes[0] * sizes[2]
         for first in range(cuda.blockIdx.x * WARP, systems, cuda.gridsize(1)):
             number = min(first + cuda.threadIdx.x, systems - 1)
-            own, stop = lane_of(plan, number), lengths[min(number, lengths.size - 1)]
-            state = descend(arrays, plan, own, first, stop, pivots, tile)
-            known = ascend(state, plan, own, first, stop, pivots, tile, out)
+            own, stop = lane_of(sizes, number), lengths[min(number, lengths.size - 1)]
+            pending, given = descend(arrays, sizes, shift, own, first, stop, pivots, tile)
+            found = ascend(pending, sizes, own, first, stop, pivots, tile, out)
             if first + cuda.threadIdx.x < systems:
                 status[number] = 0
-                if state.health + known.health != 0:  # as NaN is
-                    status[number] = SINGULAR if state.health == 0 else NOT_FINITE
+                if given + found != 0:  # as NaN is
+                    status[number] = SINGULAR if given == 0 else NOT_FINITE
 
     return solve_systems
 
@@ -331,29 +211,35 @@ def solve(systems: Systems, lengths: Any, mode: Mode) -> TridiagonalInfo:
 
 
 def solve_transposed(arrays: Any, axis: int) -> Any:
-    """Solve the transposed systems (batch..., n), whose axis was that one; their statuses."""
+    """The same of transposed systems (batch..., n), whose axis was that one; their statuses."""
     return _run(arrays, axis, None, Mode(transposed=True))
 
 
 def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
-    *inputs, out = (xp.moveaxis(array, -1, axis) for array in arrays)
+    """Solve systems (batch..., n), whose axis was that one; their statuses."""
+    lower, diagonal, upper, rhs, out = (xp.moveaxis(array, -1, axis) for array in arrays)
     status, dtype = zeros(arrays[4].shape[:-1], np.int8), out.dtype.type
     if out.size == 0:
         return status
     if mode.transposed:
-        inputs[0], inputs[2] = inputs[2], inputs[0]
+        lower, upper = upper, lower
     layout = Layout(out.shape, axis)
-    flat = [layout.flat(array) for array in (*inputs, out)]
     outer, n, inner = layout.sizes
+    given = Raw(*map(layout.strided, (lower, diagonal, upper, rhs)))
     ends = asarray(np.reshape(n if lengths is None else lengths, -1), np.int64)
-    threads = _threads(outer * inner, KEPT * n * out.itemsize)
-    pivots, plan = empty(KEPT * n * threads, dtype), make_plan(layout, 1, mode.transposed, flat)
-    *memory, result = (array.memory for array in flat)
-    arguments = *memory, ends, plan, pivots, result, status.reshape(-1)
+    threads, result = _threads(outer * inner, KEPT * n * out.itemsize), layout.strided(out)
+    pivots, shift = empty(KEPT * n * threads, dtype), int(mode.transposed)
+    arguments = given, ends, layout.sizes, shift, pivots, result, status.reshape(-1)
     driver = solve_kernel(dtype, mode.pivoting > 0)
     launch(driver, threads, *arguments, block=WARP, grid=threads // WARP)
-    layout.finish(out, flat[OUT])
+    layout.finish(out, result)
     return status
+
+
+@functools.cache
+def _multiprocessors() -> int:
+    """How many the device has; in the simulator one, so that few threads do many turns."""
+    return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 
 @functools.cache
@@ -364,8 +250,8 @@ def _cache_bytes() -> int:
 
 def _threads(systems: int, each: int) -> int:
     """Threads of the grid, whole warps: as many as three quarters of the second cache hold."""
-    fitting = max(3 * _cache_bytes() // 4 // each, LEAST * multiprocessors())
-    most = min(fitting, MOST * multiprocessors(), systems)
+    fitting = max(3 * _cache_bytes() // 4 // each, LEAST * _multiprocessors())
+    most = min(fitting, MOST * _multiprocessors(), systems)
     return -(-most // WARP) * WARP
 
 

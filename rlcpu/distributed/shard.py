@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 import rlcpu
 from rlcpu.replay import ReplayBuffer, checkpoint
-from rlcpu.replay.checkpoint import MANIFEST, Reader, Section
+from rlcpu.replay.checkpoint import MANIFEST, Section
 from rlcpu.replay.checks import check_number
 from rlcpu.replay.items import spans
 
@@ -183,16 +183,11 @@ class ReplayShard:
 
     def _load(self, kind: type[ReplayBuffer], options: Mapping[str, Any]) -> None:
         assert self._folder is not None
-        with Reader(self._folder) as reader:
-            header = reader.header
-            if header.get("buffer") != "ReplayShard":
-                found = header.get("buffer")
-                raise ValueError(f"{self._folder}: holds a {found}, expected a ReplayShard")
+        with checkpoint.reading(self._folder, "ReplayShard") as reader:
+            header, part = reader.header, reader.within("part_")
             rest = {"num_threads": options.get("num_threads")}
-            with checkpoint.nonsense(self._folder):
-                part = reader.within("part_")
-                self.buffer = kind.restored(header["part"], part, options["example"], rest)
-                self._blocks, self._added = int(header["blocks"]), self.buffer.num_added
+            self.buffer = kind.restored(header["part"], part, options["example"], rest)
+            self._blocks, self._added = int(header["blocks"]), self.buffer.num_added
             if self.buffer.capacity != options["capacity"]:
                 held = f"holds capacity={self.buffer.capacity}"
                 raise ValueError(f"{self._folder}: {held}, expected {options['capacity']}")

@@ -18,27 +18,14 @@ class Cpu:
     """The CPU's answers; `rlcpu.cuda.replay.Backend` has the same names for a GPU.
 
     Nothing is made of this class: buffers hold the class itself.
-
-    Attributes:
-        device: what users call it.
-        storage: (structure, num_envs, length, memmap, derive_next) -> rows of transitions.
-        tree: (capacity, extremes) -> see `rlcpu.replay.tree_cpu.Tree`.
-        empty: (shape, dtype) -> new memory.
-        asarray: (host array) -> the same there.
-        to_host: (array) -> the same in NumPy's memory, not to be written to.
-        concatenate: (arrays, axis) -> one array.
-        to_array: (numbers, name) -> an array of what anybody handed over, there or on the host;
-            see `rlcpu.replay.fields.to_array`.
-        first_offender: see `rlcpu.replay.checks.first_offender`.
-        draw_items: see `rlcpu.replay.items.draw_items`.
     """
 
     device = "cpu"
-    storage = staticmethod(make_storage)
+    storage = staticmethod(make_storage)  # (structure, num_envs, length, memmap, derive_next)
     tree = Tree
     empty = staticmethod(np.empty)
     asarray = staticmethod(np.asarray)
-    to_host = staticmethod(np.asarray)
+    to_host = staticmethod(np.asarray)  # not to be written to
     concatenate = staticmethod(np.concatenate)
     to_array = staticmethod(to_array)
     first_offender = staticmethod(first_offender)
@@ -46,12 +33,7 @@ class Cpu:
 
 
 def find(device: str) -> Any:
-    """The backend of a device.
-
-    Raises:
-        ValueError: there is no such device.
-        rlcpu.cuda.CudaUnavailableError: "cuda" cannot be used here.
-    """
+    """The backend of a device, or ValueError, or CudaUnavailableError."""
     if isinstance(device, str) and device == "cpu":
         return Cpu
     return backends.find(device, "replay").Backend

@@ -1,8 +1,7 @@
 """What all buffers have in common: each is composed of a storage, of items, and of a sampler.
 
-The storage keeps the steps of all environments (`rlcpu.replay.storage`). Items are what is drawn:
-single transitions, or sequences of steps (`rlcpu.replay.items`). The sampler chooses among them
-(`rlcpu.replay.samplers`). What knows a device comes from a backend (`rlcpu.replay.backend`).
+The storage keeps the steps of all environments. Items are what is drawn: single transitions, or
+sequences of steps. The sampler chooses among them. What knows a device comes from a backend.
 """
 
 from __future__ import annotations
@@ -50,12 +49,7 @@ class Buffer(Locked, Shown):
     them, and those with `init=False` that it does not have.
 
     Attributes:
-        structure: of one transition.
-        num_envs: environments that are added side by side; None for one whose batches have no
-            axis for it.
-        backend: see `rlcpu.replay.backend`.
-        device: "cpu" or "cuda".
-        derive_next: whether next observations are derived from the observations that follow.
+        structure: the `rlcpu.replay.structure.Structure` of one transition.
     """
 
     num_envs: int | None = field(init=False)
@@ -114,10 +108,7 @@ class Buffer(Locked, Shown):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the transitions, if the buffer is full.
-
-        With `derive_next`, those of the next observations that are kept too, so far.
-        """
+        """Bytes of the transitions of a full buffer, and of next observations kept so far."""
         return int(self._storage.num_bytes)
 
     def _facts(self) -> list[str]:
@@ -138,8 +129,7 @@ class Buffer(Locked, Shown):
         Args:
             batch: structured like the example. With `num_envs`, each leaf is (num_steps, num_envs,
                 *shape), or (num_envs, *shape) for one step; without, (n, *shape), or (*shape) for
-                one transition. Copied once, straight to its place. A buffer on a CUDA device takes
-                leaves that are there, of the example's dtype, and leaves on the host.
+                one transition. Leaves may be on a CUDA buffer's device, of the example's dtype.
 
         Raises:
             TypeError: a container, or a dtype that cannot be cast safely.
@@ -164,13 +154,10 @@ class Buffer(Locked, Shown):
         return arrays if len(lead) == 2 else [array[None] for array in arrays]
 
     def _write(self, arrays: list[Array], before: Ring, *more: Array) -> None:
-        """Store checked arrays behind what the ring held `before`; for `complete`.
-
-        Of more steps than there are slots, the last ones are kept, where they belong.
-        """
+        """Store checked arrays behind what the ring held `before`; the last ones that fit stay."""
         skipped = max(len(arrays[0]) - before.length, 0)
         kept = [array[skipped:] for array in arrays] if skipped else arrays
-        self._storage.write(kept, (before.slot + skipped) % before.length)
+        self._storage.write(kept, (before.added + skipped) % before.length)
         self._ring = after = Ring(before.length, before.added + len(arrays[0]))
         self._sampler.add(before, after, *more)
 
@@ -250,13 +237,8 @@ class Buffer(Locked, Shown):
         """Write everything to a folder, or what has changed since it was last saved there.
 
         A process killed at any moment leaves the old checkpoint or the new one. Other calls wait
-        meanwhile.
-
-        Args:
-            path: a folder, made if it is not there; what contains it has to be.
-
-        Raises:
-            FileNotFoundError, ValueError, OSError: see `rlcpu.replay.checkpoint.save`.
+        meanwhile. The folder is made if it is not there; see `rlcpu.replay.checkpoint.save` for
+        errors.
         """
         with self.locked():
             since, added = self._saved or (None, 0)
@@ -282,7 +264,6 @@ class Buffer(Locked, Shown):
             "added": self._ring.added,
             "stream": [int(word) for word in self._stream],
             "state": self._sampler.state(),
-            "storage": self._storage.state(),
         }
 
     # ------------------------------------------------------------ loading
@@ -302,26 +283,16 @@ class Buffer(Locked, Shown):
         The checkpoint may be anybody's: nothing is written, no link followed and no code run, and
         memory is taken for what the files hold.
 
-        Args:
-            path: the folder given to `save`.
-            example: as given when the buffer was made; needed only for dataclasses and
-                NamedTuples.
-            memmap: a file to be made that holds the transitions.
-            num_threads: most threads that a call may use; None for all.
-            device: "cpu" or "cuda": where the buffer is to be, wherever the saved one was.
+        `example` is needed only for dataclasses and NamedTuples, as it was given when the buffer
+        was made; other arguments are those of `ReplayBuffer`, wherever the saved buffer was.
 
         Raises:
             FileNotFoundError: there is no checkpoint.
             ValueError: it is damaged, of another kind of buffer, or needs the example.
-            NotImplementedError, CudaUnavailableError, CudaMemoryError: see `ReplayBuffer`.
         """
         options = {"memmap": memmap, "num_threads": num_threads, "device": device}
-        with Reader(path) as reader:
-            found = reader.header.get("buffer")
-            if found != cls.__name__:
-                raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a {cls.__name__}")
-            with checkpoint.nonsense(path):
-                buffer = cls.restored(reader.header, reader, example, options)
+        with checkpoint.reading(path, cls.__name__) as reader:
+            buffer = cls.restored(reader.header, reader, example, options)
             buffer._saved = reader.token, buffer._ring.added
         return buffer
 
@@ -357,5 +328,5 @@ class Buffer(Locked, Shown):
         held, num_bytes = self._ring.filled * self._envs, source.num_held("rows")
         if held > num_bytes:  # a short file does not become many transitions of zeros
             raise ValueError(f"{held} transitions in {num_bytes} bytes of files")
-        self._storage.restore(header["storage"], source, self._ring)
+        self._storage.restore(source, self._ring)
         self._sampler.restore(header["state"], source, self._ring)

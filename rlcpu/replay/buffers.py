@@ -33,15 +33,13 @@ class ReplayBuffer(Buffer):
             and follow each other in time.
         n_step: steps whose rewards are added up when a transition is drawn, if its episode goes
             on for so long and they are there. `reward` (a float) becomes their discounted sum,
-            `terminated`, `truncated` and fields named `next_...`, as `next_observation`, those of
-            the last of them, and `Batch.discounts` gamma to the power of their number.
+            `terminated`, `truncated` and fields named `next_...` those of the last of them, and
+            `Batch.discounts` gamma to the power of their number.
         gamma: discount factor of these sums, in [0, 1].
         derive_next: store no `next_observation`, but take it from the `observation` of the step
             that follows in the same environment; both need the same fields. Where they differ in
-            a byte, as at the end of an episode, it is kept too, in memory even with `memmap`, and
-            whatever is added, batches are what they would be otherwise. If observations are most
-            of a transition and steps come in the order of time, with `num_envs` for environments
-            side by side, that takes about half the memory.
+            a byte, as at the end of an episode, it is kept too, in memory even with `memmap`, so
+            that batches are what they would be otherwise, for about half the memory.
         memmap: a file to be made that holds the transitions, for more than fits into memory. A
             forked process shares it: what is added there, is added here, though not counted.
         seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
@@ -119,20 +117,10 @@ class Prioritized(Buffer):
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
     ) -> Batch:
-        """Draw transitions or sequences by priority, with replacement.
+        """Draw transitions or sequences by priority, with replacement; see `ReplayBuffer.sample`.
 
-        Args:
-            batch_size: how many.
-            beta: instead of the buffer's own.
-            out: a batch that this buffer returned for the same size: overwritten and returned.
-
-        Returns:
-            Their copies, leaves (batch_size, *shape), or (sequence_length, batch_size, *shape),
-            with indices, probabilities and importance weights.
-
-        Raises:
-            TypeError, ValueError: an argument is of the wrong kind, there is nothing to be drawn,
-                or none of it has a priority above zero.
+        The batch has probabilities and importance weights too; `beta` stands in for the buffer's
+        own. ValueError is raised also where no priority is above zero.
         """
         return self._sample(batch_size, out, beta)
 
@@ -144,8 +132,7 @@ class Prioritized(Buffer):
 
         Args:
             indices: (n,) of any integer dtype, as a batch has them.
-            priorities: (n,), or one for all; finite and not negative, as the size of a temporal
-                difference is.
+            priorities: (n,), or one for all; finite and not negative.
 
         Raises:
             IndexError: an index is out of range, or nothing was written there yet.
@@ -168,16 +155,13 @@ class PrioritizedReplayBuffer(ReplayBuffer, Prioritized):
 
     Transition i is drawn with probability P(i) proportional to (priority + epsilon) ** alpha, and
     comes with the importance weight (N P(i)) ** -beta over the largest one of its batch. New
-    transitions get the largest priority given so far, at first 1. The other arguments are those of
-    `ReplayBuffer`.
+    transitions get the largest priority given so far, at first 1. The other arguments, and errors,
+    are those of `ReplayBuffer`.
 
     Args:
         alpha: 0 draws uniformly, 1 in proportion; at most 2.
         beta: 0 to 1, how much of the bias importance weights correct; `sample` takes another one.
         epsilon: added to each priority, so that items of priority 0 are drawn too.
-
-    Raises:
-        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
 
     Example:
         >>> buffer = PrioritizedReplayBuffer(1000, {"reward": 0.0}, seed=0)
@@ -192,14 +176,8 @@ class ReturnWeightedBuffer(Buffer):
     """Transitions with a value each, drawn in proportion to it, none twice in a batch.
 
     The weight of a transition is its value - min(0, smallest value that is in the buffer); where
-    all weights are zero, all transitions are as likely. The other arguments are those of
-    `ReplayBuffer`.
-
-    Args:
-        capacity: transitions that are kept, the newest ones.
-
-    Raises:
-        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+    all weights are zero, all transitions are as likely. Arguments and errors are those of
+    `ReplayBuffer`, without `num_envs`, `n_step` and `gamma`.
 
     Example:
         >>> buffer = ReturnWeightedBuffer(1000, {"reward": 0.0}, seed=0)
@@ -223,17 +201,7 @@ class ReturnWeightedBuffer(Buffer):
         return ByValue(self._items, self.backend)
 
     def add(self, batch: Any, values: npt.ArrayLike) -> None:  # type: ignore[override]
-        """Store transitions; the oldest ones make room.
-
-        Args:
-            batch: structured like the example; each leaf (n, *shape), or (*shape) for one.
-            values: (n,), or one for all; finite.
-
-        Raises:
-            TypeError: a container, or a dtype that cannot be cast safely.
-            ValueError: a missing or extra field, a wrong shape, a value that is NaN or infinite.
-                Nothing is stored by a call that raises.
-        """
+        """Store transitions with values, (n,) or one for all, finite; see `ReplayBuffer.add`."""
         arrays = self._check(batch)
         numbers = self._sampler.check(values, len(arrays[0]))
         with self.locked():
@@ -247,15 +215,9 @@ class ReturnWeightedBuffer(Buffer):
         return out
 
     def update_values(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
-        """Give transitions new values; of equal indices the last one counts.
+        """Give transitions new values, (n,) or one for all, finite.
 
-        Args:
-            indices: (n,) of any integer dtype, as a batch has them.
-            values: (n,), or one for all; finite.
-
-        Raises:
-            IndexError: an index is out of range, or nothing was written there yet.
-            TypeError, ValueError: see `add`. Nothing is changed by a call that raises.
+        See `PrioritizedReplayBuffer.update_priorities` for the indices and errors.
         """
         pairs = self._sampler.check_pairs(indices, values)
         with self.locked():
@@ -273,12 +235,9 @@ class TrajectoryBuffer(Buffer):
     Args:
         num_envs: number of environments.
         length: steps that are kept of each; a multiple of `period`.
-        example: one transition; see `ReplayBuffer`, also for the arguments that are not here.
+        example: one transition; see `ReplayBuffer`, also for other arguments and for errors.
         sequence_length: steps of a sequence, at most `length`.
         period: steps between the beginnings of sequences.
-
-    Raises:
-        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
 
     Example:
         >>> buffer = TrajectoryBuffer(2, 100, np.zeros(3, np.float32), sequence_length=5)
@@ -309,11 +268,7 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer, Prioritized):
     """Steps of many environments side by side, from which sequences are drawn by priority.
 
     See `TrajectoryBuffer` for the sequences and `PrioritizedReplayBuffer` for the priorities; a
-    sequence gets the largest priority given so far when its last step comes. The arguments are
-    those of these two.
-
-    Raises:
-        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
+    sequence gets the largest priority given so far when its last step comes.
     """
 
 
@@ -327,11 +282,8 @@ class TrajectoryQueue(Buffer):
     Args:
         num_envs: number of environments.
         length: steps of each that may wait.
-        example: one transition; see `ReplayBuffer`, also for the arguments that are not here.
+        example: one transition; see `ReplayBuffer`, also for other arguments and for errors.
         sequence_length: steps that `sample` hands out at a time, at most `length`.
-
-    Raises:
-        TypeError, ValueError, FileExistsError, MemoryError: see `ReplayBuffer`.
 
     Example:
         >>> queue = TrajectoryQueue(2, 100, {"reward": 0.0}, sequence_length=3)
@@ -365,16 +317,7 @@ class TrajectoryQueue(Buffer):
         return check_count("num_steps", num_steps) <= room
 
     def add(self, batch: Any) -> None:
-        """Store steps of all environments, behind those that wait.
-
-        Args:
-            batch: structured like the example, each leaf (num_steps, num_envs, *shape), or
-                (num_envs, *shape) for one step.
-
-        Raises:
-            TypeError: see `ReplayBuffer.add`.
-            ValueError: likewise, or there is no room. Nothing is stored by a call that raises.
-        """
+        """Store steps behind those that wait; see `ReplayBuffer.add`. No room is a ValueError."""
         arrays = self._check(batch)
         with self.locked():
             room = self.length - self._sampler.waiting(self._ring)
@@ -383,15 +326,9 @@ class TrajectoryQueue(Buffer):
             complete(self._write, arrays, self._ring)
 
     def sample(self, *, out: Batch | None = None) -> Batch:  # type: ignore[override]
-        """Take the oldest steps.
+        """Take the oldest steps, leaves (sequence_length, num_envs, *shape).
 
-        Args:
-            out: a batch that this queue returned: overwritten and returned.
-
-        Returns:
-            Steps of all environments, copied, leaves (sequence_length, num_envs, *shape).
-
-        Raises:
-            ValueError: fewer steps wait, or `out` is something else.
+        A batch `out` that this queue returned is overwritten. ValueError is raised if fewer steps
+        wait, or `out` is something else.
         """
         return self._sample(self._envs, out)

@@ -8,10 +8,9 @@ A save makes its segment durable, writes a new manifest beside the old one, puts
 with one `os.replace`, and deletes the files that nothing names any more. A process that is killed
 at any moment leaves the old checkpoint or the new one, and the next save deletes what it left.
 
-The manifest is JSON in two lines. The first names the format, its version and the checksum of the
-second, so that every flipped bit is noticed before anything is parsed:
+The manifest holds a checksum of its content, so that every flipped bit is noticed:
 
-    {"format": "rlcpu replay", "version": 2, "blake2b": "...",
+    {"format": "rlcpu replay", "version": 3, "blake2b": "...",
     "content": {"token": ..., "header": ..., "files": ..., "sections": ...}}
 """
 
@@ -26,8 +25,7 @@ import re
 import secrets
 import stat
 import zlib
-from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,24 +40,18 @@ Table = npt.NDArray[np.int64]
 Ranges = Sequence[tuple[int, int]] | Table
 
 MANIFEST = "manifest.json"
-VERSION = 2
+VERSION = 3
 # Bytes that are copied and checked at a time: they stay in the cache.
 BLOCK = 1 << 18
 # Parts of a section, after which a save writes it whole: a load opens as many files, and each save
 # writes a manifest of 75 bytes for each part.
 MOST_PARTS = 256
-# This keeps a foreign manifest from filling the memory.
-MAX_MANIFEST = 1 << 26
 
+_FORMAT = "rlcpu replay"
 _OURS = re.compile(r"rlcpu-[0-9a-f]{32}\.(data|part)")
 _SEGMENT = re.compile(r"rlcpu-[0-9a-f]{32}\.data")
 _SECTION = re.compile(r"[a-z0-9_]+")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-_TEXT = re.compile(
-    rb'\{"format": "rlcpu replay", "version": ([0-9]{1,9}), "blake2b": "([0-9a-f]{32})",\n'
-    rb'"content": (.*)\}\n',
-    re.DOTALL,
-)
 
 
 class Section(NamedTuple):
@@ -68,9 +60,9 @@ class Section(NamedTuple):
     Attributes:
         name: of small letters, digits and underscores.
         data: its bytes, uint8 (num_bytes,), contiguous; nobody may write to them during a save.
-        changed: ranges [begin, end) of bytes, shape (num_ranges, 2), outside of which nothing
-            changed since the save that `since` names; None: any byte may have changed. A section
-            that has grown since then was followed by zeros.
+        changed: ranges [begin, end) of bytes, (num_ranges, 2), apart from each other, outside of
+            which nothing changed since the save that `since` names; None: any byte may have
+            changed. A section that has grown since then was followed by zeros.
         written: ranges outside of which all bytes are zero, or of no use; None: all of it.
     """
 
@@ -120,7 +112,7 @@ def save(
     sections: Sequence[Section],
     since: str | None = None,
 ) -> str:
-    """Write a checkpoint, or what changed in it.
+    """Write a checkpoint, or what changed in it, and return a token that names this save.
 
     Saves to one folder wait for each other; a save waits for readers, and they for it. A folder
     takes at most twice its data: a save that would exceed it writes everything anew.
@@ -128,12 +120,9 @@ def save(
     Args:
         path: a folder, to be made where it does not exist; what contains it does.
         header: what is no array; what JSON says exactly (no NaN, keys are str, no tuples).
-        sections: the arrays, read block by block and never copied as a whole.
+        sections: the arrays, never copied as a whole.
         since: the token of the save, or of the `Reader`, after which `changed` counts. If the
             checkpoint in the folder is another one, everything is written.
-
-    Returns:
-        A token that names this save.
 
     Raises:
         FileNotFoundError: there is no folder that `path` could be in.
@@ -155,16 +144,13 @@ def save(
             kept = old if old.token == since and not _find_damage(path, old) else _NOTHING
             new = _write_segment(path, token, header, sections, kept)
             temporary = path / f"rlcpu-{token}.part"
-            with new_file(temporary) as write:
-                write(_encode(new))
+            with new_file(temporary) as file:
+                file.write(_encode(new))
             sync(path)  # the segment's name has to last before the manifest that names it
             os.replace(temporary, path / MANIFEST)
             sync(path)
-        except BaseException:
-            # The manifest says which files go: an interrupt may fall just after its replacement.
+        finally:
             _sweep(path)
-            raise
-        _sweep(path, new.files)
     return token
 
 
@@ -184,18 +170,18 @@ def _write_segment(
     path: Path, token: str, header: dict[str, Any], sections: Sequence[Section], old: _Manifest
 ) -> _Manifest:
     """Write the segment that makes a new checkpoint of the old one, and return its manifest."""
-    name, size = f"rlcpu-{token}.data", 0
-    made: dict[str, tuple[int, list[_Part]]] = {}
-    with new_file(path / name) as write:
+    name, made = f"rlcpu-{token}.data", {}
+    with new_file(path / name) as file:
         for section, parts, table in _plan(sections, old):
-            checksum, num_bytes = 0, _num_bytes(table)
-            for block in _blocks(table, section.data):
-                write(block)
-                checksum = zlib.crc32(block, checksum)
             if len(table):
-                part = _Part(name, size, len(table), num_bytes - table.nbytes, checksum)
-                parts, size = [*parts, part], size + num_bytes
+                checksum, begin = 0, file.tell()
+                for piece in (table.tobytes(), *_pieces(table, section.data)):
+                    file.write(piece)
+                    checksum = zlib.crc32(piece, checksum)
+                num_bytes = file.tell() - begin - table.nbytes
+                parts = [*parts, _Part(name, begin, len(table), num_bytes, checksum)]
             made[section.name] = len(section.data), parts
+        size = file.tell()
     named = [part.file for _, parts in made.values() for part in parts]
     return _Manifest(token, header, {each: old.files.get(each, size) for each in named}, made)
 
@@ -206,10 +192,10 @@ def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, li
     changes: list[tuple[Section, list[_Part], Table]] = []
     for section in sections:
         name, data, changed, written = section
-        whole.append((section, [], _merge(written, data)))
+        whole.append((section, [], _table(written, data)))
         num_bytes, parts = old.sections.get(name, (len(data) + 1, []))
         if changed is not None and num_bytes <= len(data) and len(parts) < MOST_PARTS:
-            changes.append((section, parts, _merge(changed, data)))
+            changes.append((section, parts, _table(changed, data)))
         else:
             changes.append(whole[-1])
     files = {part.file for _, parts, _ in changes for part in parts}
@@ -218,15 +204,10 @@ def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, li
     return changes if kept + new <= 2 * most else whole
 
 
-def _merge(ranges: Ranges | None, data: Bytes) -> Table:
-    """Ranges in order, apart from each other, and none of them empty."""
-    table = np.array([(0, len(data))] if ranges is None else ranges, np.int64).reshape(-1, 2)
-    table = table[table[:, 0] < table[:, 1]]
-    begin, end = table[np.argsort(table[:, 0])].T
-    end = np.maximum.accumulate(end)
-    first = np.flatnonzero(np.append(True, begin[1:] > end[:-1])[: len(begin)])
-    last = np.append(first[1:], len(begin))[: len(first)] - 1
-    return np.stack([begin[first], end[last]], 1).astype("<i8")
+def _table(ranges: Ranges | None, data: Bytes) -> Table:
+    """Ranges that are not empty; everything for None."""
+    table = np.array([(0, len(data))] if ranges is None else ranges, "<i8").reshape(-1, 2)
+    return table[table[:, 0] < table[:, 1]]
 
 
 def _num_bytes(table: Table) -> int:
@@ -234,20 +215,7 @@ def _num_bytes(table: Table) -> int:
     return table.nbytes + int((table[:, 1] - table[:, 0]).sum())
 
 
-def _blocks(table: Table, data: Bytes) -> Iterator[bytes]:
-    """A table and the bytes of its ranges; many small ranges together are one block."""
-    pending: list[Any] = [table.tobytes()]
-    size = 0
-    for piece in _pieces(table, data):
-        pending.append(piece)
-        size += len(piece)
-        if size >= BLOCK or len(pending) == 4096:
-            yield b"".join(pending)
-            pending, size = [], 0
-    yield b"".join(pending)
-
-
-def _pieces(table: Table, data: Bytes) -> Iterator[memoryview]:
+def _pieces(table: Table, data: Bytes) -> Iterator[Any]:
     """The bytes of ranges, at most BLOCK at a time."""
     view = data.data
     for begin, end in table.tolist():
@@ -255,13 +223,10 @@ def _pieces(table: Table, data: Bytes) -> Iterator[memoryview]:
             yield view[at : min(at + BLOCK, end)]
 
 
-def _sweep(path: Path, kept: Container[str] | None = None) -> None:
-    """Delete every file of ours that is not `kept`, or that the manifest does not name.
-
-    It never fails: what cannot be deleted now is deleted by the next save.
-    """
+def _sweep(path: Path) -> None:
+    """Delete our files that the manifest does not name, now or by the next save; never fails."""
     with contextlib.suppress(OSError, ValueError):
-        kept = _current(path).files if kept is None else kept
+        kept = _current(path).files
         for name in os.listdir(path):
             if _OURS.fullmatch(name) and name not in kept:
                 with contextlib.suppress(OSError):
@@ -272,12 +237,7 @@ def _sweep(path: Path, kept: Container[str] | None = None) -> None:
 
 
 class Reader:
-    """A checkpoint to be read, unchanged by saves until it is closed; a context manager.
-
-    A save into the same folder waits for it, also in the same process.
-
-    Args:
-        path: the checkpoint's folder.
+    """A checkpoint to be read: saves wait until it is closed, as a context manager does.
 
     Attributes:
         header: what `save` was given.
@@ -317,14 +277,10 @@ class Reader:
         return sum(part.num_bytes for part in self._section(name)[1])
 
     def read_into(self, name: str, out: Bytes, zeroed: bool = False) -> None:
-        """Fill `out`, uint8 (num_bytes,), with a section.
+        """Fill `out`, uint8 (num_bytes,), with a section; ValueError if it is damaged.
 
         Where `out` holds zeros already (`zeroed`), those of the section are not written, so that
         the memory of what was never added is not taken.
-
-        Raises:
-            ValueError: its data are damaged or truncated: `out` is overwritten in part; or there
-                is no such section, or `out` is not of its size.
         """
         num_bytes, parts = self._section(name)
         if len(out) != num_bytes:
@@ -336,13 +292,13 @@ class Reader:
 
     def _read_part(self, part: _Part, out: Bytes) -> None:
         path = self._path / part.file
-        edges = np.empty(2 * part.num_ranges, "<i8")
-        table = edges.reshape(-1, 2)
-        with open(open_file(path, os.O_RDONLY), "rb", buffering=BLOCK) as file:
+        table = np.empty((part.num_ranges, 2), "<i8")
+        with open_file(path, "rb") as file:
             file.seek(part.offset)
-            checksum = _fill(file, edges.view(np.uint8).data, 0, path)
-            within = ((edges >= 0) & (edges <= len(out))).all()
-            if not within or (np.diff(edges) < 0).any() or _num_bytes(table) != part.size:
+            checksum = _fill(file, table.reshape(-1).view(np.uint8).data, 0, path)
+            begin, end = table.T
+            within = ((begin >= 0) & (begin <= end) & (end <= len(out))).all()
+            if not within or _num_bytes(table) != part.size:
                 raise ValueError(f"{path}: damaged: no ranges of {len(out)} bytes")
             for piece in _pieces(table, out):
                 checksum = _fill(file, piece, checksum, path)
@@ -367,30 +323,15 @@ class Reader:
 
 
 @contextlib.contextmanager
-def nonsense(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raise ValueError for whatever a header of another kind than expected leads to."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
-
-
-class Saved:
-    """What a buffer is composed of, as checkpoints have it: nothing, where this is not overridden.
-
-    `ring` is the buffer's `rlcpu.replay.items.Ring`.
-    """
-
-    def sections(self, added: int, ring: Any) -> list[Section]:
-        """Arrays; `added` steps of the ring were saved before."""
-        return []
-
-    def state(self) -> dict[str, Any]:
-        """Numbers, as JSON has them."""
-        return {}
-
-    def restore(self, state: dict[str, Any], source: Reader, ring: Any) -> None:
-        """Take over what a checkpoint holds; any error where that is nonsense."""
+def reading(path: str | os.PathLike[str], kind: str) -> Iterator[Reader]:
+    """A `Reader` of what was saved as a kind; ValueError for another, and for any nonsense."""
+    with Reader(path) as reader:
+        if (found := reader.header.get("buffer")) != kind:
+            raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a {kind}")
+        try:
+            yield reader
+        except (KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
 
 
 def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:
@@ -416,27 +357,20 @@ def _find_damage(path: Path, manifest: _Manifest) -> str:
 
 
 def _encode(manifest: _Manifest) -> bytes:
-    """The text of a manifest; ValueError where it is too large."""
-    text = json.dumps(manifest._asdict(), separators=(",", ":")).encode()
-    first = f'{{"format": "rlcpu replay", "version": {VERSION}, "blake2b": "{_digest(text)}",\n'
-    whole = first.encode() + b'"content": ' + text + b"}\n"
-    if len(whole) > MAX_MANIFEST:
-        raise ValueError(f"a manifest of {len(whole)} bytes, expected at most {MAX_MANIFEST}")
-    return whole
+    """The text of a manifest."""
+    content = manifest._asdict()
+    first = {"format": _FORMAT, "version": VERSION, "blake2b": _digest(content)}
+    return json.dumps({**first, "content": content}).encode()
 
 
-def _digest(text: bytes) -> str:
-    return hashlib.blake2b(text, digest_size=16).hexdigest()
+def _digest(content: Any) -> str:
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=16).hexdigest()
 
 
 def _current(path: Path) -> _Manifest:
     """The manifest in a folder; one that says nothing where there is none yet.
 
-    What it says holds together; the segments are not looked at.
-
-    Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: it is something else than a checkpoint, or its manifest is damaged.
+    ValueError is raised for something else than a checkpoint, or a damaged manifest.
     """
     try:
         names = os.listdir(path)
@@ -448,20 +382,18 @@ def _current(path: Path) -> _Manifest:
             raise ValueError(f"{path}: a folder that is not empty, and no checkpoint of rlcpu")
         return _NOTHING
     path = path / MANIFEST
-    with open(open_file(path, os.O_RDONLY), "rb") as file:
-        if os.fstat(file.fileno()).st_size > MAX_MANIFEST:
-            raise ValueError(f"{path}: no manifest of rlcpu: too large")
-        match = _TEXT.fullmatch(file.read())
-    if match is None:
-        raise ValueError(f"{path}: no manifest of rlcpu, or damaged")
-    if int(match[1]) != VERSION:
-        raise ValueError(f"{path}: version {int(match[1])}, expected {VERSION}")
-    if _digest(match[3]).encode() != match[2]:
-        raise ValueError(f"{path}: damaged: wrong checksum")
+    with open_file(path, "rb") as file:
+        text = file.read()
     try:
-        return _decode(json.loads(match[3]))
+        whole = json.loads(text)
+        ours, version = whole["format"] == _FORMAT, whole["version"]
+        if ours and version == VERSION:
+            if json.dumps(whole).encode() != text or _digest(whole["content"]) != whole["blake2b"]:
+                raise ValueError("damaged: wrong checksum")
+            return _decode(whole["content"])
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path}: no manifest of rlcpu: {error!r}") from error
+        raise ValueError(f"{path}: no manifest of rlcpu, or damaged: {error!r}") from error
+    raise ValueError(f"{path}: version {version}, expected {VERSION} of {_FORMAT}")
 
 
 def _decode(content: Any) -> _Manifest:
@@ -478,9 +410,8 @@ def _decode(content: Any) -> _Manifest:
         raise ValueError("a number that is no size")
     if not isinstance(header, dict):
         raise ValueError("the header is no object")
-    used = Counter[str]()
-    for part in parts:
-        used[part.file] += part.size
-        if part.offset + part.size > files[part.file] or used[part.file] > files[part.file]:
-            raise ValueError(f"{part}: overlaps others, or ends beyond the end of its file")
+    if any(part.offset + part.size > files[part.file] for part in parts):
+        raise ValueError("a part ends beyond the end of its file")
+    if sum(part.size for part in parts) > sum(files.values()):  # memory is taken for parts
+        raise ValueError("parts overlap")
     return _Manifest(token, header, files, sections)

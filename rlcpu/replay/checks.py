@@ -97,10 +97,7 @@ def take_numbers(backend: Any, name: str, numbers: Any, count: int) -> Array:
 
 @kernel(fastmath=EXACT)
 def first_offender(indices, numbers, capacity, low, high):
-    """Position of the first pair with an index or a number out of its range, or -1.
-
-    Indices are to be in [0, capacity), if there are any; numbers in [low, high], where NaN is not.
-    """
+    """Position of the first index, if there are any, or number that is out of its range, or -1."""
     offenders, paired = 0, indices.size == numbers.size
     for k in range(numbers.size):
         index = indices[k] if paired else 0
@@ -118,27 +115,19 @@ def first_offender(indices, numbers, capacity, low, high):
 def check_pairs(
     backend: Any, name: str, indices: Any, numbers: Any, limits: tuple[int, float, float]
 ) -> tuple[Array, Array]:
-    """Indices, and a number for each, or one for all, as arrays on a backend's device.
+    """(n,) indices, and a number for each, or one for all, as arrays on a backend's device.
 
-    Args:
-        backend: see `rlcpu.replay.backend`.
-        name: of the numbers, for messages.
-        indices: (n,) whole numbers.
-        numbers: (n,) real numbers, or one.
-        limits: indices are in [0, capacity), numbers in [low, high].
-
-    Raises:
-        IndexError, TypeError, ValueError: they are not.
+    By `limits`, indices are in [0, capacity), numbers in [low, high]; IndexError if an index is
+    not.
     """
     array = take_indices(backend, indices)
     values = take_numbers(backend, name, numbers, array.size)
     place = int(backend.first_offender(array, values, *limits))
     if place >= 0:
-        index, value, (capacity, low, high) = int(array[place]), float(values[place]), limits
+        index, (capacity, low, high) = int(array[place]), limits
         if not 0 <= index < capacity:
             raise IndexError(f"indices: {index} is out of range, expected 0 to {capacity - 1}")
-        expected = f"a finite number in [{low:.3g}, {high:.3g}]"
-        raise ValueError(f"{name}: {value} for index {index}, expected {expected}")
+        raise _out_of_range(name, float(values[place]), f"for index {index}", low, high)
     return array, values
 
 
@@ -149,6 +138,10 @@ def check_range(
     values, (low, high) = take_numbers(backend, name, numbers, count), limits
     place = int(backend.first_offender(_NONE, values, 1, low, high))
     if place >= 0:
-        expected = f"a finite number in [{low:.3g}, {high:.3g}]"
-        raise ValueError(f"{name}: {float(values[place])} at {place}, expected {expected}")
+        raise _out_of_range(name, float(values[place]), f"at {place}", low, high)
     return values
+
+
+def _out_of_range(name: str, value: float, place: str, low: float, high: float) -> ValueError:
+    expected = f"a finite number in [{low:.3g}, {high:.3g}]"
+    return ValueError(f"{name}: {value} {place}, expected {expected}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import math
-import re
 from collections.abc import Iterable
 from reprlib import repr as shorten
 from typing import Any, NamedTuple
@@ -17,9 +17,6 @@ Array = npt.NDArray[Any]
 _MAX_ITEM_AXES = 62
 _MAX_BYTES = int(np.iinfo(np.intp).max)
 _NUMBERS = "biufc"
-# One plain dtype: no comma string (a list of fields), no alias that NumPy has deprecated.
-_PLAIN_DTYPE = re.compile(r"[<>|=][biufcmMSUV]\d{0,9}(\[\d{0,9}[a-zA-Z]{1,7}\])?", re.ASCII)
-_MAX_DTYPE_DEPTH = 8
 
 
 class Field(NamedTuple):
@@ -75,55 +72,37 @@ def make_field(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field
     return field
 
 
-def describe_dtype(dtype: np.dtype[Any]) -> Any:
-    """NumPy's description of a dtype, its tuples as lists.
+def describe_dtype(dtype: np.dtype[Any]) -> str:
+    """NumPy's description of a dtype, as in a file of NumPy's.
 
     Raises:
         TypeError, ValueError: no description gives this dtype back, as of fields that overlap, and
             of dtypes that other libraries register (NumPy calls bfloat16 "V2").
     """
-    description = _as_lists(np.lib.format.dtype_to_descr(dtype))
-    if np.lib.format.descr_to_dtype(_as_tuples(description)) != dtype:
+    description = np.lib.format.dtype_to_descr(dtype)
+    if dtype.hasobject or np.lib.format.descr_to_dtype(description) != dtype:
         raise TypeError(f"dtype {dtype} has no description")
-    return description
+    return str(description)
 
 
 def parse_dtype(description: Any, whole: str) -> np.dtype[Any]:
     """The dtype of a `describe_dtype` on this machine; ValueError if it is something else."""
-    found = f"{whole} was saved with {shorten(description)}"
     try:
-        dtype = np.lib.format.descr_to_dtype(_as_tuples(description))
-        same = describe_dtype(dtype.newbyteorder("=")) == description
-    except Exception as error:  # whatever NumPy raises for what it does not understand
+        descr = ast.literal_eval(description) if description[0] == "[" else description
+        dtype = np.lib.format.descr_to_dtype(descr).newbyteorder("=")
+        if describe_dtype(dtype) != description:
+            raise ValueError(f"this machine describes {dtype} differently")
+    except Exception as error:  # whatever NumPy and Python raise for what they do not understand
+        found = f"{whole} was saved with {shorten(description)}"
         raise ValueError(f"{found}, which is no dtype") from error
-    if not same:
-        raise ValueError(f"{found}: expected how this machine describes {dtype}")
     return dtype
-
-
-def _as_lists(item: Any) -> Any:
-    return [_as_lists(part) for part in item] if isinstance(item, list | tuple) else item
-
-
-def _as_tuples(item: Any, depth: int = _MAX_DTYPE_DEPTH) -> Any:
-    """A dtype's description from JSON, with the tuples that NumPy wants."""
-    if isinstance(item, str) and _PLAIN_DTYPE.fullmatch(item):
-        return item
-    if not isinstance(item, list) or not depth:
-        raise ValueError(f"{shorten(item)} is not a dtype")
-    return [(name, _as_tuples(part, depth - 1), *map(tuple, shape)) for name, part, *shape in item]
 
 
 # ---------------------------------------------------------------- what a field can take
 
 
 def to_array(leaf: Any, called: str) -> Array:
-    """An array of what NumPy can read as one; `called` is how messages call it.
-
-    Raises:
-        TypeError: masked, or Python objects.
-        ValueError: lists of different lengths.
-    """
+    """An array of what NumPy can read as one, or TypeError, or ValueError for uneven lists."""
     if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
         return leaf
     if isinstance(leaf, np.ma.MaskedArray):
@@ -177,12 +156,7 @@ def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 
 def _cast(array: Array, field: Field) -> Array:
-    """A copy of the field's dtype.
-
-    Raises:
-        ValueError: an integer outside of the range of the field's dtype, or a finite number that
-            it would turn into infinity.
-    """
+    """A copy of the field's dtype, or ValueError for a number that is out of its range."""
     source, dtype = array.dtype, field.dtype
     with np.errstate(over="ignore", invalid="ignore"):
         cast: Array = array.astype(dtype)

@@ -6,8 +6,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 try:
     import fcntl
@@ -15,48 +16,37 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "rlcpu.lock"
-# No link is followed, and no pipe waited for. Windows has neither, but tells text from bytes here.
-_FLAGS = sum(getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "CLOEXEC", "BINARY"))
+# No link is followed, and no pipe waited for; Windows knows neither.
+_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_NO_FILE = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
-def open_file(path: Path, flags: int) -> int:
-    """The descriptor of a file in a checkpoint's folder, which may be anybody's.
-
-    A new file's mode follows the umask.
-
-    Raises:
-        FileNotFoundError: there is nothing, and `flags` make nothing.
-        ValueError: it is a link, a pipe or something else that is no file.
-        OSError: the system refuses.
-    """
+def open_file(path: Path, mode: str) -> IO[bytes]:
+    """Open a file in a checkpoint's folder; ValueError if it is a link or no file."""
     try:
-        handle = os.open(path, flags | _FLAGS, 0o666)
+        file: Any = open(path, mode, opener=_open)  # noqa: SIM115 (the caller closes it)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO):
+        if error.errno in _NO_FILE:
             raise ValueError(f"{path}: a link or no file, and expected a file") from error
         raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
         raise ValueError(f"{path}: no file, and expected one")
-    return handle
+    return file
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | _FLAGS, 0o666)
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[Callable[[bytes], None]]:
-    """A function that writes to a new file, which is durable in the end."""
-    handle = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-
-    def write(block: bytes) -> None:
-        view = memoryview(block)
-        while view:  # the system may take fewer at a time
-            view = view[os.write(handle, view) :]
-
-    try:
-        yield write
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A new file to be written to, which is durable in the end."""
+    with open_file(path, "xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sync(path: Path) -> None:
@@ -82,26 +72,24 @@ def locked(path: Path, *, write: bool) -> Iterator[None]:
     would not. The file stays: a second one of the same name would be a second lock. Without
     locks (Windows, some network file systems), two saves at once may lose one's segment.
     """
-    try:
-        handle = open_file(path / LOCK, os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
-    except OSError:
-        if write:
-            raise
-        handle = -1  # a reader needs none, as in some copies, or where it may not open one
-    try:
-        _flock(handle, "LOCK_EX" if write else "LOCK_SH")
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_file(path / LOCK, "ab" if write else "rb"))
+        except OSError:
+            if write:
+                raise
+            # A reader needs none, as in some copies, or where it may not open one.
+        else:
+            _flock(file, "LOCK_EX" if write else "LOCK_SH")
+            # A process forked meanwhile has the file too: closing it here would not be enough.
+            stack.callback(_flock, file, "LOCK_UN")
         yield
-    finally:
-        # A process forked meanwhile has the handle too: closing it here would not be enough.
-        _flock(handle, "LOCK_UN")
-        if handle >= 0:
-            os.close(handle)
 
 
-def _flock(handle: int, operation: str) -> None:
+def _flock(file: IO[bytes], operation: str) -> None:
     try:
-        if fcntl is not None and handle >= 0:
-            fcntl.flock(handle, getattr(fcntl, operation))
+        if fcntl is not None:
+            fcntl.flock(file, getattr(fcntl, operation))
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise

@@ -20,20 +20,10 @@ Array = npt.NDArray[Any]
 
 
 class Ring(NamedTuple):
-    """Where writing goes on, in `length` slots.
-
-    Attributes:
-        length: number of slots.
-        added: steps ever added; step number s is in slot s % length while it is there.
-    """
+    """Where writing goes on: step number s of all that were `added` is in slot s % length."""
 
     length: int
     added: int
-
-    @property
-    def slot(self) -> int:
-        """Slot of the next step."""
-        return self.added % self.length
 
     @property
     def filled(self) -> int:
@@ -60,7 +50,7 @@ class Items(NamedTuple):
     period: int = 1
 
     def numbers(self, ring: Ring) -> tuple[int, int]:
-        """Numbers of the first item that is there, and of the first that is not yet."""
+        """Numbers of the first item that is there, and of the first that is not there yet."""
         added, first = ring.added, max(ring.added - ring.length, 0)
         if self.steps is None:
             return first, added
@@ -87,10 +77,7 @@ class Items(NamedTuple):
 
 @inline_exact
 def pick_item(u, num_envs, first, count, length):
-    """One of the items `env * length + (first + k) % length` with k below `count`.
-
-    Each is as likely; u is uniform in [0, 1).
-    """
+    """One of the items `env * length + (first + k) % length`, k < count, by a uniform number."""
     k = min(np.int64(u * (num_envs * count)), num_envs * count - 1)
     env = k // count
     slot = first + (k - env * count)
@@ -119,7 +106,7 @@ def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
 # ---------------------------------------------------------------- what is drawn
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class Batch(Shown):
     """Transitions, or sequences of them, drawn from a buffer; arrays are where the buffer is.
 
@@ -132,8 +119,7 @@ class Batch(Shown):
         weights: (batch_size,) float32, importance weights, at most 1; None if all are alike.
         discounts: (batch_size,) float32, of the value of what follows an n-step return; None if
             there is none.
-        rows: the memory of the data, for the owner's storage; None in a copy.
-        owner: the buffer; None in a copy.
+        rows, owner: the data's memory, and the buffer; None in a copy.
     """
 
     data: Any
@@ -146,12 +132,7 @@ class Batch(Shown):
 
     def __getstate__(self) -> dict[str, Any]:
         """The numbers alone: a copy is no memory of a buffer, which does not go with it."""
-        state = {name: getattr(self, name) for name in {*Batch.__slots__, *self.__slots__}}
-        return {**state, "rows": None, "owner": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        return {**vars(self), "rows": None, "owner": None}
 
     def __getitem__(self, key: Any) -> Any:
         """Part of the data: `batch["reward"]` is `batch.data["reward"]`."""
@@ -176,8 +157,7 @@ class Batch(Shown):
 def sum_ahead(rewards, terminated, truncated, row, ring, settings):
     """Sum of discounted rewards from a row on, discount of what follows, and the last row.
 
-    `rewards`, `terminated` and `truncated` are (num_envs * length,); `ring` is (length, newest
-    slot), `settings` (n, gamma).
+    Columns are (num_envs * length,); `ring` is (length, newest slot), `settings` (n, gamma).
     """
     length, newest = ring
     n, gamma = settings
@@ -206,23 +186,18 @@ class NStep:
     """n-step returns of a storage's transitions.
 
     R = sum of gamma^k r_{t+k} for k below m, where m is n, or less if an episode terminated or was
-    truncated after m steps, or the newest step is reached. `reward` becomes R; `next_observation`
-    and other fields named `next_...`, `terminated` and `truncated` become those of the last step
-    summed; `Batch.discounts` is gamma^m, so that R + discounts * (1 - terminated) *
-    V(next_observation) is the target.
+    truncated after m steps, or the newest step is reached. `reward` becomes R; fields named
+    `next_...`, `terminated` and `truncated` become those of the last step summed;
+    `Batch.discounts` is gamma^m, so that R + discounts * (1 - terminated) * V(next_observation) is
+    the target.
 
-    Args:
-        structure: has `reward` (one real number), `terminated`, and if there are any,
-            `truncated` (each one bool) and `next_observation`.
-        n: number of steps.
-        gamma: discount factor in [0, 1].
+    The structure has `reward` (one real number) and `terminated` (one bool), if n is above 1.
 
     Attributes:
-        n, gamma: see above.
+        n, gamma: number of steps, and discount factor in [0, 1].
         wanted: positions of `reward`, `terminated` and `truncated`, which is `terminated` if there
             is none; empty if n is 1.
-        first: positions of the fields that are those of the first step.
-        last: of those that are those of the last step.
+        first, last: positions of the fields that are those of the first, and of the last step.
     """
 
     def __init__(self, structure: Structure, n: int, gamma: float) -> None:

@@ -17,14 +17,10 @@ _ATTEMPTS = range(1000)  # keys may be held down: 30 times a second
 
 
 class Locked:
-    """What has a lock, which each of its calls holds.
-
-    Attributes:
-        order: of locks of which several are taken: lower numbers first.
-    """
+    """What has a lock, which each of its calls holds."""
 
     _lock: Any
-    order: int
+    order: int  # of locks of which several are taken: lower numbers first
 
     def _make_lock(self) -> None:
         self.order, self._lock = next(_count), threading.RLock()
@@ -36,12 +32,7 @@ class Locked:
         return copy.deepcopy({name: vars(self)[name] for name in vars(self) if name not in left})
 
     def locked(self) -> Any:
-        """The lock, a context manager.
-
-        Raises:
-            RuntimeError: this thread has it already: the handler of a signal, say, interrupts a
-                call of the same object, which would wait for itself.
-        """
+        """The lock, a context manager; RuntimeError if this thread has it already, in a handler."""
         # The lock lets its thread in again. Looking first is safe: a handler that runs between
         # this and the lock's own code has ended by then. A lock in Python could be interrupted
         # when it is taken and not yet released by anything.
@@ -56,11 +47,8 @@ class Locked:
 def complete(work: Callable[..., None], *args: Any) -> None:
     """Call what has to be done wholly: again where it is interrupted, before the exception goes on.
 
-    Ctrl-C and the handlers of signals raise anywhere between two steps of Python.
-
-    Args:
-        work: has the same effect however often it was begun before; with MemoryError, none.
-        *args: its arguments.
+    Ctrl-C and the handlers of signals raise anywhere between two steps of Python. `work` has the
+    same effect however often it was begun before; with MemoryError, none.
     """
     try:
         work(*args)

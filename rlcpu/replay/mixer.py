@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rlcpu.replay import checkpoint
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.buffers import TrajectoryQueue
-from rlcpu.replay.checkpoint import Reader, Section
+from rlcpu.replay.checkpoint import Section
 from rlcpu.replay.checks import check_count, check_number, take_numbers
 from rlcpu.replay.items import Batch
 
@@ -26,8 +26,6 @@ class MixedBatch(Batch):
     Attributes:
         sources: (batch_size,) int64, position of the buffer that each came from.
     """
-
-    __slots__ = ("sources",)
 
     sources: npt.NDArray[np.int64]
 
@@ -104,11 +102,7 @@ class Mixer:
         return [int(n) for n in sizes]
 
     def add(self, batch: Any, to: int, **options: Any) -> None:
-        """Add to one of the buffers; see its `add`, which also gets the other arguments.
-
-        Raises:
-            IndexError: there is no buffer `to`.
-        """
+        """Add to one of the buffers, or IndexError; its `add` also gets the other arguments."""
         if not 0 <= check_count("to", to, -(2**48)) < len(self.buffers):
             raise IndexError(f"to={to}: expected 0 to {len(self.buffers) - 1}")
         self.buffers[to].add(batch, **options)
@@ -119,13 +113,9 @@ class Mixer:
         return all(buffer.can_sample(size) for buffer, size in pairs if size)
 
     def sample(self, batch_size: int) -> MixedBatch:
-        """Draw from each buffer as it draws, and put the batches one after the other.
+        """Draw from each buffer as it draws, `batch_size` in all, one batch after the other.
 
-        Args:
-            batch_size: how many in all.
-
-        Returns:
-            A batch; where a buffer has no importance weights, 1 stands for them.
+        Where a buffer has no importance weights, 1 stands for them.
 
         Raises:
             TypeError, ValueError: batch_size is no whole number above 0, or a buffer cannot be
@@ -148,13 +138,8 @@ class Mixer:
     def update_priorities(self, batch: Any, priorities: Any) -> None:
         """Give what was drawn from prioritised buffers new priorities; others are passed over.
 
-        Args:
-            batch: as `sample` returned it.
-            priorities: (batch_size,), or one for all; finite and not negative.
-
-        Raises:
-            TypeError, ValueError: see `PrioritizedReplayBuffer.update_priorities`. Nothing is
-                changed by a call that raises.
+        `batch` is as `sample` returned it; see `PrioritizedReplayBuffer.update_priorities` for
+        priorities and errors.
         """
         if getattr(batch, "owner", None) is not self:
             raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
@@ -193,21 +178,15 @@ class Mixer:
         device: str = "cpu",
     ) -> Mixer:
         """The mixer in a checkpoint, and its buffers; see `ReplayBuffer.load`."""
-        with Reader(path) as reader:
-            header = reader.header
-            if header.get("buffer") != "Mixer":
-                found = header.get("buffer")
-                raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a Mixer")
+        with checkpoint.reading(path, "Mixer") as reader:
             options, kinds = {"num_threads": num_threads, "device": device}, _kinds(Buffer)
-            with checkpoint.nonsense(path):
-                buffers = [
-                    kinds[part["buffer"]].restored(
-                        part, reader.within(f"part{number}_"), example, options
-                    )
-                    for number, part in enumerate(header["parts"])
-                ]
-                mixer = cls(buffers, header["proportions"])
-                mixer._saved = reader.token, [part["added"] for part in header["parts"]]
+            parts = reader.header["parts"]
+            buffers = [
+                kinds[part["buffer"]].restored(part, reader.within(f"part{n}_"), example, options)
+                for n, part in enumerate(parts)
+            ]
+            mixer = cls(buffers, reader.header["proportions"])
+            mixer._saved = reader.token, [part["added"] for part in parts]
         return mixer
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.replay.checkpoint import Reader, Saved, Section
+from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_count, check_number, check_pairs, check_range
 from rlcpu.replay.items import Batch, Items, Ring, spans
 from rlcpu.replay.storage import allocate
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 MOST = 1e100  # priorities up to here: no exponent from 0 to 2 leaves the tree's range
 
 
-class Uniform(Saved):
+class Uniform:
     """Draws each item as likely as the others, with replacement; the base of the other samplers."""
 
     def __init__(self, items: Items, backend: Any) -> None:
@@ -52,6 +52,17 @@ class Uniform(Saved):
     def release(self) -> None:
         """Take note that what was drawn has been copied."""
 
+    def sections(self, added: int, ring: Ring) -> list[Section]:
+        """Arrays for a checkpoint; `added` steps were saved before."""
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """Numbers for a checkpoint, as JSON has them."""
+        return {}
+
+    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
+        """Take over what a checkpoint holds; any error where that is nonsense."""
+
 
 class _Weighted(Uniform):
     """Draws items by the leaves of a tree."""
@@ -80,13 +91,8 @@ class _Weighted(Uniform):
 class ByPriority(_Weighted):
     """Draws items with probability P proportional to (priority + epsilon) ** alpha.
 
-    Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3.
-
-    No item has a priority at first. Exponents are alpha, beta and epsilon.
-
-    Attributes:
-        tree: of (priority + epsilon) ** alpha.
-        largest: largest number that was ever in the tree, at least 1: of new items.
+    Schaul et al. 2016, Prioritized experience replay, equations 1 and 3.3. Exponents are alpha,
+    beta and epsilon; new items get `largest`, the largest number ever in the tree, at least 1.
     """
 
     name = "priorities"
@@ -152,7 +158,7 @@ class ByPriority(_Weighted):
         return {"largest": self.largest}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Saved.restore`."""
+        """See `Uniform.restore`."""
         leaves = self._read(source)
         items = np.flatnonzero(leaves)  # those without a priority take no memory
         limits = self.tree.capacity, 0.0, self.tree.most
@@ -164,16 +170,10 @@ class ByPriority(_Weighted):
 
 
 class ByValue(_Weighted):
-    """Draws different items, in proportion to value - min(0, smallest value that is there).
+    """Draws different transitions of one environment by value - min(0, smallest value there).
 
     Sums are kept of the values themselves, so that another smallest value changes all weights in no
     time, when it comes and when it goes.
-
-    Items are transitions of one environment.
-
-    Attributes:
-        tree: of the values.
-        limits: smallest and largest value.
     """
 
     name = "values"
@@ -218,7 +218,7 @@ class ByValue(_Weighted):
         return [self._section([(0, ring.filled)])]
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Saved.restore`."""
+        """See `Uniform.restore`."""
         leaves, items = self._read(source), np.arange(ring.filled)
         self.tree.update(*self.check_pairs(items, leaves[: ring.filled]), ring.filled)
 
@@ -227,13 +227,9 @@ class ByValue(_Weighted):
 
 
 class InOrder(Uniform):
-    """Draws the oldest steps of all environments, each once.
+    """Draws the oldest steps of all environments, each once."""
 
-    Attributes:
-        taken: steps ever drawn.
-    """
-
-    taken = 0
+    taken = 0  # steps ever drawn
 
     def waiting(self, ring: Ring) -> int:
         """Steps that were not drawn yet."""
@@ -260,7 +256,7 @@ class InOrder(Uniform):
         return {"taken": self.taken}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Saved.restore`."""
+        """See `Uniform.restore`."""
         self.taken = check_count("taken", state["taken"], 0)
         if not 0 <= self.waiting(ring) <= ring.length:
             raise ValueError(f"taken={self.taken}: expected at most {ring.added}")

@@ -21,7 +21,7 @@ from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
 from rlcpu.kernels.random import splitmix64, stream_seeds
 from rlcpu.kernels.threads import Kernels, launch
-from rlcpu.replay.checkpoint import Reader, Saved, Section
+from rlcpu.replay.checkpoint import Reader, Section
 from rlcpu.replay.checks import check_path
 from rlcpu.replay.fields import Field
 from rlcpu.replay.items import Ring, look_ahead, spans
@@ -41,7 +41,7 @@ _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
 _LEAST, _MOST = 32, 128  # sequences that a thread takes at a time
 _STAGE = 8192  # bytes of rows that are put together before they are stored
 _FAR = 2**25  # bytes of a storage that the last cache does not hold
-_U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
+_U8, _U32, _U64 = np.uint8(0), np.uint32(0), np.uint64(0)
 
 # ---------------------------------------------------------------- memory
 
@@ -49,11 +49,7 @@ _U8, _U16, _U32, _U64 = np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0)
 def allocate(num_bytes: int) -> npt.NDArray[np.uint8]:
     """Zeros that begin at a page, or where there are few of them, at a cache line.
 
-    They are in huge pages where the system has them. Nothing is touched: a page takes memory from
-    its first write on.
-
-    Raises:
-        MemoryError: the system refuses so much.
+    They are in huge pages where the system has them, and take memory from their first write on.
     """
     if num_bytes < _HUGE:
         memory, align = np.zeros(num_bytes + _ALIGN, np.uint8), _ALIGN
@@ -77,26 +73,13 @@ def placed(array: Array) -> Array:
 
 
 def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
-    """(2,) uint64, key and counter, of a seed, or of the system's entropy where it is None.
-
-    They are a stream of random numbers that can be saved.
-
-    Raises:
-        TypeError: the seed is no whole number.
-        ValueError: it is negative or above 2**64 - 1.
-    """
+    """(2,) uint64, key and counter of a stream of random numbers that can be saved."""
     whole = secrets.randbits(64) if seed is None else check_count("seed", seed, 0, 2**64)
     return np.array([splitmix64(stream_seeds(whole, 1))[0], 0], np.uint64)
 
 
 def lay_out(fields: Iterable[Field], num_rows: int) -> tuple[list[int], int]:
-    """First byte of each field of so many rows in a block of bytes, and the block's end.
-
-    They come field after field, each from a cache line on.
-
-    Raises:
-        MemoryError: no address reaches the end.
-    """
+    """First byte of each field of so many rows in a block, field after field, and its end."""
     begins, end = [], 0
     for field in fields:
         begins.append(end)
@@ -140,8 +123,6 @@ def _copy_row(out, to, storage, begin, count):
         copy_word(out, to, storage, begin, _U64)
     elif count == 1:
         copy_word(out, to, storage, begin, _U8)
-    elif count == 2:
-        copy_word(out, to, storage, begin, _U16)
     else:
         copy_bytes(out, to, storage, begin, count)
 
@@ -207,10 +188,9 @@ def _lay(target, to, batch, row, stride, count, row_bytes):
 
 @kernel(fastmath=EXACT)
 def scatter(batch, storage, begin, row_bytes, shape, length):
-    """Rows of a field, (num_steps, num_envs) of them, to the same slots of every environment.
+    """Rows of a field, `shape` (num_steps, num_envs), to the same slots of every environment.
 
-    `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`, and
-    `shape` is (num_steps, num_envs).
+    `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`.
     """
     num_steps, num_envs = shape
     # Into a storage that no cache holds, rows that follow each other are streamed once they are
@@ -234,7 +214,7 @@ def scatter(batch, storage, begin, row_bytes, shape, length):
 # ---------------------------------------------------------------- storage
 
 
-class Storage(Saved):
+class Storage:
     """Rows of transitions of `num_envs` environments, `length` rows each.
 
     Args:
@@ -252,12 +232,6 @@ class Storage(Saved):
         fields: one array per field, (num_envs, length, *field.shape), in the block.
         in_file: whether the block is a file.
         check: see `Structure.check`.
-
-    Raises:
-        TypeError: `memmap` is no path.
-        FileExistsError: there is something at `memmap` already.
-        MemoryError: the system refuses so much.
-        OSError: the disk has no room for the file.
     """
 
     def __init__(
@@ -297,10 +271,7 @@ class Storage(Saved):
             self.fields[number][:, : array.shape[1]] = array
 
     def write(self, arrays: Sequence[Array], slot: int) -> None:
-        """Copy (num_steps, num_envs, *field.shape) arrays to the slots from `slot` on, going round.
-
-        There are `length` steps at most.
-        """
+        """Copy (num_steps, num_envs, *field.shape), of at most `length` steps, round the slots."""
         first = self.length - slot
         for number in self.stored:
             self._put(number, arrays[number][:first], slot)
@@ -354,11 +325,7 @@ class Storage(Saved):
     def look_ahead(
         self, fields: list[int], rows: Array, ring: tuple[int, int], settings: tuple[int, float]
     ) -> tuple[Array, Array, Array]:
-        """Sums of rewards ahead of rows, discounts, and the last rows; see `items.look_ahead`.
-
-        `fields` are positions of reward, terminated and truncated; what is returned is
-        (batch_size,) float64, float32 and int64.
-        """
+        """See `items.look_ahead`; `fields` are positions of reward, terminated and truncated."""
         sums, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
         out = sums, discounts, np.empty(rows.size, np.int64)
         look_ahead(*(self.fields[n].reshape(-1) for n in fields), rows, ring, settings, out)
@@ -367,7 +334,7 @@ class Storage(Saved):
     # ------------------------------------------------------------ files
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """See `Saved.sections`."""
+        """Bytes of rows, of which `added` steps were saved before."""
         rows = [spans(first, ring.added, self.length, self.num_envs) for first in (added, 0)]
         columns = [(self.begins[n], self.structure.fields[n].row_bytes) for n in self.stored]
         ranges = [
@@ -376,18 +343,15 @@ class Storage(Saved):
         ]
         return [Section("rows", self.block, *ranges)]
 
-    def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Saved.restore`."""
+    def restore(self, source: Reader, ring: Ring) -> None:
+        """Take over what a checkpoint holds."""
         source.read_into("rows", self.block, zeroed=True)
 
 
 class Rows(NamedTuple):
-    """Memory of a batch.
+    """Memory of a batch: one array per field over a block of bytes, and the table of `GATHER`.
 
-    Attributes:
-        block: (num_bytes,) uint8, overwritten by `Storage.gather`; None on a GPU.
-        table: (num_fields, 3) int64, see `GATHER`; None on a GPU.
-        leaves: one array per field, over the block.
+    On a GPU there are arrays alone.
     """
 
     block: Any

@@ -1,14 +1,13 @@
 """From an example transition to named columns, and back.
 
-A transition is one array, or containers of arrays, nested freely. `Structure` learns its fields
-from an example. It takes batches apart into one array per field, and puts arrays together again.
-In a checkpoint it is a JSON value, which names no class that would be imported.
+A transition is one array, or containers of arrays, nested freely. In a checkpoint its structure is
+a JSON value, which names no class that would be imported.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from reprlib import repr as shorten
 from typing import Any, NamedTuple
 
@@ -28,7 +27,6 @@ from rlcpu.replay.fields import (
 )
 
 _ARRAY = "array"
-_CONTAINERS = ("dict", "tuple", "list", "NamedTuple", "dataclass")
 _LEAF_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 _MAX_DEPTH = 32
 
@@ -58,16 +56,15 @@ class Structure:
     Structure(observation: float32 (4,), action: int64 ())
     """
 
-    def __init__(self, example: Any) -> None:
-        self._set(example._root if isinstance(example, Structure) else _learn(example))
+    _root: _Node
 
-    def _set(self, root: _Node) -> None:
-        self._root = root
-        self.fields: tuple[Field, ...] = root.fields
+    def __init__(self, example: Any) -> None:
+        self._root = example._root if isinstance(example, Structure) else _learn(example)
+        self.fields: tuple[Field, ...] = self._root.fields
         self._wanted = tuple((field.dtype, field.shape) for field in self.fields)
         self._first_ndim = len(self.fields[0].shape)
         try:
-            _build(root, range(len(self.fields)))
+            _build(self._root, range(len(self.fields)))
         except (TypeError, AttributeError) as error:  # of a fixed layout, of read-only fields
             raise TypeError(f"example cannot be made anew from its fields: {error}") from error
 
@@ -115,30 +112,17 @@ class Structure:
         return arrays, lead
 
     def collect(self, batch: Any) -> Sequence[Any]:
-        """The leaves of a batch structured like the example, one per field, whatever they are.
-
-        Raises:
-            TypeError: a container of another kind.
-            ValueError: a missing or extra entry.
-        """
+        """The leaves of a batch, unchecked; TypeError or ValueError for another structure."""
         return _collect(self._root, batch)
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The user's structure, of one leaf per field; the leaves can be anything.
-
-        Raises:
-            ValueError: too few leaves, or too many.
-        """
+        """The user's structure of any leaves; ValueError where there is not one per field."""
         if len(leaves) != len(self.fields):
             raise ValueError(f"{len(leaves)} leaves: expected {len(self.fields)}, one per field")
         return _build(self._root, leaves)
 
     def select(self, name: str) -> tuple[int, ...]:
-        """Positions of the fields at or beneath a dotted path; "" is the whole.
-
-        Raises:
-            ValueError: there is nothing of that name.
-        """
+        """Positions of the fields at or beneath a dotted path, or ValueError; "" is the whole."""
         names = [field.name for field in self.fields]
         found = [n for n, each in enumerate(names) if f"{each}.".startswith(f"{name}.")]
         if name and not found:
@@ -165,12 +149,11 @@ class Structure:
             ValueError: a malformed description, one that needs the example, or another example.
         """
         known = None if example is None else _learn(example)
-        structure = Structure.__new__(Structure)
         try:
-            structure._set(_parse((description, known)))
+            structure = Structure(_revive(description, known))
             if structure.describe() == description:
                 return structure
-        except (LookupError, TypeError, AttributeError) as error:
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"description: not what describe() returns: {error!r}") from error
         raise ValueError(f"description: not what describe() returns: {shorten(description)}")
 
@@ -186,7 +169,7 @@ class _Node(NamedTuple):
     """What stands at a path: an array, or a container of named children.
 
     Attributes:
-        kind: "array", or one of _CONTAINERS.
+        kind: "array", "dict", "tuple", "list", "NamedTuple" or "dataclass".
         path: dotted; "" is the whole.
         fields: of all arrays in it, in order.
         names: of the children; positions for a tuple or list.
@@ -209,34 +192,14 @@ class _Node(NamedTuple):
         return f"a {self.kind} of {', '.join(self.names)}"
 
 
-def _leaf(field: Field) -> _Node:
-    return _Node(_ARRAY, field.name, (field,))
-
-
 def _learn(example: Any, path: str = "", depth: int = 0) -> _Node:
     """The node of an example, or of the part of it at a path, so many levels down."""
-    opened = _open(example, label(path, "example"))
-    if opened is not None:
-        return _container(*opened, path, depth, _learn)
-    if isinstance(example, spaces.Space):
-        return _leaf(make_field(path, np.dtype(example.dtype), tuple(example.shape or ())))
-    there = getattr(example, "__cuda_array_interface__", None)  # of an array on a CUDA device
-    if there is not None:
-        return _leaf(make_field(path, np.dtype(there["typestr"]), tuple(there["shape"])))
-    array = to_array(example, label(path, "example"))
-    return _leaf(make_field(path, array.dtype, array.shape))
-
-
-def _container(
-    kind: str,
-    items: list[tuple[Any, Any]],
-    cls: Any,
-    path: str,
-    depth: int,
-    learn: Callable[[Any, str, int], _Node],
-) -> _Node:
-    """The node of a container, whose items `learn` makes nodes of; checks their names."""
     whole = label(path, "example")
+    opened = _open(example, whole)
+    if opened is None:
+        field = make_field(path, *_describe_leaf(example, whole))
+        return _Node(_ARRAY, path, (field,))
+    kind, items, cls = opened
     if not items:
         raise ValueError(f"{whole} is empty: expected at least one field")
     if depth == _MAX_DEPTH:
@@ -248,14 +211,27 @@ def _container(
             raise ValueError(f"{whole} has the key {name!r}: expected a name without dots")
     names = tuple(str.__str__(name) for name, _ in items)
     pairs = zip(names, items, strict=True)
-    children = tuple(learn(item, _join(path, name), depth + 1) for name, (_, item) in pairs)
+    children = tuple(_learn(item, _join(path, name), depth + 1) for name, (_, item) in pairs)
     fields = tuple(field for child in children for field in child.fields)
     flat = all(child.kind == _ARRAY for child in children)
     return _Node(kind, path, fields, names, children, flat, cls)
 
 
+def _describe_leaf(leaf: Any, whole: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Dtype and shape of what is no container."""
+    if isinstance(leaf, spaces.Space | Field):
+        return np.dtype(leaf.dtype), tuple(leaf.shape or ())
+    there = getattr(leaf, "__cuda_array_interface__", None)  # of an array on a CUDA device
+    if there is not None:
+        return np.dtype(there["typestr"]), tuple(there["shape"])
+    array = to_array(leaf, whole)
+    return array.dtype, array.shape
+
+
 def _open(value: Any, whole: str) -> tuple[str, list[tuple[Any, Any]], Any] | None:
     """The kind, the named children and the class of a container; None for a leaf."""
+    if isinstance(value, Field):  # of a description
+        return None
     if isinstance(value, spaces.Dict):
         return "dict", list(value.spaces.items()), None
     if isinstance(value, spaces.Tuple):
@@ -306,47 +282,34 @@ def _read(node: _Node, value: Any) -> Sequence[Any]:
     with the same names, such as that of a reloaded module.
     """
     kind, names = node.kind, node.names
-    if kind == "dict":
-        # A defaultdict would make up what is missing: only a plain dict takes the short way.
-        if type(value) is dict and len(value) == len(names):
-            try:
-                return [value[name] for name in names]
-            except KeyError:
-                pass
-    elif kind in ("tuple", "list"):
-        if isinstance(value, tuple | list):
-            if len(value) != len(names):
-                _check_names(node, [str(i) for i in range(len(value))])
-            return value
-    elif type(value) is node.cls:
-        if kind == "NamedTuple":
-            return value
+    # A defaultdict would make up what is missing: only a plain dict takes the short way.
+    if kind == "dict" and type(value) is dict and len(value) == len(names):
         try:
-            return [getattr(value, name) for name in names]
-        except AttributeError:  # declared, never set: see _open
+            return [value[name] for name in names]
+        except KeyError:
             pass
-    opened = _open(value, label(node.path))
-    if opened is None or opened[0] != kind:
-        wanted = ", ".join(map(repr, names))
-        raise TypeError(
-            f"{label(node.path)} is a {type(value).__name__}: expected a {kind} of {wanted}"
-        )
-    found = dict(opened[1])
-    _check_names(node, list(found))
-    return [found[name] for name in names]
-
-
-def _check_names(node: _Node, found: Sequence[Any]) -> None:
-    """ValueError unless these are the names of a container's children, in any order."""
-    whole, wanted = label(node.path), ", ".join(map(repr, node.names))
-    for name in node.names:
+    elif kind == "NamedTuple" and type(value) is node.cls:
+        return value
+    whole, wanted = label(node.path), ", ".join(map(repr, names))
+    if kind in ("tuple", "list") and isinstance(value, tuple | list):
+        if len(value) == len(names):
+            return value
+        found = {str(i): part for i, part in enumerate(value)}
+    else:
+        opened = _open(value, whole)
+        if opened is None or opened[0] != kind:
+            given = type(value).__name__
+            raise TypeError(f"{whole} is a {given}: expected a {kind} of {wanted}")
+        found = dict(opened[1])
+    for name in names:
         if name not in found:
             missing = label(_join(node.path, name))
             raise ValueError(f"{whole} lacks {missing}: expected {wanted}")
     for name in found:
-        if name not in node.names:
+        if name not in names:
             unknown = label(_join(node.path, name)) if isinstance(name, str) else f"key {name!r}"
             raise ValueError(f"{whole} has the unknown {unknown}: expected {wanted}")
+    return [found[name] for name in names]
 
 
 def _build(node: _Node, leaves: Sequence[Any]) -> Any:
@@ -359,18 +322,23 @@ def _build(node: _Node, leaves: Sequence[Any]) -> Any:
         for child in node.children:
             begin, end = end, end + len(child.fields)
             values.append(_build(child, leaves[begin:end]) if child.children else leaves[begin])
-    if node.kind == "dict":
-        return dict(zip(node.names, values))  # noqa: B905 (strict= costs 0.2 us of the 0.3)
-    if node.kind == "tuple":
+    return _assemble(node.kind, node.cls, node.names, values)
+
+
+def _assemble(kind: str, cls: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
+    """A container of named values."""
+    if kind == "dict":
+        return dict(zip(names, values))  # noqa: B905 (strict= costs 0.2 us of the 0.3)
+    if kind == "tuple":
         return tuple(values)
-    if node.kind == "list":
+    if kind == "list":
         return list(values)
-    if node.kind == "NamedTuple":
-        return node.cls._make(values)  # a `__new__` of the user's is not called
+    if kind == "NamedTuple":
+        return cls._make(values)  # a `__new__` of the user's is not called
     # As `copy` makes it, without `__init__`: what a class does to one transition there, such as a
     # check of shapes, need not hold for a batch. A frozen class is filled like any other.
-    made = object.__new__(node.cls)
-    for name, value in zip(node.names, values):  # noqa: B905 (as above)
+    made = object.__new__(cls)
+    for name, value in zip(names, values):  # noqa: B905 (as above)
         object.__setattr__(made, name, value)
     return made
 
@@ -388,35 +356,28 @@ def _describe(node: _Node) -> Any:
     return {"kind": node.kind, "items": [[name, _describe(child)] for name, child in pairs]}
 
 
-def _parse(saved: tuple[Any, _Node | None], path: str = "", depth: int = 0) -> _Node:
-    """The node of a description of no trust; many an exception where it is malformed.
+def _revive(saved: Any, known: _Node | None, path: str = "") -> Any:
+    """An example, whose leaves are fields, of a description of no trust.
 
-    Args:
-        saved: a `_describe`, and the example's node of this place, for its class; None where there
-            is no example.
-        path: of the node.
-        depth: levels above it.
+    Whether it describes itself so again is not asked here. `known` is the node of the user's
+    example at this place, for its class. A malformed description raises many an exception.
     """
-    json, known = saved
-    whole, kind = label(path, "example"), json["kind"]
+    whole, kind = label(path, "example"), saved["kind"]
     if kind == _ARRAY:
-        shape = json["shape"]
-        if not all(type(size) is int and size >= 0 for size in shape):
+        shape = saved["shape"]
+        if not all(type(size) is int for size in shape):  # True is 1 otherwise
             raise ValueError(f"{whole} was saved with {shorten(shape)}, which is not a shape")
-        node = _leaf(make_field(path, parse_dtype(json["dtype"], whole), tuple(shape)))
-        if known is not None and known.fields != node.fields:
-            raise ValueError(f"{whole} is {known}: expected {node}")
-        return node
-    items = {item[0]: item[1] for item in json["items"]}
+        field = Field(path, parse_dtype(saved["dtype"], whole), tuple(shape))
+        if known is not None and known.fields != (field,):
+            raise ValueError(f"{whole} is {known}: expected {field.dtype} of shape {field.shape}")
+        return field
+    items = {item[0]: item[1] for item in saved["items"]}
     found = f"a {kind} of {', '.join(items)}"
-    positions = [str(position) for position in range(len(items))]
-    if kind not in _CONTAINERS or (kind in ("tuple", "list") and list(items) != positions):
-        raise ValueError(f"{whole} was saved as {found}, which is no container")
     if known is None and kind in ("NamedTuple", "dataclass"):
         raise ValueError(f"{whole} was saved as {found}: expected example=, for its class")
     order = list if kind == "NamedTuple" else set  # which is made by position
     if known is not None and (known.kind != kind or order(known.names) != order(items)):
         raise ValueError(f"{whole} is {known}: expected {found}")
     beneath = dict(zip(known.names, known.children, strict=True)) if known else {}
-    parts = [(name, (part, beneath.get(name))) for name, part in items.items()]
-    return _container(kind, parts, known.cls if known else None, path, depth, _parse)
+    parts = [_revive(part, beneath.get(name), _join(path, name)) for name, part in items.items()]
+    return _assemble(kind, known.cls if known else None, list(items), parts)

@@ -42,9 +42,8 @@ class Levels(NamedTuple):
 
     Attributes:
         sums: (offsets[-1],) float64, all levels, each padded to whole nodes.
-        lows: (offsets[-1] - offsets[1],) smallest item below, from the leaves' parents on; or
-            empty: not kept.
-        highs: likewise, largest.
+        lows, highs: (offsets[-1] - offsets[1],) smallest and largest item below, from the leaves'
+            parents on; or empty: not kept.
         offsets: (num_levels + 1,) int64, beginning of each level in `sums`.
         shift: float, added to each value for its weight; None for priorities.
         filled: number of leaves that are items; None for priorities.
@@ -95,11 +94,6 @@ def ask(numbers, position):
     """Ask the memory for what will be loaded soon."""
 
 
-def spread(node):
-    """The eight as something with an index."""
-    return node
-
-
 def total(node):
     """Their sum."""
     a, b, c, d, e, f, g, h = node
@@ -117,7 +111,7 @@ def highest(node):
 
 
 def search(weights, mark):
-    """The child in whose share of [0, sum) the mark falls, and the mark from the share's beginning.
+    """The child in whose share of [0, sum) a mark falls, and the mark from where the share begins.
 
     Between two shares, or beyond the last, it is a child of no weight.
     """
@@ -141,10 +135,7 @@ def raised(number, shift, count, span):
 
 
 def weigh(sums, shift, begin, span, filled):
-    """Weights of eight children of `span` leaves each.
-
-    Their first leaf is number `begin`, and `filled` leaves of the tree are items.
-    """
+    """Weights of eight children of `span` leaves each, the first of which is number `begin`."""
     a, b, c, d, e, f, g, h = sums
     count = filled - begin
     return (
@@ -186,10 +177,7 @@ def find_shift(lows, filled):
 
 
 def unpack(numbers, offsets, filled):
-    """The levels of a tree in one array: all of sums, then of lows and of highs.
-
-    One array, because each costs 0.04 us a call, and a tuple of them 0.5 us.
-    """
+    """The levels of a tree in one array, as a call costs 0.04 us for each: sums, lows, highs."""
     size = offsets[offsets.size - 1]
     inner = size - offsets[1] if numbers.size > size else 0
     lows, highs = numbers[size : size + inner], numbers[size + inner : size + 2 * inner]
@@ -242,10 +230,7 @@ def refresh(levels, level, node):
 
 
 def walk(levels, marks, nodes, count):
-    """Fill `nodes[:count]` with the leaves at `marks[:count]`, which are overwritten.
-
-    Marks are positions in [0, sum of all weights).
-    """
+    """Fill `nodes[:count]` with the leaves at `marks[:count]`, which are overwritten."""
     sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
     span = top_span(offsets)
     for q in range(count):
@@ -266,26 +251,21 @@ def walk(levels, marks, nodes, count):
         span /= WIDTH
 
 
-def walk_in_order(levels, mark):
-    """The leaf at a mark, of a weight above zero if any child on the way has one.
+def scan(levels, u):
+    """A leaf by its weight, found by looking at each; -1 if none has any. `u` is in [0, 1).
 
-    For a mark that fell between two shares, or beyond the last: here sums are taken in order,
-    which leaves no gaps.
+    For a mark that fell between two shares, and weights below the rounding errors of sums.
     """
-    sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
-    node, span = np.int64(0), top_span(offsets)
-    for up in range(offsets.size - 1):
-        position = offsets[offsets.size - 2 - up] + node * WIDTH
-        shares = spread(weights(sums, position, shift, filled, node, span))
-        before, after, child = 0.0, 0.0, 0
-        for j in range(WIDTH):
-            if shares[j] > 0.0 and (mark >= after or after == 0.0):
-                before, child = after, j
-            after += shares[j]
-        mark = max(mark - before, 0.0)
-        node = node * WIDTH + child
-        span /= WIDTH
-    return node
+    sums, shift, filled = levels.sums, levels.shift, levels.filled
+    everything, after, chosen = 0.0, 0.0, -1
+    for leaf in range(levels.offsets[1]):
+        everything += weight(sums[leaf], shift, filled, leaf)
+    for leaf in range(levels.offsets[1]):
+        share = weight(sums[leaf], shift, filled, leaf)
+        if share > 0.0 and (u * everything >= after or chosen < 0):
+            chosen = leaf
+        after += share
+    return chosen
 
 
 def find_mark(key, counter, weight, width, number):
@@ -301,14 +281,6 @@ def find_mark(key, counter, weight, width, number):
 def load_vector(numbers, position):
     """See `load`."""
     return memory.load(numbers, position, ONE_LINE)
-
-
-@inline_exact
-def spread_vector(node):
-    """See `spread`."""
-    numbers = np.empty(WIDTH, np.float64)
-    memory.store(node, numbers, 0)
-    return numbers
 
 
 @inline_exact
@@ -335,7 +307,6 @@ def keep_vector(leaves, begin, filled, other):
 _OPERATIONS: dict[Any, Any] = {
     load: load_vector,
     ask: prefetch,
-    spread: spread_vector,
     total: vectors.total,
     lowest: vectors.lowest,
     highest: vectors.highest,

@@ -1,4 +1,4 @@
-"""The CPU's tree: drivers of the rules in `rlcpu.replay.tree`, memory, and importance weights.
+"""The CPU's tree: drivers of the rules in `rlcpu.replay.tree`, and their memory.
 
 Sixty-four draws walk side by side, so that their cache misses overlap, and every number comes from
 a counter: a result depends neither on the number of threads nor on how a request is split.
@@ -8,8 +8,6 @@ Drivers get None for `filled` where leaves are priorities.
 
 from __future__ import annotations
 
-import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,13 @@ import numpy.typing as npt
 from numba import prange
 
 from rlcpu.kernels import vectors
-from rlcpu.kernels.compile import EXACT, inline, inline_exact, kernel, specialise
+from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.memory import prefetch
 from rlcpu.kernels.random import u64, uniform53
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.replay import tree as rules
 from rlcpu.replay.storage import placed
-from rlcpu.replay.tree import WIDTH, load_vector, make_tree, over_vectors
+from rlcpu.replay.tree import WIDTH, Levels, load_vector, make_tree, over_vectors
 
 Array = npt.NDArray[Any]
 
@@ -31,13 +29,12 @@ GROUP = 64  # draws that walk side by side; at 2^20 leaves 32 take 1.2 and 16 1.
 _AHEAD = 16  # leaves asked for before they are written: 8 % of an update of 1,600 of 2^20
 _BLOCK = 1024  # draws that a thread takes at a time
 _GRAIN = 4096  # draws, 90 us, from which a second core is worth waking: 65 us
-_LARGEST_RATIO = np.float32(3e38)
-_HASH, _HIGH = u64(0x9E3779B97F4A7C15), u64(32)
+_LARGEST_RATIO = 3e38  # of probabilities, as float32
 
 _layout, _unpack = over_vectors(rules.layout), over_vectors(rules.unpack)
 _weight, _weight_of_all = over_vectors(rules.weight), over_vectors(rules.weight_of_all)
 _refresh, _find_mark = over_vectors(rules.refresh), over_vectors(rules.find_mark)
-_walk, _walk_in_order = over_vectors(rules.walk), over_vectors(rules.walk_in_order)
+_walk, _scan = over_vectors(rules.walk), over_vectors(rules.scan)
 
 
 # ---------------------------------------------------------------- upkeep
@@ -53,8 +50,7 @@ def unpack(numbers, capacity, filled):
 def _propagate(levels, nodes, count):
     """Recompute everything above the leaves `nodes[:count]`, which are overwritten.
 
-    A parent is recomputed once where its children are neighbours in the list, and a level as a
-    whole, with all above it, where that reads less.
+    A level is recomputed as a whole, with all above it, where that reads less.
     """
     offsets = levels.offsets
     for level in range(1, offsets.size - 1):
@@ -88,9 +84,9 @@ def _propagate_range(levels, begin, end):
 
 @kernel(fastmath=EXACT)
 def update(numbers, capacity, filled, indices, leaves):
-    """Write leaves; the last of equal indices counts. Returns the largest leaf, at least 0.0.
+    """Write leaves, and return the largest, at least 0.0; of equal indices the last one counts.
 
-    Indices and leaves are (n,) int64 and float64; the indices are overwritten.
+    `indices`, (n,) int64, are overwritten.
     """
     levels, count, largest = unpack(numbers, capacity, filled), indices.size, 0.0
     for k in range(count):
@@ -133,16 +129,16 @@ def rebuild(numbers, capacity, filled):
 
 @inline_exact
 def _fill(levels, key, counter, weight, width, first, out):
-    """Draw numbers `first`, `first + 1`, ... of a call into `out`; see `find_mark`."""
+    """Draw numbers `first`, `first + 1`, ... of a call into `out`; see `find_mark`.
+
+    A leaf of no weight is there where a mark fell between two shares.
+    """
     marks = np.empty(GROUP, np.float64)
     for begin in range(0, out.size, GROUP):
         count = min(GROUP, out.size - begin)
         for q in range(count):
             marks[q] = _find_mark(key, counter, weight, width, first + begin + q)
         _walk(levels, marks, out[begin : begin + count], count)
-    for q in range(out.size):
-        if not _weight(levels.sums[out[q]], levels.shift, levels.filled, out[q]) > 0.0:
-            out[q] = _walk_in_order(levels, _find_mark(key, counter, weight, width, first + q))
 
 
 @inline_exact
@@ -152,7 +148,11 @@ def _total_of(numbers, capacity, filled):
 
 @inline_exact
 def _fill_block(numbers, capacity, filled, stream, weight, width, first, out):
-    _fill(unpack(numbers, capacity, filled), stream[0], stream[1], weight, width, first, out)
+    levels, key, counter = unpack(numbers, capacity, filled), stream[0], stream[1]
+    _fill(levels, key, counter, weight, width, first, out)
+    for q in range(out.size):
+        if weight > 0.0 and not levels.sums[out[q]] > 0.0:
+            out[q] = _scan(levels, _find_mark(key, counter, weight, width, first + q) / weight)
 
 
 def _make_draw(parallel: bool) -> Any:
@@ -180,55 +180,6 @@ DRAW = Kernels(_make_draw(False), _make_draw(True), _GRAIN)
 
 
 @inline_exact
-def _make_table(count):
-    """An empty hash table for as many leaves, at most half full."""
-    size = 64
-    while size < 2 * count:
-        size *= 2
-    return np.zeros(size, np.int64)
-
-
-@inline_exact
-def _insert(table, leaf):
-    """Put a leaf into a hash table of leaf + 1, 0 where free; False if it is there already."""
-    mask = table.size - 1
-    place = np.int64(u64(u64(leaf) * _HASH) >> _HIGH) & mask
-    while table[place] != 0:
-        if table[place] == leaf + 1:
-            return False
-        place = (place + 1) & mask
-    table[place] = leaf + 1
-    return True
-
-
-@inline_exact
-def _scan(levels, u):
-    """A leaf drawn by looking at every one, or -1 if none has a weight.
-
-    For values whose weights are below the rounding errors of their sums.
-    """
-    weight, after, chosen = 0.0, 0.0, -1
-    for leaf in range(levels.offsets[1]):
-        weight += _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
-    for leaf in range(levels.offsets[1]):
-        share = _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
-        if share > 0.0 and (u * weight >= after or chosen < 0):
-            chosen = leaf
-        after += share
-    return chosen
-
-
-@inline_exact
-def _exchange(levels, leaves, values, nodes):
-    """Exchange the leaves' numbers for `values`; `nodes`, as long as `leaves`, is overwritten."""
-    for k in range(leaves.size):
-        leaf = leaves[k]
-        nodes[k] = leaf
-        values[k], levels.sums[leaf] = levels.sums[leaf], values[k]
-    _propagate(levels, nodes, leaves.size)
-
-
-@inline_exact
 def _leaf_without_weight(shift):
     if shift is None:
         return 0.0
@@ -239,127 +190,64 @@ def _leaf_without_weight(shift):
 def _draw_successively(levels, key, counter, stratified, out):
     """Different leaves, each drawn from those that were not drawn before (successive sampling).
 
-    Leaves that come again are dropped. Where that drops half of the draws or more, what was found
-    is taken out of the tree until the end, when it is put back bit for bit. Returns how many were
-    found, and how many random numbers that took.
+    What was found has no weight until the end, when it is put back bit for bit. Returns how many
+    were found, and how many random numbers that took.
     """
-    wanted = out.size
-    table, nodes = _make_table(wanted), np.empty(wanted, np.int64)
-    values = np.full(wanted, _leaf_without_weight(levels.shift))
-    found, removed, draws, batch = 0, 0, 0, wanted
+    wanted, none = out.size, _leaf_without_weight(levels.shift)
+    nodes, values = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
+    found, before, draws, batch = 0, 0, 0, wanted
     while found < wanted:
+        nodes[before:found] = out[before:found]
+        _propagate(levels, nodes[before:found], found - before)
         before, weight = found, _weight_of_all(levels)
         count = min(wanted - found, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
         here = u64(counter + u64(draws))
-        candidates = out[before : before + count]
-        _fill(levels, key, here, weight, width, 0, candidates)
+        _fill(levels, key, here, weight, width, 0, out[before : before + count])
         draws += count
-        for k in range(count):
-            leaf = candidates[k]
-            weight = _weight(levels.sums[leaf], levels.shift, levels.filled, leaf)
-            if weight > 0.0 and _insert(table, leaf):
+        for k in range(before, before + count):
+            leaf = out[k]
+            if _weight(levels.sums[leaf], levels.shift, levels.filled, leaf) > 0.0:
+                values[found], levels.sums[leaf] = levels.sums[leaf], none
                 out[found] = leaf
                 found += 1
-        fresh = found - before
-        batch = max(GROUP, 2 * fresh)
-        if fresh == 0 and removed == found:
+        if found == before:
             leaf = _scan(levels, uniform53(key, u64(counter + u64(draws))))
             if leaf < 0:
                 break
+            values[found], levels.sums[leaf] = levels.sums[leaf], none
             out[found] = leaf
             draws, found = draws + 1, found + 1
-        if found < wanted and (removed or stratified or 2 * fresh <= count):
-            begin, end = removed, found
-            _exchange(levels, out[begin:end], values[begin:end], nodes[begin:end])
-            removed = found
-    _exchange(levels, out[:removed], values[:removed], nodes[:removed])
+        batch = max(GROUP, 2 * (found - before))
+    for k in range(found):
+        levels.sums[out[k]] = values[k]
+    nodes[:before] = out[:before]
+    _propagate(levels, nodes[:before], before)
     return found, draws
 
 
 @inline_exact
-def _draw_uniformly(key, counter, filled, out):
-    """Different numbers below `filled`, each as likely; returns how many random numbers it took."""
-    wanted, draws = out.size, 0
-    if 2 * wanted > filled:
-        left = np.arange(filled)
-        for k in range(wanted):
-            place = min(
-                k + np.int64(uniform53(key, u64(counter + u64(k))) * (filled - k)), filled - 1
-            )
-            out[k], left[place] = left[place], left[k]
-        return wanted
-    table, found = _make_table(wanted), 0
-    while found < wanted:
-        leaf = min(np.int64(uniform53(key, u64(counter + u64(draws))) * filled), filled - 1)
-        draws += 1
-        if _insert(table, leaf):
-            out[found] = leaf
-            found += 1
-    return draws
-
-
-@inline_exact
-def _none_weighs(levels):
-    """Whether no value has a weight: all are equal, and not above zero."""
-    highs = load_vector(levels.highs, levels.highs.size - WIDTH)
-    return vectors.highest(highs) + levels.shift <= 0.0
+def _with_weights(levels):
+    """The same levels; values that all have no weight, as equal ones below zero, get one."""
+    highest = vectors.highest(load_vector(levels.highs, levels.highs.size - WIDTH))
+    shift = levels.shift
+    if highest + shift <= 0.0:
+        shift += max(shift, 1.0)
+    return Levels(levels.sums, levels.lows, levels.highs, levels.offsets, shift, levels.filled)
 
 
 @kernel(fastmath=EXACT)
 def draw_distinct(numbers, capacity, filled, stream, stratified, out):
     """Fill `out`, (n,) int64, with different leaves; returns how many were found.
 
-    Fewer than n are found only if no others have a weight. Values that are all equal once they are
-    raised, to zero, are as likely each; there are n of them at least.
+    Fewer than n are found only if no others have a weight.
     """
     levels = unpack(numbers, capacity, filled)
-    if filled is not None and _none_weighs(levels):
-        found, draws = out.size, _draw_uniformly(stream[0], stream[1], filled, out)
-    else:
-        found, draws = _draw_successively(levels, stream[0], stream[1], stratified, out)
+    if filled is not None:
+        levels = _with_weights(levels)
+    found, draws = _draw_successively(levels, stream[0], stream[1], stratified, out)
     stream[1] += u64(draws)
     return found
-
-
-# ---------------------------------------------------------------- importance weights
-
-
-def importance_weight(ratio: float, beta: float) -> float:
-    """(N P) ** -beta over its maximum in the batch, `ratio` being P over its minimum.
-
-    A logarithm and an exponential, which vectorise. In float32, as weights are, the relative error
-    is below (2 + log(ratio)) * 1.2e-7.
-    """
-    return math.exp(-beta * math.log(ratio))
-
-
-@functools.cache
-def weights_kernel() -> Any:
-    """(tree, indices, total, beta, probabilities, weights): of items that were drawn from a tree.
-
-    The leaves come first in `tree`; indices are int64, valid and of positive leaves; `beta` is
-    float32, and the outputs are float64 and float32.
-    """
-    scalar = specialise(importance_weight, np.float32)
-
-    @inline
-    def weigh(weights, beta):
-        for k in range(weights.size):
-            weights[k] = scalar(weights[k], beta)
-
-    @kernel(fastmath=EXACT)
-    def make_weights(tree, indices, total, beta, probabilities, weights):
-        least = np.inf
-        for k in range(indices.size):
-            leaf = tree[indices[k]]
-            probabilities[k] = leaf / total
-            least = min(least, leaf)
-        for k in range(indices.size):
-            weights[k] = min(np.float32(tree[indices[k]] / least), _LARGEST_RATIO)
-        weigh(weights, beta)
-
-    return make_weights
 
 
 # ---------------------------------------------------------------- memory
@@ -436,10 +324,7 @@ class Tree:
     def draw(
         self, stream: Array, out: Array, stratified: bool = False, num_threads: int | None = None
     ) -> float:
-        """Fill `out`, (n,) int64, with leaves drawn by priority, and return the sum of all.
-
-        Where that is zero, ValueError is raised, and the stream is where it was.
-        """
+        """Fill `out`, (n,) int64, by priority, and return the sum of all; ValueError at zero."""
         arguments = (self.numbers, self.capacity, None, stream, stratified, out)
         total = float(launch(DRAW, out.size, num_threads, *arguments))
         if not total > 0.0:
@@ -450,10 +335,7 @@ class Tree:
     def draw_distinct(
         self, stream: Array, out: Array, stratified: bool = False, filled: int | None = None
     ) -> bool:
-        """Fill `out`, (n,) int64, with different leaves, by weight.
-
-        Where fewer have a weight, False is returned, and the stream is where it was.
-        """
+        """Fill `out`, (n,) int64, with different leaves, by weight; False where fewer have one."""
         before, found = stream[1], 0
         if out.size <= (self.capacity if filled is None else filled):
             arguments = (self.numbers, self.capacity, filled, stream, stratified, out)
@@ -463,7 +345,11 @@ class Tree:
         return bool(found == out.size)
 
     def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
-        """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
-        out = np.empty(indices.size), np.empty(indices.size, np.float32)
-        weights_kernel()(self.numbers, indices, total, np.float32(beta), *out)
-        return out
+        """Probabilities P, float64, and importance weights, float32, of what `draw` drew.
+
+        A weight is (N P) ** -beta over the largest of them.
+        """
+        leaves = self.numbers[indices]
+        with np.errstate(over="ignore"):
+            ratios = np.minimum(leaves / leaves.min(), _LARGEST_RATIO).astype(np.float32)
+        return leaves / total, ratios ** np.float32(-beta)

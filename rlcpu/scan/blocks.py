@@ -30,10 +30,29 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
-from rlcpu.scan.gather import ONE, enter, scatter
+from rlcpu.scan.gather import (
+    BEGIN,
+    BESIDE,
+    END,
+    FRAME,
+    LEAST,
+    LINE,
+    LISTS_AHEAD,
+    MEMORY,
+    ONE,
+    PAST,
+    PER,
+    PLAN,
+    PLANE,
+    ROOM,
+    TURN,
+    WRITTEN,
+    enter,
+    scatter,
+)
+from rlcpu.scan.layout import address_of
 from rlcpu.scan.plans import (
     AHEAD,
-    AXES,
     COUNT,
     FIELDS,
     FUNCTION,
@@ -49,8 +68,10 @@ from rlcpu.scan.plans import (
     READS,
     ROWS,
     RUN,
+    SHARED,
     SOURCES,
     STEP,
+    STOP,
     STREAM,
     WRITE,
     WRITES,
@@ -67,40 +88,52 @@ SOON = 2  # rows between one that is asked for and one that is read, of long lan
 # ---------------------------------------------------------------- what lane functions see
 
 
-class Ahead(NamedTuple):
-    """What to prefetch with each row: lines of the next panel, or later rows of long lanes.
-
-    Line q of a panel is number q % per of lane (or row, see `turn`) q // per: lines are asked for
-    in the order of memory, which is what makes this pay.
-    """
-
-    plan: Any  # pointer
-    lists: Any  # pointer to the lists of its lanes, of `room` numbers each
-    room: Any
-    first: Any  # line that goes with row 0
-    per: Any  # 0 for later rows of the same lanes
-    turn: Any  # 1 if lines lie along lanes, each of which has a start; 0 if along rows
-
-
 class Block(NamedTuple):
     """As many lanes as a vector has numbers, and scratch of their own.
 
     Inputs and outputs whose lanes lie side by side are read and written where they are, but for
     the first and last rows, which some lanes lack. All others have a plane of scratch.
+
+    With each row lines are prefetched: lines of the next panel, or later rows of long lanes. Line
+    q of a panel is number q % per of lane (or row, see `turn`) q // per: lines are asked for in the
+    order of memory, which is what makes this pay.
     """
 
     memory: Any  # pointer to the planes, the inputs' first; rows of lanes
-    plane: Any  # numbers of a plane
-    rows: Any
-    least: Any  # rows that all lanes have
-    beside: Any  # pointer to the lanes' stops, their halo, and what goes in and out besides
+    beside: Any  # pointer to the lanes' stops, and what goes in and out besides
+    plan: Any  # pointer
+    lists: Any  # pointer to the lists, of `room` numbers each, of the lanes to prefetch
     sources: Any  # pointer to the address of row 0 of each input, and the stride over rows
     targets: Any  # the same of each output
+    rows: Any
+    room: Any
+    line: Any  # line that is prefetched with row 0
+    per: Any  # 0 for later rows of the same lanes
+    turn: Any  # 1 if lines lie along lanes, each of which has a start; 0 if along rows
+    plane: Any  # numbers of a plane
+    least: Any  # rows that all lanes have
     begin: Any  # first row of inputs that is where `sources` says; other rows are in scratch
     end: Any  # last one, exclusive
     written: Any  # rows of outputs
     past: Any  # whether to write past the caches
-    ahead: Any
+
+
+@inlined
+def _block_of(frame, like):
+    """The block that a frame describes, see `gather`."""
+    plan = pointer_to(frame[PLAN], np.int64(0))
+    sources = shifted(frame, FRAME)
+    return Block(
+        pointer_to(frame[MEMORY], like),
+        pointer_to(frame[BESIDE], like),
+        plan,
+        pointer_to(frame[LISTS_AHEAD], np.int64(0)),
+        sources,
+        shifted(sources, 2 * plan[INPUTS]),
+        plan[ROWS],
+        *(frame[ROOM], frame[LINE], frame[PER], frame[TURN], frame[PLANE], frame[LEAST]),
+        *(frame[BEGIN], frame[END], frame[WRITTEN], frame[PAST]),
+    )
 
 
 @inlined
@@ -147,47 +180,39 @@ def stops(block):
 
 
 @inlined
-def halo(block):
-    """Numbers before the first and after the last row, see `make_plan`."""
-    return _beside(block, 1), _beside(block, 2)
-
-
-@inlined
 def given(block, i):
     """Number i of those that go into each lane besides."""
-    return _beside(block, 3 + i)
+    return _beside(block, 1 + i)
 
 
 @inlined
 def shared(block):
-    """Pointer to the array that all lanes read, see `share`."""
-    plan = block.ahead.plan
-    arrays = plan[INPUTS] + plan[OUTPUTS] + 1
-    last = HEADER + arrays * FIELDS + plan[AXES] * (1 + arrays)
-    return pointer_to(plan[last], block.beside[0])
+    """Pointer to the array that all lanes read."""
+    return pointer_to(block.plan[SHARED], block.beside[0])
 
 
 @inlined
 def report(value, block, i):
     """Set number i of those that come out of each lane besides."""
-    store(value, block.beside, (3 + i) * width(block.beside, ONE))
+    store(value, block.beside, (1 + i) * width(block.beside, ONE))
 
 
 @inlined
 def ask(block, number, later):
     """Prefetch: call it once for each row, by its number, with a row that is read soon."""
-    plan, lists, room, first, per, turn = block.ahead
+    plan, per = block.plan, block.per
     if plan[AHEAD] == 0:
         return
     lane, minor, lanes = 0, 0, width(block.memory, ONE)
     if per > 0:
-        later = np.int64(np.uint32(first + number) // np.uint32(per))
-        lane, minor = later * turn, (first + number - later * per) * lanes
+        line = block.line + number
+        later = np.int64(np.uint32(line) // np.uint32(per))
+        lane, minor = later * block.turn, (line - later * per) * lanes
         later -= lane
     for i in range(plan[INPUTS]):
         array = shifted(plan, HEADER + i * FIELDS)
         source = pointer_to(array[PLACE], block.beside[0])
-        at = lists[i * room + lane] + later * array[STEP] + minor
+        at = block.lists[i * block.room + lane] + later * array[STEP] + minor
         prefetch(source, at)
         if per == 0:  # lanes of two lines
             prefetch(source, at + lanes - 1)
@@ -195,9 +220,8 @@ def ask(block, number, later):
 
 # ---------------------------------------------------------------- the driver
 
-#: What goes in and out of lanes besides: addresses, and numbers from one lane to the next.
-Beside = tuple[int, int, int, int]
-NOTHING: Beside = (0, 0, 0, 0)
+#: Addresses of what goes in and out of lanes besides: of nothing.
+NOTHING = (0, 0)
 
 
 class Lanes:
@@ -244,7 +268,8 @@ def run(
     parameter: float,
     work: int,
     num_threads: int | None,
-    beside: Beside = NOTHING,
+    given: Array | None = None,
+    found: Array | None = None,
 ) -> bool:
     """Run a lane function over a plan; whether no lane failed.
 
@@ -255,110 +280,77 @@ def run(
         parameter: a number that the function gets, in that dtype.
         work: numbers of a result; decides between one thread and several.
         num_threads: at most so many; None for all.
-        beside: see `beside_of`.
+        given: float64 (lanes, reads) contiguous, see `given`; None without any.
+        found: float64 (lanes, writes) contiguous, overwritten, see `report`.
     """
     table = lanes.table(dtype)
+    beside = 0 if given is None else address_of(given), 0 if found is None else address_of(found)
     return bool(launch(_DRIVERS, work, num_threads, table, plan, parameter, beside))
-
-
-def beside_of(numbers: Array | None, found: Array | None) -> Beside:
-    """Where numbers of each lane are read and written; the caller keeps both arrays alive.
-
-    Args:
-        numbers: float64 (lanes, reads), or None without any; rows of numbers side by side.
-        found: the same (lanes, writes), overwritten.
-    """
-    places = [
-        (0, 0) if array is None else (array.__array_interface__["data"][0], array.strides[0] // 8)
-        for array in (numbers, found)
-    ]
-    return (*places[0], *places[1])
 
 
 @functools.cache
 def _block_address(function: Callable[..., Any], dtype: str) -> int:
     """Address of a lane function on one block, whose trace it adds to the one before `beside`."""
 
-    def block(
-        memory,
-        plane,
-        rows,
-        least,
-        beside,
-        sources,
-        targets,
-        begin,
-        end,
-        written,
-        past,
-        plan,
-        lists,
-        room,
-        first,
-        per,
-        turn,
-        parameter,
-    ):
-        ahead = Ahead(plan, lists, room, first, per, turn)
-        lanes = Block(
-            *(memory, plane, rows, least, beside, sources, targets),
-            *(begin, end, written, past, ahead),
-        )
+    def block(frame, parameter):
+        lanes = _block_of(frame, parameter)
         trace = function(lanes, parameter)
-        before = -width(memory, ONE)
-        store(load(beside, before, ONE) + trace, beside, before)
+        before = -width(lanes.beside, ONE)
+        store(load(lanes.beside, before, ONE) + trace, lanes.beside, before)
 
     block.__name__ = function.__name__
-    number = getattr(types, dtype)
-    numbers, table = types.CPointer(number), types.CPointer(types.int64)
-    counts = (types.int64,) * 3
-    kinds = (numbers, *counts, numbers, table, table, types.int64, *counts)
-    kinds_ahead = (table, table, types.int64, *counts)
-    return c_function(block, (*kinds, *kinds_ahead, number), fastmath=EXACT)
+    return c_function(block, (types.CPointer(types.int64), getattr(types, dtype)), fastmath=EXACT)
 
 
 @functools.cache
 def _panels_address(dtype: str) -> int:
     """Address of `run_panels`, compiled for a dtype: all lane functions share it."""
-    numbers, table = types.CPointer(getattr(types, dtype)), types.CPointer(types.int64)
-    floats, count = types.CPointer(types.float64), types.int64
-    places = (floats, count, floats, count, count, numbers, table, table)
-    kinds = (table, table, count, count, types.float64, *places)
+    integers, count = types.CPointer(types.int64), types.int64
+    floats, numbers = types.CPointer(types.float64), types.CPointer(getattr(types, dtype))
+    scratch = (numbers, count, count, integers)
+    kinds = (integers, count, count, count, types.float64, floats, floats, *scratch)
     return c_function(run_panels, kinds, fastmath=EXACT)
 
 
 def run_panels(
-    table,
-    plan,
-    start,
-    stop,
-    parameter,
-    numbers,
-    pitch,
-    found,
-    stride,
-    scratch,
-    memory,
-    lists,
-    failed,
+    table, plan_at, start, stop, parameter, given, found, memory, memory_at, lists_at, failed
 ):
-    """Run a lane function on some panels; overwrites `failed` with whether a lane failed."""
+    """Run a lane function on some panels; overwrites `failed` with whether a lane failed.
+
+    Args:
+        table: pointer to the lane function's table.
+        plan_at: address of the plan.
+        start: first panel.
+        stop: last one, exclusive.
+        parameter: of the lane function.
+        given: pointer to what goes into lanes besides.
+        found: pointer to what comes out.
+        memory: pointer to scratch, see `drive`.
+        memory_at: its address.
+        lists_at: address of scratch of whole numbers.
+        failed: pointer to a number.
+    """
+    plan, here = pointer_to(plan_at, np.int64(0)), pointer_to(lists_at, np.int64(0))
     shape, inputs, rows = shape_of(plan, table), plan[INPUTS], plan[ROWS]
-    alike = shape.wide and plan[HEADER + (inputs + plan[OUTPUTS]) * FIELDS + PLACE] == 0
     lanes, room, plane, arrays = width(memory, ONE), shape.room, shape.plane, inputs + plan[OUTPUTS]
-    size = LISTS + arrays + 1
+    itemsize, reads, writes = VECTOR_BYTES // lanes, table[READS], table[WRITES]
     trace = shifted(memory, table[PLANES] * plane)
     beside = shifted(trace, lanes)
-    linear = shifted(beside, (3 + max(table[READS], table[WRITES])) * lanes)
-    beside[0] = parameter
-    own = beside[0]
+    linear = shifted(beside, (1 + max(reads, writes)) * lanes)
+    trace[0] = parameter
+    own = trace[0]
     store(fill(own - own, ONE), trace, 0)
-    here, there, inside = lists, shifted(lists, size * room), shifted(lists, 2 * size * room)
-    sources = shifted(inside, lanes)
-    targets = shifted(sources, 2 * inputs)
-    turn, per = (0, room // lanes) if shape.wide else (1, (rows + lanes - 1) // lanes)
-    if shape.wide and inputs * plane * (VECTOR_BYTES // lanes) > PANEL:
-        per = 0
+    size = (LISTS + arrays + 1) * room
+    there, inside, there_at = shifted(here, size), shifted(here, 2 * size), lists_at + 8 * size
+    here_at, frame = lists_at, shifted(inside, lanes)
+    targets = shifted(frame, FRAME + 2 * inputs)
+    frame[MEMORY], frame[PLAN] = memory_at, plan_at
+    frame[BESIDE] = memory_at + (table[PLANES] * plane + lanes) * itemsize
+    frame[ROOM], frame[PLANE] = room, plane
+    frame[TURN], frame[PER] = 1, (rows + lanes - 1) // lanes
+    if shape.wide:
+        ahead = inputs * plane * itemsize <= PANEL
+        frame[TURN], frame[PER] = 0, room // lanes if ahead else 0
     present = find(plan, shape, lanes, start, here)
     for panel in range(start, stop):
         following = find(plan, shape, lanes, min(panel + 1, shape.panels - 1), there)
@@ -366,29 +358,28 @@ def run_panels(
             by = min(number * lanes, present - lanes) if shape.overlap else number * lanes
             count, lane = min(present - by, lanes), shifted(here, by)
             names = shifted(lane, (arrays + 1 + NUMBER) * room)
-            writes = shifted(lane, (arrays + 1 + WRITE) * room)
-            places = scratch, plane, memory, beside, sources, targets
-            seen = enter(plan, table, alike, room, count, lane, *places)
-            for i in range(table[READS]):
-                for k in range(lanes):
-                    beside[(3 + i) * lanes + k] = numbers[names[k] * pitch + i]
-            block = memory, plane, rows, seen.least, beside, sources, targets
-            span = seen.begin, seen.end, seen.written, seen.past
-            ahead = plan, there if per > 0 else lane, room, number * rows, per, turn
-            call_at(table[FUNCTION], (*block, *span, *ahead, own))
-            for i in range(table[WRITES]):
+            stops = shifted(lane, (arrays + 1 + STOP) * room)
+            enter(plan, table, room, count, lane, memory, frame)
+            for k in range(lanes):
+                beside[k] = stops[k]
+                for i in range(reads):
+                    beside[(1 + i) * lanes + k] = given[names[k] * reads + i]
+            frame[LISTS_AHEAD] = there_at if frame[PER] > 0 else here_at + 8 * by
+            frame[LINE] = number * rows
+            call_at(table[FUNCTION], (frame, own))
+            for i in range(writes):
                 for k in range(count):
-                    found[names[k] * stride + i] = beside[(3 + i) * lanes + k]
+                    found[names[k] * writes + i] = beside[(1 + i) * lanes + k]
             for i in range(table[COUNT]):
-                array = shifted(plan, HEADER + (inputs + i) * FIELDS)
                 source = table[SOURCES + i] * plane
-                if array[PLACE] != 0 and targets[2 * i] == scratch + source * (
-                    VECTOR_BYTES // lanes
-                ):
+                if targets[2 * i] == memory_at + source * itemsize:
+                    array = shifted(plan, HEADER + (inputs + i) * FIELDS)
                     starts = shifted(lane, (inputs + i) * room)
-                    streamed, source = plan[STREAM] != 0, shifted(memory, source)
-                    scatter(array, streamed, count, rows, starts, writes, source, linear, inside)
-        here, there, present = there, here, following
+                    ends = shifted(lane, (arrays + 1 + WRITE) * room)
+                    past, source = plan[STREAM] != 0, shifted(memory, source)
+                    scatter(array, past, count, rows, starts, ends, source, linear, inside)
+        here, there, here_at, there_at = there, here, there_at, here_at
+        present = following
     fence()
     failed[0] = 0
     for lane in range(lanes):
@@ -397,15 +388,14 @@ def run_panels(
 
 def drive(table, plan, parameter, beside):
     """Run a lane function over a plan, see `run`."""
-    own, given = address(table), address(plan)
-    shape, lanes = shape_of(given, own), table[LANES]
+    shape, lanes = shape_of(address(plan), address(table)), table[LANES]
     panels = shape.panels
     parts = min(panels, PARTS)
     failed = np.zeros(parts, np.int64)
-    size = (table[PLANES] + 1) * shape.plane + (4 + max(table[READS], table[WRITES]) + 3) * lanes
+    size = (table[PLANES] + 1) * shape.plane + (3 + max(table[READS], table[WRITES]) + 3) * lanes
     size *= VECTOR_BYTES // lanes
     arrays = plan[INPUTS] + plan[OUTPUTS] + 1
-    lists = 8 * (2 * (LISTS + arrays) * shape.room + lanes + 2 * arrays)
+    lists = 8 * (2 * (LISTS + arrays) * shape.room + lanes + FRAME + 2 * arrays)
     for i in prange(parts):
         first, last = panels * i // parts, panels * (i + 1) // parts
         memory = np.empty(size + lists + VECTOR_BYTES, np.uint8)

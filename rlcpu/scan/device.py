@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcpu.backends import device_of, find
+from rlcpu.backends import cpu_only, device_of, find
 
 
 def backend_of(chapter: str, *arrays: Any) -> Any:
@@ -25,8 +25,4 @@ def check_on_host(function: str, **arguments: Any) -> None:
     """
     for name, value in arguments.items():
         if device_of(value) != "cpu":
-            kind = type(value).__name__
-            raise NotImplementedError(
-                f"{function} is computed on the host: {name} is {kind} on a CUDA device, expected "
-                "an array on the host"
-            )
+            raise cpu_only(f"{function} with {name} of {type(value).__name__}")

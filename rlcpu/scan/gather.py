@@ -6,7 +6,7 @@ repeated; what is neither that nor lanes side by side is moved number by number.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlcpu.kernels.memory import (
     load,
@@ -24,16 +24,12 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
 from rlcpu.scan.plans import (
-    BEFORE,
     COUNT,
     FIELDS,
     FIRST,
-    HALO,
     HEADER,
     INPUTS,
     LAST,
-    NEXT,
-    NOWHERE,
     OTHER,
     OUTPUTS,
     PLACE,
@@ -53,40 +49,33 @@ ONE = 1  # register of a vector
 # ---------------------------------------------------------------- where a block reads and writes
 
 
-class Rows(NamedTuple):
-    """Numbers of rows, see `Block`."""
-
-    least: Any
-    begin: Any
-    end: Any
-    written: Any
-    past: Any
+#: Positions in a block's frame: addresses of its planes, of what goes in and out besides, of the
+#: plan and of the lists that `ask` looks at; the other fields of `blocks.Block`. After them: the
+#: address of row 0 of each input and each output, and the stride over rows.
+MEMORY, BESIDE, PLAN, LISTS_AHEAD, ROOM, LINE, PER, TURN = range(8)
+PLANE, LEAST, BEGIN, END, WRITTEN, PAST, FRAME = range(8, 15)
 
 
 @called
-def enter(plan, table, alike, room, count, lists, scratch, plane, memory, beside, sources, targets):
+def enter(plan, table, room, count, lists, memory, frame):
     """Say where a block reads and writes, and gather what is not read where it lies.
 
     Args:
         plan: pointer to the plan.
         table: pointer to the table of the lane function.
-        alike: whether lanes have the same rows, and lie at the distance that the plan says.
         room: numbers of a list.
         count: lanes that are to be written; the lists repeat the last one.
         lists: pointer to the lists of the block's first lane.
-        scratch: address of the planes.
-        plane: numbers of a plane.
         memory: pointer to the planes.
-        beside: pointer to the lanes' stops and halo, overwritten.
-        sources: pointer to the places of inputs, overwritten.
-        targets: the same of outputs.
+        frame: pointer to what the lane function is told, of which the fields from `LEAST` on and
+            the places of inputs and outputs are overwritten.
     """
-    lanes, inputs, rows = width(memory, ONE), plan[INPUTS], plan[ROWS]
-    itemsize, some = VECTOR_BYTES // lanes, 1 if alike else lanes
+    lanes, inputs, rows, plane = width(memory, ONE), plan[INPUTS], plan[ROWS], frame[PLANE]
+    itemsize, sources = VECTOR_BYTES // lanes, shifted(frame, FRAME)
     own = shifted(lists, (inputs + plan[OUTPUTS] + 1) * room)
-    stops = _extremes(shifted(own, STOP * room), some)
-    firsts = _extremes(shifted(own, FIRST * room), some)
-    lasts = _extremes(shifted(own, LAST * room), some)
+    stops = _extremes(shifted(own, STOP * room), lanes)
+    firsts = _extremes(shifted(own, FIRST * room), lanes)
+    lasts = _extremes(shifted(own, LAST * room), lanes)
     begin, end = 0, stops[0]
     for i in range(inputs):
         reach = plan[HEADER + i * FIELDS + REACH]
@@ -94,40 +83,36 @@ def enter(plan, table, alike, room, count, lists, scratch, plane, memory, beside
     near = False
     for i in range(inputs):
         array, starts = shifted(plan, HEADER + i * FIELDS), shifted(lists, i * room)
-        sources[2 * i], sources[2 * i + 1] = scratch + i * plane * itemsize, lanes
-        distance = array[NEXT] if alike else _distance(starts, count)
-        inside = rows, rows
+        sources[2 * i], sources[2 * i + 1] = frame[MEMORY] + i * plane * itemsize, lanes
+        distance, inside = _distance(starts, count), (rows, rows)
         if distance == 1 and count == lanes:
             near = True
             sources[2 * i] = array[PLACE] + starts[0] * itemsize
             sources[2 * i + 1] = array[STEP]
             inside = begin, max(begin, end)
-        beside[0] = array[OTHER]
         target = shifted(memory, i * plane)
         first = firsts[1] if array[REACH] < 0 else 0
         last = lasts[1] if array[REACH] > 0 else stops[1]
-        sizes = room, count, rows, first, last
-        _gather(array, starts, own, alike, sizes, distance, inside, beside[0], target)
+        _gather(array, starts, own, (room, count, rows, first, last), distance, inside, target)
     if not near:  # planes at fixed distances are quicker to find
         end = begin
-    lowest, highest = _extremes(shifted(own, WRITE * room), some)
-    written, past = rows, plan[STREAM]
+    lowest, highest = _extremes(shifted(own, WRITE * room), lanes)
+    written, past = rows if table[COUNT] > 0 else 0, plan[STREAM]
     for i in range(table[COUNT]):
-        array = shifted(plan, HEADER + (inputs + i) * FIELDS)
-        starts = shifted(lists, (inputs + i) * room)
-        targets[2 * i] = scratch + table[SOURCES + i] * plane * itemsize
-        targets[2 * i + 1] = lanes
-        whole = count == lanes and lowest == highest and array[PLACE] != 0
-        if whole and (array[NEXT] if alike else _distance(starts, lanes)) == 1:
+        array, k = shifted(plan, HEADER + (inputs + i) * FIELDS), inputs + i
+        starts = shifted(lists, k * room)
+        sources[2 * k] = frame[MEMORY] + table[SOURCES + i] * plane * itemsize
+        sources[2 * k + 1] = lanes
+        if count == lanes and lowest == highest and _distance(starts, lanes) == 1:
             written = highest
-            targets[2 * i] = array[PLACE] + starts[0] * itemsize
-            targets[2 * i + 1] = array[STEP]
-            if targets[2 * i] % VECTOR_BYTES != 0 or array[STEP] % lanes != 0:
+            sources[2 * k] = array[PLACE] + starts[0] * itemsize
+            sources[2 * k + 1] = array[STEP]
+            if sources[2 * k] % VECTOR_BYTES != 0 or array[STEP] % lanes != 0:
                 past = 0
         else:
             past = 0
-    _enter_beside(plan, room, own, beside)
-    return Rows(stops[0], begin, end, written, past)
+    frame[LEAST], frame[BEGIN], frame[END] = stops[0], begin, end
+    frame[WRITTEN], frame[PAST] = written, past
 
 
 @inlined
@@ -151,23 +136,11 @@ def _distance(starts, count):
 
 
 @inlined
-def _enter_beside(plan, room, own, beside):
-    """Write the stops and the halo of a block's lanes."""
-    lanes = width(beside, ONE)
-    for lane in range(lanes):
-        beside[lane] = own[STOP * room + lane]
-    if plan[HALO] >= 0:
-        source = pointer_to(plan[HEADER + plan[HALO] * FIELDS + PLACE], beside[0])
-        for side in range(2):
-            for lane in range(lanes):
-                at = own[(BEFORE + side) * room + lane]
-                beside[(1 + side) * lanes + lane] = source[at] if at != NOWHERE else 0
-
-
-@inlined
-def _gather(array, starts, own, alike, sizes, distance, inside, other, plane):
+def _gather(array, starts, own, sizes, distance, inside, plane):
     """Fill a plane, but for the rows that are read in place, `inside`."""
-    source, step, reach = pointer_to(array[PLACE], other), array[STEP], array[REACH]
+    plane[0] = array[OTHER]
+    other, step, reach = plane[0], array[STEP], array[REACH]
+    source = pointer_to(array[PLACE], other)
     lanes, (room, count, rows, first, last), tiles = width(plane, ONE), sizes, False
     firsts, ends = shifted(own, FIRST * room), shifted(own, (LAST if reach > 0 else STOP) * room)
     if distance == 1:
@@ -185,12 +158,6 @@ def _gather(array, starts, own, alike, sizes, distance, inside, other, plane):
         for lane in range(lanes):
             for k in range(first, ends[lane]):
                 plane[k * lanes + lane] = source[starts[lane] + k * step]
-    if alike:
-        if first > 0:
-            store(fill(other, ONE), plane, 0)
-        for k in range(last, last if tiles else rows):
-            store(fill(other, ONE), plane, k * lanes)
-        return
     for lane in range(lanes):
         if first > 0:
             plane[lane] = source[starts[lane]] if firsts[lane] == 0 else other

@@ -19,6 +19,7 @@ from numba.extending import register_jitable
 from rlcpu.kernels.compile import EXACT, INLINE
 from rlcpu.kernels.memory import pointer_to, shifted
 from rlcpu.kernels.vectors import VECTOR_BYTES
+from rlcpu.scan.layout import address_of
 
 Array = npt.NDArray[Any]
 
@@ -35,10 +36,10 @@ LARGE, STREAMED = 2**19, 2**22
 
 #: Positions in a plan: numbers of inputs and outputs; sizes of the batch axes together and of the
 #: last of them; number of the others; length of the axis; chunks of a system, and rows of scratch
-#: for one; whether systems are periodic; input whose neighbours beyond a chunk are looked up, or
-#: -1; whether to prefetch; whether to write past the caches; array that decides the layout.
+#: for one; whether systems are periodic; address of an array that all lanes read, or 0; whether to
+#: prefetch; whether to write past the caches.
 INPUTS, OUTPUTS, OUTER, INNER, AXES, LENGTH = range(6)
-CHUNKS, ROWS, PERIODIC, HALO, AHEAD, STREAM, LEADER, HEADER = range(6, 14)
+CHUNKS, ROWS, PERIODIC, SHARED, AHEAD, STREAM, HEADER = range(6, 13)
 #: What a plan says of each input, each output and the lengths: the address of the first number (0
 #: if there are no lengths), the strides along the axis and along the last batch axis, -1 or 1 if
 #: the first or last number of a system is never read, and what takes the place of such numbers.
@@ -48,10 +49,8 @@ PLACE, STEP, NEXT, REACH, OTHER, FIELDS = range(6)
 #: run a block; number of outputs that are written, and the plane of each.
 LANES, PLANES, READS, WRITES, RUN, FUNCTION, COUNT, SOURCES = range(8)
 #: Lists of a whole number for each lane, after those of where it begins in each array: rows, rows
-#: to be written, first and last row (exclusive) of inputs with a reach, its number, and positions
-#: of the numbers before and after it.
-STOP, WRITE, FIRST, LAST, NUMBER, BEFORE, AFTER, LISTS = range(8)
-NOWHERE = -(2**62)
+#: to be written, first and last row (exclusive) of inputs with a reach, and its number.
+STOP, WRITE, FIRST, LAST, NUMBER, LISTS = range(6)
 
 
 class Input(NamedTuple):
@@ -92,39 +91,43 @@ def batch_order(array: Array) -> tuple[int, ...]:
 
 def make_plan(
     inputs: Sequence[Input],
-    outputs: Sequence[Array | None],
+    outputs: Sequence[Array],
     *,
     cut: Cut | None = None,
     periodic: bool = False,
     lengths: Array | None = None,
-    halo: int = -1,
-    leader: int | None = None,
+    shared: Array | None = None,
 ) -> Array:
     """The plan of a driver; the caller keeps all arrays alive.
 
-    Lanes are numbered in C order of the batch axes as `batch_order` sorts those of the leader, with
-    the chunks of a system last.
+    Lanes are numbered in C order of the batch axes as `batch_order` sorts those of the first
+    output, with the chunks of a system last.
 
     Args:
         inputs: arrays of one shape (batch..., n) and dtype.
-        outputs: the same, or None for what is not to be written; the first one may be an input.
+        outputs: the same; the layout of the first one, which may be an input, decides.
         cut: how to cut systems; None for whole ones.
         periodic: whether the last row is next to the first.
         lengths: (batch...,) int64, rows of each system; None for n.
-        halo: input of which lanes get the numbers before and after them; -1 for none.
-        leader: number of the array whose layout decides, inputs first; None for the first output.
+        shared: contiguous array that all lanes read.
     """
-    arrays: list[Any] = [*(item.array for item in inputs), *outputs, lengths]
-    leader = len(inputs) if leader is None else leader
-    shape = arrays[leader].shape
-    strides = tuple(None if array is None else array.strides for array in arrays)
-    cut = cut or Cut(1, max(shape[-1] + shape[-1] % 2, 2))
-    kinds, options = tuple(item[1:] for item in inputs), (*cut, int(periodic), halo)
-    plan = _template(shape, arrays[0].itemsize, strides, kinds, options, leader).copy()
+    arrays: list[Any] = [*(item.array for item in inputs), *outputs]
+    arrays += [] if lengths is None else [lengths]
+    shape = outputs[0].shape
+    strides = tuple(array.strides for array in arrays)
+    cut = cut or Cut(1, even(shape[-1]))
+    kinds, options = tuple(item[1:] for item in inputs), (*cut, int(periodic))
+    plan = _template(shape, outputs[0].itemsize, strides, kinds, options, len(outputs)).copy()
     for i, array in enumerate(arrays):
-        if array is not None:
-            plan[HEADER + i * FIELDS + PLACE] += array.__array_interface__["data"][0]
+        plan[HEADER + i * FIELDS + PLACE] += address_of(array)
+    if shared is not None:
+        plan[SHARED] = address_of(shared)
     return plan
+
+
+def even(n: int) -> int:
+    """Rows of a whole system: pairs, since elimination goes from both ends."""
+    return max(n + n % 2, 2)
 
 
 def fitted(array: Array) -> Array:
@@ -133,25 +136,21 @@ def fitted(array: Array) -> Array:
     return array if even else array.copy()
 
 
-def share(plan: Array, array: Array) -> Array:
-    """The plan with a contiguous array that all lanes read, see `shared`; the caller keeps it."""
-    return np.append(plan, array.__array_interface__["data"][0])
-
-
 @functools.lru_cache(maxsize=256)
 def _template(
     shape: tuple[int, ...],
     itemsize: int,
-    strides: tuple[tuple[int, ...] | None, ...],
+    strides: tuple[tuple[int, ...], ...],
     kinds: tuple[tuple[int, ...], ...],
     options: tuple[int, ...],
-    leader: int,
+    outputs: int,
 ) -> Array:
     """A plan without addresses."""
-    *own, marks = [own or (0,) * len(shape) for own in strides]
-    steps = [[stride // itemsize for stride in array] for array in own]
-    steps.append([stride // 8 for stride in (*marks[: len(shape) - 1], 0)])
-    order = sorted(range(len(shape) - 1), key=lambda i: -abs(steps[leader][i]))
+    inputs, (*batch, n) = len(kinds), shape
+    steps = [[stride // itemsize for stride in array] for array in strides[: inputs + outputs]]
+    marks = strides[-1] if len(strides) > len(steps) else (0,) * len(batch)
+    steps.append([*(stride // 8 for stride in marks), 0])
+    order = sorted(range(len(batch)), key=lambda i: -abs(steps[inputs][i]))
     axes: list[tuple[int, list[int]]] = [(1, [0] * len(steps))]
     for i in order:
         size, along = shape[i], [array[i] for array in steps]
@@ -161,9 +160,9 @@ def _template(
             axes.append((size, along))
     inner, along = axes.pop()
     outer, size = math.prod(size for size, _ in axes), itemsize * math.prod(shape)
-    plan = [len(kinds), len(own) - len(kinds), outer, inner, len(axes), shape[-1]]
-    plan += [*options, size >= LARGE, size >= STREAMED, leader]
-    kinds += ((0, 0, 0),) * (len(steps) - len(kinds))
+    plan = [inputs, outputs, outer, inner, len(axes), n]
+    plan += [*options, 0, size >= LARGE, size >= STREAMED]
+    kinds += ((0, 0, 0),) * (len(steps) - inputs)
     for array, step, (other, reach, shift) in zip(steps, along, kinds, strict=True):
         plan += [shift * array[-1] * itemsize, array[-1], step, reach, other]
     for size, along in axes:
@@ -201,7 +200,7 @@ def shape_of(plan, table):
     """Shape of the panels of a plan for a lane function; both are pointers."""
     lanes, inner, chunks, inputs = table[LANES], plan[INNER], plan[CHUNKS], plan[INPUTS]
     itemsize, arrays = VECTOR_BYTES // lanes, inputs + plan[OUTPUTS]
-    leader = shifted(plan, HEADER + plan[LEADER] * FIELDS)
+    leader = shifted(plan, HEADER + inputs * FIELDS)
     # An odd number of lines, so that the planes' first rows are in different sets of a cache.
     plane = ((plan[ROWS] + lanes - 1) // lanes * lanes + 1) * lanes
     has_lengths = plan[HEADER + arrays * FIELDS + PLACE] != 0
@@ -210,7 +209,7 @@ def shape_of(plan, table):
         return Shape(False, False, lanes, 0, panels, panels, plane)
     overlap = True  # unless a block would read what another one has written
     for i in range(inputs):
-        for j in range(inputs, arrays):
+        for j in range(inputs, inputs + table[COUNT]):
             overlap &= plan[HEADER + i * FIELDS + PLACE] != plan[HEADER + j * FIELDS + PLACE]
     blocks = (inner + lanes - 1) // lanes
     if plan[OUTER] * chunks < 4:  # something for every core
@@ -266,8 +265,6 @@ def _repeat_lane(plan, lists, where, count):
             step = plan[HEADER + i * FIELDS + NEXT]
         elif i == arrays + NUMBER:
             step = plan[CHUNKS]
-        elif i >= arrays + BEFORE and plan[HALO] >= 0 and row[0] != NOWHERE:
-            step = plan[HEADER + plan[HALO] * FIELDS + NEXT]
         for k in range(1, count):
             row[k] = row[0] + k * step
 
@@ -300,14 +297,5 @@ def _find_lane(plan, index, lists, where):
     own[FIRST * room] = 1 if begins or stop == 0 else 0
     own[LAST * room] = max(stop - 1, 0) if ends else stop
     own[NUMBER * room] = (outer * plan[INNER] + inner) * plan[CHUNKS] + chunk
-    if plan[HALO] >= 0:
-        start, step = lists[plan[HALO] * room + lane], plan[HEADER + plan[HALO] * FIELDS + STEP]
-        last = start + (length - 1) * step
-        own[BEFORE * room] = last if chunk == 0 else start + (begin - 1) * step
-        own[AFTER * room] = start if chunk == parts - 1 else start + (begin + stop) * step
-        if begins or stop == 0:
-            own[BEFORE * room] = NOWHERE
-        if ends or stop == 0:
-            own[AFTER * room] = NOWHERE
     for i in range(arrays - 1):
         lists[i * room + lane] += begin * plan[HEADER + i * FIELDS + STEP]

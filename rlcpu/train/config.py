@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
+from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.dynamics import Dynamics
@@ -391,11 +392,20 @@ ZOO_CARTPOLE = PPOConfig(
 )
 #: For environments that nobody has tuned.
 GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_observations=True)
+#: The same where an observation is a choice or planes of cells. Divided by its deviation, the input
+#: of a rarely seen cell would be so large that every update of others disturbs it.
+GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})
+# Episodes have no limit: without the entropy a policy that has fallen a few times walks into walls
+# for good. As its steps stay random, the safe way round is the better one (Sutton & Barto, 6.6).
+DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
+    {"entropy_coefficient": 0.05, "reward_scale": 0.1}
+)
 
 
-def default_config(env_id: str) -> PPOConfig:
+def default_config(dynamics: Dynamics) -> PPOConfig:
     """The settings of an environment, or general ones."""
-    if env_id in MUJOCO_HORIZONS:
-        gamma, lambda_ = MUJOCO_HORIZONS[env_id]
+    if dynamics.id in MUJOCO_HORIZONS:
+        gamma, lambda_ = MUJOCO_HORIZONS[dynamics.id]
         return MUJOCO.replace({"gamma": gamma, "lambda_": lambda_})
-    return DEFAULTS.get(env_id, GENERAL)
+    floats = isinstance(dynamics.observation_space, Box)
+    return DEFAULTS.get(dynamics.id, GENERAL if floats else GENERAL_SYMBOLS)

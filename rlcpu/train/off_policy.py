@@ -36,13 +36,14 @@ from rlcpu.replay.structure import Structure
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import Actor, Squashed, check_masks
 from rlcpu.train.config import Settings, check_env, describe_unknown
-from rlcpu.train.evaluate import evaluate
+from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.interrupts import WholeRounds
 
 Array = npt.NDArray[Any]
-#: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
-WINDOW = 100
+#: Training episodes that a mean return is taken over, and episodes of a greedy evaluation; and
+#: those that are played first.
+WINDOW, FEW = 100, 10
 #: Environment steps between two entries of the history, and between two looks at the target.
 REPORT_STEPS, LOOK_STEPS = 500, 2000
 #: Minibatches that are drawn, and learnt from, in one call.
@@ -488,12 +489,20 @@ class OffPolicy:
         )
 
     def _is_solved(self, target: float | None, at_end: bool) -> bool:
-        """Whether 100 greedy episodes, and 100 others, reach the target on average."""
+        """Whether 100 greedy episodes, and 100 others, reach the target on average.
+
+        Ten episodes are played before these: most looks end with them, and whole evaluations would
+        take nearly as long as learning where steps are dear.
+        """
         if target is None or not (at_end or self.steps >= self._looked + LOOK_STEPS):
             return False
         self._looked = self.steps
-        seeds = 2 * self.steps, 2 * self.steps + 1
-        return all(self.evaluate(WINDOW, seed).mean() >= target for seed in seeds)
+        first, second = 2 * self.steps, 2 * self.steps + 1
+        looks = (FEW, first), (WINDOW, first), (WINDOW, second)
+        try:
+            return all(self.evaluate(count, seed).mean() >= target for count, seed in looks)
+        except EndlessEpisodeError:  # of a policy that goes in circles, as early ones may
+            return False
 
     def _has_priorities(self) -> bool:
         return getattr(self.buffer, "prioritized", False) or isinstance(

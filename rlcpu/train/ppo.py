@@ -108,7 +108,7 @@ class PPO:
         seed = check_count("seed", seed, 0, 2**128)
         env = check_env(env)
         if config is None:
-            config = default_config(env.id if isinstance(env, Dynamics) else env.dynamics.id)
+            config = default_config(env if isinstance(env, Dynamics) else env.dynamics)
         elif not isinstance(config, PPOConfig):
             raise TypeError(f"config={config!r}: expected a PPOConfig")
         if isinstance(env, VectorEnv):

@@ -33,41 +33,47 @@ class Job(NamedTuple):
     Attributes:
         name: in the report.
         kernel: `rlcpu.cuda.compile.Kernel`.
-        signature: Numba's types of its arguments, such as "float32[::1], int64".
-        outputs: class of one more argument, if that is a NamedTuple.
-        fields: types of its fields.
+        arguments: Numba's types of its arguments: texts such as "float32[::1], int64", and for a
+            NamedTuple its class and the types of its fields.
     """
 
     name: str
     kernel: Any
-    signature: str
-    outputs: Any = None
-    fields: str = ""
+    arguments: tuple[Any, ...]
 
 
 def load(package: str) -> Iterator[Job]:
-    """The jobs of one package: what `jobs()` of its kernels.py yields, as tuples."""
+    """The jobs of one package: what `jobs()` of its kernels.py yields, arguments last."""
     path = HERE / package / "kernels.py"
     spec = importlib.util.spec_from_file_location(f"kernels_{package}", path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    yield from (Job(*job) for job in module.jobs())
+    yield from (Job(name, kernel, arguments) for name, kernel, *arguments in module.jobs())
+
+
+def types_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Numba's types of a job's arguments."""
+    from numba.cuda import types as numba_types
+    from numba.cuda.core import sigutils
+
+    found: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, str):
+            found += sigutils.normalize_signature(f"({argument},)")[0]
+        else:
+            made, *fields = argument
+            found.append(numba_types.NamedTuple(types_of(fields), made))
+    return tuple(found)
 
 
 def compile_to_ptx(job: Job) -> str:
     """PTX of a kernel for sm_90."""
-    from numba.cuda import types as numba_types
-    from numba.cuda.core import sigutils
-
     from rlcpu.cuda.compile import arithmetic
     from rlcpu.cuda.device import cuda
 
-    args, _ = sigutils.normalize_signature(f"({job.signature},)")
-    if job.outputs:
-        fields, _ = sigutils.normalize_signature(f"({job.fields},)")
-        args = (*args, numba_types.NamedTuple(fields, job.outputs))
+    args = types_of(job.arguments)
     with arithmetic(job.kernel.exact):
         fast = not job.kernel.exact
         function = job.kernel.dispatcher.py_func

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlcpu.replay import folder
 from tests.replay.saved import files
 
 CALLS = ("open", "write", "fsync", "replace", "unlink", "mkdir")
@@ -27,7 +29,22 @@ def patched(hook: Callable[[str, Callable[..., Any], tuple[Any, ...]], Any]) -> 
                 return hook(_name, _call, args)
 
             patch.setattr(os, name, replacement)
+        patch.setattr(folder, "open", open_by_system_calls, raising=False)
         yield
+
+
+class Raw(io.FileIO):
+    """A file whose every write is a call of `os.write`, which can be replaced."""
+
+    def write(self, data: Any) -> int:
+        return os.write(self.fileno(), data)
+
+
+def open_by_system_calls(path: Path, mode: str, opener: Any) -> Any:
+    """`open`, for writing with a buffer so small that a few bytes take several writes."""
+    if mode == "rb":
+        return open(path, mode, opener=opener)
+    return io.BufferedWriter(Raw(path, mode.replace("b", ""), opener=opener), 8)
 
 
 def write_half(name: str, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:

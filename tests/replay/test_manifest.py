@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import re
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -45,10 +43,11 @@ def _rename(key: str, name: str) -> Callable[[Content], None]:
 
 
 def forge(content: Any) -> bytes:
-    text = content if isinstance(content, bytes) else json.dumps(content).encode()
-    digest = checkpoint._digest(text)
-    first = f'{{"format": "rlcpu replay", "version": 2, "blake2b": "{digest}",\n'
-    return first.encode() + b'"content": ' + text + b"}\n"
+    """A manifest of some content, or of a text in its place."""
+    told = {"format": "rlcpu replay", "version": 3, "blake2b": "", "content": None}
+    if isinstance(content, bytes):
+        return json.dumps(told)[:-5].encode() + content + b"}"
+    return json.dumps(told | {"blake2b": checkpoint._digest(content), "content": content}).encode()
 
 
 @pytest.fixture
@@ -166,31 +165,11 @@ def test_forged_texts_are_refused(saved: Path, text: bytes) -> None:
 
 
 def test_another_version_is_named_and_left_alone(saved: Path) -> None:
-    text = (saved / "manifest.json").read_text().replace('"version": 2', '"version": 3')
+    text = (saved / "manifest.json").read_text().replace('"version": 3', '"version": 4')
     (saved / "manifest.json").write_text(text)
     before = files(saved)
-    with pytest.raises(ValueError, match="version 3, expected 2"):
+    with pytest.raises(ValueError, match="version 4, expected 3"):
         Reader(saved)
-    with pytest.raises(ValueError, match="version 3, expected 2"):
+    with pytest.raises(ValueError, match="version 4, expected 3"):
         store(saved, {}, {"data": np.zeros(50, np.uint8)})
     assert files(saved) == before
-
-
-def test_a_huge_manifest_is_not_read(saved: Path) -> None:
-    os.truncate(saved / "manifest.json", checkpoint.MAX_MANIFEST + 1)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match="too large"):
-            Reader(saved)
-        assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_huge_header_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store(tmp_path / "buffer", {}, {})
-    before = files(tmp_path / "buffer")
-    monkeypatch.setattr(checkpoint, "MAX_MANIFEST", 1000)
-    with pytest.raises(ValueError, match=re.escape("expected at most 1000")):
-        store(tmp_path / "buffer", {"x": "a" * 1000}, {"data": np.zeros(3, np.uint8)})
-    assert files(tmp_path / "buffer") == before

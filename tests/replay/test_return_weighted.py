@@ -72,6 +72,14 @@ def test_minimum_rises_again():
     buffer.add({"x": 4}, 6.0)
     counts = np.bincount([buffer.sample_indices(1)[0] for _ in range(24_000)], minlength=4)
     assert stats.chisquare(counts, np.array([6, 1, 2, 3]) * 2000).pvalue > 1e-4
-    buffer.update_values(np.arange(4), -7.0)
-    counts = np.bincount([buffer.sample_indices(1)[0] for _ in range(8000)], minlength=4)
-    assert stats.chisquare(counts).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("value", [-7.0, -5e-324, 0.0, -1e300])
+def test_equal_values_that_have_no_weight_are_as_likely(value):
+    buffer = ReturnWeightedBuffer(4, {"x": 0}, seed=0)
+    buffer.add({"x": np.arange(4)}, value)
+    pairs = np.array([buffer.sample_indices(2) for _ in range(6000)])
+    counts = np.bincount(4 * pairs[:, 0] + pairs[:, 1], minlength=16)
+    assert stats.chisquare(counts[counts > 0]).pvalue > 1e-4
+    assert np.count_nonzero(counts) == 12
+    assert sorted(buffer.sample_indices(4).tolist()) == [0, 1, 2, 3]

@@ -43,9 +43,7 @@ def nested(levels: int) -> Any:
     return made
 
 
-DEEP_DTYPE: Any = "<f4"
-for _ in range(500):
-    DEEP_DTYPE = [["a", DEEP_DTYPE]]
+DEEP_DTYPE = "[('a', " * 500 + "'<f4'" + ")]" * 500
 
 
 @pytest.mark.parametrize("description", [
@@ -64,10 +62,11 @@ def test_malformed_container(description: Any) -> None:
 @pytest.mark.parametrize("dtype", [
     None, 4, "", "float32", "f4", "O", "|O", "|O8", "<f3", "<f4,<f4", "3<f4", "(2,)<f4", "<T",
     "|V0", "<U0", "<U999999999", "<U99999999999999999999", "<M8[foo]", "<M8[99999999999s]", "<é4",
-    "<f٤", ">f4", [], ["<f4"], ["<f4", [3]], [["a"]], [["a", "<f4", [2], 1]], [["a", "|O"]],
-    [[1, "<f4"]], [["a", "<f4"], ["a", "<f4"]], [["a", "<f4", [10**9, 10**9]]],
-    [["a", "<f4", ["x"]]], [[["title", "a"], "<f4"]], [None], {"a": 1}, DEEP_DTYPE, True, 1e300,
-    10**400,
+    "<f٤", ">f4", "[]", "['<f4']", "['<f4', (3,)]", "[('a',)]", "[('a', '<f4', (2,), 1)]",
+    "[('a', '|O')]", "[(1, '<f4')]", "[('a', '<f4'), ('a', '<f4')]", "[('a', '<f4', (10**9,))]",
+    "[('a', '<f4', (1000000000, 1000000000))]", "[('a', '<f4', ('x',))]", "[('a','<f4')]", "[",
+    "[('a', '<f4'), *open('x')]", "[('a', '<f4')] + 1", "[None]", [], ["<f4"], [["a", "<f4"]],
+    [None], {"a": 1}, DEEP_DTYPE, True, 1e300, 10**400,
 ])  # fmt: skip
 def test_malformed_dtype(dtype: Any) -> None:
     with pytest.raises(ValueError, match=r"^field 'a' "):

@@ -104,7 +104,7 @@ def test_rules_in_plain_python_are_the_kernels() -> None:
     middles, found = (np.cumsum(weights) - weights / 2)[there], np.empty(there.size, np.int64)
     rules.walk(levels, middles.copy(), found, found.size)
     assert found.tolist() == there.tolist()
-    assert [rules.walk_in_order(levels, mark) for mark in middles] == there.tolist()
+    assert [rules.scan(levels, mark / weights.sum()) for mark in middles] == there.tolist()
 
 
 @given(st.data())

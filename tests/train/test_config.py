@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlcpu.envs.registration import find
 from rlcpu.train.config import DEFAULTS, GENERAL, ZOO_CARTPOLE, PPOConfig, at, default_config
 
 
@@ -79,6 +80,14 @@ def test_schedules() -> None:
 
 
 def test_default_settings() -> None:
-    assert default_config("CartPole-v1") is DEFAULTS["CartPole-v1"]
-    assert default_config("Nobody-v0") is GENERAL
+    assert default_config(find("CartPole-v1")) is DEFAULTS["CartPole-v1"]
+    assert default_config(dataclasses.replace(find("CartPole-v1"), id="Nobody-v0")) is GENERAL
+
+
+def test_choices_and_planes_are_not_normalized_by_default() -> None:
+    for env_id in ("FrozenLake-v1", "MinAtar/Breakout-v1"):
+        assert not default_config(find(env_id)).normalize_observations
+
+
+def test_settings_of_the_zoo_for_cartpole_make_one_minibatch() -> None:
     assert ZOO_CARTPOLE.num_envs * ZOO_CARTPOLE.num_steps == ZOO_CARTPOLE.minibatch_size

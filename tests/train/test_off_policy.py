@@ -16,6 +16,7 @@ from rlcpu import replay
 from rlcpu.cli import main
 from rlcpu.envs import Dynamics
 from rlcpu.train import DDPG, DQN, PPO, SAC, TD3
+from rlcpu.train.evaluate import EndlessEpisodeError
 from rlcpu.train.off_policy import example_of
 
 #: One size for all tests: the same kernels.
@@ -93,6 +94,32 @@ def test_history_tells_how_it_went(kind: Any, env: str, tmp_path: Path) -> None:
     assert table["loss_num_gradients"].tolist() == [4.0] * 3
     assert agent.learn(1000, callback=lambda progress: False).stopped == "callback"
     assert agent.learn(10_000, target_return=-1e9).stopped == "solved"
+
+
+def test_a_look_at_the_target_is_short_where_it_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = DQN("CartPole-v1", seed=0, **SMALL)
+    looks: list[int] = []
+
+    def evaluate(count: int, seed: int) -> Any:
+        looks.append(count)
+        return np.full(count, -1.0 if len(looks) == 1 else 1.0)
+
+    monkeypatch.setattr(agent, "evaluate", evaluate)
+    assert agent.learn(5000, target_return=0.0).stopped == "solved"
+    assert looks == [10, 10, 100, 100]
+    assert 4000 <= agent.steps < 5000
+
+
+def test_a_greedy_policy_that_goes_in_circles_is_no_solution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = DQN("CartPole-v1", seed=0, **SMALL)
+
+    def evaluate(count: int, seed: int) -> Any:
+        raise EndlessEpisodeError("no end")
+
+    monkeypatch.setattr(agent, "evaluate", evaluate)
+    assert agent.learn(2500, target_return=0.0).stopped == "steps"
 
 
 @EVERY

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlcpu.envs.registration import MUJOCO_TASKS
+from rlcpu.envs.registration import MUJOCO_TASKS, find
 from rlcpu.train.config import MUJOCO_HORIZONS, default_config
 from rlcpu.train.sac import DEFAULTS
 from rlcpu.train.zoo import ppo_config
@@ -12,7 +12,7 @@ from rlcpu.train.zoo import ppo_config
 
 @pytest.mark.parametrize("name", MUJOCO_TASKS)
 def test_every_task_has_settings(name: str) -> None:
-    ours, zoo = default_config(name), ppo_config(name)
+    ours, zoo = default_config(find(name)), ppo_config(name)
     assert (ours.gamma, ours.lambda_) == (zoo.gamma, zoo.lambda_) == MUJOCO_HORIZONS[name]
     assert zoo.num_envs == 1
     assert ours.num_envs > 1

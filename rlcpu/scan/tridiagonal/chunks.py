@@ -15,10 +15,18 @@ import numpy as np
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import VECTOR_BYTES
 from rlcpu.scan.arguments import Array, is_same
-from rlcpu.scan.blocks import beside_of, run
+from rlcpu.scan.blocks import run
 from rlcpu.scan.plans import Cut, Input, batch_order, fitted, make_plan, parts_of
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
-from rlcpu.scan.tridiagonal.lanes import CHECK, EXPAND, REDUCE, RING, SOLVE, X, inputs_of
+from rlcpu.scan.tridiagonal.lanes import (
+    CHECK,
+    EXPAND,
+    REDUCE,
+    RESIDUAL,
+    RING,
+    SOLVE,
+    inputs_of,
+)
 from rlcpu.scan.tridiagonal.status import REFINED
 
 #: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
@@ -81,8 +89,7 @@ def solve_arrays(
         return True, np.zeros(result.shape[:-1], result.dtype)
     arrays = Arrays(*map(fitted, arrays))
     cut = cut_systems(result)
-    whole = cut is None and not mode.periodic
-    may_refine = check or (mode.pivoting > 0 and not whole)
+    may_refine = check or (mode.pivoting > 0 and (cut is not None or mode.periodic))
     if may_refine and is_same(arrays.out, arrays.rhs):
         arrays = arrays._replace(rhs=arrays.rhs.copy("K"))
     well, largest = _solve(arrays, lengths, mode, cut)
@@ -94,41 +101,41 @@ def solve_arrays(
     return well, errors if check else None
 
 
-def solve_transposed(arrays: Arrays, num_threads: int | None) -> bool:
-    """Solve the transposed systems of `solve_arrays`; whether all solutions are finite."""
-    return solve_arrays(arrays, None, Mode(transposed=True, num_threads=num_threads))[0]
-
-
 def _solve(
     arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None
 ) -> tuple[bool, float]:
     """Solve systems once; whether all is finite, and one over the smallest pivot of chunks."""
     out = arrays.out
-    options: dict[str, Any] = {"cut": cut, "periodic": mode.periodic, "lengths": lengths}
-    plan = make_plan(inputs_of(arrays, mode.transposed), [out], **options)
+    n, systems = out.shape[-1], out.size // out.shape[-1]
+    plan = make_plan(
+        inputs_of(arrays, mode.transposed), [out], cut=cut, periodic=mode.periodic, lengths=lengths
+    )
     work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
-    systems = out.size // out.shape[-1]
     if cut is None and not mode.periodic:
         return run(SOLVE, *work), 0.0
     if cut is None:
         pivots = np.empty((systems, 1))
-        well = run(RING, *work, beside_of(None, pivots))
+        well = run(RING, *work, None, pivots)
         return well, float(np.fmax.reduce(pivots, None))
-    rests, ends = (
-        np.empty((systems * cut.chunks, 2 * REST + 1)),
-        np.zeros((systems * cut.chunks, 4)),
-    )
-    run(REDUCE, *work, beside_of(None, rests))
-    parts = np.full(systems, cut.chunks)
+    rests = np.empty((systems, cut.chunks, 2 * REST + 1))
+    run(REDUCE, *work, None, rests)
+    parts = _parts(np.full(systems, n) if lengths is None else _in_order(lengths, out), cut)
+    ends = np.zeros((systems, cut.chunks, 4))
+    join_all(rests, parts, ends)
+    well = run(EXPAND, *work, ends)
     if lengths is not None:
-        parts[:] = np.maximum(
-            parts_of(lengths.transpose(batch_order(out)).reshape(-1), cut.rows), 1
-        )
-    join_all(rests.reshape(systems, cut.chunks, -1), parts, ends.reshape(systems, cut.chunks, 4))
-    well = run(EXPAND, *work, beside_of(ends, None))
-    if lengths is not None:
-        out[np.arange(out.shape[-1]) >= lengths[..., None]] = 0
-    return well, float(np.fmax.reduce(rests[:, -1]))
+        out[np.arange(n) >= lengths[..., None]] = 0
+    return well, float(np.fmax.reduce(rests[..., -1], None))
+
+
+def _parts(lengths: Array, cut: Cut) -> Array:
+    """Chunks of systems of these lengths."""
+    return np.maximum(parts_of(lengths, cut.rows), 1)
+
+
+def _in_order(numbers: Array, out: Array) -> Array:
+    """One number of each system (batch...,) as a driver counts systems."""
+    return numbers.transpose(batch_order(out)).reshape(-1)
 
 
 def cut_systems(out: Array) -> Cut | None:
@@ -150,11 +157,8 @@ def join_all(rests, parts, ends):
         ends: (systems, chunks, 4) overwritten with what `expand` is given.
     """
     _, chunks, _ = ends.shape
-    two, pivots, found = (
-        np.empty((chunks, 2, REST)),
-        np.empty((chunks, 2, WIDTH)),
-        np.empty((chunks, 2)),
-    )
+    two, found = np.empty((chunks, 2, REST)), np.empty((chunks, 2))
+    pivots = np.empty((chunks, 2, WIDTH))
     for system in range(len(parts)):
         count = parts[system]
         for j in range(count):
@@ -188,14 +192,38 @@ def backward_errors(
         (batch...,) of the systems' dtype.
     """
     out, cut = arrays.out, cut_systems(arrays.out)
-    chunks, order = cut.chunks if cut else 1, batch_order(out)
+    target = out if lack is None else lack
+    chunks, order = cut.chunks if cut else 1, batch_order(target)
     inputs = [*inputs_of(arrays, mode.transposed), Input(out)]
-    options: dict[str, Any] = {"cut": cut, "periodic": mode.periodic, "lengths": lengths}
-    plan = make_plan(inputs, [lack], leader=X, halo=X, **options)
-    found = np.empty((math.prod(out.shape[:-1]) * chunks, 1))
-    run(CHECK, plan, out.dtype, 0.0, out.size, mode.num_threads, beside_of(None, found))
-    errors = np.asarray(found.reshape(*(out.shape[i] for i in order), chunks).max(-1))
-    return errors.transpose(np.argsort(order)).astype(out.dtype)
+    plan = make_plan(inputs, [target], cut=cut, periodic=mode.periodic, lengths=lengths)
+    around = np.zeros((math.prod(out.shape[:-1]), chunks, 2))
+    if mode.periodic or cut is not None:
+        ends = np.full(out.shape[:-1], out.shape[-1]) if lengths is None else lengths
+        _look_around(out.transpose(*order, -1), ends.transpose(order), mode.periodic, cut, around)
+    found = np.empty((*(out.shape[i] for i in order), chunks))
+    function = CHECK if lack is None else RESIDUAL
+    run(function, plan, out.dtype, 0.0, out.size, mode.num_threads, around, found)
+    return np.asarray(found.max(-1)).transpose(np.argsort(order)).astype(out.dtype)
+
+
+def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, around: Array) -> None:
+    """Overwrite (systems, chunks, 2) with the unknowns before and after each chunk, zero if none.
+
+    Args:
+        x: (batch..., n) in the order in which a driver counts systems.
+        lengths: (batch...,) unknowns of each system.
+        periodic: whether the last one comes before the first.
+        cut: how systems are cut.
+        around: overwritten.
+    """
+    cut = cut or Cut(1, x.shape[-1])
+    parts, ends, chunk = _parts(lengths, cut)[..., None], lengths[..., None], np.arange(cut.chunks)
+    for side in range(2):
+        border = ends * (chunk + side) // parts
+        inside = (ends > 0) & (chunk < parts) & (periodic | ((border > 0) & (border < ends)))
+        at = (border - 1 + side) % np.maximum(ends, 1)
+        numbers = np.take_along_axis(x, at, -1)
+        around[..., side] = np.where(inside, numbers, 0).reshape(around.shape[:-1])
 
 
 def refine(arrays: Arrays, lengths: Array | None, mode: Mode) -> Array:
@@ -206,10 +234,8 @@ def refine(arrays: Arrays, lengths: Array | None, mode: Mode) -> Array:
     if not again.any():
         return errors
     some: Any = ... if again.all() else again
-    own, ends = (
-        Arrays(*(array[some] for array in arrays)),
-        None if lengths is None else lengths[some],
-    )
+    own = Arrays(*(array[some] for array in arrays))
+    ends = None if lengths is None else lengths[some]
     for _ in range(STEPS):
         lack = np.empty_like(own.out)
         wrong = backward_errors(own, ends, mode, lack) > limit

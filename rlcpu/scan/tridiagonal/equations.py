@@ -93,6 +93,43 @@ def is_better(pending: Any, equation: Any, pivoting: float) -> Any:
     return abs(equation.lower) * pivoting * abs(pending.upper) > abs(pending.diagonal) * others
 
 
+class Freed(NamedTuple):
+    """What the choice of a pivot for x[k] does to the coefficients of two equations.
+
+    Attributes:
+        swap: whether the equation is the pivot, not the pending one.
+        inverse: one over the pivot's coefficient.
+        factor: times inverse, of the pivot, that is added to the other one.
+        upper: of the pivot.
+        second: of the pivot.
+        diagonal_left: of what is left.
+        upper_left: of what is left.
+    """
+
+    swap: Any
+    inverse: Any
+    factor: Any
+    upper: Any
+    second: Any
+    diagonal_left: Any
+    upper_left: Any
+
+
+@inlined
+def free(pending: Any, equation: Any, pivoting: float) -> Freed:
+    """Free one of two equations of x[k], but for the right-hand sides; see `eliminate`."""
+    swap = is_better(pending, equation, pivoting)
+    inverse = 1.0 / where(swap, equation.lower, pending.diagonal)
+    factor = -where(swap, pending.diagonal, equation.lower)
+    # The next division waits for this one and the product with it: what it is multiplied by is not.
+    coefficient = where(swap, equation.diagonal, pending.upper)
+    product = factor * coefficient
+    diagonal = fma(product, inverse, where(swap, pending.upper, equation.diagonal))
+    second = where(swap, equation.upper, 0.0) * inverse
+    upper_left = fma(factor, second, where(swap, 0.0, equation.upper))
+    return Freed(swap, inverse, factor, coefficient * inverse, second, diagonal, upper_left)
+
+
 @inlined
 def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pivot, Pending]:
     """Free one of two equations of x[k]; the other one is the pivot.
@@ -104,22 +141,11 @@ def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pi
         equation: holds x[k], x[k+1] and x[k+2].
         pivoting: 1 for partial pivoting; 0 takes the pending equation always (Thomas).
     """
-    swap = is_better(pending, equation, pivoting)
-    inverse = 1.0 / where(swap, equation.lower, pending.diagonal)
-    factor = -where(swap, pending.diagonal, equation.lower)
-    # The next division waits for this one and the product with it: what it is multiplied by is not.
-    coefficient = where(swap, equation.diagonal, pending.upper)
-    product = factor * coefficient
-    diagonal = fma(product, inverse, where(swap, pending.upper, equation.diagonal))
-    upper = coefficient * inverse
-    second = where(swap, equation.upper, 0.0) * inverse
-    rhs = where(swap, equation.rhs, pending.rhs) * inverse
-    left = Pending(
-        diagonal,
-        fma(factor, second, where(swap, 0.0, equation.upper)),
-        fma(factor, rhs, where(swap, pending.rhs, equation.rhs)),
-    )
-    return Pivot(upper, second, rhs), left
+    freed = free(pending, equation, pivoting)
+    rhs = where(freed.swap, equation.rhs, pending.rhs) * freed.inverse
+    left = fma(freed.factor, rhs, where(freed.swap, pending.rhs, equation.rhs))
+    pivot = Pivot(freed.upper, freed.second, rhs)
+    return pivot, Pending(freed.diagonal_left, freed.upper_left, left)
 
 
 @inlined
@@ -170,6 +196,58 @@ def lacking(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, 
     return fma(-lower, before, fma(-upper, after, fma(-diagonal, middle, rhs)))
 
 
+# ---------------------------------------------------------------- factors
+
+# The elimination in two parts: what it does to the matrix is kept, and is done later to any
+# right-hand side. Five numbers an equation are left, and no division.
+
+
+class Multiplier(NamedTuple):
+    """What frees an equation or the pending one of x[k].
+
+    Attributes:
+        scale: power of two that the equation is multiplied by; negative if it is the pivot.
+        factor: of the pivot, which is added to the other one.
+    """
+
+    scale: Any
+    factor: Any
+
+
+class Factors(NamedTuple):
+    """x[k] = inverse * rhs - upper * x[k+1] - second * x[k+2]."""
+
+    inverse: Any
+    upper: Any
+    second: Any
+
+
+@inlined
+def factor(pending: Pending, equation: Equation) -> tuple[Multiplier, Factors, Pending]:
+    """Free one of two equations of x[k]; of `scaled` with a right-hand side of one."""
+    freed = free(pending, equation, 1.0)
+    power = equation.rhs
+    multiplier = Multiplier(where(freed.swap, -power, power), freed.factor * freed.inverse)
+    left = Pending(freed.diagonal_left, freed.upper_left, pending.rhs)
+    return multiplier, Factors(freed.inverse, freed.upper, freed.second), left
+
+
+@inlined
+def advance(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
+    """Right-hand sides of the pivot and of what is pending, from the pending one and the next."""
+    equation = rhs * abs(multiplier.scale)
+    swap = multiplier.scale < 0.0
+    pivot = where(swap, equation, pending)
+    return pivot, fma(multiplier.factor, pivot, where(swap, pending, equation))
+
+
+@inlined
+def back(rhs: Any, following: Any, second: Any, factors: Factors) -> Any:
+    """x[k] from the pivot's right-hand side, x[k+1] and x[k+2]."""
+    known = fma(-factors.second, second, rhs * factors.inverse)
+    return fma(-factors.upper, following, known)
+
+
 # ---------------------------------------------------------------- chunks
 
 # A chunk of equations 0 to m-1 holds x[-1] to x[m]. All unknowns but the outer four, x[-1], x[0],
@@ -183,27 +261,29 @@ def lacking(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, 
 # equations; a pending pair is what it takes to pivot in it.
 
 
+class Left(NamedTuple):
+    """diagonal * x[k] + upper * x[k+1] = rhs, left of an equation whose largest was scale."""
+
+    diagonal: Any
+    upper: Any
+    rhs: Any
+    scale: Any
+
+
 class Rest(NamedTuple):
-    """before * x[-1] + first * x[0] + diagonal * x[k] + upper * x[k+1] = rhs.
+    """What is left, with before * x[-1] + first * x[0] on its left-hand side."""
 
-    scale is the largest coefficient of the equation that it is the rest of.
-    """
-
+    left: Left
     before: Any
     first: Any
-    diagonal: Any
-    upper: Any
-    rhs: Any
-    scale: Any
 
 
-class Left(NamedTuple):
-    """The same where x[-1] and x[0] are known: diagonal * x[k] + upper * x[k+1] = rhs."""
+class RingPivot(NamedTuple):
+    """A pivot of which before * x[-1] + first * x[0] is to be taken away."""
 
-    diagonal: Any
-    upper: Any
-    rhs: Any
-    scale: Any
+    pivot: Pivot
+    before: Any
+    first: Any
 
 
 class Choice(NamedTuple):
@@ -225,8 +305,25 @@ class Choice(NamedTuple):
 
 
 @inlined
-def choose(one: Any, two: Any, equation: Equation, pivoting: float) -> tuple[Choice, Any, Any]:
-    """The pivot among two pending equations and a new one, and the scales of those left."""
+def sort(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """One column of the three equations: of the pivot, of the larger, of the smaller."""
+    big, small = where(choice.second, two, one), where(choice.second, one, two)
+    return where(choice.new, new, big), where(choice.new, big, new), small
+
+
+@inlined
+def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
+    """One column after the elimination: of the pivot, of what is left."""
+    pivot, other, small = sort(choice, one, two, new)
+    pivot = pivot * choice.inverse
+    return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
+
+
+@inlined
+def eliminate_pair(
+    one: Left, two: Left, equation: Equation, pivoting: float
+) -> tuple[Choice, Pivot, Left, Left]:
+    """Free two of three equations of x[k]."""
     lower, size_new = equation.lower, abs(equation.lower) * pivoting
     size_one, size_two = abs(one.diagonal), abs(two.diagonal)
     second = size_two * (pivoting * one.scale) > size_one * two.scale
@@ -237,101 +334,60 @@ def choose(one: Any, two: Any, equation: Equation, pivoting: float) -> tuple[Cho
     small = where(second, one.diagonal, two.diagonal)
     inverse = 1.0 / where(new, lower, big)
     choice = Choice(second, new, inverse, where(new, big, lower), small)
-    return choice, where(new, scale, equation.scale), where(second, one.scale, two.scale)
-
-
-@inlined
-def sort(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """One column of the three equations: of the pivot, of the larger, of the smaller."""
-    big, small = where(choice.second, two, one), where(choice.second, one, two)
-    return where(choice.new, new, big), where(choice.new, big, new), small
-
-
-@inlined
-def lead(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """The column of x[k+1]: of the pivot, and what is left, as soon as the inverse is there."""
-    pivot, other, small = sort(choice, one, two, new)
-    larger, smaller = -choice.larger * pivot, -choice.smaller * pivot
-    return pivot, fma(larger, choice.inverse, other), fma(smaller, choice.inverse, small)
-
-
-@inlined
-def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """Any other column, after the elimination: of the pivot, of what is left."""
-    pivot, other, small = sort(choice, one, two, new)
-    pivot = pivot * choice.inverse
-    return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
-
-
-@inlined
-def eliminate_pair(
-    one: Left, two: Left, equation: Equation, pivoting: float
-) -> tuple[Pivot, Left, Left]:
-    """Free two of three equations of x[k]."""
-    choice, scale, last_scale = choose(one, two, equation, pivoting)
-    nothing = nan_or_zero(equation.lower)
-    upper, diagonal, last_diagonal = lead(choice, one.upper, two.upper, equation.diagonal)
-    second, following, last_following = combine(choice, nothing, nothing, equation.upper)
+    # The next division waits for these two alone: what they hold of this one comes last.
+    upper, other, another = sort(choice, one.upper, two.upper, equation.diagonal)
+    diagonal = fma(-choice.larger * upper, inverse, other)
+    last_diagonal = fma(-choice.smaller * upper, inverse, another)
+    nothing = nan_or_zero(lower)
+    beyond, following, last_following = combine(choice, nothing, nothing, equation.upper)
     rhs, value, last_value = combine(choice, one.rhs, two.rhs, equation.rhs)
+    left = Left(diagonal, following, value, where(new, scale, equation.scale))
+    last_scale = where(second, one.scale, two.scale)
     last = Left(last_diagonal, last_following, last_value, last_scale)
-    return Pivot(upper * choice.inverse, second, rhs), Left(diagonal, following, value, scale), last
-
-
-class RingPivot(NamedTuple):
-    """x[k] = rhs - upper * x[k+1] - second * x[k+2] - before * x[-1] - first * x[0]."""
-
-    upper: Any
-    second: Any
-    rhs: Any
-    before: Any
-    first: Any
+    return choice, Pivot(upper * inverse, beyond, rhs), left, last
 
 
 @inlined
-def eliminate_ring(
+def reduce_pair(
     one: Rest, two: Rest, equation: Equation, pivoting: float
-) -> tuple[RingPivot, Any, Rest, Rest]:
-    """The same with x[-1] and x[0]; the pivot, one over its coefficient, what is left."""
-    choice, scale, last_scale = choose(one, two, equation, pivoting)
+) -> tuple[Any, RingPivot, Rest, Rest]:
+    """The same with x[-1] and x[0]; first comes one over the pivot's coefficient."""
+    choice, pivot, left, last = eliminate_pair(one.left, two.left, equation, pivoting)
     nothing = nan_or_zero(equation.lower)
-    upper, diagonal, last_diagonal = lead(choice, one.upper, two.upper, equation.diagonal)
-    second, following, last_following = combine(choice, nothing, nothing, equation.upper)
-    rhs, value, last_value = combine(choice, one.rhs, two.rhs, equation.rhs)
     before, left_before, last_before = combine(choice, one.before, two.before, nothing)
     first, left_first, last_first = combine(choice, one.first, two.first, nothing)
-    pivot = RingPivot(upper * choice.inverse, second, rhs, before, first)
-    left = Rest(left_before, left_first, diagonal, following, value, scale)
-    last = Rest(last_before, last_first, last_diagonal, last_following, last_value, last_scale)
-    return pivot, choice.inverse, left, last
+    rests = Rest(left, left_before, left_first), Rest(last, last_before, last_first)
+    return choice.inverse, RingPivot(pivot, before, first), *rests
 
 
 @inlined
 def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
     """The first two equations of a chunk as rests of x[1] and x[2], the natural pivot first."""
     nothing = nan_or_zero(top.lower)
-    lower, diagonal, upper, rhs, scale = following
-    one = Rest(nothing, lower, diagonal, upper, rhs, scale)
-    return one, Rest(top.lower, top.diagonal, top.upper, nothing, top.rhs, top.scale)
+    one = Left(following.diagonal, following.upper, following.rhs, following.scale)
+    two = Left(top.upper, nothing, top.rhs, top.scale)
+    return Rest(one, nothing, following.lower), Rest(two, top.lower, top.diagonal)
 
 
 @inlined
 def enter_chunk(rest: Rest, before: Any, first: Any) -> Left:
     """The rest, x[-1] and x[0] being known."""
-    rhs = fma(-rest.before, before, fma(-rest.first, first, rest.rhs))
-    return Left(rest.diagonal, rest.upper, rhs, rest.scale)
+    diagonal, upper, rhs, scale = rest.left
+    rhs = fma(-rest.before, before, fma(-rest.first, first, rhs))
+    return Left(diagonal, upper, rhs, scale)
 
 
 @inlined
 def close_ring(one: Rest, two: Rest) -> tuple[Any, Any]:
     """Last and first unknown from what is left, which holds both twice; always by pivoting."""
-    p, q = one.before + one.diagonal, one.first + one.upper
-    r, s = two.before + two.diagonal, two.first + two.upper
+    p, q, u = one.before + one.left.diagonal, one.first + one.left.upper, one.left.rhs
+    r, s, v = two.before + two.left.diagonal, two.first + two.left.upper, two.left.rhs
     swap = abs(r) * abs(q) > abs(p) * abs(s)
-    last, rest, rhs = where(swap, r, p), where(swap, s, q), where(swap, two.rhs, one.rhs)
+    last, rest, rhs = where(swap, r, p), where(swap, s, q), where(swap, v, u)
     inverse = 1.0 / last
     factor = -where(swap, p, r) * inverse
     coefficient = fma(factor, rest, where(swap, q, s))
-    first = fma(factor, rhs, where(swap, one.rhs, two.rhs)) / coefficient
+    first = fma(factor, rhs, where(swap, u, v)) / coefficient
     return fma(-rest, first, rhs) * inverse, first
 
 

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlcpu.kernels.vectors import fma, maximum, where
-from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, halo, put, read, report, stops, write
+from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.memory import address, store_first
+from rlcpu.kernels.vectors import fill, fma, maximum, where
+from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, put, read, report, shared, stops, write
+from rlcpu.scan.gather import ONE
 from rlcpu.scan.plans import Input, inlined
 from rlcpu.scan.tridiagonal.equations import (
     REST,
+    Factors,
     Left,
+    Multiplier,
     Pending,
     Pivot,
     Rest,
+    advance,
+    back,
     backward_error,
     close_ring,
     eliminate,
     eliminate_pair,
-    eliminate_ring,
     enter_chunk,
+    factor,
     lacking,
     meet,
     mirrored,
     nan_or_zero,
     open_chunk,
+    reduce_pair,
     scaled,
     substitute,
 )
@@ -113,6 +121,123 @@ def solve(block, pivoting):
     return nan_or_zero(up) + nan_or_zero(down)
 
 
+# ---------------------------------------------------------------- one matrix
+
+#: Rows of factors. x[half - 1] follows from no other unknown: the multiplier of the middle is in
+#: the place of what it would have of x[half] and x[half + 1].
+INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
+
+
+@inlined
+def number(planes, plane, k):
+    """One number as a vector: the rules compute on these."""
+    return fill(planes[plane, k], ONE)
+
+
+@inlined
+def set_number(value, planes, plane, k):
+    """Overwrite one number."""
+    store_first(value, address(planes), plane * planes.shape[1] + k, 1)
+
+
+@inlined
+def set_factors(factors, planes, k):
+    """What x[k] is made of."""
+    set_number(factors.inverse, planes, INVERSE, k)
+    set_number(factors.upper, planes, ABOVE, k)
+    set_number(factors.second, planes, SECOND, k)
+
+
+@inlined
+def set_multiplier(multiplier, planes, k):
+    """What equation k does to a right-hand side."""
+    set_number(multiplier.scale, planes, SCALE, k)
+    set_number(multiplier.factor, planes, MULTIPLE, k)
+
+
+@kernel(fastmath=EXACT)
+def factor_matrix(planes):
+    """Factor a matrix of an even number of rows, from both ends as `solve` does.
+
+    Factors that are not finite tell of a matrix for which that is impossible.
+
+    Args:
+        planes: (FACTORS, rows) with lower, diagonal and upper in the first three, whose numbers
+            that are ignored are zero; overwritten.
+    """
+    half, last, zero = planes.shape[1] // 2, planes.shape[1] - 1, fill(planes[0, 0], ONE)
+    one = zero + 1.0
+    falling = rising = Pending(one, zero, zero)
+    for i in range(half):
+        row = scaled(number(planes, 0, i), number(planes, 1, i), number(planes, 2, i), one)
+        multiplier, above, falling = factor(falling, row)
+        set_multiplier(multiplier, planes, i)
+        k = last - i
+        row = scaled(number(planes, 2, k), number(planes, 1, k), number(planes, 0, k), one)
+        multiplier, below, rising = factor(rising, row)
+        set_multiplier(multiplier, planes, k)
+        if i > 0:
+            set_factors(above, planes, i - 1)
+            set_factors(below, planes, k + 1)
+    middle = scaled(falling.upper, falling.diagonal, zero, one)
+    multiplier, below, left = factor(rising, middle)
+    above = Factors(1.0 / left.diagonal, multiplier.scale, multiplier.factor)
+    set_factors(above, planes, half - 1)
+    set_factors(below, planes, half)
+
+
+@inlined
+def shared_number(block, plane, k):
+    """A number of the factors that all lanes share."""
+    return fill(shared(block)[plane * block.rows + k], ONE)
+
+
+@inlined
+def descend(pending, block, k):
+    """Right-hand sides of the pivot and of what is pending."""
+    multiplier = Multiplier(shared_number(block, SCALE, k), shared_number(block, MULTIPLE, k))
+    return advance(pending, read(block, 0, k), multiplier)
+
+
+@inlined
+def ascend(following, second, block, k):
+    """x[k] from the two unknowns that it is made of."""
+    inverse, above = shared_number(block, INVERSE, k), shared_number(block, ABOVE, k)
+    factors = Factors(inverse, above, shared_number(block, SECOND, k))
+    x = back(get(block, 0, k), following, second, factors)
+    write(x, block, 0, k)
+    return x
+
+
+@inlined
+def solve_factored(block, parameter):
+    """Unknowns of systems of one matrix in place of rhs, the only input."""
+    half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
+    falling = rising = zero
+    for i in range(half):
+        ask(block, 2 * i, i + SOON)
+        above, falling = descend(falling, block, i)
+        ask(block, 2 * i + 1, last - i - SOON)
+        below, rising = descend(rising, block, last - i)
+        if i > 0:
+            put(above, block, 0, i - 1)
+            put(below, block, 0, last - i + 1)
+    scale = shared_number(block, ABOVE, half - 1)
+    middle = Multiplier(scale, shared_number(block, SECOND, half - 1))
+    pivot, pending = advance(rising, falling, middle)
+    above = pending * shared_number(block, INVERSE, half - 1)
+    write(above, block, 0, half - 1)
+    put(pivot, block, 0, half)
+    below = ascend(above, zero, block, half)
+    after_above, after_below = below, above
+    for i in range(1, half):
+        x = ascend(above, after_above, block, half - 1 - i)
+        after_above, above = above, x
+        x = ascend(below, after_below, block, half + i)
+        after_below, below = below, x
+    return nan_or_zero(above) + nan_or_zero(below)
+
+
 # ---------------------------------------------------------------- chunks and rings
 
 
@@ -127,21 +252,8 @@ def open_block(block):
 
 
 @inlined
-def select_rest(condition, x, y):
-    """One rest where the condition holds, else the other."""
-    return Rest(
-        where(condition, x.before, y.before),
-        where(condition, x.first, y.first),
-        where(condition, x.diagonal, y.diagonal),
-        where(condition, x.upper, y.upper),
-        where(condition, x.rhs, y.rhs),
-        where(condition, x.scale, y.scale),
-    )
-
-
-@inlined
-def select_left(condition, x, y):
-    """The same of what is left of equations."""
+def select(condition, x, y):
+    """What is left of one equation where the condition holds, else of the other."""
     return Left(
         where(condition, x.diagonal, y.diagonal),
         where(condition, x.upper, y.upper),
@@ -151,21 +263,27 @@ def select_left(condition, x, y):
 
 
 @inlined
+def select_rest(condition, x, y):
+    """The same of rests."""
+    before, first = where(condition, x.before, y.before), where(condition, x.first, y.first)
+    return Rest(select(condition, x.left, y.left), before, first)
+
+
+@inlined
 def reduce_rows(block, pivoting, keeps):
     """The two equations that a chunk leaves, and one over its smallest pivot.
 
     With `keeps` the pivots take the place of the equations, for `substitute_rows`.
     """
     one, two = open_block(block)
-    largest = nan_or_zero(one.diagonal)
+    largest = nan_or_zero(one.before)
     ask(block, 0, SOON)
     ask(block, 1, SOON + 1)
     for k in range(2, block.rows):
         ask(block, k, k + SOON)
-        new = equation(block, k)
-        pivot, inverse, new_one, new_two = eliminate_ring(one, two, new, pivoting)
+        inverse, pivot, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
         if keeps:
-            keep(pivot, block, k - 1)
+            keep(pivot.pivot, block, k - 1)
             put(pivot.before, block, UPPER, k - 1)
             put(pivot.first, block, FIRST, k - 1)
         if k >= block.least:  # some lanes have stopped
@@ -184,12 +302,11 @@ def eliminate_rows(block, before, first, pivoting):
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(2, block.rows):
         ask(block, k, k + SOON)
-        pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
+        _, pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
         keep(pivot, block, k - 1)
         if k >= block.least:
             goes_on = stops(block) > k
-            new_one = select_left(goes_on, new_one, one)
-            new_two = select_left(goes_on, new_two, two)
+            new_one, new_two = select(goes_on, new_one, one), select(goes_on, new_two, two)
         one, two = new_one, new_two
 
 
@@ -229,24 +346,22 @@ def reduce(block, pivoting):
     one, two, largest = reduce_rows(block, pivoting, False)
     place = 0
     for rest in (one, two):
-        for number in rest:
+        report(rest.before, block, place)
+        report(rest.first, block, place + 1)
+        place += 2
+        for number in rest.left:
             report(number, block, place)
             place += 1
     report(largest, block, 2 * REST)
-    return nan_or_zero(one.rhs)
+    return nan_or_zero(one.left.rhs)
 
 
 @inlined
 def expand(block, pivoting):
     """Chunks, second pass: x[-1], x[0], x[m-1] and x[m] are given."""
-    before, first, last, after = (
-        given(block, 0),
-        given(block, 1),
-        given(block, 2),
-        given(block, 3),
-    )
+    before, first = given(block, 0), given(block, 1)
     eliminate_rows(block, before, first, pivoting)
-    return substitute_rows(block, (before, first, last, after), False)
+    return substitute_rows(block, (before, first, given(block, 2), given(block, 3)), False)
 
 
 @inlined
@@ -263,8 +378,8 @@ def solve_ring(block, pivoting):
 
 @inlined
 def check(block, zero):
-    """What the equations lack in place of rhs; reports the backward error of every lane."""
-    before, after = halo(block)
+    """What the equations lack; reports the backward error. x[-1] and x[m] are given."""
+    before, after = given(block, 0), given(block, 1)
     x, worst, trace = read(block, X, 0), nan_or_zero(before), nan_or_zero(before)
     for k in range(block.rows):
         ask(block, k, k + SOON)
@@ -284,8 +399,10 @@ def check(block, zero):
     return nan_or_zero(worst)
 
 
+FACTORED = Lanes(solve_factored, planes=1, outputs=(0,))
 SOLVE = Lanes(solve, planes=4, outputs=(RHS,))
 REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
 EXPAND = Lanes(expand, planes=4, outputs=(RHS,), reads=4)
 RING = Lanes(solve_ring, planes=5, outputs=(RHS,), writes=1)
-CHECK = Lanes(check, planes=5, outputs=(RHS,), writes=1)
+CHECK = Lanes(check, planes=5, reads=2, writes=1)
+RESIDUAL = Lanes(check, planes=5, outputs=(RHS,), reads=2, writes=1)

@@ -23,7 +23,7 @@ from rlcpu.scan.arguments import (
     sum_to_shape,
 )
 from rlcpu.scan.device import backend_of
-from rlcpu.scan.tridiagonal.chunks import Arrays, solve_transposed
+from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.status import SingularSystemError, status_of
 
 
@@ -114,7 +114,7 @@ def _overwrite(
     whole = [repeated(array, x.shape, backend) for array in given]
     systems = Arrays(*(axis_last(array, axis) for array in (*whole, grad, full[3])))
     if backend is None:
-        if not solve_transposed(systems, num_threads):
+        if not solve_arrays(systems, None, Mode(transposed=True, num_threads=num_threads))[0]:
             raise SingularSystemError(status_of(systems, None, periodic=False))
         flat = [a.reshape(-1) for a in (full[3], np.ascontiguousarray(x), *full[:3])]
         launch(PRODUCTS, x.size, num_threads, *flat, math.prod(x.shape[axis + 1 :]))

@@ -19,7 +19,7 @@ U32, F32, FLAGS = "uint32[::1]", "float32[::1]", "boolean[::1]"
 
 
 def jobs() -> Iterator[tuple[Any, ...]]:
-    """Name, kernel, signature; class and signature of a last argument that is a NamedTuple."""
+    """Name, kernel, types of its arguments."""
     for name in CLASSIC:
         yield step(name)
         yield simulate(name, np.float32)
@@ -54,14 +54,14 @@ def simulate(name: str, dtype: type) -> tuple[Any, ...]:
     dynamics, kind = find(name), dtype.__name__
     key = Key(structure(dynamics), dtype, Uniform().code(dynamics), None)
     out = Sums, f"{kind}[::1], {U32}"
-    return f"simulate {name} {kind}", rollout_kernel(key, False), inputs(kind), *out
+    return f"simulate {name} {kind}", rollout_kernel(key, False), inputs(kind), out
 
 
 def collect(name: str) -> tuple[Any, ...]:
     dynamics = find(name)
     key = Key(structure(dynamics), np.float32, Uniform().code(dynamics), None)
     kernel = rollout_kernel(key, True)
-    return f"collect {name} float32", kernel, inputs("float32"), Records, records(name)
+    return f"collect {name} float32", kernel, inputs("float32"), (Records, records(name))
 
 
 def networks(name: str, value: str) -> Iterator[tuple[Any, ...]]:
@@ -73,7 +73,7 @@ def networks(name: str, value: str) -> Iterator[tuple[Any, ...]]:
         key = Key(structure(dynamics), np.float32, code, network_of(policy.arrays(dynamics), code))
         kernel = rollout_kernel(key, does == "collect")
         out = (Records, records(name)) if does == "collect" else (Sums, f"{F32}, {U32}")
-        yield f"{does} MLP {name} float32", kernel, inputs("float32"), *out
+        yield f"{does} MLP {name} float32", kernel, inputs("float32"), out
 
 
 def inputs(kind: str) -> str:

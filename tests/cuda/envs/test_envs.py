@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import rlcpu
 from rlcpu.backends import device_of
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, to_host
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import MLP, Scalar, Uniform
-from tests.envs.rollouts import CLASSIC
+from tests.envs.rollouts import CLASSIC, Lean, lean
 
 pytestmark = pytest.mark.device
 
@@ -161,12 +163,43 @@ def test_state_can_be_set() -> None:
     assert_close(device.step(asarray(actions))[0], cpu.step(actions)[0], "float64")
 
 
-def test_states_of_named_fields_stay_on_the_cpu() -> None:
+def test_environments_of_the_cpu_are_refused() -> None:
+    from tests.envs.test_multi_discrete import LEVERS
     from tests.envs.test_states import TOY, WALK
 
-    for dynamics in (TOY, WALK):
-        with pytest.raises(TypeError, match=r"have to be tuples of floats; its environments run"):
-            rlcpu.make_vec(dynamics, device="cuda")
+    plain = find("CartPole-v1")
+
+    def shaken(rng: Any, params: Any) -> Any:
+        return plain.reset((rng.uniform(0),) * 4, params)
+
+    for given, options, what in (
+        (TOY, {}, "states that are not tuples of floats"),
+        (WALK, {}, "states that are not tuples of floats"),
+        ("MinAtar/Breakout-v1", {}, "states that are not tuples of floats"),
+        ("FrozenLake-v1", {}, "states that are not tuples of floats"),
+        (dataclasses.replace(plain, reset=shaken, reset_draws=0), {}, "functions of an `rng`"),
+        (plain, {"gravity": np.array([9.0, 10.0])}, r"parameters that vary \(gravity\)"),
+        (masked(), {}, "action masks"),
+        (LEVERS, {}, "actions of MultiDiscrete"),
+    ):
+        with pytest.raises(TypeError, match=rf"-v.*: {what}.*: not on a CUDA device, but on the"):
+            rlcpu.make_vec(given, 2, device="cuda", **options)
+
+
+def masked() -> Dynamics:
+    """CartPole whose first action is not always allowed."""
+    allow = lambda state, params: (state[0] > 0.0, True)  # noqa: E731
+    return dataclasses.replace(find("CartPole-v1"), action_mask=allow)
+
+
+def test_networks_of_the_cpu_are_refused() -> None:
+    from rlcpu.train.actors import EpsilonGreedy
+
+    _, device = make("CartPole-v1")
+    for options in ({}, {"layer_norm": True}):
+        policy = EpsilonGreedy(device.dynamics, **options)
+        with pytest.raises(ValueError, match=r"networks with a head of .*: not on a CUDA device"):
+            rlcpu.simulate(device, policy, 1)
 
 
 def test_agents_refuse_a_device_at_once() -> None:
@@ -202,12 +235,6 @@ def test_reset_needed() -> None:
 # ---------------------------------------------------------------- rollouts
 
 
-def lean(
-    observation: tuple[float, ...], params: tuple[float, ...], uniforms: tuple[float, ...]
-) -> tuple[int, float, float]:
-    return (1 if observation[2] + params[0] * uniforms[0] > 0.0 else 0), -0.5, observation[0]
-
-
 def mlp(name: str, hidden: tuple[int, ...], value: str | None, activation: str = "tanh") -> MLP:
     env = rlcpu.make_vec(name)
     policy = MLP(
@@ -223,7 +250,7 @@ def mlp(name: str, hidden: tuple[int, ...], value: str | None, activation: str =
 POLICIES = {
     "uniform": ("CartPole-v1", "float64", Uniform),
     "uniform-box": ("Pendulum-v1", "float64", Uniform),
-    "scalar": ("CartPole-v1", "float32", lambda: Scalar(lean, (0.01,), 1)),
+    "scalar": ("CartPole-v1", "float32", lambda: Scalar(lean, Lean(), 2)),
     "linear": ("CartPole-v1", "float32", lambda: mlp("CartPole-v1", (), None)),
     "one-layer": ("CartPole-v1", "float32", lambda: mlp("CartPole-v1", (5,), "shared", "relu")),
     "two-layers": ("CartPole-v1", "float64", lambda: mlp("CartPole-v1", (5, 6), "separate")),
@@ -339,8 +366,7 @@ def drift_reset(uniforms: Any, params: Any) -> Any:
     return (uniforms[0] + uniforms[1], 0.0)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_users_dynamics(dtype: str) -> None:
+def test_users_dynamics() -> None:
     from rlcpu.envs.cartpole import Params
 
     drift = Dynamics(
@@ -353,7 +379,7 @@ def test_users_dynamics(dtype: str) -> None:
         reset_draws=2,
         step_draws=1,
     )
-    cpu, device = make(drift, dtype)
+    cpu, device = make(drift)
     expected, found = (rlcpu.collect(env, Uniform(), NUM_STEPS) for env in (cpu, device))
-    assert_close(found.observations, expected.observations, dtype, NUM_STEPS)
-    assert_close(found.actions, expected.actions, dtype)
+    assert_close(found.observations, expected.observations, "float32", NUM_STEPS)
+    assert_close(found.actions, expected.actions, "float32")

@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 
 from rlcpu.cuda.recurrences import (
+    Strided,
     lane_kernel,
     linear_kernel,
     sums_kernel,
     sums_lane_kernel,
     window_kernel,
 )
-from rlcpu.cuda.tridiagonal import solve_kernel
+from rlcpu.cuda.tridiagonal import Raw, solve_kernel
 from rlcpu.scan.recurrences.linear import LINEAR
 from rlcpu.scan.recurrences.off_policy import RETRACE, VTRACE
 from rlcpu.scan.recurrences.returns import ADVANTAGES, LAMBDA_RETURNS, RETURNS
+from rlcpu.scan.recurrences.rules import Step
 
 RULES = {
     "discounted_returns": RETURNS,
@@ -27,29 +29,35 @@ RULES = {
     "retrace": RETRACE,
     "vtrace": VTRACE,
 }
-WHOLE, MARK, FLAGS = "int64[::1]", "int32[::1]", "uint8[::1]"
+SIZES, FLAGS = "UniTuple(int64, 3)", "uint8[::1]"
 
 
-def jobs() -> Iterator[tuple[str, Any, str]]:
+def strided(memory: str) -> tuple[Any, ...]:
+    return Strided, memory, SIZES
+
+
+def jobs() -> Iterator[tuple[Any, ...]]:
     """Name, kernel, types of its arguments."""
     for dtype in (np.float32, np.float64):
         name = dtype.__name__
-        real = f"{name}[::1]"
-        inputs = [real, real, FLAGS, FLAGS, *[real] * 7]
-        lanes = ", ".join([*inputs, real, WHOLE, MARK, real, real])
+        real, flags, options = strided(f"{name}[::1]"), strided(FLAGS), f"UniTuple({name}, 3)"
+        steps = (Step, real, real, flags, flags, *[real] * 5)
         for word, rule in RULES.items():
-            yield f"{word}_{name}", lane_kernel(rule, dtype), lanes
-        yield f"nstep_returns_{name}", window_kernel(LAMBDA_RETURNS, dtype), lanes
-        yield f"linear_rows_{name}", linear_kernel(dtype), rows(real, real)
-        systems = ", ".join([*[real] * 4, WHOLE, WHOLE, real, real, "int8[::1]"])
+            lanes = options, SIZES, "int64, int32[::1]", real, real
+            yield f"{word}_{name}", lane_kernel(rule, dtype), steps, real, real, *lanes
+        window = window_kernel(LAMBDA_RETURNS, dtype)
+        yield f"nstep_returns_{name}", window, steps, real, options, SIZES, "int64", real
+        yield f"linear_rows_{name}", linear_kernel(dtype), *rows(real)
+        systems = (Raw, *[real] * 4), "int64[::1]", SIZES, f"int64, {name}[::1]", real, "int8[::1]"
         for word, pivoting in (("pivot", True), ("thomas", False)):
-            yield f"{word}_{name}", solve_kernel(dtype, pivoting), systems
+            yield f"{word}_{name}", solve_kernel(dtype, pivoting), *systems
     # They compute in float64, whatever they read.
-    for name, real in (("single", "float32[::1]"), ("double", "float64[::1]")):
-        yield f"logcumsumexp_rows_{name}", sums_kernel(), rows(real, "float64[::1]")
-        yield f"logcumsumexp_lanes_{name}", sums_lane_kernel(), f"{real}, {WHOLE}, {real}"
+    for name, memory in (("single", "float32[::1]"), ("double", "float64[::1]")):
+        real = strided(memory)
+        yield f"logcumsumexp_rows_{name}", sums_kernel(), *rows(real)
+        yield f"logcumsumexp_lanes_{name}", sums_lane_kernel(), real, SIZES, "int64", real
 
 
-def rows(real: str, state: str) -> str:
+def rows(real: Any) -> tuple[Any, ...]:
     """Types of the arguments of `row_kernel`'s drivers."""
-    return f"{', '.join([real] * 3)}, {WHOLE}, int64, int64, boolean, {state}, {MARK}, {real}"
+    return real, real, real, SIZES, "int64, int32[::1]", real

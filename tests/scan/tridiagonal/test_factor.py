@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlcpu.scan import SingularMatrixError, factor_tridiagonal
-from rlcpu.scan.tridiagonal.factor import Rest, Row, advance, back, factor_row
+from rlcpu.scan.tridiagonal.equations import Pending, advance, back, factor, scaled
 
 
 def product(lower: Any, diagonal: Any, upper: Any, x: Any, size: bool = False) -> Any:
@@ -132,10 +132,10 @@ def test_threads_change_nothing(shape: tuple[int, ...], one: bool) -> None:
 def test_steps_uncompiled(numbers: list[float]) -> None:
     """The scalar functions in plain Python, on the second difference with another diagonal."""
     n = len(numbers)
-    rest, steps = Rest(1.0, 0.0), []
+    rest, steps = Pending(1.0, 0.0, 0.0), []
     for k, number in enumerate(numbers):
-        row = Row(float(k > 0), 2.5 + abs(number), float(k < n - 1))
-        step, factors, rest = factor_row(rest, row)
+        row = scaled(float(k > 0), 2.5 + abs(number), float(k < n - 1), 1.0)
+        step, factors, rest = factor(rest, row)
         steps.append((step, factors))
     pending, pivots = 0.0, []
     for number, (step, _) in zip(numbers, steps, strict=True):

@@ -16,10 +16,10 @@ from rlcpu.scan.tridiagonal.equations import (
     REST,
     WIDTH,
     eliminate_pair,
-    eliminate_ring,
     enter_chunk,
     join,
     open_chunk,
+    reduce_pair,
     scaled,
     substitute,
 )
@@ -102,8 +102,8 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
     for j, (begin, end) in enumerate(parts):
         one, two = open_chunk(equations[begin], equations[begin + 1])
         for equation in equations[begin + 2 : end]:
-            _, _, one, two = eliminate_ring(one, two, equation, 1.0)
-        rests[j] = one, two
+            _, _, one, two = reduce_pair(one, two, equation, 1.0)
+        rests[j] = [(rest.before, rest.first, *rest.left) for rest in (one, two)]
     join(rests, np.zeros((len(parts), 2, WIDTH)), ends)
     x = np.concatenate([_expand(equations, part, ends, j) for j, part in enumerate(parts)])
     matrix = naive.dense(*systems[:3], periodic=True)
@@ -116,7 +116,7 @@ def _expand(equations: list[Any], part: tuple[int, int], ends: Any, j: int) -> l
     opened = open_chunk(equations[begin], equations[begin + 1])
     one, two = (enter_chunk(rest, ends[j - 1, 1], first) for rest in opened)
     for equation in equations[begin + 2 : end]:
-        pivot, one, two = eliminate_pair(one, two, equation, 1.0)
+        _, pivot, one, two = eliminate_pair(one, two, equation, 1.0)
         pivots.append(pivot)
     x = [last, ends[(j + 1) % len(ends), 0]]
     for pivot in reversed(pivots):

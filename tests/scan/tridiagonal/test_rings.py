@@ -13,9 +13,9 @@ from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal
 from rlcpu.scan.tridiagonal.equations import (
     close_ring,
     eliminate_pair,
-    eliminate_ring,
     enter_chunk,
     open_chunk,
+    reduce_pair,
     scaled,
     substitute,
 )
@@ -42,12 +42,12 @@ def test_one_ring_in_plain_python(n: int, seed: int, family: str) -> None:
     rests = open_chunk(equations[0], equations[1])
     one, two = rests
     for equation in equations[2:]:
-        _, _, one, two = eliminate_ring(one, two, equation, 1.0)
+        _, _, one, two = reduce_pair(one, two, equation, 1.0)
     last, first = close_ring(one, two)
     one, two = (enter_chunk(rest, last, first) for rest in rests)
     pivots = []
     for equation in equations[2:]:
-        pivot, one, two = eliminate_pair(one, two, equation, 1.0)
+        _, pivot, one, two = eliminate_pair(one, two, equation, 1.0)
         pivots.append(pivot)
     x = [last, first]
     for pivot in reversed(pivots):
