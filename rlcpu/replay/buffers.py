@@ -225,7 +225,28 @@ class ReturnWeightedBuffer(Buffer):
 
 
 @dataclass(eq=False, repr=False)
-class TrajectoryBuffer(Buffer):
+class Sequences(Buffer):
+    """What buffers of sequences have in common."""
+
+    num_envs: int
+    length: int
+    example: Any
+    sequence_length: int
+    period: int = field(init=False, default=1)
+
+    def _make_items(self) -> Items:
+        self.sequence_length = check_count("sequence_length", self.sequence_length)
+        self.period = check_count("period", self.period)
+        self.length = check_count("length", self.length, self.sequence_length)
+        if self.length % self.period:
+            raise ValueError(f"length={self.length}: expected a multiple of period={self.period}")
+        self.num_envs = check_count("num_envs", self.num_envs)
+        per_env = self.length // self.period
+        return Items(self.num_envs, per_env, self.sequence_length, self.period)
+
+
+@dataclass(eq=False, repr=False)
+class TrajectoryBuffer(Sequences):
     """Steps of many environments side by side, from which sequences are drawn uniformly.
 
     A sequence begins at every `period`-th step of an environment, and is drawn only when all of it
@@ -246,21 +267,7 @@ class TrajectoryBuffer(Buffer):
         (5, 4, 3)
     """
 
-    num_envs: int
-    length: int
-    example: Any
-    sequence_length: int
     period: int = 1
-
-    def _make_items(self) -> Items:
-        self.sequence_length = check_count("sequence_length", self.sequence_length)
-        self.period = check_count("period", self.period)
-        self.length = check_count("length", self.length, self.sequence_length)
-        if self.length % self.period:
-            raise ValueError(f"length={self.length}: expected a multiple of period={self.period}")
-        self.num_envs = check_count("num_envs", self.num_envs)
-        per_env = self.length // self.period
-        return Items(self.num_envs, per_env, self.sequence_length, self.period)
 
 
 @dataclass(eq=False, repr=False)
@@ -273,7 +280,7 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer, Prioritized):
 
 
 @dataclass(eq=False, repr=False)
-class TrajectoryQueue(Buffer):
+class TrajectoryQueue(Sequences):
     """Steps of many environments side by side, handed out in order, and once.
 
     For algorithms that learn from what was just collected, such as IMPALA (Espeholt et al. 2018),
@@ -292,17 +299,7 @@ class TrajectoryQueue(Buffer):
         ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], 2)
     """
 
-    num_envs: int
-    length: int
-    example: Any
-    sequence_length: int
     _sampler: InOrder = field(init=False)
-
-    def _make_items(self) -> Items:
-        self.sequence_length = check_count("sequence_length", self.sequence_length)
-        self.length = check_count("length", self.length, self.sequence_length)
-        self.num_envs = check_count("num_envs", self.num_envs)
-        return Items(self.num_envs, self.length, self.sequence_length)
 
     def _make_sampler(self) -> InOrder:
         return InOrder(self._items, self.backend)

@@ -41,9 +41,6 @@ class Structure:
     and tuples are containers, never arrays. `numpy.asarray` of a leaf gives its dtype: a Python
     float is float64, an int is int64. Fields are kept in native byte order.
 
-    Args:
-        example: one transition, or a structure.
-
     Attributes:
         fields: in the order of the dict's keys, the tuple's positions, the dataclass's fields.
 
@@ -71,18 +68,11 @@ class Structure:
     # ------------------------------------------------------------ taking apart, putting together
 
     def check(self, batch: Any, max_axes: int) -> tuple[list[Array], tuple[int, ...]]:
-        """The arrays of a batch, after every check; nothing is written.
+        """The arrays of a batch, one per field, of its exact dtype, and their leading axes.
 
-        A leaf of the field's dtype is returned as it is (of any strides), another one as a copy.
-        Allowed are NumPy's "same_kind" casts and any between integers, if each value fits.
-
-        Args:
-            batch: structured like the example, each leaf (..., *field.shape) with the same
-                leading axes.
-            max_axes: the most leading axes; 0 of them is one transition.
-
-        Returns:
-            One array per field, of its exact dtype, and the shape of the leading axes.
+        Each leaf is (..., *field.shape), with the same `max_axes` leading axes at most. One of the
+        field's dtype is returned as it is (of any strides), another one as a copy. Allowed are
+        NumPy's "same_kind" casts and any between integers, if each value fits.
 
         Raises:
             TypeError: a container or dtype of another kind.
@@ -137,13 +127,10 @@ class Structure:
 
     @staticmethod
     def restore(description: Any, example: Any = None) -> Structure:
-        """The structure of a description, which may be anybody's; no class is looked up by name.
+        """The structure of a `describe()`, which may be anybody's; no class is looked up by name.
 
-        Args:
-            description: a `describe()`.
-            example: as it was given when the structure was made. Dataclasses and NamedTuples need
-                it; where it is given, its fields have to be those of the description. The order
-                of a dict's keys is that of the description.
+        Dataclasses and NamedTuples need the example. Where it is given, its fields have to be those
+        of the description, which decides about the order of a dict's keys.
 
         Raises:
             ValueError: a malformed description, one that needs the example, or another example.
@@ -166,25 +153,15 @@ class Structure:
 
 
 class _Node(NamedTuple):
-    """What stands at a path: an array, or a container of named children.
+    """What stands at a path: an array, or a container of named children."""
 
-    Attributes:
-        kind: "array", "dict", "tuple", "list", "NamedTuple" or "dataclass".
-        path: dotted; "" is the whole.
-        fields: of all arrays in it, in order.
-        names: of the children; positions for a tuple or list.
-        children: at least one; none of an array.
-        flat: whether all children are arrays.
-        cls: the user's class, of a dataclass or NamedTuple.
-    """
-
-    kind: str
-    path: str
-    fields: tuple[Field, ...]
-    names: tuple[str, ...] = ()
-    children: tuple[_Node, ...] = ()
-    flat: bool = True
-    cls: Any = None
+    kind: str  # "array", "dict", "tuple", "list", "NamedTuple" or "dataclass"
+    path: str  # dotted; "" is the whole
+    fields: tuple[Field, ...]  # of all arrays in it, in order
+    names: tuple[str, ...] = ()  # of the children; positions for a tuple or list
+    children: tuple[_Node, ...] = ()  # at least one; none of an array
+    flat: bool = True  # all children are arrays
+    cls: Any = None  # the user's class, of a dataclass or NamedTuple
 
     def __str__(self) -> str:
         if self.kind == _ARRAY:

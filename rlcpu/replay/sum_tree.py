@@ -30,10 +30,6 @@ class SumTree(Locked):
         device: "cpu" or "cuda": where the priorities are, and the indices that are drawn. The
             results are the same, bit for bit.
 
-    Raises:
-        TypeError, ValueError: an argument is no whole number, or out of its range.
-        CudaUnavailableError, CudaMemoryError: there is no CUDA device, or not enough memory there.
-
     Example:
         >>> tree = SumTree(3, seed=0)
         >>> tree.update([0, 2], [1.0, 3.0])
@@ -102,10 +98,8 @@ class SumTree(Locked):
                 divided by the capacity.
 
         Raises:
-            IndexError: an index is out of range.
-            TypeError: an array is of another kind.
-            ValueError: a priority is NaN, negative or too large, or a shape is wrong. Nothing is
-                changed by a call that raises.
+            IndexError, TypeError, ValueError: they are not. Nothing is changed by a call that
+                raises.
         """
         limits = self.capacity, 0.0, self._tree.most
         pairs = check_pairs(self._backend, "priorities", indices, priorities, limits)
@@ -113,14 +107,7 @@ class SumTree(Locked):
             self._tree.update(*pairs)
 
     def rebuild(self, priorities: npt.ArrayLike | None = None) -> None:
-        """Set all priorities at once, or recompute all sums from those that are there.
-
-        Args:
-            priorities: (capacity,), as for `update`.
-
-        Raises:
-            TypeError, ValueError: see `update`.
-        """
+        """Set all (capacity,) priorities at once, or recompute all sums; see `update`."""
         given = self.leaves if priorities is None else priorities
         limits = 0.0, self._tree.most
         numbers = check_range(self._backend, "priorities", given, self.capacity, limits)
@@ -177,7 +164,6 @@ class SumTree(Locked):
             (size,) indices, in the order of drawing.
 
         Raises:
-            TypeError, ValueError: size or seed is no whole number, or out of its range.
             ValueError: no priority is above zero, or fewer of them than `size` without replacement.
         """
         out: Array = self._backend.empty(check_count("size", size), np.int64)
