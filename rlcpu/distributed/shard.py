@@ -191,7 +191,7 @@ class ReplayShard:
             if self.buffer.capacity != options["capacity"]:
                 held = f"holds capacity={self.buffer.capacity}"
                 raise ValueError(f"{self._folder}: {held}, expected {options['capacity']}")
-            self._tickets = np.empty(self.buffer.capacity, np.int64)
+            self._tickets = np.zeros(self.buffer.capacity, np.int64)
             reader.read_into("tickets", self._tickets.view(np.uint8))
             self._tickets[len(self.buffer) :] = -1
             self._saved = reader.token, self._added

@@ -17,7 +17,6 @@ The manifest holds a checksum of its content, so that every flipped bit is notic
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ import secrets
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,7 +121,7 @@ def save(
         path: a folder, to be made where it does not exist; what contains it does.
         header: what is no array; what JSON says exactly (no NaN, keys are str, no tuples).
         sections: the arrays, never copied as a whole.
-        since: the token of the save, or of the `Reader`, after which `changed` counts. If the
+        since: the token of the save, or of a `Reader`, after which `changed` counts. If the
             checkpoint in the folder is another one, everything is written.
 
     Raises:
@@ -236,37 +236,27 @@ def _sweep(path: Path) -> None:
 # ---------------------------------------------------------------- reading
 
 
+@dataclass(frozen=True)
 class Reader:
-    """A checkpoint to be read: saves wait until it is closed, as a context manager does.
+    """An open checkpoint; see `reading`.
 
     Attributes:
+        path: the folder.
         header: what `save` was given.
-        names: of the sections, in their order.
         token: names this save; for `since` in `save`.
-
-    Raises:
-        FileNotFoundError: there is no checkpoint.
-        ValueError: it is damaged or truncated, foreign, or of a version that is unknown here.
+        sections: bytes and parts of each.
+        prefix: stands before the names that methods get.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path, self._prefix = check_path("path", path), ""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(locked(self._path, write=False))
-            read = _current(self._path)
-            if not read.token:
-                raise FileNotFoundError(f"{self._path}: no checkpoint")
-            if damage := _find_damage(self._path, read):
-                raise ValueError(damage)
-            self._open = stack.pop_all()
-        self._sections = read.sections
-        self.header, self.token, self.names = read.header, read.token, tuple(read.sections)
+    path: Path
+    header: dict[str, Any]
+    token: str
+    sections: dict[str, tuple[int, list[_Part]]]
+    prefix: str = ""
 
     def within(self, prefix: str) -> Reader:
         """The same, for sections whose names begin so, by the rest of their names."""
-        other = copy.copy(self)
-        other._prefix = self._prefix + prefix
-        return other
+        return replace(self, prefix=self.prefix + prefix)
 
     def num_bytes(self, name: str) -> int:
         """Bytes of a section; ValueError where there is none of this name."""
@@ -276,22 +266,19 @@ class Reader:
         """Bytes in files that are written to a section; where there are none, it is zeros."""
         return sum(part.num_bytes for part in self._section(name)[1])
 
-    def read_into(self, name: str, out: Bytes, zeroed: bool = False) -> None:
-        """Fill `out`, uint8 (num_bytes,), with a section; ValueError if it is damaged.
+    def read_into(self, name: str, out: Bytes) -> None:
+        """Fill zeros, uint8 (num_bytes,), with a section; ValueError if it is damaged.
 
-        Where `out` holds zeros already (`zeroed`), those of the section are not written, so that
-        the memory of what was never added is not taken.
+        Zeros of the section are not written: what was never added takes no memory.
         """
         num_bytes, parts = self._section(name)
         if len(out) != num_bytes:
             raise ValueError(f"section {name}: {num_bytes} bytes, expected {len(out)}")
-        if not zeroed:
-            out[:] = 0
         for part in parts:
             self._read_part(part, out)
 
     def _read_part(self, part: _Part, out: Bytes) -> None:
-        path = self._path / part.file
+        path = self.path / part.file
         table = np.empty((part.num_ranges, 2), "<i8")
         with open_file(path, "rb") as file:
             file.seek(part.offset)
@@ -306,32 +293,34 @@ class Reader:
             raise ValueError(f"{path}: damaged: wrong checksum")
 
     def _section(self, name: str) -> tuple[int, list[_Part]]:
-        name = self._prefix + name
-        if name not in self._sections:
-            raise ValueError(f"{self._path}: no section {name}, but {', '.join(self.names)}")
-        return self._sections[name]
-
-    def close(self) -> None:
-        """Let saves go on."""
-        self._open.close()
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        name = self.prefix + name
+        if name not in self.sections:
+            raise ValueError(f"{self.path}: no section {name}, but {', '.join(self.sections)}")
+        return self.sections[name]
 
 
 @contextlib.contextmanager
-def reading(path: str | os.PathLike[str], kind: str) -> Iterator[Reader]:
-    """A `Reader` of what was saved as a kind; ValueError for another, and for any nonsense."""
-    with Reader(path) as reader:
-        if (found := reader.header.get("buffer")) != kind:
-            raise ValueError(f"{os.fspath(path)}: holds a {found}, expected a {kind}")
+def reading(path: str | os.PathLike[str], kind: str | None = None) -> Iterator[Reader]:
+    """A checkpoint of a kind, or of any; saves wait until it is closed, in the same process too.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        ValueError: it is damaged or truncated, foreign, of a version that is unknown here, or of
+            another kind. Whatever nonsense leads to in the end is a ValueError too.
+    """
+    path = check_path("path", path)
+    with locked(path, write=False):
+        found = _current(path)
+        if not found.token:
+            raise FileNotFoundError(f"{path}: no checkpoint")
+        if damage := _find_damage(path, found):
+            raise ValueError(damage)
+        if kind and found.header.get("buffer") != kind:
+            raise ValueError(f"{path}: holds a {found.header.get('buffer')}, expected a {kind}")
         try:
-            yield reader
+            yield Reader(path, found.header, found.token, found.sections)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ValueError(f"{os.fspath(path)}: does not fit: {error!r}") from error
+            raise ValueError(f"{path}: does not fit: {error!r}") from error
 
 
 def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:

@@ -21,7 +21,6 @@ from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import copy_bytes, pointer_at, prefetch
 from rlcpu.kernels.vectors import call
 from rlcpu.replay.checkpoint import Reader, Section
-from rlcpu.replay.fields import Field
 from rlcpu.replay.items import Ring, spans
 from rlcpu.replay.storage import Rows, Storage, allocate, placed
 from rlcpu.replay.structure import Structure
@@ -142,16 +141,12 @@ def replace_aside(rows, aside, length, kept, places, storage, batch, table):
 
 def find_twins(structure: Structure) -> dict[int, int]:
     """Positions of the fields of `next_observation`, and those of the same in `observation`."""
-    sides: list[dict[Field, int]] = []
-    for name in ("observation", "next_observation"):
-        try:
-            numbers = structure.select(name)
-        except ValueError as error:
-            raise ValueError(f"derive_next: {error}") from error
-        fields = [structure.fields[number] for number in numbers]
-        named = [field._replace(name=field.name.removeprefix(name)) for field in fields]
-        sides.append(dict(zip(named, numbers, strict=True)))
-    observation, following = sides
+    try:
+        sides = [structure.select(name) for name in ("observation", "next_observation")]
+    except ValueError as error:
+        raise ValueError(f"derive_next: {error}") from error
+    named = [(field.name.partition(".")[2], *field[1:]) for field in structure.fields]
+    observation, following = ({named[number]: number for number in side} for side in sides)
     if observation.keys() != following.keys():
         raise ValueError(
             "derive_next: expected 'observation' and 'next_observation' of the same fields, "
@@ -299,8 +294,8 @@ class DerivingStorage(Storage):
         if not self.num_envs <= count <= most:
             raise ValueError(f"section kept: {count} slots, expected {self.num_envs} to {most}")
         kept, free = self._make_slots(count)
-        source.read_into("aside", self.aside.reshape(-1).view(np.uint8), zeroed=True)
-        source.read_into("kept", kept, zeroed=True)
+        source.read_into("aside", self.aside.reshape(-1).view(np.uint8))
+        source.read_into("kept", kept)
         taken = _check_aside(self.aside, count, ring)
         unused = np.flatnonzero(~taken)[::-1] + 1
         free[0] = unused.size
@@ -315,18 +310,15 @@ def _bytes(array: Array) -> Array:
 
 def _check_aside(aside: Array, num_slots: int, ring: Ring) -> Array:
     """Which slots are taken, (num_slots,) bool; ValueError for numbers that are nonsense."""
-    if aside.min() < 0 or aside.max() > num_slots:
-        wrong = aside[(aside < 0) | (aside > num_slots)][0]
-        raise ValueError(f"aside: holds slot {wrong}, expected 0 to {num_slots}")
-    if aside[:, ring.filled :].any():
-        raise ValueError(f"aside: rows hold slots, expected {ring.filled} steps of an environment")
-    if ring.added and not aside[:, (ring.added - 1) % ring.length].all():
-        raise ValueError("aside: a newest row has no slot, expected one each")
-    slots = aside[aside > 0] - 1
+    slots, newest = aside[aside > 0] - 1, aside[:, (ring.added - 1) % ring.length]
+    good = aside.min() >= 0 and aside.max() <= num_slots and not aside[:, ring.filled :].any()
+    if not good or (ring.added and not newest.all()) or np.unique(slots).size < slots.size:
+        raise ValueError(
+            f"aside: expected different slots from 1 to {num_slots}, one for each newest row, of "
+            f"{ring.filled} steps"
+        )
     taken = np.zeros(num_slots, np.bool_)
     taken[slots] = True
-    if np.count_nonzero(taken) < slots.size:
-        raise ValueError(f"aside: {slots.size} rows share slots, expected one each")
     return taken
 
 

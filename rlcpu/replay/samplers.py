@@ -79,7 +79,7 @@ class _Weighted(Uniform):
 
     def _read(self, source: Reader) -> Array:
         leaves = allocate(8 * self.tree.capacity).view(np.float64)
-        source.read_into(self.name, leaves.view(np.uint8), zeroed=True)
+        source.read_into(self.name, leaves.view(np.uint8))
         return leaves
 
     def check_pairs(self, indices: Any, numbers: Any) -> tuple[Array, Array]:

@@ -345,7 +345,7 @@ class Storage:
 
     def restore(self, source: Reader, ring: Ring) -> None:
         """Take over what a checkpoint holds."""
-        source.read_into("rows", self.block, zeroed=True)
+        source.read_into("rows", self.block)
 
 
 class Rows(NamedTuple):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcpu.replay import checkpoint
-from rlcpu.replay.checkpoint import Reader, Section, save
+from rlcpu.replay.checkpoint import Section, reading, save
 
 SIZE = 60_000
 
@@ -39,7 +39,7 @@ def save_for_ever(path: Path, pipe: int) -> None:
     """Go on from the checkpoint; report each step once it is saved."""
     step, data, token = 0, np.zeros(SIZE, np.uint8), None
     if (path / "manifest.json").exists():
-        with Reader(path) as reader:
+        with reading(path) as reader:
             reader.read_into("data", data)
             step, token = reader.header["step"], reader.token
     while True:
@@ -87,7 +87,7 @@ def main(folder: str, seed: str, rounds: str) -> None:
         if last == 0 and not (path / "manifest.json").exists():
             continue
         data = np.zeros(SIZE, np.uint8)
-        with Reader(path) as reader:
+        with reading(path) as reader:
             reader.read_into("data", data)
             assert last <= reader.header["step"] <= last + 1
             last = reader.header["step"]

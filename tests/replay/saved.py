@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from rlcpu.replay import checkpoint
-from rlcpu.replay.checkpoint import Reader, Section, save
+from rlcpu.replay.checkpoint import Section, reading, save
 from rlcpu.replay.folder import LOCK
 
 Bytes = npt.NDArray[np.uint8]
@@ -30,8 +30,10 @@ def store(path: Path, header: Any, arrays: dict[str, Bytes], since: str | None =
 
 
 def load(path: Path) -> tuple[Any, dict[str, bytes]]:
-    with Reader(path) as reader:
-        arrays = {name: np.zeros(reader.num_bytes(name), np.uint8) for name in reader.names}
+    with reading(path) as reader:
+        arrays = {
+            name: np.zeros(reader.num_bytes(name), np.uint8) for name in tuple(reader.sections)
+        }
         for name, out in arrays.items():
             reader.read_into(name, out)
         return reader.header, {name: out.tobytes() for name, out in arrays.items()}
@@ -52,6 +54,6 @@ def files(path: Path) -> dict[str, bytes]:
 
 def named(path: Path) -> set[str]:
     """Every file that belongs to the checkpoint in a folder."""
-    with Reader(path) as reader:
-        files = {part.file for _, parts in reader._sections.values() for part in parts}
+    with reading(path) as reader:
+        files = {part.file for _, parts in reader.sections.values() for part in parts}
     return {checkpoint.MANIFEST, LOCK, *files}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcpu.replay.checkpoint import Reader, Section, save
+from rlcpu.replay.checkpoint import Section, reading, save
 from tests.replay.saved import as_bytes, files, load, make_arrays, named, small_blocks, store
 
 HEADER = {
@@ -31,9 +31,9 @@ def test_what_is_loaded_is_what_was_saved(tmp_path: Path) -> None:
         header, loaded = load(path)
     assert repr(header) == repr(HEADER)
     assert loaded == as_bytes(arrays)
-    with Reader(path) as reader:
+    with reading(path) as reader:
         assert reader.token == token
-        assert reader.names == tuple(arrays)
+        assert tuple(reader.sections) == tuple(arrays)
         assert reader.num_bytes("part_0") == 77
 
 
@@ -117,12 +117,12 @@ def test_damage_after_opening_is_noticed(tmp_path: Path) -> None:
     store(tmp_path / "buffer", {}, {"data": np.ones(50, np.uint8)})
     (name,) = named(tmp_path / "buffer") - {"rlcpu.lock", "manifest.json"}
     file, out = tmp_path / "buffer" / name, np.empty(50, np.uint8)
-    with Reader(tmp_path / "buffer") as reader:
+    with reading(tmp_path / "buffer") as reader:
         file.write_bytes(file.read_bytes()[:-1])
         with pytest.raises(ValueError, match="too short"):
             reader.read_into("data", out)
     with pytest.raises(ValueError, match="65 bytes, expected 66"):
-        Reader(tmp_path / "buffer")
+        reading(tmp_path / "buffer").__enter__()
 
 
 def test_damaged_segments_are_healed_by_a_save_of_everything(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_damaged_segments_are_healed_by_a_save_of_everything(tmp_path: Path) -> 
 def test_reading_into_what_does_not_fit(tmp_path: Path, size: int) -> None:
     out = np.zeros(size, np.uint8)
     store(tmp_path / "buffer", {}, {"data": np.ones(4, np.uint8)})
-    with Reader(tmp_path / "buffer") as reader:
+    with reading(tmp_path / "buffer") as reader:
         with pytest.raises(ValueError, match="data"):
             reader.read_into("data", out)
         with pytest.raises(ValueError, match="no section other"):
@@ -193,7 +193,7 @@ def test_a_sparse_file_larger_than_the_memory_taken(tmp_path: Path) -> None:
     try:
         save(tmp_path / "buffer", {}, [Section("data", source)])
         save(tmp_path / "buffer", {}, [Section("data", source)])
-        with Reader(tmp_path / "buffer") as reader:
+        with reading(tmp_path / "buffer") as reader:
             reader.read_into("data", target)
         assert tracemalloc.get_traced_memory()[1] < 1 << 21
     finally:

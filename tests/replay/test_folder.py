@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlcpu.replay import folder
-from rlcpu.replay.checkpoint import Reader
+from rlcpu.replay.checkpoint import reading
 from tests.replay.saved import as_bytes, files, load, make_arrays, named, small_blocks, store
 
 TOKEN = "0123456789abcdef" * 2
@@ -27,7 +27,7 @@ def test_foreign_folders_are_left_alone(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="no checkpoint of rlcpu"):
         store(tmp_path, {}, make_arrays(0))
     with pytest.raises(ValueError, match="no checkpoint of rlcpu"):
-        Reader(tmp_path)
+        reading(tmp_path).__enter__()
     assert files(tmp_path) == {name: b"precious"}
 
 
@@ -37,7 +37,7 @@ def test_foreign_manifests_are_left_alone(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"manifest\.json: no manifest of rlcpu"):
         store(tmp_path, {}, make_arrays(0))
     with pytest.raises(ValueError, match=r"manifest\.json: no manifest of rlcpu"):
-        Reader(tmp_path)
+        reading(tmp_path).__enter__()
     assert files(tmp_path) == {"manifest.json": text.encode()}
 
 
@@ -47,7 +47,7 @@ def test_a_file_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="buffer: no folder"):
         store(path, {}, make_arrays(0))
     with pytest.raises(ValueError, match="buffer: no folder"):
-        Reader(path)
+        reading(path).__enter__()
     assert path.read_text() == "precious"
 
 
@@ -55,9 +55,9 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing"):
         store(tmp_path / "missing" / "buffer", {}, make_arrays(0))
     with pytest.raises(FileNotFoundError, match="buffer"):
-        Reader(tmp_path / "buffer")
+        reading(tmp_path / "buffer").__enter__()
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
-        Reader(tmp_path)
+        reading(tmp_path).__enter__()
     assert not os.listdir(tmp_path)
 
 
@@ -66,7 +66,7 @@ def test_leftovers_go_and_what_others_put_there_stays(tmp_path: Path) -> None:
     for name in leftovers:
         (tmp_path / name).write_text("half")
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
-        Reader(tmp_path)
+        reading(tmp_path).__enter__()
     store(tmp_path, {}, make_arrays(0))
     assert files(tmp_path).keys() == named(tmp_path)
     for name in [*leftovers, "notes.txt"]:
@@ -92,13 +92,13 @@ def test_a_save_waits_for_readers(tmp_path: Path) -> None:
     path = tmp_path / "buffer"
     store(path, {}, make_arrays(0))
     saver = threading.Thread(target=store, args=(path, {}, make_arrays(1)))
-    with Reader(path) as reader, Reader(path) as other:
+    with reading(path) as reader, reading(path) as other:
         saver.start()
         saver.join(0.1)
         assert saver.is_alive()
         for data, now in zip(make_arrays(0).values(), (reader, other, other, reader), strict=True):
             out = np.zeros_like(data)
-            name = next(name for name in now.names if now.num_bytes(name) == len(data))
+            name = next(name for name in now.sections if now.num_bytes(name) == len(data))
             now.read_into(name, out)
             np.testing.assert_array_equal(out, data)
     saver.join()

