@@ -30,41 +30,25 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
-from rlcpu.scan.gather import (
-    BEGIN,
-    BESIDE,
-    END,
-    FRAME,
-    LEAST,
-    LINE,
-    LISTS_AHEAD,
-    MEMORY,
-    ONE,
-    PAST,
-    PER,
-    PLAN,
-    PLANE,
-    ROOM,
-    TURN,
-    WRITTEN,
-    enter,
-    scatter,
-)
+from rlcpu.scan.gather import ONE, distance_of, extremes, gather, scatter
 from rlcpu.scan.layout import address_of
 from rlcpu.scan.plans import (
     AHEAD,
     COUNT,
     FIELDS,
+    FIRST,
     FUNCTION,
     HEADER,
     INPUTS,
     LANES,
+    LAST,
     LISTS,
     NUMBER,
     OUTPUTS,
     PANEL,
     PLACE,
     PLANES,
+    REACH,
     READS,
     ROWS,
     RUN,
@@ -76,6 +60,7 @@ from rlcpu.scan.plans import (
     WRITE,
     WRITES,
     Array,
+    called,
     find,
     inlined,
     shape_of,
@@ -84,6 +69,12 @@ from rlcpu.scan.plans import (
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
 SOON = 2  # rows between one that is asked for and one that is read, of long lanes
+
+#: Positions in a block's frame: addresses of its planes, of what goes in and out besides, of the
+#: plan and of the lists that `ask` looks at; the other fields of `Block`. After them: the
+#: address of row 0 of each input and each output, and the stride over rows.
+MEMORY, BESIDE, PLAN, LISTS_AHEAD, ROOM, LINE, PER, TURN = range(8)
+PLANE, LEAST, BEGIN, END, WRITTEN, PAST, FRAME = range(8, 15)
 
 # ---------------------------------------------------------------- what lane functions see
 
@@ -120,7 +111,7 @@ class Block(NamedTuple):
 
 @inlined
 def _block_of(frame, like):
-    """The block that a frame describes, see `gather`."""
+    """The block that a frame describes."""
     plan = pointer_to(frame[PLAN], np.int64(0))
     sources = shifted(frame, FRAME)
     return Block(
@@ -169,20 +160,15 @@ def write(value, block, i, k):
 
 
 @inlined
-def _beside(block, i):
-    return load(block.beside, i * width(block.beside, ONE), ONE)
-
-
-@inlined
 def stops(block):
     """Number of rows of each lane, as a vector."""
-    return _beside(block, 0)
+    return load(block.beside, 0, ONE)
 
 
 @inlined
 def given(block, i):
     """Number i of those that go into each lane besides."""
-    return _beside(block, 1 + i)
+    return load(block.beside, (1 + i) * width(block.beside, ONE), ONE)
 
 
 @inlined
@@ -310,6 +296,65 @@ def _panels_address(dtype: str) -> int:
     scratch = (numbers, count, count, integers)
     kinds = (integers, count, count, count, types.float64, floats, floats, *scratch)
     return c_function(run_panels, kinds, fastmath=EXACT)
+
+
+@called
+def enter(plan, table, room, count, lists, memory, frame):
+    """Say where a block reads and writes, and gather what is not read where it lies.
+
+    Args:
+        plan: pointer to the plan.
+        table: pointer to the table of the lane function.
+        room: numbers of a list.
+        count: lanes that are to be written; the lists repeat the last one.
+        lists: pointer to the lists of the block's first lane.
+        memory: pointer to the planes.
+        frame: pointer to what the lane function is told, of which the fields from `LEAST` on and
+            the places of inputs and outputs are overwritten.
+    """
+    lanes, inputs, rows, plane = width(memory, ONE), plan[INPUTS], plan[ROWS], frame[PLANE]
+    itemsize, sources = VECTOR_BYTES // lanes, shifted(frame, FRAME)
+    own = shifted(lists, (inputs + plan[OUTPUTS] + 1) * room)
+    stops = extremes(shifted(own, STOP * room), lanes)
+    firsts = extremes(shifted(own, FIRST * room), lanes)
+    lasts = extremes(shifted(own, LAST * room), lanes)
+    begin, end = 0, stops[0]
+    for i in range(inputs):
+        reach = plan[HEADER + i * FIELDS + REACH]
+        begin, end = firsts[1] if reach < 0 else begin, lasts[0] if reach > 0 else end
+    near = False
+    for i in range(inputs):
+        array, starts = shifted(plan, HEADER + i * FIELDS), shifted(lists, i * room)
+        sources[2 * i], sources[2 * i + 1] = frame[MEMORY] + i * plane * itemsize, lanes
+        distance, inside = distance_of(starts, count), (rows, rows)
+        if distance == 1 and count == lanes:
+            near = True
+            sources[2 * i] = array[PLACE] + starts[0] * itemsize
+            sources[2 * i + 1] = array[STEP]
+            inside = begin, max(begin, end)
+        target = shifted(memory, i * plane)
+        first = firsts[1] if array[REACH] < 0 else 0
+        last = lasts[1] if array[REACH] > 0 else stops[1]
+        gather(array, starts, own, (room, count, rows, first, last), distance, inside, target)
+    if not near:  # planes at fixed distances are quicker to find
+        end = begin
+    lowest, highest = extremes(shifted(own, WRITE * room), lanes)
+    written, past = rows if table[COUNT] > 0 else 0, plan[STREAM]
+    for i in range(table[COUNT]):
+        array, k = shifted(plan, HEADER + (inputs + i) * FIELDS), inputs + i
+        starts = shifted(lists, k * room)
+        sources[2 * k] = frame[MEMORY] + table[SOURCES + i] * plane * itemsize
+        sources[2 * k + 1] = lanes
+        if count == lanes and lowest == highest and distance_of(starts, lanes) == 1:
+            written = highest
+            sources[2 * k] = array[PLACE] + starts[0] * itemsize
+            sources[2 * k + 1] = array[STEP]
+            if sources[2 * k] % VECTOR_BYTES != 0 or array[STEP] % lanes != 0:
+                past = 0
+        else:
+            past = 0
+    frame[LEAST], frame[BEGIN], frame[END] = stops[0], begin, end
+    frame[WRITTEN], frame[PAST] = written, past
 
 
 def run_panels(

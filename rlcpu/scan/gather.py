@@ -1,4 +1,4 @@
-"""Rows of lanes from arrays of any strides, and back: where a block reads and writes.
+"""Rows of lanes from arrays of any strides to scratch, and back.
 
 Unknowns side by side in memory are transposed in registers; a number that all lanes share is
 repeated; what is neither that nor lanes side by side is moved number by number.
@@ -22,101 +22,24 @@ from rlcpu.kernels.memory import (
     stream,
     to_line,
 )
-from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
+from rlcpu.kernels.vectors import fill, width
 from rlcpu.scan.plans import (
-    COUNT,
-    FIELDS,
     FIRST,
-    HEADER,
-    INPUTS,
     LAST,
     OTHER,
-    OUTPUTS,
     PLACE,
     REACH,
-    ROWS,
-    SOURCES,
     STEP,
     STOP,
-    STREAM,
-    WRITE,
     called,
     inlined,
 )
 
 ONE = 1  # register of a vector
 
-# ---------------------------------------------------------------- where a block reads and writes
-
-
-#: Positions in a block's frame: addresses of its planes, of what goes in and out besides, of the
-#: plan and of the lists that `ask` looks at; the other fields of `blocks.Block`. After them: the
-#: address of row 0 of each input and each output, and the stride over rows.
-MEMORY, BESIDE, PLAN, LISTS_AHEAD, ROOM, LINE, PER, TURN = range(8)
-PLANE, LEAST, BEGIN, END, WRITTEN, PAST, FRAME = range(8, 15)
-
-
-@called
-def enter(plan, table, room, count, lists, memory, frame):
-    """Say where a block reads and writes, and gather what is not read where it lies.
-
-    Args:
-        plan: pointer to the plan.
-        table: pointer to the table of the lane function.
-        room: numbers of a list.
-        count: lanes that are to be written; the lists repeat the last one.
-        lists: pointer to the lists of the block's first lane.
-        memory: pointer to the planes.
-        frame: pointer to what the lane function is told, of which the fields from `LEAST` on and
-            the places of inputs and outputs are overwritten.
-    """
-    lanes, inputs, rows, plane = width(memory, ONE), plan[INPUTS], plan[ROWS], frame[PLANE]
-    itemsize, sources = VECTOR_BYTES // lanes, shifted(frame, FRAME)
-    own = shifted(lists, (inputs + plan[OUTPUTS] + 1) * room)
-    stops = _extremes(shifted(own, STOP * room), lanes)
-    firsts = _extremes(shifted(own, FIRST * room), lanes)
-    lasts = _extremes(shifted(own, LAST * room), lanes)
-    begin, end = 0, stops[0]
-    for i in range(inputs):
-        reach = plan[HEADER + i * FIELDS + REACH]
-        begin, end = firsts[1] if reach < 0 else begin, lasts[0] if reach > 0 else end
-    near = False
-    for i in range(inputs):
-        array, starts = shifted(plan, HEADER + i * FIELDS), shifted(lists, i * room)
-        sources[2 * i], sources[2 * i + 1] = frame[MEMORY] + i * plane * itemsize, lanes
-        distance, inside = _distance(starts, count), (rows, rows)
-        if distance == 1 and count == lanes:
-            near = True
-            sources[2 * i] = array[PLACE] + starts[0] * itemsize
-            sources[2 * i + 1] = array[STEP]
-            inside = begin, max(begin, end)
-        target = shifted(memory, i * plane)
-        first = firsts[1] if array[REACH] < 0 else 0
-        last = lasts[1] if array[REACH] > 0 else stops[1]
-        _gather(array, starts, own, (room, count, rows, first, last), distance, inside, target)
-    if not near:  # planes at fixed distances are quicker to find
-        end = begin
-    lowest, highest = _extremes(shifted(own, WRITE * room), lanes)
-    written, past = rows if table[COUNT] > 0 else 0, plan[STREAM]
-    for i in range(table[COUNT]):
-        array, k = shifted(plan, HEADER + (inputs + i) * FIELDS), inputs + i
-        starts = shifted(lists, k * room)
-        sources[2 * k] = frame[MEMORY] + table[SOURCES + i] * plane * itemsize
-        sources[2 * k + 1] = lanes
-        if count == lanes and lowest == highest and _distance(starts, lanes) == 1:
-            written = highest
-            sources[2 * k] = array[PLACE] + starts[0] * itemsize
-            sources[2 * k + 1] = array[STEP]
-            if sources[2 * k] % VECTOR_BYTES != 0 or array[STEP] % lanes != 0:
-                past = 0
-        else:
-            past = 0
-    frame[LEAST], frame[BEGIN], frame[END] = stops[0], begin, end
-    frame[WRITTEN], frame[PAST] = written, past
-
 
 @inlined
-def _extremes(numbers, count):
+def extremes(numbers, count):
     """The smallest and the largest of some numbers."""
     least: Any = numbers[0]
     most: Any = numbers[0]
@@ -126,7 +49,7 @@ def _extremes(numbers, count):
 
 
 @inlined
-def _distance(starts, count):
+def distance_of(starts, count):
     """Numbers from the beginning of one lane to that of the next; -1 if that varies."""
     distance: Any = starts[1] - starts[0] if count > 1 else 0
     for lane in range(2, count):
@@ -136,7 +59,7 @@ def _distance(starts, count):
 
 
 @inlined
-def _gather(array, starts, own, sizes, distance, inside, plane):
+def gather(array, starts, own, sizes, distance, inside, plane):
     """Fill a plane, but for the rows that are read in place, `inside`."""
     plane[0] = array[OTHER]
     other, step, reach = plane[0], array[STEP], array[REACH]
@@ -175,7 +98,7 @@ def _gather_row(row, count, target):
 def _gather_tiles(source, starts, rows, ends, other, plane):
     """Rows of a lane side by side: squares of numbers, transposed; `other` beyond a lane's end."""
     lanes, (first, n) = width(plane, ONE), rows
-    least = min(_extremes(ends, lanes)[0], n)
+    least = min(extremes(ends, lanes)[0], n)
     for k in range(0, n, lanes):
         if k + lanes <= least and k >= first:
             load_tile(source, starts, k, shifted(plane, k * lanes), ONE)
@@ -194,7 +117,7 @@ def scatter(array, streamed, count, rows, starts, ends, plane, linear, inside):
         _stream_tiles(plane, target, starts, ends, rows, linear, inside)
     elif step == 1:
         _scatter_tiles(plane, target, starts, ends)
-    elif _distance(starts, count) == 1 and _distance(ends, count) == 0:
+    elif distance_of(starts, count) == 1 and distance_of(ends, count) == 0:
         for k in range(ends[0]):
             numbers = load(plane, k * lanes, ONE)
             store_first(numbers, target, starts[0] + k * step, count)
@@ -207,9 +130,8 @@ def scatter(array, streamed, count, rows, starts, ends, plane, linear, inside):
 @called
 def _scatter_tiles(plane, target, starts, ends):
     """Rows of a lane side by side: transposed to where they belong."""
-    lanes, least = width(plane, ONE), ends[0]
-    for lane in range(lanes):
-        least = min(least, ends[lane])
+    lanes = width(plane, ONE)
+    least = extremes(ends, lanes)[0]
     whole = least // lanes * lanes
     for k in range(0, whole, lanes):
         store_tile(shifted(plane, k * lanes), target, starts, k, ONE)

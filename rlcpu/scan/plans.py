@@ -174,25 +174,15 @@ def _template(
 
 
 class Shape(NamedTuple):
-    """How lanes are divided into panels.
+    """How lanes are divided into panels."""
 
-    Attributes:
-        wide: whether a panel is several blocks of lanes side by side.
-        overlap: whether blocks may have lanes in common, so that all of them are full.
-        room: lanes of a panel.
-        head: lanes before the first whole line of the output, a panel of their own.
-        per: panels of a group: all lanes, or those of one outer index and chunk.
-        panels: number of panels.
-        plane: numbers of a plane.
-    """
-
-    wide: Any
-    overlap: Any
-    room: Any
-    head: Any
-    per: Any
+    wide: Any  # whether a panel is several blocks of lanes side by side
+    overlap: Any  # whether blocks may have lanes in common, so that all of them are full
+    room: Any  # lanes of a panel
+    head: Any  # lanes before the first whole line of the output, a panel of their own
+    per: Any  # panels of a group: all lanes, or those of one outer index and chunk
     panels: Any
-    plane: Any
+    plane: Any  # numbers of a plane
 
 
 @called

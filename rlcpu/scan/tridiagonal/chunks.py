@@ -54,18 +54,11 @@ class Arrays(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """How to solve.
+    """How to solve."""
 
-    Attributes:
-        pivoting: 1 for partial pivoting, 0 for none.
-        periodic: whether lower[0] is the coefficient of x[n-1], and upper[n-1] that of x[0].
-        transposed: whether to solve the transposed systems, which are not periodic.
-        num_threads: of the kernels; None for all.
-    """
-
-    pivoting: float = 1.0
-    periodic: bool = False
-    transposed: bool = False
+    pivoting: float = 1.0  # 0 for none
+    periodic: bool = False  # whether lower[0] is about x[n-1], and upper[n-1] about x[0]
+    transposed: bool = False  # whether to solve the transposed systems, which are not periodic
     num_threads: int | None = None
 
 
@@ -156,19 +149,10 @@ def join_all(rests, parts, ends):
         parts: (systems,) chunks of each system.
         ends: (systems, chunks, 4) overwritten with what `expand` is given.
     """
-    _, chunks, _ = ends.shape
-    two, found = np.empty((chunks, 2, REST)), np.empty((chunks, 2))
-    pivots = np.empty((chunks, 2, WIDTH))
+    pivots = np.empty((ends.shape[1], 2, WIDTH))
     for system in range(len(parts)):
         count = parts[system]
-        for j in range(count):
-            for i in range(2 * REST):
-                two[j, i // REST, i % REST] = rests[system, j, i]
-        join(two[:count], pivots[:count], found[:count])
-        for j in range(count):
-            ends[system, j, 0] = found[(j + count - 1) % count, 1]
-            ends[system, j, 1], ends[system, j, 2] = found[j, 0], found[j, 1]
-            ends[system, j, 3] = found[(j + 1) % count, 0]
+        join(rests[system, :count], pivots, ends[system, :count])
 
 
 # ---------------------------------------------------------------- refinement

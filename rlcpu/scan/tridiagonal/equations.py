@@ -94,23 +94,13 @@ def is_better(pending: Any, equation: Any, pivoting: float) -> Any:
 
 
 class Freed(NamedTuple):
-    """What the choice of a pivot for x[k] does to the coefficients of two equations.
+    """What the choice of a pivot for x[k] does to the coefficients of two equations."""
 
-    Attributes:
-        swap: whether the equation is the pivot, not the pending one.
-        inverse: one over the pivot's coefficient.
-        factor: times inverse, of the pivot, that is added to the other one.
-        upper: of the pivot.
-        second: of the pivot.
-        diagonal_left: of what is left.
-        upper_left: of what is left.
-    """
-
-    swap: Any
-    inverse: Any
-    factor: Any
-    upper: Any
-    second: Any
+    swap: Any  # whether the equation is the pivot, not the pending one
+    inverse: Any  # one over the pivot's coefficient
+    factor: Any  # times inverse, of the pivot, that is added to the other one
+    upper: Any  # of the pivot
+    second: Any  # of the pivot
     diagonal_left: Any
     upper_left: Any
 
@@ -203,15 +193,10 @@ def lacking(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, 
 
 
 class Multiplier(NamedTuple):
-    """What frees an equation or the pending one of x[k].
+    """What frees an equation or the pending one of x[k]."""
 
-    Attributes:
-        scale: power of two that the equation is multiplied by; negative if it is the pivot.
-        factor: of the pivot, which is added to the other one.
-    """
-
-    scale: Any
-    factor: Any
+    scale: Any  # power of two that the equation is multiplied by; negative if it is the pivot
+    factor: Any  # of the pivot, which is added to the other one
 
 
 class Factors(NamedTuple):
@@ -287,21 +272,13 @@ class RingPivot(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which of three equations of x[k] is the pivot, and what the others have of x[k].
+    """Which of three equations of x[k] is the pivot, and what the others have of x[k]."""
 
-    Attributes:
-        second: whether the second pending equation has the larger coefficient of the two.
-        new: whether the new equation has the largest of all.
-        inverse: one over the pivot's coefficient.
-        larger: coefficient of the new equation, or of the pending one that it replaces as pivot.
-        smaller: coefficient of the other pending equation.
-    """
-
-    second: Any
-    new: Any
-    inverse: Any
-    larger: Any
-    smaller: Any
+    second: Any  # whether the second pending equation has the larger coefficient of the two
+    new: Any  # whether the new equation has the largest of all
+    inverse: Any  # one over the pivot's coefficient
+    larger: Any  # coefficient of the new equation, or of the pending one that it replaces
+    smaller: Any  # coefficient of the other pending equation
 
 
 @inlined
@@ -446,34 +423,35 @@ def _close(work):
 
 @called
 def join(rests, pivots, ends):
-    """Solve for the first and last unknown of every chunk of a system.
+    """Solve for the outer unknowns of every chunk of a system.
 
     Args:
-        rests: (J, 2, REST) equations that the chunks leave.
+        rests: (J, 2 * REST) equations that the chunks leave, and numbers that are not looked at.
         pivots: (J, 2, WIDTH) scratch of float64.
-        ends: (J, 2) overwritten with the first and last unknowns.
+        ends: (J, 4) overwritten with the unknowns before, first, last and after.
     """
     count = len(rests)
     work = np.zeros((4, WIDTH))
     for i in range(2):
-        enter_row(work, 2 + i, rests[0, i], (0, 1, 4, 5))
+        enter_row(work, 2 + i, rests[0, i * REST :], (0, 1, 4, 5))
     for j in range(1, count):
         for i in range(2):
             for column in range(WIDTH):
                 work[i, column] = work[2 + i, column]
             work[i, 2], work[i, 3] = work[i, 4], work[i, 5]
             work[i, 4] = work[i, 5] = 0.0
-            enter_row(work, 2 + i, rests[j, i], (2, 3, 4, 5))
+            enter_row(work, 2 + i, rests[j, i * REST :], (2, 3, 4, 5))
         eliminate_column(work, 0, 2)
         eliminate_column(work, 1, 3)
         pivots[j] = work[:2]
     last, first = _close(work)
-    ends[0, 0], ends[count - 1, 1] = first, last
+    ends[0, 0] = ends[count - 1, 2] = last
+    ends[0, 1] = ends[count - 1, 3] = first
     own, after = last, first
-    for i in range(1, count):
-        j = count - i
+    for j in range(count - 1, 0, -1):
         one, two = pivots[j, 0], pivots[j, 1]
         start = two[_RHS] - two[0] * last - two[1] * first - two[4] * own - two[5] * after
         end = one[_RHS] - one[0] * last - one[1] * first - one[4] * own - one[5] * after
-        ends[j, 0], ends[j - 1, 1] = start, end - one[3] * start
-        own, after = ends[j - 1, 1], start
+        own, after = end - one[3] * start, start
+        ends[j, 0] = ends[j - 1, 2] = own
+        ends[j, 1] = ends[j - 1, 3] = after

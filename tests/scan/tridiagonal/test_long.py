@@ -98,12 +98,12 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
     starts = [size * j for j in range(count)] + ([n - rest] if rest else [])
     parts = list(zip(starts, [*starts[1:], n], strict=True))
     equations = [scaled(*map(float, numbers)) for numbers in zip(*systems, strict=True)]
-    rests, ends = np.zeros((len(parts), 2, REST)), np.zeros((len(parts), 2))
+    rests, ends = np.zeros((len(parts), 2 * REST)), np.zeros((len(parts), 4))
     for j, (begin, end) in enumerate(parts):
         one, two = open_chunk(equations[begin], equations[begin + 1])
         for equation in equations[begin + 2 : end]:
             _, _, one, two = reduce_pair(one, two, equation, 1.0)
-        rests[j] = [(rest.before, rest.first, *rest.left) for rest in (one, two)]
+        rests[j] = one.before, one.first, *one.left, two.before, two.first, *two.left
     join(rests, np.zeros((len(parts), 2, WIDTH)), ends)
     x = np.concatenate([_expand(equations, part, ends, j) for j, part in enumerate(parts)])
     matrix = naive.dense(*systems[:3], periodic=True)
@@ -112,13 +112,13 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
 
 def _expand(equations: list[Any], part: tuple[int, int], ends: Any, j: int) -> list[float]:
     begin, end = part
-    (first, last), pivots = ends[j], []
+    (before, first, last, after), pivots = ends[j], []
     opened = open_chunk(equations[begin], equations[begin + 1])
-    one, two = (enter_chunk(rest, ends[j - 1, 1], first) for rest in opened)
+    one, two = (enter_chunk(rest, before, first) for rest in opened)
     for equation in equations[begin + 2 : end]:
         _, pivot, one, two = eliminate_pair(one, two, equation, 1.0)
         pivots.append(pivot)
-    x = [last, ends[(j + 1) % len(ends), 0]]
+    x = [last, after]
     for pivot in reversed(pivots):
         x.insert(0, substitute(pivot, x[0], x[1]))
     return [first, *x[:-1]]
