@@ -87,8 +87,7 @@ def _problem() -> str:
 
 
 @functools.cache
-def _problem_of(process: int) -> str:
-    """The same of one process: a forked one cannot use what its parent has begun."""
+def _problem_of(process: int) -> str:  # a forked one cannot use what its parent has begun
     try:
         if not cuda.is_available():
             return f"no CUDA device was found ({_driver_error()})"
@@ -157,11 +156,7 @@ def empty(shape: int | Sequence[int], dtype: Any) -> Any:
 
 
 def zeros(shape: int | Sequence[int], dtype: Any) -> Any:
-    """New array on the device, C-contiguous, of zeros.
-
-    Raises:
-        CudaMemoryError: there is not enough memory; the message names the shape.
-    """
+    """The same of zeros."""
     made = empty(shape, dtype)
     made.fill(0)
     return made
@@ -230,9 +225,7 @@ def synchronize() -> None:
 # ---------------------------------------------------------------- launches
 
 
-def launch(
-    kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | None = None, shared: int = 0
-) -> None:
+def launch(kernel: Any, size: int, *args: Any, block: int = BLOCK, grid: int | None = None) -> None:
     """Run a kernel on CuPy's current stream; returns before it has finished.
 
     Args:
@@ -243,7 +236,6 @@ def launch(
             float64.
         block: threads of a block; fewer where fewer do.
         grid: number of blocks, of exactly `block` threads each; None for as many as `size` needs.
-        shared: dynamic shared memory of a block, in bytes.
     """
     if size <= 0:
         return
@@ -251,15 +243,14 @@ def launch(
         block = min(block, -(-size // _WARP) * _WARP)
         grid = -(-size // block)
     stream = 0 if SIMULATED else xp.cuda.get_current_stream().ptr
-    run = _configured(kernel.dispatcher, grid, block, stream, shared)
-    run(*map(_argument, args))
+    _configured(kernel.dispatcher, grid, block, stream)(*map(_argument, args))
 
 
-def _configure(dispatcher: Any, grid: int, block: int, stream: int, shared: int) -> Any:
+def _configure(dispatcher: Any, grid: int, block: int, stream: int) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a small grid is small
         queue = cuda.external_stream(stream) if stream else 0
-        return dispatcher[grid, block, queue, shared]
+        return dispatcher[grid, block, queue]
 
 
 #: The simulator's kernel is configured in place: another launch may have changed it meanwhile.

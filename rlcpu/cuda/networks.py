@@ -60,13 +60,11 @@ class Decide(NamedTuple):
             offset is 0, see `make_forward`.
         evaluate: (observation, weights, offset) -> value; None without a value head.
         size: numbers in `weights`, as `pack_policy` makes them.
-        wide: whether it needs as many registers as there are.
     """
 
     choose: Callable[..., Any]
     evaluate: Callable[..., Any] | None
     size: int
-    wide: bool
 
 
 def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
@@ -121,7 +119,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     def choose(observation, weights, offset, greedy, bits):
         return act(single(observation), unpack(weights), draws(bits[0], bits[1]))
 
-    return Decide(choose, None, policy.num_params + 1, False)
+    return Decide(choose, None, policy.num_params + 1)
 
 
 def _decide_by_network(
@@ -159,7 +157,7 @@ def _decide_by_network(
             critic(seen, weights, offset)[0] if separate else forward(seen, weights, offset)[last]
         )
 
-    return Decide(choose, evaluate if shared or separate else None, size, True)
+    return Decide(choose, evaluate if shared or separate else None, size)
 
 
 def _make_normalise(count: int, scale: int) -> Callable[..., Any]:

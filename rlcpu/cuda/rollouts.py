@@ -31,9 +31,8 @@ BLOCK = 4 if SIMULATED else 128
 REGISTERS = 128
 #: Steps of one launch of `simulate`: float32 sums of a thread are added to float64 after these.
 FLUSH = 1024
-#: Weights that a block keeps in shared memory: 48 KB are its limit, of which the sums of a block
-#: (see `_make_add_block`) take 3 KB in float64.
-SHARED_WEIGHTS = (48 * 1024 - 2 * 128 * (8 + 4)) // 4
+#: Weights that a block keeps in shared memory, of which it has 48 KB.
+SHARED_WEIGHTS = 48 * 1024 // 4
 
 
 class Key(NamedTuple):
@@ -68,11 +67,11 @@ class Records(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What `simulate` adds up: per block, or the numbers of one thread.
+    """What `simulate` adds up, for each environment.
 
     Attributes:
-        returns: (2 * blocks,) sums of returns, then of their squares.
-        counts: (2 * blocks,) uint32, numbers of episodes, then of their steps.
+        returns: (2 * N,) sums of returns, then of their squares.
+        counts: (2 * N,) uint32, numbers of episodes, then of their steps.
     """
 
     returns: Any
@@ -85,14 +84,12 @@ class Recorder(NamedTuple):
     Attributes:
         see: (out, at, seen) before each step; `at` is step * N + environment.
         put: (out, sums, at, chosen, end, params, weights, offset) -> sums, after it.
-        finish: (out, sums, i, seen, weights, offset) in the end, in each thread of an environment.
-        add: (out, sums) in the end, in all threads.
+        finish: (out, sums, i, seen, weights, offset) in the end.
     """
 
     see: Callable[..., None]
     put: Callable[..., Any]
     finish: Callable[..., None]
-    add: Callable[..., None]
 
 
 def collect(
@@ -117,16 +114,15 @@ def simulate(
         nothing = arrays.weights[:0], np.zeros(1, np.int64)
         arrays = arrays._replace(value_weights=nothing[0], value_sizes=nothing[1])
     key, inputs = _inputs(env, code, arrays)
-    blocks, found = -(-env.num_envs // BLOCK), np.zeros(5)
+    run, n, found = rollout_kernel(key, False), env.num_envs, np.zeros(5)
     for begin in range(0, num_steps, FLUSH):
         part = min(FLUSH, num_steps - begin)
-        sums = Sums(empty(2 * blocks, env.dtype), empty(2 * blocks, np.uint32))
+        sums = Sums(empty(2 * n, env.dtype), empty(2 * n, np.uint32))
         inputs[6] = env.memory.counter
-        run = rollout_kernel(key, False)
-        launch(run, env.num_envs, *inputs, part, sums, block=BLOCK, grid=blocks)
+        launch(run, n, *inputs, part, sums, block=BLOCK)
         env.memory.advance(part)
-        returns = to_host(sums.returns).reshape(2, -1).sum(axis=1, dtype=np.float64)
-        counts = to_host(sums.counts).reshape(2, -1).sum(axis=1, dtype=np.int64)
+        returns = to_host(sums.returns.reshape(2, n).sum(axis=1, dtype=np.float64))
+        counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64))
         found += (counts[0], *returns, 0, counts[1])
     totals[-1] = found
 
@@ -162,14 +158,14 @@ def rollout_kernel(key: Key, records: bool) -> Kernel:
     env, dtype = key.env, key.dtype
     lane, decide = compile_lane(env, dtype), make_decide(env, key.policy, key.network)
     turn, clip = make_turn(env, dtype, True), make_clip(env, dtype)
-    see, put, finish, add = (_record if records else _add_up)(key, decide)
+    see, put, finish = (_record if records else _add_up)(key, decide)
     weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     unpack, observe, choose = lane.unpack, lane.observe, decide.choose
     size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
     load, store, real, aligns = read(size, dtype), write(size, dtype), dtype, not SIMULATED
     none = nothing, nothing, zero, zero
 
-    @kernel(exact=dtype is np.float64, max_registers=REGISTERS if decide.wide else None)
+    @kernel(exact=dtype is np.float64, max_registers=REGISTERS if key.network else None)
     def rollout(
         state, words, elapsed_steps, numbers, bounds, weights,
         counter, limit, greedy, skip, num_steps, out,
@@ -201,7 +197,6 @@ def rollout_kernel(key: Key, records: bool) -> Kernel:
             state[size * n + i] = real(total)
             elapsed_steps[i] = elapsed
             finish(out, sums, i, observe(now, unpack(numbers)), policy, u64(skip) << two)
-        add(out, sums)
 
     return rollout
 
@@ -241,15 +236,12 @@ def _record(key: Key, decide: Decide) -> Recorder:
         put_seen(out.last, i * width, 1, seen)
         out.last_values[i] = evaluate(seen, weights, offset) if valued else zero
 
-    def add(out, sums):
-        pass
-
-    return Recorder(see, put, finish, add)
+    return Recorder(see, put, finish)
 
 
 def _add_up(key: Key, decide: Decide) -> Recorder:
     """Sums of the episodes that ended: of returns, of their squares, of episodes and of steps."""
-    one, add_block = u32(1), _make_add_block(key.dtype)
+    one = u32(1)
 
     def see(out, at, seen):
         pass
@@ -264,37 +256,11 @@ def _add_up(key: Key, decide: Decide) -> Recorder:
         return total, squares, episodes, steps
 
     def finish(out, sums, i, seen, weights, offset):
-        pass
+        n = out.counts.shape[0] // 2
+        out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
 
-    return Recorder(see, put, finish, add_block)
+    return Recorder(see, put, finish)
 
 
 def _no_value(observation, weights, offset):
     return np.float32(0)
-
-
-@functools.cache
-def _make_add_block(dtype: type) -> Any:
-    """Function that adds four numbers of all threads of a block, in a fixed order."""
-    uint32, size, half_size = np.uint32, 2 * BLOCK, BLOCK
-
-    def add_block(out, sums):
-        reals = cuda.shared.array(size, dtype)
-        wholes = cuda.shared.array(size, uint32)  # the simulator tells arrays by their lines
-        t, half = cuda.threadIdx.x, cuda.blockDim.x // 2
-        reals[t], reals[half_size + t], wholes[t], wholes[half_size + t] = sums
-        cuda.syncthreads()
-        while half > 0:
-            if t < half:
-                reals[t] += reals[t + half]
-                reals[half_size + t] += reals[half_size + t + half]
-                wholes[t] += wholes[t + half]
-                wholes[half_size + t] += wholes[half_size + t + half]
-            cuda.syncthreads()
-            half //= 2
-        if t == 0:
-            block, blocks = cuda.blockIdx.x, cuda.gridDim.x
-            out.returns[block], out.returns[blocks + block] = reals[0], reals[half_size]
-            out.counts[block], out.counts[blocks + block] = wholes[0], wholes[half_size]
-
-    return add_block
