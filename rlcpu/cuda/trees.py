@@ -172,12 +172,13 @@ class Tree(tree_cpu.Tree):
         """Recompute everything above the leaves."""
         self._refresh(None, filled)
 
-    def _items(self, filled: int | None) -> float:
-        return float(self.capacity if filled is None else filled)
+    def _levels(self, filled: int | None) -> tuple[Any, Any, float]:
+        """What kernels unpack: priorities are values of which all are items."""
+        return self.numbers, self.offsets, float(self.capacity if filled is None else filled)
 
     def _refresh(self, indices: Any, filled: int | None) -> None:
         """Recompute what is above some leaves; above all for None."""
-        level, tree = 1, (self.numbers, self.offsets, self._items(filled))
+        level, tree = 1, self._levels(filled)
         while level < len(self._begins) - 2 and self._entries(level) > _FEW:
             entries = self._entries(level)
             every = indices is None or wants_all(indices.size, entries)
@@ -208,8 +209,7 @@ class Tree(tree_cpu.Tree):
     def _launch_draw(
         self, filled: int | None, key: Any, counter: Any, stratified: bool, every: bool, out: Any
     ) -> None:
-        tree = self.numbers, self.offsets, self._items(filled)
-        launch(draw, out.size, *tree, key, counter, stratified, every, out)
+        launch(draw, out.size, *self._levels(filled), key, counter, stratified, every, out)
 
     def draw_distinct(
         self, stream: Any, out: Any, stratified: bool = False, filled: int | None = None
@@ -219,9 +219,7 @@ class Tree(tree_cpu.Tree):
         In rounds, as on the CPU. What they do not find, because all weights are zero or below the
         rounding errors of their sums, the CPU draws from a copy of the tree.
         """
-        fits = out.size <= self._items(filled)
-        draws = self._draw_rounds(stream, out, stratified, filled) if fits else 0
-        if draws:
+        if draws := self._draw_rounds(stream, out, stratified, filled):
             stream[1] += np.uint64(draws)
             return True
         host, drawn = copy.copy(self), np.empty(out.size, np.int64)
@@ -236,18 +234,20 @@ class Tree(tree_cpu.Tree):
 
         See `rlcpu.replay.tree_cpu`: what was found has no weight until the end.
         """
-        wanted, batch = out.size, out.size
+        tree, wanted, batch = self._levels(filled), out.size, out.size
+        if wanted > tree[-1]:
+            return 0
         found, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
         kept = device.empty(wanted, np.float64)
         try:
             while found < wanted:
-                launch(summarise, 1, self.numbers, self.offsets, self._items(filled), summary)
+                launch(summarise, 1, *tree, summary)
                 weight, shift = device.to_host(summary).tolist()
                 count = min(wanted - found, batch) if weight > 0.0 else 0
                 drawn = device.empty(count, np.int64)
                 here = np.uint64((int(stream[1]) + draws) % 2**64)
                 self._launch_draw(filled, stream[0], here, stratified, False, drawn)
-                fresh = self._fresh(drawn, shift, self._items(filled))
+                fresh = self._fresh(drawn, shift, tree[-1])
                 if not fresh.size:
                     return 0
                 out[found : found + fresh.size] = fresh
