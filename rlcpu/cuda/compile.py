@@ -106,8 +106,8 @@ def device(function: Any) -> Any:
 def _device(function: types.FunctionType) -> Any:
     if SIMULATED:
         return _rebuild(function)
-    known = maths.of(function)
-    return cuda.jit(device=True, forceinline=True)(_rebuild(function)) if known is None else known
+    known = function in maths.OVERLOADED
+    return function if known else cuda.jit(device=True, forceinline=True)(_rebuild(function))
 
 
 def _rebuild(function: types.FunctionType) -> Any:
@@ -117,6 +117,8 @@ def _rebuild(function: types.FunctionType) -> Any:
         plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN
         if plain or is_jitted(value):
             return device(value)
+        if isinstance(value, np.ufunc):
+            return maths.ufuncs.get(value, value)
         return _module if value is cuda else value
 
     def stays(module: types.ModuleType) -> bool:

@@ -8,7 +8,6 @@ of them are the same, so that float32 sines and exponentials agree to the last b
 from __future__ import annotations
 
 import math
-import types
 from typing import Any
 
 import numpy as np
@@ -29,22 +28,13 @@ def tanh(x: Any) -> Any:
     return _ONE - libdevice.fast_fdividef(_TWO, _ONE + libdevice.fast_expf(_TWO * x))
 
 
-def of(function: types.FunctionType) -> Any:
-    """What a function of `rlcpu.kernels` becomes here; None if it is compiled as it is."""
-    if function in maths.OVERLOADED:
-        return function
-    return _named.get((function.__module__, function.__name__))
-
-
-#: Functions that the CPU takes from NumPy; numba-cuda has no `np.floor` of a number.
-_named: dict[tuple[str, str], Any] = {(maths.__name__, "exact_fmod"): math.fmod}
+#: Functions of the CPU's kernels that are something else here: see the end of this file.
+OVERLOADED = maths.OVERLOADED | {vectors.inverse_power}
+#: What the CPU takes from NumPy; numba-cuda has no `np.floor` of a number, and its `math.floor` of
+#: a real number is real. The simulator has NumPy.
+ufuncs: dict[Any, Any] = {}
 if libdevice is not None:
-    _named |= {
-        (maths.__name__, "floor"): libdevice.floorf,
-        (maths.__name__, "ceil"): libdevice.ceilf,
-        (maths.__name__, "trunc"): libdevice.truncf,
-        (vectors.__name__, "inverse_power"): vectors.inverse_power,
-    }
+    ufuncs = {getattr(np, name): getattr(math, name) for name in ("floor", "ceil", "trunc", "fmod")}
 
 
 def _fma(a, b, c):

@@ -17,18 +17,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import (
     intrinsic,
-    lower_builtin,
     make_attribute_wrapper,
     models,
     overload,
     overload_method,
     register_model,
-    type_callable,
     typeof_impl,
 )
 
 from rlcpu.kernels import hooks
-from rlcpu.kernels.compile import INLINE, inline
+from rlcpu.kernels.compile import INLINE
 from rlcpu.kernels.memory import pointer_at
 
 #: Cells of a board.
@@ -162,53 +160,27 @@ def board_of_words(typing, low, high):
 @intrinsic
 def _count_bits(typing, word):
     """Bits of a uint64 that are set, as int64."""
-
-    def generate(context, builder, signature, args):
-        return builder.ctpop(args[0])
-
-    return types.int64(types.uint64), generate
+    return types.int64(types.uint64), lambda _, builder, __, args: builder.ctpop(args[0])
 
 
-type_callable(Board)(
-    lambda context: (
-        lambda bits=None: (
-            BOARD if bits is None or isinstance(bits, types.Integer | BoardType) else None
-        )
-    )
-)
+@overload(Board, jit_options=INLINE)
+def _make(bits=None):
+    if bits is None:
+        return lambda bits=None: board_of_words(_ZERO, _ZERO)
+    if isinstance(bits, BoardType):
+        return lambda bits=None: bits
+    is_whole = isinstance(bits, types.Integer)
+    return (lambda bits=None: board_of_words(_u64(bits), _ZERO)) if is_whole else None
 
 
-@lower_builtin(Board)
-def _empty(context, builder, signature, args):
-    return _constant(context, builder, BOARD, 0)
+@overload(_board_of, jit_options=INLINE)
+def _make_cell(cell):
+    def board_of(cell):  # no board's where the cell is not in 0 to 127
+        n = _u64(cell)
+        bit, word = _u64(_ONE << (n & _LAST)), n >> _SIX
+        return board_of_words(bit if word == _ZERO else _ZERO, bit if word == _ONE else _ZERO)
 
-
-@lower_builtin(Board, BoardType)
-def _same(context, builder, signature, args):
-    return args[0]
-
-
-@lower_builtin(Board, types.Integer)
-def _of_integer(context, builder, signature, args):
-    board = cgutils.create_struct_proxy(BOARD)(context, builder)
-    board.low = context.cast(builder, args[0], signature.args[0], types.uint64)
-    board.high = ir.Constant(ir.IntType(64), 0)
-    return board._getvalue()
-
-
-def _set(board, other):
-    bit = _cell(other)
-    return board_of_words(board.low | bit.low, board.high | bit.high)
-
-
-def _clear(board, other):
-    bit = _cell(other)
-    return board_of_words(board.low & ~bit.low, board.high & ~bit.high)
-
-
-def _test(board, other):
-    bit = _cell(other)
-    return (board.low & bit.low) | (board.high & bit.high) != _ZERO
+    return board_of
 
 
 def _shift_left(board, other):
@@ -234,18 +206,10 @@ def _shift_right(board, other):
     )
 
 
-@inline
-def _cell(cell):
-    """The board of one cell; of none if the cell is not in 0 to 127."""
-    n = _u64(cell)
-    bit, word = _u64(_ONE << (n & _LAST)), n >> _SIX
-    return board_of_words(bit if word == _ZERO else _ZERO, bit if word == _ONE else _ZERO)
+def _teach(operation: Any, code: Callable[..., Any], other: type | None = None) -> None:
+    """Teach numba an operation on a board and perhaps another operand."""
 
-
-def _teach(name: Any, code: Callable[..., Any], other: type | None = None) -> None:
-    """Teach numba an operator, or a method, of a board and perhaps another operand."""
-
-    # Not annotated: numba wants the signature of the implementation.
+    # Not annotated, as the implementations are not: numba compares all of the signatures.
     def one(board):
         return code if isinstance(board, BoardType) else None
 
@@ -253,47 +217,51 @@ def _teach(name: Any, code: Callable[..., Any], other: type | None = None) -> No
         return code if isinstance(board, BoardType) and isinstance(other, kind) else None
 
     kind: Any = other
-    chosen = two if other else one
-    if isinstance(name, str):
-        overload_method(BoardType, name, jit_options=INLINE)(chosen)
-    else:
-        overload(name, jit_options=INLINE)(chosen)
+    overload(operation, jit_options=INLINE)(two if other else one)
 
 
-_teach("set", _set, types.Integer)
-_teach("clear", _clear, types.Integer)
-_teach("test", _test, types.Integer)
-_teach("count", lambda board: _count_bits(board.low) + _count_bits(board.high))
-_teach(bool, lambda board: board.low | board.high != _ZERO)
-_teach(operator.not_, lambda board: board.low | board.high == _ZERO)
+def _teach_method(name: str) -> None:
+    """Teach numba a method that takes a cell: what Python runs is compiled."""
+    code = getattr(Board, name)
+
+    def choose(self, cell):
+        return code if isinstance(cell, types.Integer) else None
+
+    choose.__annotations__ = code.__annotations__  # numba compares all of the signatures
+    overload_method(BoardType, name, jit_options=INLINE)(choose)
+
+
+def _teach_bits(operation: Any) -> None:
+    def combine(board, other):
+        return board_of_words(operation(board.low, other.low), operation(board.high, other.high))
+
+    _teach(operation, combine, BoardType)
+
+
+def _teach_comparison(operation: Any, alone: Any) -> None:
+    """Teach numba to compare boards, and a board with the one that has no cell."""
+    _teach(alone, lambda board: operation(board.low | board.high, _ZERO))
+    _teach(
+        operation,
+        lambda board, other: operation((board.low ^ other.low) | (board.high ^ other.high), _ZERO),
+        BoardType,
+    )
+
+
+for _name in ("set", "clear", "test"):
+    _teach_method(_name)
+for _operation in (operator.and_, operator.or_, operator.xor):
+    _teach_bits(_operation)
+_teach_comparison(operator.ne, bool)
+_teach_comparison(operator.eq, operator.not_)
 _teach(operator.invert, lambda board: board_of_words(~board.low, ~board.high))
 _teach(operator.lshift, _shift_left, types.Integer)
 _teach(operator.rshift, _shift_right, types.Integer)
-_teach(
-    operator.and_,
-    lambda board, other: board_of_words(board.low & other.low, board.high & other.high),
-    BoardType,
-)
-_teach(
-    operator.or_,
-    lambda board, other: board_of_words(board.low | other.low, board.high | other.high),
-    BoardType,
-)
-_teach(
-    operator.xor,
-    lambda board, other: board_of_words(board.low ^ other.low, board.high ^ other.high),
-    BoardType,
-)
-_teach(
-    operator.eq,
-    lambda board, other: (board.low ^ other.low) | (board.high ^ other.high) == _ZERO,
-    BoardType,
-)
-_teach(
-    operator.ne,
-    lambda board, other: (board.low ^ other.low) | (board.high ^ other.high) != _ZERO,
-    BoardType,
-)
+
+
+@overload_method(BoardType, "count", jit_options=INLINE)
+def _count(self):
+    return lambda self: _count_bits(self.low) + _count_bits(self.high)
 
 
 # ---------------------------------------------------------------- cells as numbers

@@ -45,7 +45,7 @@ INLINE: dict[str, Any] = {
     "error_model": "numpy",
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
-    "pipeline_class": hooks.LinkedCompiler,
+    "pipeline_class": hooks.linked_compiler(),
 }
 #: Decorator: a function that is inlined where a kernel calls it, compiled once for all kernels.
 #: Plain Python calls it as `function.py_func`.
@@ -211,11 +211,10 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
     finally:
         _in_progress.discard(function)
     flags: Any = maths.FASTMATH if in_maths else FAST
-    options = INLINE
-    if package_of(function) != "rlcpu":  # with a wrapper: users may want to call their own
-        compiler = guard.ArrayCompiler if arrays else guard.UserCompiler
-        options = {**INLINE, "no_cpython_wrapper": False, "pipeline_class": compiler}
-    return njit(fastmath=EXACT if exact else flags, **options)(twin)
+    options = {**INLINE, "fastmath": EXACT if exact else flags}
+    if package_of(function) != "rlcpu":
+        options["pipeline_class"] = guard.user_compiler(arrays)
+    return njit(**options)(twin)
 
 
 def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
@@ -248,8 +247,7 @@ def _convert(
     # NumPy's ufuncs have had a __module__ since 2.2 only.
     if callable(value) and getattr(value, "__module__", "numpy") in ("math", "numpy"):
         own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
-        replacement = own.get(getattr(value, "__name__", ""))
-        return specialise(replacement, dtype, exact) if replacement else value
+        value = own.get(getattr(value, "__name__", ""), value)
     if isinstance(value, types.FunctionType) and not _has_overload(value):
         return specialise(value, dtype, exact, arrays)
     return value

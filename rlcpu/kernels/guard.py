@@ -77,7 +77,7 @@ _ALLOCATED = (types.List, types.Set, types.DictType, types.Generator)
 _INDICES = (types.Integer, types.IntEnumMember)
 
 
-def _guarded(statement: Any, scope: Any, state: Any, arrays: bool = False) -> Iterator[Any]:
+def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
     """The statement, or several that do the same with `read`.
 
     With `arrays` the function has arrays that are not constants, and may slice them.
@@ -117,29 +117,24 @@ def _named(kind: Any) -> str:
 _failures: dict[python_types.FunctionType, str] = {}
 
 
-class _Explaining:
-    """What a compiler of users' functions adds to numba's."""
+@functools.cache
+def user_compiler(arrays: bool) -> type:
+    """Numba's compiler for a user's scalar function, which may be given arrays: `pipeline_class`.
 
-    def compile_extra(self, function: Any) -> Any:
-        """Compile, and remember in one sentence what is wrong."""
-        try:
-            compiled = super().compile_extra(function)  # type: ignore[misc]
-        except errors.NumbaError as error:
-            _failures[function] = _sentence(function, error)
-            raise
-        _failures.pop(function, None)
-        return compiled
+    It remembers in one sentence what is wrong with a function.
+    """
 
+    class Compiler(hooks.linked_compiler(functools.partial(_guarded, arrays=arrays))):  # type: ignore[misc]
+        def compile_extra(self, function: Any) -> Any:
+            try:
+                compiled = super().compile_extra(function)
+            except errors.NumbaError as error:
+                _failures[function] = _sentence(function, error)
+                raise
+            _failures.pop(function, None)
+            return compiled
 
-class UserCompiler(_Explaining, hooks.compiler_with(_guarded)):  # type: ignore[misc]
-    """Numba's compiler for a user's scalar function: its `pipeline_class`."""
-
-
-_guarded_in_memory = functools.partial(_guarded, arrays=True)
-
-
-class ArrayCompiler(_Explaining, hooks.compiler_with(_guarded_in_memory)):  # type: ignore[misc]
-    """The same for a function that is given arrays in memory."""
+    return Compiler
 
 
 # ---------------------------------------------------------------- what users are told

@@ -16,7 +16,6 @@ from types import FunctionType
 from typing import Any
 
 import numba
-from llvmlite import binding
 from llvmlite import ir as llvm
 from numba.core import caching, codegen, compiler, imputils, ir, serialize
 from numba.core.compiler_machinery import FunctionPass, register_pass
@@ -182,54 +181,6 @@ def processor(target: Any) -> tuple[str, ...]:
 Rewrite = Callable[[Any, Any, Any], Iterable[Any]]
 
 
-def compiler_with(rewrite: Rewrite) -> type:
-    """Numba's compiler, with `rewrite(statement, scope, state)` in the place of each statement.
-
-    This happens once all types are known. `njit` takes the result as `pipeline_class`, which
-    numba's guide for developers describes, but not what statements consist of. Other functions get
-    the compiled one as `_Unspoilt` has it.
-    """
-
-    @register_pass(mutates_CFG=False, analysis_only=False)
-    class Rewriting(FunctionPass):
-        _name = "rlcpu_rewrite"
-
-        def __init__(self) -> None:
-            FunctionPass.__init__(self)
-
-        def run_pass(self, state: Any) -> bool:
-            for block in state.func_ir.blocks.values():
-                block.body = [new for old in block.body for new in rewrite(old, block.scope, state)]
-            state.library = _Unspoilt(state.targetctx.codegen(), state.func_id.func_qualname)
-            state.library.enable_object_caching()
-            return True
-
-    class Compiler(compiler.Compiler):
-        def define_pipelines(self) -> Any:
-            (passes,) = super().define_pipelines()
-            passes.add_pass_after(Rewriting, NopythonTypeInference)
-            passes.finalize()
-            return [passes]
-
-    return Compiler
-
-
-class _Unspoilt(codegen.JITCodeLibrary):
-    """A function that others link into theirs as it was before machine code was made of it.
-
-    Numba links what is left after that, when LLVM has made an overflow intrinsic of `t == 0` beside
-    `t - 1`, or of `n < 64` beside `n - 64`: loops that hold one are not vectorised.
-    """
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._shared_module = self._final_module.clone()
-        for function in self._shared_module.functions:
-            if not function.is_declaration and function.linkage == binding.Linkage.external:
-                function.linkage = "linkonce_odr"  # as numba has it
-        super()._finalize_final_module()
-
-
 class _Linked(codegen.JITCodeLibrary):
     """A function as LLVM's code alone: others link it into theirs, and nothing else calls it."""
 
@@ -252,33 +203,42 @@ class _Linked(codegen.JITCodeLibrary):
         self._finalized = True
 
 
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _Link(FunctionPass):
-    _name = "rlcpu_link"
-
-    def __init__(self) -> None:
-        FunctionPass.__init__(self)
-
-    def run_pass(self, state: Any) -> bool:
-        state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
-        state.library.enable_object_caching()
-        return False
-
-
-class LinkedCompiler(compiler.Compiler):
+def linked_compiler(rewrite: Rewrite | None = None) -> type:
     """Numba's compiler for functions without wrappers, which only compiled functions call.
 
     Numba makes machine code of every function, and throws away that of one which is inlined
-    everywhere: with the wrappers, a fifth of all compiling. `njit` has no option against it; it
-    takes this class as `pipeline_class`. Python that calls such a function gets a TypeError.
+    everywhere: with the wrappers, a fifth of all compiling. What others link is left after that,
+    when LLVM has made an overflow intrinsic of `t == 0` beside `t - 1`, or of `n < 64` beside
+    `n - 64`: loops that hold one are not vectorised. `njit` has no option against it; it takes this
+    class as `pipeline_class`, which numba's guide for developers describes, but not what statements
+    consist of. Python that calls such a function gets a TypeError.
+
+    Args:
+        rewrite: (statement, scope, state) -> what takes its place, once all types are known.
     """
 
-    def define_pipelines(self) -> Any:
-        """Numba's passes, and one that says where code goes."""
-        (passes,) = super().define_pipelines()
-        passes.add_pass_after(_Link, NopythonTypeInference)
-        passes.finalize()
-        return [passes]
+    @register_pass(mutates_CFG=False, analysis_only=rewrite is None)
+    class Link(FunctionPass):
+        _name = "rlcpu_link"
+
+        def __init__(self) -> None:
+            FunctionPass.__init__(self)
+
+        def run_pass(self, state: Any) -> bool:
+            for block in state.func_ir.blocks.values() if rewrite else ():
+                block.body = [new for old in block.body for new in rewrite(old, block.scope, state)]
+            state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library.enable_object_caching()
+            return rewrite is not None
+
+    class Compiler(compiler.Compiler):
+        def define_pipelines(self) -> Any:
+            (passes,) = super().define_pipelines()
+            passes.add_pass_after(Link, NopythonTypeInference)
+            passes.finalize()
+            return [passes]
+
+    return Compiler
 
 
 def assigned(statement: Any, state: Any) -> Any:

@@ -39,6 +39,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
+from numpy import ceil, floor, trunc  # `math.floor` would bring in 64-bit integers
 
 #: No fast-math: "reassoc" would turn the range reduction (x - k * high) - k * low into
 #: x - k * (high + low), and (x + _SHIFT) - _SHIFT, which rounds to a whole number, into x.
@@ -243,21 +244,6 @@ def tanh(x: float) -> float:
     return fma(cosh, t, sinh) / fma(sinh, t, cosh)
 
 
-def floor(x: float) -> float:
-    """Greatest whole number up to `x`; numba's `math.floor` would bring in 64-bit integers."""
-    return np.floor(x)
-
-
-def ceil(x: float) -> float:
-    """Smallest whole number from `x` on, as a float."""
-    return np.ceil(x)
-
-
-def trunc(x: float) -> float:
-    """`x` without its fraction, as a float."""
-    return np.trunc(x)
-
-
 def fmod(x: float, y: float) -> float:
     """Remainder of `x / y` with the sign of `x`, exact while abs(x / y) < 2**23 and `y` is finite.
 
@@ -273,22 +259,12 @@ def clip(a: float, a_min: float, a_max: float) -> float:
     return min(max(a, a_min), a_max)
 
 
-def exact_fmod(x: float, y: float) -> float:
-    """`math.fmod`, which numba does not know by that name."""
-    return np.fmod(x, y)
-
-
-def exact_pow(x: float, y: float) -> float:
-    """`math.pow` that no optimisation touches."""
-    return libm_pow(x, y)
-
-
-#: Name in `math` -> function of this module that takes its place in float32 kernels.
-FLOAT32: dict[str, Callable[..., float]] = {
+#: Name in `math` -> what takes its place in float32 kernels.
+FLOAT32: dict[str, Callable[..., Any]] = {
     f.__name__: f for f in (sin, cos, exp, log, tanh, floor, ceil, trunc, fmod, clip)
 }
-#: The same for float64 kernels, which otherwise call libm.
-FLOAT64: dict[str, Callable[..., float]] = {"fmod": exact_fmod, "pow": exact_pow, "clip": clip}
+#: The same for float64 kernels, which otherwise call libm; numba has no `math.fmod`.
+FLOAT64: dict[str, Callable[..., Any]] = {"fmod": np.fmod, "pow": libm_pow, "clip": clip}
 
 
 # ---------------------------------------------------------------- float64

@@ -23,18 +23,8 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from rlcpu.kernels.compile import inline, outline
-from rlcpu.kernels.memory import transposed
-from rlcpu.kernels.vectors import (
-    I64,
-    VECTOR_BYTES,
-    Vector,
-    call,
-    kind_of,
-    lanes_of,
-    splat,
-    suffix,
-    width,
-)
+from rlcpu.kernels.memory import load_vector, store_vector, transposed
+from rlcpu.kernels.vectors import I64, VECTOR_BYTES, Vector, call, lanes_of, splat, suffix, width
 
 #: 16 of AVX-512's and NEON's 32 registers hold a tile, 8 of AVX2's 16.
 TILE_ROWS = 4 if VECTOR_BYTES == 32 else 8
@@ -74,16 +64,6 @@ def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
     return pointers
 
 
-def _load(builder: Any, vector: Vector, pointer: Any) -> Any:
-    place = builder.bitcast(pointer, vector.code.as_pointer())
-    return builder.load(place, align=vector.dtype.bitwidth // 8)
-
-
-def _store(builder: Any, vector: Vector, value: Any, pointer: Any) -> None:
-    place = builder.bitcast(pointer, vector.code.as_pointer())
-    builder.store(value, place, align=vector.dtype.bitwidth // 8)
-
-
 @contextmanager
 def _loop(
     builder: Any, count: Any, starts: list[Any]
@@ -114,70 +94,7 @@ def _loop(
     builder.position_at_end(after)
 
 
-# ---------------------------------------------------------------- tiles
-
-
-def _make_start(read: Callable[[Any, Vector, Any], Any]) -> Any:
-    """Intrinsic: the tile in a matrix's corner, whose rows are `read(builder, vector, pointer)`."""
-
-    @intrinsic(prefer_literal=True)
-    def start(typing, rows, registers, matrix, last_row):
-        vector = kind_of(matrix[0].dtype, registers)
-        tile = types.UniTuple(vector, rows.literal_value)
-
-        def generate(context, builder, signature, args):
-            pointers = _rows(builder, args[2], tile.count, args[3])
-            return context.make_tuple(builder, tile, [read(builder, vector, p) for p in pointers])
-
-        return tile(rows, registers, matrix, types.intp), generate
-
-    return start
-
-
-#: (rows, registers, matrix, last_row) -> tile; `rows` and `registers` are constants.
-load_rows = _make_start(_load)
-#: The same with the first element of each row in the place of all of the row.
-spread_rows = _make_start(lambda b, vector, place: splat(b, b.load(place), vector.count))
-
-
-@intrinsic
-def add_product(typing, tile, left, right, depth, last_row):
-    """Tile + left @ right over `depth` >= 1 columns of `left` and rows of `right`."""
-    vector = tile.dtype
-    fma = f"llvm.fma.{suffix(vector.code)}"
-
-    def generate(context, builder, signature, args):
-        pointers = _rows(builder, args[1], tile.count, args[4])
-        left_stride = builder.extract_value(args[1], 3)
-        values, begin, right_stride, _ = cgutils.unpack_tuple(builder, args[2])
-        starts = cgutils.unpack_tuple(builder, args[0])
-        with _loop(builder, args[3], starts) as (step, sums, results):
-            place = builder.gep(values, [builder.add(begin, builder.mul(step, right_stride))])
-            row, column = _load(builder, vector, place), builder.mul(step, left_stride)
-            for pointer, total in zip(pointers, sums, strict=True):
-                number = builder.load(builder.gep(pointer, [column]))
-                factor = splat(builder, number, vector.count)
-                results.append(call(builder, fma, vector.code, [factor, row, total]))
-        return context.make_tuple(builder, tile, results)
-
-    return tile(tile, left, right, types.intp, types.intp), generate
-
-
-@intrinsic
-def store_rows(typing, tile, floor, matrix, last_row):
-    """Write the tile to the matrix's corner, numbers below `floor` raised to it; NaN stays NaN."""
-    vector = tile.dtype
-
-    def generate(context, builder, signature, args):
-        level = splat(builder, args[1], vector.count)
-        pointers = _rows(builder, args[2], tile.count, args[3])
-        rows = cgutils.unpack_tuple(builder, args[0])
-        for row, pointer in zip(rows, pointers, strict=True):
-            raised = builder.select(builder.fcmp_ordered("<", row, level), level, row)
-            _store(builder, vector, raised, pointer)
-        return context.get_dummy_value()
-
-    return types.void(tile, vector.dtype, matrix, types.intp), generate
+# ---------------------------------------------------------------- products
 
 
 @intrinsic
@@ -188,15 +105,12 @@ def transpose(typing, source, out):
 
     def generate(context, builder, signature, args):
         sources, outs = (_rows(builder, m, vector.count, I64(vector.count)) for m in args)
-        rows = [_load(builder, vector, pointer) for pointer in sources]
+        rows = [load_vector(builder, vector.code, pointer) for pointer in sources]
         for column, pointer in zip(transposed(builder, rows), outs, strict=True):
-            _store(builder, vector, column, pointer)
+            store_vector(builder, column, pointer)
         return context.get_dummy_value()
 
     return types.void(source, out), generate
-
-
-# ---------------------------------------------------------------- products
 
 
 @inline
@@ -206,22 +120,58 @@ def _at(matrix: Matrix, row: int, column: int) -> Matrix:
     return Matrix(matrix.values, begin, matrix.row_stride, matrix.column_stride)
 
 
-def _make_tile_product(start_tile: Any, rows: int, registers: int) -> Callable[..., None]:
+def make_tile_product(rows: int, registers: int, is_column: bool) -> Callable[..., None]:
+    """Function of one tile: out = max(start + left @ right, floor), from a corner (row, column) on.
+
+    The matrices are those of `_make_product`; `depth` is at least 1, and NaN stays NaN.
+    """
+
+    @intrinsic
+    def multiply(typing, left, right, start, out, depth, last_row, floor):
+        dtype = out[0].dtype
+        vector = Vector(dtype, registers * lanes_of(dtype)).code
+        fma = f"llvm.fma.{suffix(vector)}"
+
+        def first(builder, pointer):
+            if is_column:
+                return splat(builder, builder.load(pointer), vector.count)
+            return load_vector(builder, vector, pointer)
+
+        def generate(context, builder, signature, args):
+            left, right, start, out, depth, last_row, floor = args
+            starts = [first(builder, p) for p in _rows(builder, start, rows, last_row)]
+            pointers = _rows(builder, left, rows, last_row)
+            values, begin, row_stride, _ = cgutils.unpack_tuple(builder, right)
+            stride = builder.extract_value(left, 3)
+            with _loop(builder, depth, starts) as (step, sums, results):
+                place = builder.gep(values, [builder.add(begin, builder.mul(step, row_stride))])
+                row, column = load_vector(builder, vector, place), builder.mul(step, stride)
+                for pointer, total in zip(pointers, sums, strict=True):
+                    number = builder.load(builder.gep(pointer, [column]))
+                    factor = splat(builder, number, vector.count)
+                    results.append(call(builder, fma, vector, [factor, row, total]))
+            level = splat(builder, floor, vector.count)
+            for total, pointer in zip(results, _rows(builder, out, rows, last_row), strict=True):
+                below = builder.fcmp_ordered("<", total, level)
+                store_vector(builder, builder.select(below, level, total), pointer)
+            return context.get_dummy_value()
+
+        return types.void(left, right, start, out, types.intp, types.intp, dtype), generate
+
     @inline
     def tile_product(left, right, start, out, corner, depth, last_row, floor):
         row, column = corner
-        tile = start_tile(rows, registers, _at(start, row, column), last_row)
-        tile = add_product(tile, _at(left, row, 0), _at(right, 0, column), depth, last_row)
-        store_rows(tile, floor, _at(out, row, column), last_row)
+        left, right, start = _at(left, row, 0), _at(right, 0, column), _at(start, row, column)
+        multiply(left, right, start, _at(out, row, column), depth, last_row, floor)
 
     return tile_product
 
 
-def _make_product(start_tile: Any, decorate: Any) -> Callable[..., None]:
+def _make_product(is_column: bool, decorate: Any) -> Callable[..., None]:
     """Whole product out of tiles: full ones, a last row of low ones, a last column of slim ones."""
-    full = _make_tile_product(start_tile, TILE_ROWS, 2)
-    low = _make_tile_product(start_tile, FEW_ROWS, 2)
-    slim = _make_tile_product(start_tile, TILE_ROWS, 1)
+    full = make_tile_product(TILE_ROWS, 2, is_column)
+    low = make_tile_product(FEW_ROWS, 2, is_column)
+    slim = make_tile_product(TILE_ROWS, 1, is_column)
 
     @decorate
     def product(left, right, start, out, shape, floor):
@@ -243,6 +193,6 @@ def _make_product(start_tile: Any, decorate: Any) -> Callable[..., None]:
 
 
 #: out = max(start + left @ right, floor); `start` gives one number per row (its first column).
-product_from_column = _make_product(spread_rows, inline)
+product_from_column = _make_product(True, inline)
 #: out = max(start + left @ right, floor); `start` is a matrix, or one row with a row stride of 0.
-product = _make_product(load_rows, outline)
+product = _make_product(False, outline)

@@ -8,7 +8,7 @@ says how many registers a vector fills; a vector of a cache line has `ONE_LINE` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from llvmlite import binding, ir
@@ -17,14 +17,16 @@ from numba.extending import intrinsic
 
 from rlcpu.kernels.compile import inline_exact
 from rlcpu.kernels.vectors import (
+    BYTES,
+    I8,
     I32,
     I64,
-    Mask,
     Vector,
     call,
     indices,
     kind_of,
     lanes_of,
+    mask_of,
     splat,
     suffix,
 )
@@ -32,7 +34,6 @@ from rlcpu.kernels.vectors import VECTOR_BYTES as VECTOR_BYTES
 
 LINE = 64  # bytes of a cache line
 ONE_LINE = LINE // VECTOR_BYTES
-_BYTE = ir.IntType(8)
 
 
 # ---------------------------------------------------------------- pointers
@@ -110,6 +111,11 @@ def pointer_at(
     return builder.bitcast(found, to.as_pointer()) if to else found
 
 
+def _optional(kind: Any, given: Any) -> Any:
+    """Numba's type of an argument that may be left out."""
+    return types.none if given is None else kind
+
+
 def _below(builder: Any, stop: Any, count: int) -> Any:
     """Mask of the lanes whose number is below `stop`."""
     return builder.icmp_signed("<", indices(range(count), I64), splat(builder, stop, count))
@@ -122,97 +128,76 @@ def _below(builder: Any, stop: Any, count: int) -> Any:
 _ALIGNMENT = [] if binding.llvm_version_info >= (22,) else [ir.Constant(I32, 1)]
 
 
-def _masked_load(builder: Any, source: Any, mask: Any, other: Any) -> Any:
-    """The numbers in memory where the mask says so, those of a vector where not."""
-    name = f"llvm.masked.load.{suffix(other.type)}.p0"
-    return call(builder, name, other.type, [source, *_ALIGNMENT, mask, other])
+def load_vector(
+    builder: Any, kind: Any, pointer: Any, mask: Any = None, rest: Any = None, align: int = 0
+) -> Any:
+    """The vector of LLVM's type `kind` at a pointer; where a mask is unset, that of `rest`."""
+    place = builder.bitcast(pointer, kind.as_pointer())
+    if mask is None:
+        return builder.load(place, align=align or BYTES[kind.element])
+    name = f"llvm.masked.load.{suffix(kind)}.p0"
+    return call(builder, name, kind, [place, *_ALIGNMENT, mask, rest])
 
 
-def _masked_store(builder: Any, vector: Any, target: Any, mask: Any) -> None:
-    """Write the numbers where the mask says so."""
+def store_vector(builder: Any, vector: Any, pointer: Any, mask: Any = None, align: int = 0) -> None:
+    """Write a vector to a pointer, where a mask is set if there is one."""
+    place = builder.bitcast(pointer, vector.type.as_pointer())
+    if mask is None:
+        builder.store(vector, place, align=align or BYTES[vector.type.element])
+        return
     name = f"llvm.masked.store.{suffix(vector.type)}.p0"
-    call(builder, name, ir.VoidType(), [vector, target, *_ALIGNMENT, mask])
+    call(builder, name, ir.VoidType(), [vector, place, *_ALIGNMENT, mask])
 
 
 # ---------------------------------------------------------------- vectors
 
 
 @intrinsic(prefer_literal=True)
-def load(typing, source, position, registers):
-    """The numbers from a position on."""
+def load(typing, source, position, registers, count=None, other=None):
+    """The numbers from a position on; given a count only so many are read, then comes `other`."""
     vector = kind_of(source.dtype, registers)
+    part = _optional(types.intp, count), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
-        place = pointer_at(context, builder, source, *args[:2], to=vector.code)
-        return builder.load(place, align=source.dtype.bitwidth // 8)
+        place, limits = pointer_at(context, builder, source, *args[:2]), ()
+        if count is not None:
+            rest = splat(builder, args[4], vector.count)
+            limits = _below(builder, args[3], vector.count), rest
+        return load_vector(builder, vector.code, place, *limits)
 
-    return vector(source, types.intp, registers), generate
-
-
-@intrinsic(prefer_literal=True)
-def load_first(typing, source, position, count, other, registers):
-    """The first `count` numbers from a position on, then `other`; no more memory is read."""
-    vector = kind_of(source.dtype, registers)
-
-    def generate(context, builder, signature, args):
-        place = pointer_at(context, builder, source, *args[:2], to=vector.code)
-        mask = _below(builder, args[2], vector.count)
-        return _masked_load(builder, place, mask, splat(builder, args[3], vector.count))
-
-    return vector(source, types.intp, types.intp, source.dtype, registers), generate
+    return vector(source, types.intp, registers, *part), generate
 
 
 @intrinsic
-def store(typing, vector, target, position):
-    """Write all numbers from a position on."""
+def store(typing, vector, target, position, count=None):
+    """Write all numbers, or so many, from a position on."""
 
     def generate(context, builder, signature, args):
-        place = pointer_at(context, builder, target, *args[1:], to=vector.code)
-        builder.store(args[0], place, align=vector.dtype.bitwidth // 8)
+        place = pointer_at(context, builder, target, *args[1:3])
+        mask = _below(builder, args[3], vector.count) if count is not None else None
+        store_vector(builder, args[0], place, mask)
         return context.get_dummy_value()
 
-    return types.void(vector, target, types.intp), generate
+    return types.void(vector, target, types.intp, _optional(types.intp, count)), generate
 
 
 @intrinsic
-def store_first(typing, vector, target, position, count):
-    """Write the first `count` numbers."""
+def load_mask(typing, flags, position, like, count=None):
+    """Which bytes from a position on are not 0: as many as the vector `like` has numbers.
 
-    def generate(context, builder, signature, args):
-        place = pointer_at(context, builder, target, *args[1:3], to=vector.code)
-        _masked_store(builder, args[0], place, _below(builder, args[3], vector.count))
-        return context.get_dummy_value()
-
-    return types.void(vector, target, types.intp, types.intp), generate
-
-
-@intrinsic
-def load_mask(typing, flags, position, like):
-    """Bytes from a position on, as many as the vector `like` has numbers: which are not 0.
-
-    Kernels take `flags.view(np.uint8)`, because numba's pointers to bool cannot be read.
+    Given a count only so many are read, and the rest is unset. Kernels take `flags.view(np.uint8)`,
+    because numba's pointers to bool cannot be read.
     """
 
     def generate(context, builder, signature, args):
-        kind = ir.VectorType(_BYTE, like.count)
-        found = builder.load(pointer_at(context, builder, flags, *args[:2], to=kind), align=1)
-        return builder.icmp_unsigned("!=", found, kind(None))
+        place = pointer_at(context, builder, flags, *args[:2])
+        zeros = ir.VectorType(I8, like.count)(None)
+        mask = _below(builder, args[3], like.count) if count is not None else None
+        found = load_vector(builder, zeros.type, place, mask, zeros)
+        return builder.icmp_unsigned("!=", found, zeros)
 
-    return Mask(like.count)(flags, types.intp, like), generate
-
-
-@intrinsic
-def load_mask_first(typing, flags, position, like, count):
-    """The first `count` flags from a position on, the rest unset; no more memory is read."""
-
-    def generate(context, builder, signature, args):
-        kind = ir.VectorType(_BYTE, like.count)
-        place = pointer_at(context, builder, flags, *args[:2], to=kind)
-        wanted = _below(builder, args[3], like.count)
-        found = _masked_load(builder, place, wanted, kind(None))
-        return builder.icmp_unsigned("!=", found, kind(None))
-
-    return Mask(like.count)(flags, types.intp, like, types.intp), generate
+    kinds = flags, types.intp, like, _optional(types.intp, count)
+    return mask_of(like)(*kinds), generate
 
 
 # ---------------------------------------------------------------- caches
@@ -223,7 +208,7 @@ def prefetch(typing, source, position):
     """Ask for the cache line of a position; any position is harmless."""
 
     def generate(context, builder, signature, args):
-        line = pointer_at(context, builder, source, *args, to=_BYTE)
+        line = pointer_at(context, builder, source, *args, to=I8)
         hints = [ir.Constant(I32, number) for number in (0, 3, 1)]  # read, keep near, data
         call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
         return context.get_dummy_value()
@@ -361,97 +346,65 @@ def transposed(builder: Any, rows: list[Any]) -> list[Any]:
     return [columns[c % group][c // group] for c in range(count)]
 
 
-def _squares(builder: Any, dtype: Any, count: int, places: Any) -> Iterator[tuple[int, Any, Any]]:
+def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any, Any]]:
     """Of each square of a tile its first row, pointers into the rows, and pointers into the tile.
 
-    `places` is (memory, starts, position, tile), see `load_tile`; the tile has `count` rows.
+    `places` is (memory, starts, position, tile), see `load_tile`; a tile's rows are like `vector`.
     """
     memory, starts, position, tile = places
-    lanes = lanes_of(dtype)
-    register = Vector(dtype, lanes).code.as_pointer()
-    for first in range(0, count, lanes):
+    lanes = lanes_of(vector.dtype)
+    for first in range(0, vector.count, lanes):
         begins = [builder.load(builder.gep(starts, [I64(first + row)])) for row in range(lanes)]
         rows = [builder.gep(memory, [builder.add(begin, position)]) for begin in begins]
-        parts = [builder.gep(tile, [I64(row * count + first)]) for row in range(lanes)]
-        rows, parts = ([builder.bitcast(p, register) for p in each] for each in (rows, parts))
+        parts = [builder.gep(tile, [I64(row * vector.count + first)]) for row in range(lanes)]
         yield first, rows, parts
 
 
-def _to_tile(builder: Any, vector: Any, places: Any, read: Callable[[Any, int], Any]) -> None:
-    """Fill a tile, whose rows are like `vector`, with what `read(pointer, row)` finds."""
-    for first, rows, parts in _squares(builder, vector.dtype, vector.count, places):
-        found = [read(pointer, first + row) for row, pointer in enumerate(rows)]
-        for column, part in zip(transposed(builder, found), parts, strict=True):
-            builder.store(column, part, align=VECTOR_BYTES)
-
-
-def _from_tile(builder: Any, vector: Any, places: Any, write: Callable[[Any, Any], Any]) -> None:
-    """Hand what a tile has of each row to `write(numbers, pointer)`."""
-    for _, rows, parts in _squares(builder, vector.dtype, vector.count, places):
-        columns = [builder.load(part, align=VECTOR_BYTES) for part in parts]
-        for numbers, pointer in zip(transposed(builder, columns), rows, strict=True):
-            write(numbers, pointer)
-
-
 @intrinsic(prefer_literal=True)
-def load_tile(typing, source, starts, position, tile, registers):
-    """Move numbers from `position` on of every row into a tile; row i begins at `starts[i]`."""
-    vector, align = kind_of(source.dtype, registers), source.dtype.bitwidth // 8
+def load_tile(typing, source, starts, position, tile, registers, span=None, other=None):
+    """Move numbers from `position` on of every row into a tile; row i begins at `starts[i]`.
 
-    def generate(context, builder, signature, args):
-        _to_tile(builder, vector, args[:4], lambda place, row: builder.load(place, align=align))
-        return context.get_dummy_value()
-
-    return types.void(source, starts, types.intp, source, registers), generate
-
-
-@intrinsic(prefer_literal=True)
-def load_tile_part(typing, source, starts, span, other, tile, registers):
-    """The same of the numbers of a span, with `other` in place of the rest, which is not read.
-
-    `span` is (position, first, stops): of row i the numbers from `first` to `stops[i]`, exclusive.
+    With a span (first, stops), row i has `other` in place of numbers before `first` and from
+    `stops[i]` on, which are not read.
     """
-    vector, lanes = kind_of(source.dtype, registers), lanes_of(source.dtype)
+    vector, one = kind_of(source.dtype, registers), Vector(source.dtype, lanes_of(source.dtype))
+    part = _optional(span, span), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
-        memory, starts, span, other, tile, _ = args
-        position, begin, stops = cgutils.unpack_tuple(builder, span)
-        place, first, rest = (splat(builder, value, lanes) for value in (position, begin, other))
-        numbers = builder.add(place, indices(range(lanes), I64))
-        begun = builder.icmp_signed(">=", numbers, first)
-
-        def read(pointer, row):
-            stop = splat(builder, builder.load(builder.gep(stops, [I64(row)])), lanes)
-            mask = builder.and_(begun, builder.icmp_signed("<", numbers, stop))
-            return _masked_load(builder, pointer, mask, rest)
-
-        _to_tile(builder, vector, (memory, starts, position, tile), read)
+        if span is not None:
+            begin, stops = cgutils.unpack_tuple(builder, args[5])
+            place, first, rest = (splat(builder, x, one.count) for x in (args[2], begin, args[6]))
+            numbers = builder.add(place, indices(range(one.count), I64))
+            begun = builder.icmp_signed(">=", numbers, first)
+        for top, rows, parts in _squares(builder, vector, args[:4]):
+            found = []
+            for row, pointer in enumerate(rows, top):
+                limits = ()
+                if span is not None:
+                    stop = splat(builder, builder.load(builder.gep(stops, [I64(row)])), one.count)
+                    limits = builder.and_(begun, builder.icmp_signed("<", numbers, stop)), rest
+                found.append(load_vector(builder, one.code, pointer, *limits))
+            for column, pointer in zip(transposed(builder, found), parts, strict=True):
+                store_vector(builder, column, pointer, align=VECTOR_BYTES)
         return context.get_dummy_value()
 
-    return types.void(source, starts, span, source.dtype, source, registers), generate
+    return types.void(source, starts, types.intp, source, registers, *part), generate
 
 
 @intrinsic(prefer_literal=True)
-def store_tile(typing, tile, target, starts, position, registers):
-    """Move a tile to the numbers from `position` on of every row; row i begins at `starts[i]`."""
-    vector, align = kind_of(target.dtype, registers), target.dtype.bitwidth // 8
+def store_tile(typing, tile, target, starts, position, registers, count=None):
+    """Move a tile to the numbers from `position` on of every row, all of them or so many."""
+    vector, one = kind_of(target.dtype, registers), Vector(target.dtype, lanes_of(target.dtype))
 
     def generate(context, builder, signature, args):
-        places = (*args[1:4], args[0])
-        _from_tile(builder, vector, places, lambda row, at: builder.store(row, at, align=align))
+        mask = _below(builder, args[5], one.count) if count is not None else None
+        for _, rows, parts in _squares(builder, vector, (*args[1:4], args[0])):
+            columns = [
+                load_vector(builder, one.code, pointer, align=VECTOR_BYTES) for pointer in parts
+            ]
+            for numbers, pointer in zip(transposed(builder, columns), rows, strict=True):
+                store_vector(builder, numbers, pointer, mask)
         return context.get_dummy_value()
 
-    return types.void(target, target, starts, types.intp, registers), generate
-
-
-@intrinsic(prefer_literal=True)
-def store_tile_first(typing, tile, target, starts, position, count, registers):
-    """The same of the first `count` numbers of every row."""
-    vector = kind_of(target.dtype, registers)
-
-    def generate(context, builder, signature, args):
-        mask, places = _below(builder, args[4], lanes_of(target.dtype)), (*args[1:4], args[0])
-        _from_tile(builder, vector, places, lambda row, at: _masked_store(builder, row, at, mask))
-        return context.get_dummy_value()
-
-    return types.void(target, target, starts, types.intp, types.intp, registers), generate
+    kinds = target, target, starts, types.intp, registers, _optional(types.intp, count)
+    return types.void(*kinds), generate

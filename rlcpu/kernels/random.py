@@ -23,15 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import from_dtype, types
-from numba.core import cgutils
-from numba.extending import (
-    intrinsic,
-    make_attribute_wrapper,
-    models,
-    overload_method,
-    register_model,
-)
+from numba import types
+from numba.extending import overload_method
 
 from rlcpu.kernels.compile import INLINE, define, inline, source_of_tuple
 
@@ -55,7 +48,7 @@ _S2 = u64(0x94D049BB133111EB)
 _ONE64, _11, _27, _30, _31 = u64(1), u64(11), u64(27), u64(30), u64(31)
 _32 = u64(32)
 _THREE, _SEVEN, _EIGHT, _24, _EVEN = u32(3), u32(7), u32(8), u32(24), u32(0xFFFFFFFE)
-_SCALE24, _SCALE32, _SCALE53 = 2.0**-24, 2.0**-32, 2.0**-53
+_SCALE24, _SCALE32, _SCALE53 = np.float32(2.0**-24), 2.0**-32, 2.0**-53
 
 
 @inline
@@ -109,10 +102,14 @@ def _addends(index: int) -> tuple[int, int]:
 def splitmix64(x: Any) -> Any:
     """Bijective mixing of uint64 values (Steele, Lea & Flood 2014, the finaliser of SplitMix64)."""
     with np.errstate(over="ignore"):
-        x = u64(x) + _GOLDEN64
-        x = (x ^ (x >> _30)) * _S1
-        x = (x ^ (x >> _27)) * _S2
-        return x ^ (x >> _31)
+        return _mix64.py_func(u64(x) + _GOLDEN64)
+
+
+@inline
+def _mix64(z):
+    z = u64(u64(z ^ (z >> _30)) * _S1)
+    z = u64(u64(z ^ (z >> _27)) * _S2)
+    return u64(z ^ (z >> _31))
 
 
 # ---------------------------------------------------------------- numbers asked for one by one
@@ -174,59 +171,27 @@ def _draw(rng: Rng, k: int) -> int:
         return int(u32(a + u32(first)) * u32(b + u32(second)))
 
 
-class RngType(types.Type):
-    """Numba's type of an `Rng`, by the dtype of its real numbers."""
-
-    def __init__(self, real: types.Float) -> None:
-        super().__init__(name=f"Rng({real})")
-        self.real = real
-
-
-@register_model(RngType)
-class _RngModel(models.StructModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        words = [(name, types.uint32) for name in ("a", "b", "first")]
-        super().__init__(manager, kind, words)
-
-
-for _name in ("a", "b", "first"):
-    make_attribute_wrapper(RngType, _name, _name)
-
-
 @functools.cache
 def make_rng(first: int, dtype: type) -> Callable[..., Any]:
     """Inlinable function (a, b) -> the `Rng` of two words, in kernels."""
-    kind = RngType(from_dtype(np.dtype(dtype)))
-
-    @intrinsic
-    def pack(typing, a, b, group):
-        def generate(context, builder, signature, args):
-            rng = cgutils.create_struct_proxy(kind)(context, builder)
-            rng.a, rng.b, rng.first = args
-            return rng._getvalue()
-
-        return kind(types.uint32, types.uint32, types.uint32), generate
-
     group = u32(first)
-    return inline(lambda a, b: pack(a, b, group))
+    return inline(lambda a, b: Rng(a, b, group, dtype))
 
 
 @inline
 def _draw_word(rng, k):
     """The 32 bits of number k: see `_draw`."""
     a, b = mix(rng.a, rng.b, u32(rng.first + u32(u32(k) >> _THREE)))
-    z = u64(u64(u32(k) & _SEVEN) + _GOLDEN64)
-    z = u64(u64(z ^ (z >> _30)) * _S1)
-    z = u64(u64(z ^ (z >> _27)) * _S2)
-    z = u64(z ^ (z >> _31))
+    z = _mix64(u64(u64(u32(k) & _SEVEN) + _GOLDEN64))
     return u32(u32(a + (u32(z) & _EVEN)) * u32(b + u32(z >> _32)))
 
 
-@overload_method(RngType, "uniform", jit_options=INLINE)
+@overload_method(types.NamedTuple, "uniform", jit_options=INLINE)
 def _uniform(rng, k):
-    real = np.float32 if rng.real == types.float32 else np.float64
-    if real is np.float32:
-        return lambda rng, k: real(np.int32(_draw_word(rng, k) >> _EIGHT)) * real(_SCALE24)
+    if rng.instance_class is not Rng:
+        return None
+    if rng[3].dtype == types.float32:
+        return lambda rng, k: np.float32(np.int32(_draw_word(rng, k) >> _EIGHT)) * _SCALE24
 
     def draw(rng, k):
         word = _draw_word(rng, k)
@@ -235,8 +200,10 @@ def _uniform(rng, k):
     return draw
 
 
-@overload_method(RngType, "integers", jit_options=INLINE)
+@overload_method(types.NamedTuple, "integers", jit_options=INLINE)
 def _integers(rng, k, n):
+    if rng.instance_class is not Rng:
+        return None
     return lambda rng, k, n: np.int64(u64(u64(_draw_word(rng, k)) * u64(n)) >> _32)
 
 
@@ -246,10 +213,8 @@ def uniform53(key: Any, counter: Any) -> Any:
 
     SplitMix64 (Steele, Lea & Flood 2014), of which any number can be had without those before.
     """
-    z = u64(key + u64(counter + _ONE64) * _GOLDEN64)
-    z = u64(u64(z ^ (z >> _30)) * _S1)
-    z = u64(u64(z ^ (z >> _27)) * _S2)
-    return np.float64(u64(z ^ (z >> _31)) >> _11) * _SCALE53
+    z = _mix64(u64(key + u64(counter + _ONE64) * _GOLDEN64))
+    return np.float64(z >> _11) * _SCALE53
 
 
 def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:

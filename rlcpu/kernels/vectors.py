@@ -24,13 +24,16 @@ from numba.extending import lower_builtin as lower
 
 from rlcpu.kernels import hooks
 
-I1, I32, I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+I1, I8, I32, I64 = map(ir.IntType, (1, 8, 32, 64))
 #: What vectors are made of; bytes are only moved and compared with zero.
 _ELEMENTS = {
     types.float32: ir.FloatType(),
     types.float64: ir.DoubleType(),
-    types.uint8: ir.IntType(8),
+    types.uint8: I8,
+    types.boolean: I1,
 }
+#: Size of a number in memory.
+BYTES = {ir.FloatType(): 4, ir.DoubleType(): 8, I8: 1}
 #: A number as an integer: its type, the bits of the exponent, the largest exponent of all.
 _WORDS = {
     ir.FloatType(): (I32, 0xFF << 23, 0xFE << 23),
@@ -66,21 +69,7 @@ class Vector(types.Type):
         return ir.VectorType(_ELEMENTS[self.dtype], self.count)
 
 
-class Mask(types.Type):
-    """Numba type of the outcomes of comparing two vectors."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        super().__init__(name=f"Mask({count})")
-
-    @property
-    def code(self) -> ir.VectorType:
-        """LLVM's type."""
-        return ir.VectorType(I1, self.count)
-
-
 @register_model(Vector)
-@register_model(Mask)
 class _Model(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Any) -> None:
         super().__init__(manager, kind, kind.code)
@@ -97,6 +86,11 @@ def lanes_of(dtype: Any) -> int:
 def kind_of(dtype: Any, registers: Any) -> Vector:
     """Vector of so many registers, a literal, full of a dtype."""
     return Vector(dtype, registers.literal_value * lanes_of(dtype))
+
+
+def mask_of(vector: Vector) -> Vector:
+    """Numba type of what comes of comparing two vectors."""
+    return Vector(types.boolean, vector.count)
 
 
 def indices(numbers: Any, kind: Any = I32) -> ir.Constant:
@@ -176,10 +170,6 @@ def _same(kind: Any) -> Any:
     return kind
 
 
-def _mask(kind: Any) -> Mask:
-    return Mask(kind.count)
-
-
 for _operator, _name in [
     (operator.add, "fadd"),
     (operator.sub, "fsub"),
@@ -194,7 +184,7 @@ for _operator, _name in [
     (operator.le, "<="),
     (operator.eq, "=="),
 ]:
-    _define(_operator, 2, _mask, lambda builder, x, y, _n=_name: builder.fcmp_ordered(_n, x, y))
+    _define(_operator, 2, mask_of, lambda builder, x, y, _n=_name: builder.fcmp_ordered(_n, x, y))
 _define(operator.neg, 1, _same, lambda builder, x: builder.fneg(x))
 _define(abs, 1, _same, lambda b, x: call(b, f"llvm.fabs.{suffix(x.type)}", x.type, [x]))
 
@@ -241,7 +231,7 @@ def _select(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 def _type_where(condition: Any, x: Any, y: Any) -> Any:
-    return _common(x, y) if isinstance(condition, Mask) else None
+    return _common(x, y) if getattr(condition, "dtype", None) == types.boolean else None
 
 
 def _inverse_power(builder: Any, x: Any) -> Any:
@@ -270,7 +260,7 @@ def _smaller(builder: Any, x: Any, y: Any) -> Any:
 
 type_callable(where)(lambda context: _type_where)
 for _kinds in [(Vector, Vector), (Vector, types.Number), (types.Number, Vector)]:
-    lower(where, Mask, *_kinds)(_select)
+    lower(where, Vector, *_kinds)(_select)
 _define(maximum, 2, _same, _larger)
 _define(fma, 3, _same, lambda b, x, y, z: call(b, f"llvm.fma.{suffix(x.type)}", x.type, [x, y, z]))
 _define(inverse_power, 1, _same, _inverse_power)

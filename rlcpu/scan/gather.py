@@ -10,15 +10,11 @@ from typing import Any
 
 from rlcpu.kernels.memory import (
     load,
-    load_first,
     load_tile,
-    load_tile_part,
     pointer_to,
     shifted,
     store,
-    store_first,
     store_tile,
-    store_tile_first,
     stream,
     to_line,
 )
@@ -91,7 +87,7 @@ def gather(array, starts, own, sizes, distance, inside, plane):
 @inlined
 def _gather_row(row, count, target):
     """Lanes side by side, the last one again for those that are not there."""
-    store(load_first(row, 0, count, row[count - 1], ONE), target, 0)
+    store(load(row, 0, ONE, count, row[count - 1]), target, 0)
 
 
 @inlined
@@ -103,7 +99,8 @@ def _gather_tiles(source, starts, rows, ends, other, plane):
         if k + lanes <= least and k >= first:
             load_tile(source, starts, k, shifted(plane, k * lanes), ONE)
         else:
-            load_tile_part(source, starts, (k, first, ends), other, shifted(plane, k * lanes), ONE)
+            tile = shifted(plane, k * lanes)
+            load_tile(source, starts, k, tile, ONE, (first, ends), other)
 
 
 # ---------------------------------------------------------------- scatter
@@ -120,7 +117,7 @@ def scatter(array, streamed, count, rows, starts, ends, plane, linear, inside):
     elif distance_of(starts, count) == 1 and distance_of(ends, count) == 0:
         for k in range(ends[0]):
             numbers = load(plane, k * lanes, ONE)
-            store_first(numbers, target, starts[0] + k * step, count)
+            store(numbers, target, starts[0] + k * step, count)
     else:
         for lane in range(lanes):
             for k in range(ends[lane]):
@@ -135,7 +132,7 @@ def _scatter_tiles(plane, target, starts, ends):
     whole = least // lanes * lanes
     for k in range(0, whole, lanes):
         store_tile(shifted(plane, k * lanes), target, starts, k, ONE)
-    store_tile_first(shifted(plane, whole * lanes), target, starts, whole, least - whole, ONE)
+    store_tile(shifted(plane, whole * lanes), target, starts, whole, ONE, least - whole)
     for lane in range(lanes):
         for k in range(least, ends[lane]):
             target[starts[lane] + k] = plane[k * lanes + lane]

@@ -159,6 +159,10 @@ def last(typing, table, index):
     return kind(table, index), generate
 
 
+#: What goes with `linked_compiler`.
+LINKED: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
 def check_rewriting() -> None:
     """Statements of `table[0]` and `table[i]` become calls of `last`."""
     seen = []
@@ -174,9 +178,9 @@ def check_rewriting() -> None:
     def read(table, i):
         return table[i] + 10.0 * table[0]
 
-    compiled = numba.njit(pipeline_class=hooks.compiler_with(rewrite))(read)
+    compiled = numba.njit(pipeline_class=hooks.linked_compiler(rewrite), **LINKED)(read)
     table = np.array([1.0, 2.0, 3.0])
-    assert compiled(table, 1) == 33.0
+    assert numba.njit(lambda table, i: compiled(table, i))(table, 1) == 33.0
     array = numba.typeof(table)
     assert {found for found in seen if isinstance(found, tuple)} == {
         (array, types.intp, False),
@@ -187,10 +191,9 @@ def check_rewriting() -> None:
 
 def check_linked_compiler() -> None:
     """Others link it in, fresh or from their cache; the engine never had it, nor can Python."""
-    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options: Any = {**LINKED, "pipeline_class": hooks.linked_compiler()}
     for inlined in (True, False):
-        options["forceinline"] = inlined
-        inner = numba.njit(lambda x: x * 3.0, pipeline_class=hooks.LinkedCompiler, **options)
+        inner = numba.njit(lambda x: x * 3.0, forceinline=inlined, **options)
         cache, files = Recorder(), hooks.CodeFiles(make)
         for _ in range(2):
             outer = numba.njit(lambda x, inner=inner: np.full(2, inner(x)) + 1.0)
@@ -258,8 +261,8 @@ CHECKS: dict[Callable[[], None], str] = {
     check_definition: "definition",
     check_code_files: "CodeFiles",
     check_targets: "target_of refresh_target processor",
-    check_rewriting: "compiler_with assigned table_read call_instead",
-    check_linked_compiler: "LinkedCompiler",
+    check_rewriting: "assigned table_read call_instead",
+    check_linked_compiler: "linked_compiler",
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",
     check_lower_constant: "lower_constant",

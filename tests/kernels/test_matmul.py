@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.matmul import Matrix, add_product, load_rows, spread_rows, store_rows, transpose
+from rlcpu.kernels.matmul import Matrix, make_tile_product, transpose
 from rlcpu.kernels.memory import address
 from rlcpu.kernels.vectors import VECTOR_BYTES, width
 from tests.machine_code import assembly
@@ -26,34 +27,19 @@ def numbers(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
 
 
-@kernel
-def copy_tile(source, begin, stride, last_row, out):
-    tile = load_rows(ROWS, VECTORS, Matrix(address(source), begin, stride, 1), last_row)
-    wide = VECTORS * width(out, 1)
-    store_rows(tile, -np.inf, Matrix(address(out), 0, wide, 1), ROWS)
+@functools.cache
+def make_multiply(is_column: bool) -> Any:
+    tile_product = make_tile_product(ROWS, VECTORS, is_column)
 
+    @kernel
+    def multiply(left, right, start, out, depth, strides, last_row, floor):
+        wide = VECTORS * width(out, 1)
+        factors = Matrix(address(left), 0, strides[0], strides[1])
+        begin = Matrix(address(start), 2, wide + 3, 1)
+        row, result = Matrix(address(right), 0, wide, 1), Matrix(address(out), 0, wide, 1)
+        tile_product(factors, row, begin, result, (0, 0), depth, last_row, floor)
 
-@kernel
-def spread_tile(source, begin, stride, last_row, out):
-    tile = spread_rows(ROWS, VECTORS, Matrix(address(source), begin, stride, 1), last_row)
-    wide = VECTORS * width(out, 1)
-    store_rows(tile, -np.inf, Matrix(address(out), 0, wide, 1), ROWS)
-
-
-@kernel
-def multiply_tile(left, right, out, depth, strides, last_row):
-    wide = VECTORS * width(out, 1)
-    result = Matrix(address(out), 0, wide, 1)
-    tile = load_rows(ROWS, VECTORS, result, last_row)
-    factors = Matrix(address(left), 0, strides[0], strides[1])
-    tile = add_product(tile, factors, Matrix(address(right), 0, wide, 1), depth, last_row)
-    store_rows(tile, -np.inf, result, last_row)
-
-
-@kernel
-def raise_tile(values, floor):
-    matrix = Matrix(address(values), 0, VECTORS * width(values, 1), 1)
-    store_rows(load_rows(ROWS, VECTORS, matrix, ROWS), floor, matrix, ROWS)
+    return multiply
 
 
 @kernel
@@ -62,52 +48,39 @@ def transpose_square(source, stride, out, out_stride):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("last_row", [0, 2, 3])
-def test_load_clamps_rows_to_the_last(dtype: Any, last_row: int) -> None:
-    wide = VECTORS * lanes(dtype)
-    source = numbers((ROWS, wide + 3), dtype)
-    out = np.zeros((ROWS, wide), dtype)
-    copy_tile(source.ravel(), 2, wide + 3, last_row, out.ravel())
-    rows = np.minimum(np.arange(ROWS), last_row)
-    np.testing.assert_array_equal(out, source[rows, 2 : 2 + wide])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_spread_repeats_one_number_along_each_row(dtype: Any) -> None:
-    wide = VECTORS * lanes(dtype)
-    source = numbers((20,), dtype)
-    out = np.zeros((ROWS, wide), dtype)
-    spread_tile(source, 3, 5, 2, out.ravel())
-    np.testing.assert_array_equal(out, np.repeat(source[[3, 8, 13, 13], None], wide, axis=1))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(("depth", "last_row"), [(1, 3), (7, 1), (33, 3)])
-def test_add_product_is_a_matrix_product(
-    dtype: Any, transposed: bool, depth: int, last_row: int
+@pytest.mark.parametrize(
+    ("is_column", "transposed", "depth", "last_row"),
+    [(False, False, 1, 3), (True, True, 7, 1), (False, True, 33, 2), (True, False, 33, 3)],
+)
+def test_a_tile_is_a_matrix_product(
+    dtype: Any, is_column: bool, transposed: bool, depth: int, last_row: int
 ) -> None:
+    """Of the rows up to the last one; a column in the place of `start` gives each row a number."""
     wide = VECTORS * lanes(dtype)
     left, right = numbers((ROWS, depth), dtype, 1), numbers((depth, wide), dtype, 2)
-    out = numbers((ROWS, wide), dtype, 3)
-    expected = out.copy()
-    expected[: last_row + 1] += left[: last_row + 1] @ right
+    start, out = numbers((ROWS, wide + 3), dtype, 3), np.full((ROWS, wide), 9, dtype)
     stored = np.ascontiguousarray(left.T if transposed else left)
     strides = (1, ROWS) if transposed else (depth, 1)
-    multiply_tile(stored.ravel(), right.ravel(), out.ravel(), depth, strides, last_row)
-    np.testing.assert_allclose(
-        out, expected, rtol=1e-4 if dtype is np.float32 else 1e-12, atol=1e-5
-    )
+    multiply = make_multiply(is_column)
+    arrays = (each.ravel() for each in (stored, right, start, out))
+    multiply(*arrays, depth, strides, last_row, -np.inf)
+    begin = start[:, 2:3] if is_column else start[:, 2 : 2 + wide]
+    expected = np.broadcast_to(begin, (ROWS, wide)) + left @ right
+    expected[last_row + 1 :] = 9
+    rtol = 1e-4 if dtype is np.float32 else 1e-12
+    np.testing.assert_allclose(out, expected, rtol=rtol, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_floors_keep_nan_and_infinity(dtype: Any) -> None:
-    values = np.resize(
-        np.array([-2.0, -0.0, 3.0, np.nan, np.inf, -np.inf], dtype), ROWS * VECTORS * lanes(dtype)
-    )
-    expected = np.where(values < dtype(0.5), dtype(0.5), values)
-    raise_tile(values, dtype(0.5))
-    np.testing.assert_array_equal(values, expected)
+    wide = VECTORS * lanes(dtype)
+    start, out = np.zeros((ROWS, wide + 3), dtype), np.zeros((ROWS, wide), dtype)
+    start[:] = np.resize(np.array([-2.0, -0.0, 3.0, np.nan, np.inf, -np.inf], dtype), start.shape)
+    none = np.zeros(ROWS * wide, dtype)
+    arrays = none, none, start.ravel(), out.ravel()
+    make_multiply(False)(*arrays, 1, (1, 1), ROWS, dtype(0.5))
+    values = start[:, 2 : 2 + wide]
+    np.testing.assert_array_equal(out, np.where(values < dtype(0.5), dtype(0.5), values))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -122,7 +95,8 @@ def test_transpose(dtype: Any) -> None:
 def test_the_product_stays_in_registers() -> None:
     """One fused multiply-add per register and step, and no reload of the sums in the loop."""
     out = np.zeros(ROWS * VECTORS * lanes(np.float32), np.float32)
-    code = assembly(multiply_tile, out, out, out, 1, (1, 1), 3)
+    start = np.zeros(out.size + 3 * ROWS, np.float32)
+    code = assembly(make_multiply(False), out, out, start, out, 1, (1, 1), 3, np.float32(0.0))
     fused = [line for line in code.splitlines() if "fmadd" in line and "ps" in line]
     if VECTOR_BYTES >= 32:
         assert len(fused) == ROWS * VECTORS

@@ -36,8 +36,8 @@ def move(source, count, out):
     n = vectors.width(p, REGISTERS)
     start = memory.shifted(p, 3)
     memory.store(memory.load(start, 1, REGISTERS), q, 0)
-    memory.store(memory.load_first(p, 5, count, source[0], REGISTERS), q, n)
-    memory.store_first(memory.load(p, 0, REGISTERS), q, 2 * n, count)
+    memory.store(memory.load(p, 5, REGISTERS, count, source[0]), q, n)
+    memory.store(memory.load(p, 0, REGISTERS), q, 2 * n, count)
     memory.prefetch(p, 10**9)
     memory.stream(memory.load(p, 2, 1), q, 3 * n)
     memory.fence()
@@ -74,8 +74,8 @@ def tile_whole(source, starts, tile, out):
 def tile_part(source, starts, stops, tile, out, count):
     p, s, e = memory.address(source), memory.address(starts), memory.address(stops)
     t, q = memory.address(tile), memory.address(out)
-    memory.load_tile_part(p, s, (-1, 1, e), source[0], t, REGISTERS)
-    memory.store_tile_first(t, q, s, 2, count, REGISTERS)
+    memory.load_tile(p, s, -1, t, REGISTERS, (1, e), source[0])
+    memory.store_tile(t, q, s, 2, REGISTERS, count)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -115,7 +115,7 @@ def choose(flags, numbers, count, out):
     p = memory.load(numbers, 0, REGISTERS)
     n = vectors.width(numbers, REGISTERS)
     memory.store(vectors.where(memory.load_mask(flags, 1, p), p, 0.0), out, 0)
-    memory.store(vectors.where(memory.load_mask_first(flags, 1, p, count), p, 0.0), out, n)
+    memory.store(vectors.where(memory.load_mask(flags, 1, p, count), p, 0.0), out, n)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

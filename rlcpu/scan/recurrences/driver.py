@@ -32,15 +32,12 @@ from rlcpu.kernels.memory import (
     address,
     fence,
     load,
-    load_first,
     load_mask,
-    load_mask_first,
     load_tile,
     pointer_to,
     prefetch,
     shifted,
     store,
-    store_first,
     store_tile,
     stream,
     to_line,
@@ -120,8 +117,7 @@ def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
     Vectors hold `count` numbers and then zeros. `ask` prefetches the lines.
     """
     full, zero = lanes_of(dtype), dtype(0.0)
-    names = {"zero": zero, "filled": filled, "load": load, "load_first": load_first}
-    names |= {"load_mask": load_mask, "load_mask_first": load_mask_first}
+    names = {"zero": zero, "filled": filled, "load": load, "load_mask": load_mask}
 
     def make_reader(fields: tuple[str, ...]) -> Any:
         def gather(number: str, flag: str) -> Any:
@@ -130,8 +126,7 @@ def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
 
         whole = gather("load(x.@, by, 1)", "load_mask(x.@, by, filled(zero, 1))")
         first = gather(
-            "load_first(x.@, by, count, zero, 1)",
-            "load_mask_first(x.@, by, filled(zero, 1), count)",
+            "load(x.@, by, 1, count, zero)", "load_mask(x.@, by, filled(zero, 1), count)"
         )
 
         @inline_exact
@@ -233,7 +228,7 @@ def make_write(dtype: Any, outputs: int) -> Any:
     @inline_exact
     def put(vector, pointer, by, count, streamed):
         if count < full:
-            store_first(vector, pointer, by, count)
+            store(vector, pointer, by, count)
         elif streamed:
             stream(vector, pointer, by)
         else:
