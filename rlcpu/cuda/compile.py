@@ -15,11 +15,13 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba.extending import is_jitted
 
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.kernels.functions import COPY, package_of, rebuild
+from rlcpu.kernels.maths import OVERLOADED
 
 #: Functions of these packages are known to the compiler by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
@@ -106,7 +108,7 @@ def device(function: Any) -> Any:
 def _device(function: types.FunctionType) -> Any:
     if SIMULATED:
         return _rebuild(function)
-    known = function in maths.OVERLOADED
+    known = function in OVERLOADED
     return function if known else cuda.jit(device=True, forceinline=True)(_rebuild(function))
 
 

@@ -69,8 +69,7 @@ def _compiler_version() -> str:
 
     That are the versions of all that takes part, and the sources of this package that name LLVM or
     numba's interface for extensions: an intrinsic, an overload, a lowering or a pass may stand in
-    any of them, and use what stands in another. All others say what they compile in plain Python,
-    and options of `njit`. To read all files takes 10 ms, once in a process.
+    any of them, and use what stands in another. To read all takes 10 ms, once in a process.
     """
     from rlcpu import __version__
 
@@ -123,32 +122,34 @@ class KernelCache(hooks.Cache):
         """Folder of the machine code, or None without one."""
         return str(cache_folder() or "") or None
 
-    def _path(self, sig: Any, target: Any) -> Path | None:
+    def _path(self, sig: Any) -> Path | None:
         folder, python = cache_folder(), sys.implementation.cache_tag
         if folder is None:
             return None
         settings = [str(hooks.setting(name)) for name in _SETTINGS]
         versions = python, getattr(sys, "abiflags", ""), _compiler_version()
-        key = (self._fingerprint, str(sig), hooks.processor(target), *versions, *settings)
+        processor = hooks.processor(self._kernel)
+        key = (self._fingerprint, str(sig), processor, *versions, *settings)
         name = self._kernel.py_func.__name__
         return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.nbc"
 
     def lacks(self, sig: Any) -> bool:
         """Whether the code for argument types is missing, and could be kept."""
-        path = self._path(sig, hooks.target_of(self._kernel))
+        path = self._path(sig)
         return path is not None and not path.exists()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled code for argument types, or None."""
         hooks.refresh_target(target_context)
-        path, files = self._path(sig, target_context), _files()
+        path, files = self._path(sig), _files()
         if path is None or files is None:
             return None
         try:
             with announce.counted():
-                return files.unpack(target_context, read_whole(path))
-        except (FileNotFoundError, DamagedError, ImportError, AttributeError):
-            return None  # absent, damaged, or of what was renamed since: it is written anew
+                content = read_whole(path)
+                return files.unpack(target_context, content) if content else None
+        except (FileNotFoundError, ImportError, AttributeError):
+            return None  # absent, or of what was renamed since: it is written anew
         except Exception as error:
             warn_uncached(f"{path} cannot be loaded: {error!r}")
             return None
@@ -156,7 +157,7 @@ class KernelCache(hooks.Cache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep freshly compiled code, once it has passed the kernel's check."""
         self._check()
-        path, files = self._path(sig, hooks.target_of(self._kernel)), _files()
+        path, files = self._path(sig), _files()
         content = files.pack(data) if path and files else None
         if path is None or content is None:
             return
@@ -167,22 +168,12 @@ class KernelCache(hooks.Cache):
             warn_uncached(str(error))
 
 
-class DamagedError(ValueError):
-    """A file is not what `write_whole` wrote there, or could have been written by others."""
-
-
-def read_whole(path: Path) -> bytes:
-    """What `write_whole` wrote to a file.
-
-    Raises:
-        DamagedError: the file holds something else, or others could have written it.
-        OSError: it cannot be read.
-    """
+def read_whole(path: Path) -> bytes | None:
+    """What `write_whole` wrote to a file; None if it is damaged, or others can write to it."""
     with path.open("rb") as file:
         content = file.read() if not _is_open_to_others(os.fstat(file.fileno())) else b""
-    if content[:_DIGEST] != _digest(path.name, content[_DIGEST:]):
-        raise DamagedError(f"{path} is damaged, or others can write to it")
-    return content[_DIGEST:]
+    is_whole = content[:_DIGEST] == _digest(path.name, content[_DIGEST:])
+    return content[_DIGEST:] if is_whole else None
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -84,16 +84,6 @@ def assigned_types(overload: Any) -> Iterator[tuple[int, str, Any]]:
             yield statement.loc.line, "" if name.startswith("$") else name, kind
 
 
-def assembly_of(dispatcher: Any) -> str:
-    """Assembly of a function compiled for one set of types.
-
-    `inspect_asm`, public, has none where the code comes out of a cache.
-    """
-    (overload,) = dispatcher.overloads.values()
-    library = overload.library
-    return str(library._codegen._tm.emit_assembly(library._get_module_for_linking()))
-
-
 def llvm_of(compiled: Any) -> str:
     """LLVM's code, optimised, of what a compiler returned, or of one of a function's `overloads`.
 
@@ -166,14 +156,9 @@ def refresh_target(target: Any) -> None:
     target.refresh()
 
 
-def target_of(dispatcher: Any) -> Any:
-    """The target that a function is compiled for, as numba gives it to `load_overload`."""
-    return dispatcher.targetctx
-
-
-def processor(target: Any) -> tuple[str, ...]:
-    """What of the processor, and of numba's settings for it, decides the code for a target."""
-    return tuple(target.codegen().magic_tuple())
+def processor(dispatcher: Any) -> tuple[str, ...]:
+    """What of the processor, and of numba's settings for it, decides a function's code."""
+    return tuple(dispatcher.targetctx.codegen().magic_tuple())
 
 
 # ---------------------------------------------------------------- a pass of our own
@@ -225,8 +210,10 @@ def linked_compiler(rewrite: Rewrite | None = None) -> type:
             FunctionPass.__init__(self)
 
         def run_pass(self, state: Any) -> bool:
-            for block in state.func_ir.blocks.values() if rewrite else ():
-                block.body = [new for old in block.body for new in rewrite(old, block.scope, state)]
+            if rewrite:
+                for block in state.func_ir.blocks.values():
+                    new = [rewrite(statement, block.scope, state) for statement in block.body]
+                    block.body = [statement for statements in new for statement in statements]
             state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.enable_object_caching()
             return rewrite is not None

@@ -1,13 +1,10 @@
 """Products of small matrices, whose sums stay in registers.
 
 LLVM vectorises plain loops by itself. What it does not find is a register tile: rows of one or two
-vectors that hold their sums over a whole contraction. On 4-64-64-3 the tile reaches 90 % of the FMA
-peak, the best plain loops 50 %, so it is spelled out here: a tuple of vectors, one for each row.
-
-Per step of the contraction a tile loads 2 vectors and `TILE_ROWS` numbers for 2 * `TILE_ROWS`
-multiply-adds, which hides both the loads and the latency of the sums: 90 % of the FMA peak on
-4-64-64-3 with relu, 66 % with tanh (128 values of tanh per lane cost as much as a third of the
-product), measured on Zen 5.
+vectors that hold their sums over a whole contraction. Per step of it a tile loads 2 vectors and
+`TILE_ROWS` numbers for 2 * `TILE_ROWS` multiply-adds, which hides both the loads and the latency of
+the sums. On 4-64-64-3 with relu that reaches 90 % of the FMA peak, the best plain loops 50 %; with
+tanh 66 % (128 values of tanh per lane cost as much as a third of the product; on Zen 5).
 
 Nothing is checked here. A tile may hang over the last row of its matrix: rows are clamped to
 `last_row`, which is then computed several times, with identical results.

@@ -159,11 +159,11 @@ def load(typing, source, position, registers, count=None, other=None):
     part = _optional(types.intp, count), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
-        place, limits = pointer_at(context, builder, source, *args[:2]), ()
+        place, mask, rest = pointer_at(context, builder, source, *args[:2]), None, None
         if count is not None:
+            mask = _below(builder, args[3], vector.count)
             rest = splat(builder, args[4], vector.count)
-            limits = _below(builder, args[3], vector.count), rest
-        return load_vector(builder, vector.code, place, *limits)
+        return load_vector(builder, vector.code, place, mask, rest)
 
     return vector(source, types.intp, registers, *part), generate
 
@@ -371,6 +371,7 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
     part = _optional(span, span), _optional(source.dtype, other)
 
     def generate(context, builder, signature, args):
+        mask = rest = None
         if span is not None:
             begin, stops = cgutils.unpack_tuple(builder, args[5])
             place, first, rest = (splat(builder, x, one.count) for x in (args[2], begin, args[6]))
@@ -379,11 +380,10 @@ def load_tile(typing, source, starts, position, tile, registers, span=None, othe
         for top, rows, parts in _squares(builder, vector, args[:4]):
             found = []
             for row, pointer in enumerate(rows, top):
-                limits = ()
                 if span is not None:
                     stop = splat(builder, builder.load(builder.gep(stops, [I64(row)])), one.count)
-                    limits = builder.and_(begun, builder.icmp_signed("<", numbers, stop)), rest
-                found.append(load_vector(builder, one.code, pointer, *limits))
+                    mask = builder.and_(begun, builder.icmp_signed("<", numbers, stop))
+                found.append(load_vector(builder, one.code, pointer, mask, rest))
             for column, pointer in zip(transposed(builder, found), parts, strict=True):
                 store_vector(builder, column, pointer, align=VECTOR_BYTES)
         return context.get_dummy_value()

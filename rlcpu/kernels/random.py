@@ -31,24 +31,9 @@ from rlcpu.kernels.compile import INLINE, define, inline, source_of_tuple
 #: Numbers that one pair of words gives; those after them come from a pair of their own.
 GROUP = 8
 
-u32 = np.uint32
+u32, u64 = np.uint32, np.uint64
 GOLDEN = u32(0x9E3779B9)
-_M1 = u32(0x7FEB352D)
-_M2 = u32(0x846CA68B)
-_M3 = u32(0x85EBCA6B)
-_M4 = u32(0xC2B2AE35)
-_HIGH = u32(16)
-_MIDDLE = u32(15)
-_ODD = u32(1)
-
-u64 = np.uint64
 _GOLDEN64 = u64(0x9E3779B97F4A7C15)
-_S1 = u64(0xBF58476D1CE4E5B9)
-_S2 = u64(0x94D049BB133111EB)
-_ONE64, _11, _27, _30, _31 = u64(1), u64(11), u64(27), u64(30), u64(31)
-_32 = u64(32)
-_THREE, _SEVEN, _EIGHT, _24, _EVEN = u32(3), u32(7), u32(8), u32(24), u32(0xFFFFFFFE)
-_SCALE24, _SCALE32, _SCALE53 = np.float32(2.0**-24), 2.0**-32, 2.0**-53
 
 
 @inline
@@ -60,14 +45,14 @@ def mix(key_low: Any, key_high: Any, counter: Any) -> tuple[Any, Any]:
     of splitmix, lowbias32 (Wellons 2018) and murmur3 (Appleby 2011).
     """
     a = u32(key_low + u32(counter * GOLDEN))
-    a = u32(u32(a ^ (a >> _HIGH)) * _M1)
+    a = u32(u32(a ^ (a >> u32(16))) * u32(0x7FEB352D))
     b = u32(key_high + a)
-    b = u32(u32(b ^ (b >> _MIDDLE)) * _M2)
+    b = u32(u32(b ^ (b >> u32(15))) * u32(0x846CA68B))
     a = u32(a + b)
-    a = u32(u32(a ^ (a >> _HIGH)) * _M3)
+    a = u32(u32(a ^ (a >> u32(16))) * u32(0x85EBCA6B))
     b = u32(b + a)
-    b = u32(u32(b ^ (b >> _MIDDLE)) * _M4)
-    return u32(a | _ODD), b
+    b = u32(u32(b ^ (b >> u32(15))) * u32(0xC2B2AE35))
+    return u32(a | u32(1)), b
 
 
 @functools.cache
@@ -107,9 +92,9 @@ def splitmix64(x: Any) -> Any:
 
 @inline
 def _mix64(z):
-    z = u64(u64(z ^ (z >> _30)) * _S1)
-    z = u64(u64(z ^ (z >> _27)) * _S2)
-    return u64(z ^ (z >> _31))
+    z = u64(u64(z ^ (z >> u64(30))) * u64(0xBF58476D1CE4E5B9))
+    z = u64(u64(z ^ (z >> u64(27))) * u64(0x94D049BB133111EB))
+    return u64(z ^ (z >> u64(31)))
 
 
 # ---------------------------------------------------------------- numbers asked for one by one
@@ -174,16 +159,16 @@ def _draw(rng: Rng, k: int) -> int:
 @functools.cache
 def make_rng(first: int, dtype: type) -> Callable[..., Any]:
     """Inlinable function (a, b) -> the `Rng` of two words, in kernels."""
-    group = u32(first)
+    group: Any = u32(first)
     return inline(lambda a, b: Rng(a, b, group, dtype))
 
 
 @inline
 def _draw_word(rng, k):
     """The 32 bits of number k: see `_draw`."""
-    a, b = mix(rng.a, rng.b, u32(rng.first + u32(u32(k) >> _THREE)))
-    z = _mix64(u64(u64(u32(k) & _SEVEN) + _GOLDEN64))
-    return u32(u32(a + (u32(z) & _EVEN)) * u32(b + u32(z >> _32)))
+    a, b = mix(rng.a, rng.b, u32(rng.first + u32(u32(k) >> u32(3))))
+    z = _mix64(u64(u64(u32(k) & u32(7)) + _GOLDEN64))
+    return u32(u32(a + (u32(z) & u32(0xFFFFFFFE))) * u32(b + u32(z >> u64(32))))
 
 
 @overload_method(types.NamedTuple, "uniform", jit_options=INLINE)
@@ -191,11 +176,13 @@ def _uniform(rng, k):
     if rng.instance_class is not Rng:
         return None
     if rng[3].dtype == types.float32:
-        return lambda rng, k: np.float32(np.int32(_draw_word(rng, k) >> _EIGHT)) * _SCALE24
+        return lambda rng, k: (
+            np.float32(np.int32(_draw_word(rng, k) >> u32(8))) * np.float32(2.0**-24)
+        )
 
     def draw(rng, k):
         word = _draw_word(rng, k)
-        return np.float64(np.int64(u32(word ^ (word >> _24)))) * _SCALE32
+        return np.float64(np.int64(u32(word ^ (word >> u32(24))))) * 2.0**-32
 
     return draw
 
@@ -204,7 +191,7 @@ def _uniform(rng, k):
 def _integers(rng, k, n):
     if rng.instance_class is not Rng:
         return None
-    return lambda rng, k, n: np.int64(u64(u64(_draw_word(rng, k)) * u64(n)) >> _32)
+    return lambda rng, k, n: np.int64(u64(u64(_draw_word(rng, k)) * u64(n)) >> u64(32))
 
 
 @inline
@@ -213,8 +200,8 @@ def uniform53(key: Any, counter: Any) -> Any:
 
     SplitMix64 (Steele, Lea & Flood 2014), of which any number can be had without those before.
     """
-    z = _mix64(u64(key + u64(counter + _ONE64) * _GOLDEN64))
-    return np.float64(z >> _11) * _SCALE53
+    z = _mix64(u64(key + u64(counter + u64(1)) * _GOLDEN64))
+    return np.float64(z >> u64(11)) * 2.0**-53
 
 
 def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:

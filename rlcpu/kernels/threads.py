@@ -55,7 +55,10 @@ class Kernels(NamedTuple):
 
 
 def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> Any:
-    """Call a driver, serial below its grain and parallel above; the results are the same."""
+    """Call a driver: the serial kernel below its grain and where the parallel one may abort.
+
+    The results are the same.
+    """
     if work < kernels.grain or num_threads == 1:
         return kernels.serial(*args)
     layer = threading_layer()
@@ -63,19 +66,10 @@ def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> 
         return kernels.serial(*args)
     _callers.add(threading.get_ident())
     if num_threads is None and layer == "tbb" and _usable_cpus()[0] >= _limit():
-        return kernels.parallel(*args)
-    return _launch_guarded(kernels, layer, num_threads, args)
-
-
-def _launch_guarded(
-    kernels: Kernels, layer: str, num_threads: int | None, args: tuple[Any, ...]
-) -> Any:
-    """Call the parallel kernel with a thread count, or the serial one where parallel may abort."""
+        return kernels.parallel(*args)  # what follows takes 4 us
     count, before = num_threads or default_num_threads(), numba.get_num_threads()
-    if count == 1:
-        return kernels.serial(*args)
     lock = _one_at_a_time if layer == "workqueue" else None
-    if lock and not lock.acquire(blocking=False):
+    if count == 1 or (lock and not lock.acquire(blocking=False)):
         return kernels.serial(*args)
     try:
         numba.set_num_threads(count)
