@@ -296,54 +296,15 @@ def stream_bytes(target, to, source, begin, count):
 # line.
 
 
-def _pair(builder: Any, a: Any, b: Any, picks: tuple[list[int], list[int]]) -> list[Any]:
-    return [builder.shuffle_vector(a, b, indices(numbers)) for numbers in picks]
-
-
-def _within_lanes(builder: Any, rows: list[Any], group: int) -> list[Any]:
-    """Transpose groups of rows inside each lane of 16 bytes, which holds `group` numbers.
-
-    Of each group, result j holds number j of every lane of every row.
-    """
-    count, half = rows[0].type.count, group // 2
-    for size in (1, 2)[: half.bit_length()]:
-        # Of both rows in turn, blocks of `size` numbers from the lower or the upper half of lanes.
-        low = [
-            row + lane + block + i
-            for lane in range(0, count, group)
-            for block in range(0, half, size)
-            for row in (0, count)
-            for i in range(size)
-        ]
-        picks = low, [number + half for number in low]
-        firsts = [f + i for f in range(0, count, 2 * size) for i in range(size)]
-        rows = [row for i in firsts for row in _pair(builder, rows[i], rows[i + size], picks)]
-    return rows
-
-
-def _across_lanes(builder: Any, rows: list[Any], group: int) -> list[Any]:
-    """Transpose rows of whole lanes of 16 bytes: result l holds lane l of every row."""
-    if len(rows) == 1:
-        return rows
-    lanes = range(0, 2 * rows[0].type.count, 2 * group)
-    even = [lane + i for lane in lanes for i in range(group)]
-    picks = even, [number + group for number in even]
-    merged = [_pair(builder, a, b, picks) for a, b in zip(rows[::2], rows[1::2], strict=True)]
-    halves = [_across_lanes(builder, [pair[p] for pair in merged], group) for p in (0, 1)]
-    return [row for both in zip(*halves, strict=True) for row in both]
-
-
 def transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Columns of a square of vectors.
-
-    Lanes of 16 bytes are first transposed inside, then moved as a whole: shuffles inside of lanes
-    take one cycle and those across three.
-    """
-    count = len(rows)
-    group = 16 * 8 // (64 if isinstance(rows[0].type.element, ir.DoubleType) else 32)
-    inside = _within_lanes(builder, rows, group)
-    columns = [_across_lanes(builder, inside[j::group], group) for j in range(group)]
-    return [columns[c % group][c // group] for c in range(count)]
+    """Columns of a square of vectors: in each pass, rows of the two halves are interleaved."""
+    count, half = len(rows), len(rows) // 2
+    low = [number + row for number in range(half) for row in (0, count)]
+    picks = indices(low), indices(number + half for number in low)
+    for _ in range(half.bit_length()):
+        pairs = zip(rows[:half], rows[half:], strict=True)
+        rows = [builder.shuffle_vector(a, b, pick) for a, b in pairs for pick in picks]
+    return rows
 
 
 def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any, Any]]:
