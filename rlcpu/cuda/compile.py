@@ -21,7 +21,6 @@ from numba.extending import is_jitted
 from rlcpu.cuda import maths
 from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.kernels.functions import COPY, package_of, rebuild
-from rlcpu.kernels.maths import OVERLOADED
 
 #: Functions of these packages are known to the compiler by their names.
 _FOREIGN = ("numba", "numpy", "math", "builtins")
@@ -108,7 +107,7 @@ def device(function: Any) -> Any:
 def _device(function: types.FunctionType) -> Any:
     if SIMULATED:
         return _rebuild(function)
-    known = function in OVERLOADED
+    known = function in maths.OVERLOADED
     return function if known else cuda.jit(device=True, forceinline=True)(_rebuild(function))
 
 
