@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.memory import address, store_first
+from rlcpu.kernels.memory import address, store
 from rlcpu.kernels.vectors import fill, fma, maximum, where
 from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, put, read, report, shared, stops, write
 from rlcpu.scan.gather import ONE
@@ -137,7 +137,7 @@ def number(planes, plane, k):
 @inlined
 def set_number(value, planes, plane, k):
     """Overwrite one number."""
-    store_first(value, address(planes), plane * planes.shape[1] + k, 1)
+    store(value, address(planes), plane * planes.shape[1] + k, 1)
 
 
 @inlined
