@@ -22,7 +22,7 @@ from rlcpu.kernels.memory import pointer_to, shifted
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.scan.arguments import check_axis, check_out, check_real, check_shape
 from rlcpu.scan.device import backend_of
-from rlcpu.scan.layout import Layout, Place, layout_of
+from rlcpu.scan.layout import Layout, layout_of
 from rlcpu.scan.recurrences.linear import linear_scan
 
 Array = npt.NDArray[Any]
@@ -76,11 +76,11 @@ def logcumsumexp(
     backend = backend_of("recurrences", x)
     array = check_real("x", x, None, "", backend)
     axis, num_threads = check_axis(axis, array.shape, "x"), check_num_threads(num_threads)
-    result = out
-    if out is not None:
-        result = check_out("out", out, array, [array], array, backend)
     layout = layout_of(array, axis) if backend is None else backend.layout_of(array, axis)
-    result = layout.empty(array.dtype) if result is None else result
+    if out is None:
+        result = layout.empty(array.dtype)
+    else:
+        result = check_out("out", out, array, [array], array, backend)
     if array.size:
         compute = run_log_sums if backend is None else backend.run_log_sums
         compute(layout, array, result, reverse, num_threads)
@@ -189,35 +189,6 @@ def _highest(numbers, count):
 
 
 @inline_exact
-def _sums(numbers, count, s):
-    """Overwrite numbers by their cumulative sums, s included; returns the last one."""
-    # Four chains of additions side by side: one would wait for every step.
-    n = count // 4
-    a, b, c, d = 0.0, 0.0, 0.0, 0.0
-    for i in range(n):
-        a, b, c, d = (
-            a + numbers[i],
-            b + numbers[n + i],
-            c + numbers[2 * n + i],
-            d + numbers[3 * n + i],
-        )
-        numbers[i], numbers[n + i], numbers[2 * n + i], numbers[3 * n + i] = a, b, c, d
-    for part, total in enumerate((a, b, c, d)):
-        _raise(numbers[part * n : (part + 1) * n], s)
-        s += total
-    for i in range(4 * n, count):
-        s += numbers[i]
-        numbers[i] = s
-    return s
-
-
-@inline_exact
-def _raise(numbers, by):
-    for i in range(numbers.size):
-        numbers[i] += by
-
-
-@inline_exact
 def _lane(numbers, count, m, s, is_total):
     """The state after the numbers, which results overwrite (not if only the total is wanted)."""
     highest = max(_highest(numbers, count), m)
@@ -230,7 +201,9 @@ def _lane(numbers, count, m, s, is_total):
     s = s * math.exp(m - highest) if s > 0.0 else 0.0
     for i in range(count):
         numbers[i] = exp64(numbers[i] - highest)
-    s = _sums(numbers, count, s)
+    for i in range(count):
+        s += numbers[i]
+        numbers[i] = s
     if not is_total:
         for i in range(count):
             numbers[i] = highest + log64(numbers[i])
@@ -239,66 +212,47 @@ def _lane(numbers, count, m, s, is_total):
 
 # ---------------------------------------------------------------- the driver
 
-#: What a kernel takes: an array of integers. Sizes of the arrays, number of parts of time and steps
-#: of one, and whether only the states are wanted; then address and strides of x and of the results.
-OUTER, NUM_STEPS, INNER, PARTS, LENGTH, IS_TOTAL, X = range(7)
-RESULT = X + 4
-
 
 @inline_exact
-def _move(plan, array, at, count, lanes, tile, to_memory, like):
-    """A tile from memory into rows of the buffer, one for each lane, or back."""
-    outer, step, lane = at
-    time, across = plan[array + 2], plan[array + 3]
-    begin = outer * plan[array + 1] + step * time + lane * across
-    memory = shifted(pointer_to(plan[array], like), begin)
-    if lanes == 1 and time == 1:
-        row = tile[0]
-        if to_memory:
-            for k in range(count):
-                memory[k] = row[k]
-        else:
-            for k in range(count):
-                row[k] = memory[k]
-        return
-    for k in range(count):
-        for i in range(lanes):
-            if to_memory:
-                memory[k * time + i * across] = tile[i, k]
-            else:
-                tile[i, k] = memory[k * time + i * across]
-
-
-@inline_exact
-def _unit(plan, states, like, number):
+def _unit(sizes, x, out, is_total, states, like, number):
     """All steps of a few lanes, or of a part of them."""
-    groups, parts = (plan[INNER] + LANES - 1) // LANES, plan[PARTS]
+    _, num_steps, inner, parts, length = sizes
+    groups = (inner + LANES - 1) // LANES
     lane, part, outer = number % groups * LANES, number // groups % parts, number // groups // parts
-    lanes, stop = min(LANES, plan[INNER] - lane), min((part + 1) * plan[LENGTH], plan[NUM_STEPS])
-    tile, is_total = np.empty((LANES, STEPS)), plan[IS_TOTAL] != 0
-    for begin in range(part * plan[LENGTH], stop, STEPS):
-        count, at = min(STEPS, stop - begin), (outer, begin, lane)
-        _move(plan, X, at, count, lanes, tile, False, like)
+    lanes, stop = min(LANES, inner - lane), min((part + 1) * length, num_steps)
+    source = shifted(pointer_to(x[0], like), outer * x[1] + lane * x[3])
+    target = shifted(pointer_to(out[0], like), outer * out[1] + lane * out[3])
+    tile = np.empty((LANES, STEPS))
+    for begin in range(part * length, stop, STEPS):
+        count = min(STEPS, stop - begin)
+        for i in range(lanes):
+            memory = shifted(source, begin * x[2] + i * x[3])
+            for k in range(count):
+                tile[i, k] = memory[k * x[2]]
         for i in range(lanes):
             state = states[outer, part, lane + i]
             state[0], state[1] = _lane(tile[i], count, state[0], state[1], is_total)
         if not is_total:
-            _move(plan, RESULT, at, count, lanes, tile, True, like)
+            for i in range(lanes):
+                memory = shifted(target, begin * out[2] + i * out[3])
+                for k in range(count):
+                    memory[k * out[2]] = tile[i, k]
 
 
 @functools.cache
 def kernels() -> Kernels:
-    """Drivers: (plan, states, a number of the arrays' dtype).
+    """Drivers: (sizes, x, out, is_total, states, a number of the arrays' dtype).
 
-    `states` is (outer, parts, inner, 2): that before each part of each lane, and then that after.
+    `sizes` are those of the arrays, the number of parts of time and the steps of one; `x` and `out`
+    an address and the strides of the three axes. `states` is (outer, parts, inner, 2): that before
+    each part of each lane, and then that after.
     """
 
     def make(parallel: bool) -> Any:
         @kernel(parallel=parallel, fastmath=EXACT)
-        def scan(plan, states, like):
-            groups = (plan[INNER] + LANES - 1) // LANES
-            for number in prange(plan[OUTER] * plan[PARTS] * groups):
-                _unit(plan, states, like, np.int64(number))
+        def scan(sizes, x, out, is_total, states, like):
+            for number in prange(sizes[0] * sizes[3] * ((sizes[2] + LANES - 1) // LANES)):
+                _unit(sizes, x, out, is_total, states, like, np.int64(number))
 
         return scan
 
@@ -308,33 +262,32 @@ def kernels() -> Kernels:
 def run_log_sums(
     layout: Layout, x: Array, result: Array, reverse: bool, num_threads: int | None
 ) -> None:
-    """Overwrite the results, of the layout's shape; they may be x."""
+    """Overwrite the results, of the layout's shape; they may be x.
+
+    A lone long row is passed twice, in parts that wait for no other.
+    """
     target = layout.target(result)
-    spare = result if target else layout.empty(result.dtype)
-    _scan(layout, layout.place(x), target or layout.place(spare), reverse, num_threads)
-    if spare is not result:
-        np.copyto(result, spare)
-
-
-def _scan(layout: Layout, x: Place, out: Place, reverse: bool, num_threads: int | None) -> None:
-    """Overwrite the results. A lone long row is passed twice, in parts that wait for no other."""
+    copy = result if target else layout.empty(result.dtype)
     outer, num_steps, inner = layout.outer, layout.num_steps, layout.inner
     is_long = outer * -(-inner // LANES) < 2 and num_steps >= LONG
     length = SEGMENT if is_long else num_steps
     parts = -(-num_steps // length)
-    like, size, strides = x.array.dtype.type(0), x.array.itemsize, []
-    for place in (x, out):
-        begin, time = place.address, place.time
+    found = layout.place(x), target or layout.place(copy)  # with copies, which have to live on
+    places = []
+    for _, begin, over, time, lane in found:
         if reverse:
-            begin, time = begin + (num_steps - 1) * time * size, -time
-        strides += [begin, place.outer, time, place.lane]
+            begin, time = begin + (num_steps - 1) * time * x.itemsize, -time
+        places.append((begin, over, time, lane))
     states = np.empty((outer, parts, inner, 2))
     states[...] = -math.inf, 0.0
     for is_total in (True, False) if parts > 1 else (False,):
-        plan = np.array([outer, num_steps, inner, parts, length, is_total, *strides], np.int64)
-        launch(kernels(), outer * num_steps * inner, num_threads, plan, states, like)
+        sizes = (outer, num_steps, inner, parts, length)
+        arguments = (sizes, *places, is_total, states, x.dtype.type(0))
+        launch(kernels(), outer * num_steps * inner, num_threads, *arguments)
         if is_total:
             _accumulate(states)
+    if copy is not result:
+        np.copyto(result, copy)
 
 
 def _accumulate(states: Array) -> None:
