@@ -211,6 +211,12 @@ class Tree(tree_cpu.Tree):
     ) -> None:
         launch(draw, out.size, *self._levels(filled), key, counter, stratified, every, out)
 
+    def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
+        """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
+        leaves = self.numbers[indices]
+        ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)
+        return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))
+
     def draw_distinct(
         self, stream: Any, out: Any, stratified: bool = False, filled: int | None = None
     ) -> bool:

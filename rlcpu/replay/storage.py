@@ -5,7 +5,6 @@ Kernels copy rows between it and batches, with cache misses side by side.
 
 from __future__ import annotations
 
-import mmap
 import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,11 +29,6 @@ from rlcpu.replay.structure import Structure
 Array = npt.NDArray[Any]
 
 _ALIGN = 64  # bytes: rows of a cache line's size are not spread over two
-_HUGE = 2**21  # bytes of a huge page on x86-64
-# Shared memory, mmap's choice, has no huge pages: random rows of 800 bytes take twice as long.
-_PRIVATE: Any = (
-    {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-)
 _WORTHWHILE = 4096  # bytes of a field from which the kernel's call pays
 _AHEAD = 4096  # bytes asked for before they are copied, but at most _LEAST rows
 _GRAIN = 2**17  # bytes, 10 us, from which a second core is worth waking
@@ -47,21 +41,12 @@ _U8, _U32, _U64 = np.uint8(0), np.uint32(0), np.uint64(0)
 
 
 def allocate(num_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeros that begin at a page, or where there are few of them, at a cache line.
+    """Zeros that begin at a cache line, and take memory from their first write on.
 
-    They are in huge pages where the system has them, and take memory from their first write on.
+    NumPy asks for huge pages where there are many: random rows of 800 bytes take half the time.
     """
-    if num_bytes < _HUGE:
-        memory, align = np.zeros(num_bytes + _ALIGN, np.uint8), _ALIGN
-    else:
-        try:
-            block = mmap.mmap(-1, num_bytes + _HUGE, **_PRIVATE)
-        except (OSError, OverflowError) as error:
-            raise MemoryError(f"no room for {num_bytes:,} bytes: {error}") from error
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            block.madvise(mmap.MADV_HUGEPAGE)
-        memory, align = np.frombuffer(block, np.uint8), _HUGE
-    first = -memory.ctypes.data % align
+    memory = np.zeros(num_bytes + _ALIGN, np.uint8)
+    first = -memory.ctypes.data % _ALIGN
     return memory[first : first + num_bytes]
 
 

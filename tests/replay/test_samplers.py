@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from rlcpu.replay.tree_cpu import Tree
+from rlcpu.replay.tree_cpu import importance_weight, weights_kernel
 
 
 def weights_of(leaves, indices, beta, total=10.0):
-    tree = Tree(len(leaves), extremes=False)
-    tree.leaves[:] = leaves
-    return tree.weights(np.asarray(indices), total, beta)
+    indices = np.asarray(indices)
+    probabilities, weights = np.empty(indices.size), np.empty(indices.size, np.float32)
+    arguments = (np.asarray(leaves, float), indices, total, np.float32(beta))
+    weights_kernel()(*arguments, probabilities, weights)
+    return probabilities, weights
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
@@ -32,3 +36,9 @@ def test_weights_are_powers_of_the_ratio_to_the_least_probable(beta, spread):
 def test_leaves_whose_ratio_is_beyond_float32(beta, expected):
     _, weights = weights_of([1e-300, 1e200], [0, 1], beta)
     np.testing.assert_allclose(weights, expected, atol=1e-38)
+
+
+def test_the_scalar_function_in_plain_python():
+    assert importance_weight(1.0, 0.7) == 1.0
+    assert importance_weight(16.0, 0.5) == pytest.approx(0.25)
+    assert math.isclose(importance_weight(8.0, 1.0), 0.125)
