@@ -56,7 +56,7 @@ bench: $(VENV)/.installed-dev  ## measure every benchmark of the newest commit w
 	$(BIN)/python -m asv_benches.history --head
 
 report: $(PEERS_VENV)/.installed  ## every comparison with our peers, as one HTML page (30 minutes)
-	$(PEERS_VENV)/bin/python -m asv_benches.peers all --readme $(ARGS)
+	$(PEERS_VENV)/bin/python -m asv_benches.peers all report readme --hours 24 --minutes 30 $(ARGS)
 
 clean:  ## remove the virtual environments, the caches and the build folders
 	rm -rf $(VENV) $(CUDA_VENV) $(PEERS_VENV) build dist rlcpu.egg-info .cache .hypothesis asv_benches/env asv_benches/html

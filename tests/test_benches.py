@@ -42,7 +42,7 @@ from asv_benches.peers import (  # noqa: E402
     suite,
     train,
 )
-from asv_benches.peers.harness import FULL, QUICK, Contender, Job, Measurement  # noqa: E402
+from asv_benches.peers.harness import FULL, QUICK, Job, Measurement  # noqa: E402
 from asv_benches.peers.recurrences import Line, Models, Rollouts  # noqa: E402
 from asv_benches.peers.scan import Systems  # noqa: E402
 
@@ -118,9 +118,6 @@ def absent() -> Job:
     return importlib.import_module("no_such_peer").job()
 
 
-OURS, PEER, ABSENT = Contender("a", idle), Contender("b", idle), Contender("c", absent)
-
-
 @pytest.mark.parametrize(
     ("how", "seconds", "expected"),
     [
@@ -141,27 +138,27 @@ OURS, PEER, ABSENT = Contender("a", idle), Contender("b", idle), Contender("c", 
 )
 def test_figures_and_ratios_of_duels(how, seconds, expected, monkeypatch):
     monkeypatch.setattr(harness, "interleave", lambda jobs, effort: np.array(seconds, float))
-    assert harness.Duel(OURS, PEER, how)(QUICK) == expected
+    assert harness.Duel(idle, idle, how)(QUICK) == expected
 
 
 def test_a_duel_shows_the_other_figure_where_a_peer_is_missing(monkeypatch):
     monkeypatch.setattr(harness, "interleave", lambda jobs, effort: np.full((3, len(jobs)), 0.5))
     for how, figure in (("rate", 2.0), ("peak", 2.0), ("time", 0.5)):
-        measurement = harness.Duel(OURS, ABSENT, how)(QUICK)
+        measurement = harness.Duel(idle, absent, how)(QUICK)
         assert (measurement.ours, measurement.peer) == (figure, "not installed")
         assert measurement.ratio is None
         assert "no_such_peer" in measurement.note
-    nobody = harness.Duel(ABSENT, ABSENT)(QUICK)
+    nobody = harness.Duel(absent, absent)(QUICK)
     assert (nobody.ours, nobody.peer, nobody.ratio) == ("not installed", "not installed", None)
 
 
 def test_best_keeps_the_fastest_variant(monkeypatch):
     monkeypatch.setattr(harness, "interleave", lambda jobs, effort: np.array([[3.0, 2.0]]))
-    job = harness.best_of("peer", {"a": idle, "c": absent, "b": lambda: Job(max)}).make()
+    job = harness.best_of("peer", {"a": idle, "c": absent, "b": lambda: Job(max)})()
     assert job.call is max
     assert job.note == "peer: b (slower: a 0.67x)"
     with pytest.raises(ModuleNotFoundError, match="no_such_peer"):
-        harness.best_of("peer", {"c": absent}).make()
+        harness.best_of("peer", {"c": absent})()
 
 
 def test_panel_compares_the_best_of_both_sides(monkeypatch):
@@ -339,7 +336,7 @@ def pairs() -> dict[str, tuple[partial[Job], partial[Job]]]:
     found = {}
     for each in scan.rows():
         if each.name != "gradient-library" and isinstance(each.measure, harness.Duel):
-            ours, peer = small(each.measure.ours.make), small(each.measure.peer.make)
+            ours, peer = small(each.measure.ours), small(each.measure.peer)
             if peer.func not in (harness.fastest, scan.roofline):
                 found.setdefault(repr(peer), (each.name, (ours, peer)))
     return dict(found.values())
@@ -447,19 +444,42 @@ def test_the_saved_rows_are_those_of_the_tables():
             assert rows.met(each, saved["ratio"]) == saved["met"]
 
 
-def test_command_measures_prints_and_saves(tmp_path, capsys):
-    file = tmp_path / "figures.json"
-    command.main(["simulate", "--quick", "--only", "step-16-cart", "--json", str(file)])
-    content = json.loads(file.read_text())
-    assert content["what"] == "simulate"
-    assert content["effort"] == QUICK._asdict()
-    assert content["machine"]["cores"] == machine.cores() >= 1
-    (saved,) = content["rows"]
+def test_command_measures_prints_and_merges(tmp_path, capsys, monkeypatch):
+    file = tmp_path / f"{machine.name()}-simulate.json"
+    measure = ["simulate", "--quick", "--results", str(tmp_path), "--only"]
+    command.main([*measure, "step-16-cart"])
+    (saved,) = json.loads(file.read_text())["rows"]
+    assert saved["effort"] == QUICK._asdict()
     assert saved["against"] == "CartPoleVectorEnv"
     assert saved["ratio"] > 0
     printed = capsys.readouterr().out
     assert "env.step, 16 envs, float32" in printed
     assert rows.format_figure(saved["ours"], saved["unit"]) in printed
+    monkeypatch.setattr(suite, "measure", lambda row, effort: rows.result(row, Measurement(1, 1)))
+    command.main([*measure, "step-1-cart"])
+    content = json.loads(file.read_text())
+    assert content["what"] == "simulate"
+    assert content["machine"]["cores"] == machine.cores() >= 1
+    assert [row["name"] for row in content["rows"]] == [
+        "step-1-cartpolevectorenv",
+        "step-16-cartpolevectorenv",
+    ]
+    assert content["rows"][1] == saved
+
+
+def test_quick_figures_are_saved_only_where_one_asks_for_them(calls, tmp_path, monkeypatch):
+    monkeypatch.setattr(rows, "RESULTS", tmp_path)
+    command.main(["all", "--quick", "--machine", "m"])
+    assert calls == ["x", "y", "absent"]
+    assert not list(tmp_path.iterdir())
+    command.main(["a", "--machine", "m"])
+    assert [*rows.load(tmp_path / "m-a.json")] == ["x", "y"]
+
+
+def test_figures_are_the_rows_that_the_readme_shows(calls, monkeypatch):
+    monkeypatch.setattr(readme, "FIGURES", [readme.Figure("a", "y", "a job")])
+    command.main(["all", "--quick", "--figures"])
+    assert calls == ["y"]
 
 
 def test_a_row_that_cannot_be_measured_says_why():
@@ -492,18 +512,18 @@ PLAN = suite.Plan(QUICK, minutes=1.0, hours=1.0)
 
 
 def test_all_measures_once_and_tries_failures_again(calls, tmp_path):
-    suite.measure_all(tmp_path, "m", PLAN)
-    said = suite.measure_all(tmp_path, "m", PLAN)
+    suite.measure_tables(["a", "b"], tmp_path, "m", PLAN)
+    said = suite.measure_tables(["a", "b"], tmp_path, "m", PLAN)
     assert calls == ["x", "y", "absent", "absent"]
     assert "3 rows in" in said
     assert "2 of 2 targets met" in said
 
 
 def test_all_stops_when_the_time_is_up_and_goes_on(calls, tmp_path):
-    said = suite.measure_all(tmp_path, "m", PLAN._replace(minutes=0.0))
+    said = suite.measure_tables(["a", "b"], tmp_path, "m", PLAN._replace(minutes=0.0))
     assert "3 rows are left: run the same command again" in said
     assert calls == []
-    assert "left" not in suite.measure_all(tmp_path, "m", PLAN)
+    assert "left" not in suite.measure_tables(["a", "b"], tmp_path, "m", PLAN)
 
 
 @pytest.mark.parametrize(
@@ -517,7 +537,7 @@ def test_all_stops_when_the_time_is_up_and_goes_on(calls, tmp_path):
     ],
 )
 def test_what_is_old_or_failed_is_measured_again(calls, tmp_path, changes, fresh):
-    suite.measure_all(tmp_path, "m", PLAN._replace(only="x"), ("a",))
+    suite.measure_tables(["a", "b"], tmp_path, "m", PLAN._replace(only="x"))
     (result,) = rows.load(tmp_path / "m-a.json").values()
     assert suite.is_fresh(result | changes, PLAN) is fresh
 
@@ -528,9 +548,8 @@ def test_what_is_old_or_failed_is_measured_again(calls, tmp_path, changes, fresh
 def test_a_page_has_every_table_and_what_is_missing(calls, tmp_path, monkeypatch):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
-    suite.measure_all(tmp_path, "m", PLAN)
-    part = {"name": "c", "title": "A & B", "tables": ("a", "b", "none")}
-    monkeypatch.setattr(report, "chapters", lambda tables: [part])
+    suite.measure_tables(["a", "b"], tmp_path, "m", PLAN)
+    monkeypatch.setattr(report, "CHAPTERS", [("c", "A & B", ("a", "b", "none"), "")])
     report.write(tmp_path / "m.html", tmp_path, "m")
     text = (tmp_path / "m.html").read_text()
     assert "A &amp; B" in text
@@ -553,9 +572,9 @@ def test_the_report_of_the_saved_figures_is_one_file_with_pictures(tmp_path):
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     name = next(rows.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
-    command.main(["report", "--html", str(tmp_path / "m.html"), "--machine", name])
+    report.write(tmp_path / "m.html", rows.RESULTS, name)
     text = (tmp_path / "m.html").read_text()
-    assert text.count("data:image/svg+xml;base64,") == 12  # the README's, and eleven more
+    assert text.count("data:image/svg+xml;base64,") == 10  # the README's, and nine more
     assert "http" not in text.replace("data:image", "")
     assert text.count("<table>") == text.count('<div class="scroll"><table>')
 
@@ -570,10 +589,11 @@ def results(tmp_path) -> Path:
         ("old", FULL, "2030-01-01", 2.0),
         ("new", FULL, "2030-02-02", 8.0),
     ):
-        content = rows.result(row(), measurement) | {"ratio": ratio}
-        aside = rows.result(row(what="shown for information", target=None), measurement)
+        taken = {"effort": effort._asdict(), "measured": f"{date}T00:00:00+00:00"}
+        content = rows.result(row(), measurement) | taken | {"ratio": ratio}
+        aside = rows.result(row(what="shown for information", target=None), measurement) | taken
         path = folder / f"{name}.json"
-        rows.save(path, "collect", [content, aside], effort)
+        rows.save(path, "collect", [content, aside])
         saved = json.loads(path.read_text())
         saved["machine"] |= {"date": date}
         path.write_text(json.dumps(saved))

@@ -7,12 +7,14 @@ never compared while they start: both sides have learnt for a while before the f
 
 from __future__ import annotations
 
+import importlib
+from functools import partial
 from typing import Any
 
-from asv_benches.peers import weighted as weighted_replay
+from asv_benches.peers import weighted
 from asv_benches.peers.cpp import fma_peak
-from asv_benches.peers.harness import Job, named
-from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.harness import Job
+from asv_benches.peers.rows import Row, duels
 
 PEER = "stable-baselines3"
 #: Of a row with the peer, which takes seconds a call.
@@ -29,61 +31,58 @@ SAC_OPERATIONS = 2 * BATCH * (4 * ACTOR + 2 * 6 * CRITIC)
 
 
 def rows() -> list[Row]:
-    what = f"{{}}, Pendulum, 2 x {HIDDEN}, batch {BATCH}, an update a step"
-    sac, td3 = what.format("SAC"), what.format("TD3")
-    dqn = "DQN, CartPole, rl-zoo's settings"
-    peer_sac, peer_td3 = named(stable_actor_critic, "SAC"), named(stable_actor_critic, "TD3")
-    ours_sac, counted = named(our_sac), named(our_sac, SAC_OPERATIONS)
-    uniform, weighted = named(our_dqn, "uniform"), named(our_dqn, "prioritized")
-    pqn = "PQN, CartPole, 4 environments, 120-84 normalised"
-    mixed, our_learner = f"our priorities in {PEER}'s DQN", named(our_priorities)
-    return [
-        duel("pqn", pqn, "torch", named(our_pqn), named(torch_pqn), 25, limit_s=LIMIT_S),
-        duel("sac", sac, PEER, ours_sac, peer_sac, 6, limit_s=LIMIT_S),
-        duel("sac-peak", sac, "FMA peak of all cores", counted, named(fma_peak), 0.55, "peak"),
-        duel("td3", td3, PEER, named(our_td3), peer_td3, 6, limit_s=LIMIT_S),
-        duel("dqn", dqn, PEER, uniform, named(stable_dqn), 20, limit_s=LIMIT_S),
-        duel("dqn-priorities", f"{dqn}, prioritised", "uniform", weighted, uniform, 1.1, "cost"),
-        *weighted_replay.rows(),
-        duel(
-            "sb3-dqn-priorities",
-            mixed,
-            PEER,
-            our_learner,
-            named(stable_dqn),
-            1.1,
-            "cost",
-            limit_s=LIMIT_S,
-        ),
-    ]
+    row, table = partial(duels, limit_s=LIMIT_S), []
+    what = "PQN, CartPole, 4 environments, 120-84 normalised"
+    table += row("pqn", what, our_pqn, {"": ("torch", torch_pqn, 25)})
+    for name in ("SAC", "TD3"):
+        what = f"{name}, Pendulum, 2 x {HIDDEN}, batch {BATCH}, an update a step"
+        ours, peer = partial(our_actor_critic, name), partial(stable_actor_critic, name)
+        table += row(name.lower(), what, ours, {"": (PEER, peer, 6)})
+        if name == "SAC":
+            peak = {"peak": ("FMA peak of all cores", fma_peak, 0.55)}
+            counted = partial(ours, operations=SAC_OPERATIONS)
+            table += duels("sac", what, counted, peak, "peak")
+    what, uniform = "DQN, CartPole, rl-zoo's settings", partial(our_dqn, "uniform")
+    cost, mixed = {"priorities": ("uniform", uniform, 1.1)}, f"our priorities in {PEER}'s DQN"
+    table += row("dqn", what, uniform, {"": (PEER, stable_dqn, 20)})
+    table += duels("dqn", f"{what}, prioritised", partial(our_dqn, "prioritized"), cost, "cost")
+    table += weighted.rows()
+    adapted = partial(stable_dqn, "rlcpu.adapters.sb3")
+    return table + row("sb3-dqn-priorities", mixed, adapted, {"": (PEER, stable_dqn, 1.1)}, "cost")
 
 
-def our_sac(operations: int = 1) -> Job:
-    """SAC; `operations` of an update, where those are the figure."""
-    from rlcpu.train import SAC
-    from rlcpu.train.sac import ZOO_PENDULUM
-
-    return _learning(SAC("Pendulum-v1", seed=0, config=ZOO_PENDULUM), ACTOR_STEPS, operations)
+# ---------------------------------------------------------------- ours
 
 
-def our_td3() -> Job:
-    from rlcpu.train import TD3
-    from rlcpu.train.td3 import ZOO_PENDULUM
+def learning(agent: Any, before: int, steps: int, work: float = 1.0, **options: Any) -> Job:
+    """`learn` of some steps, after so many others; work is that of a step."""
+    agent.learn(before)
+    return Job(lambda: agent.learn(steps, **options), work=steps * work)
 
-    return _learning(TD3("Pendulum-v1", seed=0, config=ZOO_PENDULUM), ACTOR_STEPS)
+
+def our_ppo(env_id: str, steps: int) -> Job:
+    from rlcpu.train import PPO
+    from rlcpu.train.zoo import ppo_config
+
+    return learning(PPO(env_id, seed=0, config=ppo_config(env_id)), steps, steps)
+
+
+def our_actor_critic(name: str, operations: int = 1) -> Job:
+    """SAC or TD3; `operations` of an update, where those are the figure."""
+    from rlcpu import train
+    from rlcpu.train import sac, td3
+
+    config = {"SAC": sac, "TD3": td3}[name].ZOO_PENDULUM
+    agent = getattr(train, name)("Pendulum-v1", seed=0, config=config)
+    return learning(agent, 2 * DQN_STEPS, ACTOR_STEPS, operations)
 
 
 def our_pqn() -> Job:
     from rlcpu.train import PQN
     from rlcpu.train.pqn import CLEANRL_CARTPOLE
 
-    return _learning(PQN("CartPole-v1", seed=0, config=CLEANRL_CARTPOLE), PQN_STEPS)
-
-
-def torch_pqn() -> Job:
-    from asv_benches.peers.torch_pqn import TorchPQN
-
-    return _learning(TorchPQN(), PQN_STEPS)
+    agent = PQN("CartPole-v1", seed=0, config=CLEANRL_CARTPOLE)
+    return learning(agent, 2 * DQN_STEPS, PQN_STEPS)
 
 
 def our_dqn(replay: str) -> Job:
@@ -91,12 +90,68 @@ def our_dqn(replay: str) -> Job:
     from rlcpu.train.dqn import ZOO_CARTPOLE
 
     agent = DQN("CartPole-v1", seed=0, config=ZOO_CARTPOLE, replay=replay)
-    return _learning(agent, DQN_STEPS)
+    return learning(agent, 2 * DQN_STEPS, DQN_STEPS)
 
 
-def _learning(agent: Any, steps: int, operations: int = 1) -> Job:
-    agent.learn(2 * DQN_STEPS)
-    return Job(lambda: agent.learn(steps), work=steps * operations)
+# ---------------------------------------------------------------- torch, stable-baselines3
+
+
+def torch_pqn() -> Job:
+    from asv_benches.peers.torch_pqn import TorchPQN
+
+    return learning(TorchPQN(), 2 * DQN_STEPS, PQN_STEPS)
+
+
+def stable_learning(agent: Any, before: int, steps: int) -> Job:
+    return learning(agent, before, steps, reset_num_timesteps=False)
+
+
+def stable_ppo_agent(env: Any, config: Any, seed: int = 0) -> Any:
+    """PPO of stable-baselines3 with the settings of ours."""
+    import torch
+    from stable_baselines3 import PPO
+
+    torch.set_num_threads(1)  # more make its small minibatches slower
+
+    def schedule(value: float, kind: str) -> Any:
+        return (lambda remaining: value * remaining) if kind == "linear" else value
+
+    relu = config.activation == "relu"  # of the zoo's settings, those that are not orthogonal
+    return PPO(
+        "MlpPolicy",
+        env,
+        n_steps=config.num_steps,
+        batch_size=config.minibatch_size,
+        n_epochs=config.num_epochs,
+        learning_rate=schedule(config.learning_rate, config.learning_rate_schedule),
+        clip_range=schedule(config.clip_range, config.clip_schedule),
+        gamma=config.gamma,
+        gae_lambda=config.lambda_,
+        ent_coef=config.entropy_coefficient,
+        vf_coef=config.value_coefficient,
+        max_grad_norm=config.max_gradient_norm,
+        policy_kwargs={
+            "net_arch": list(config.hidden),
+            "activation_fn": torch.nn.ReLU if relu else torch.nn.Tanh,
+            "log_std_init": config.log_std_init,
+            "ortho_init": not relu,
+        },
+        seed=seed,
+        device="cpu",
+    )
+
+
+def stable_ppo(env_id: str, steps: int, kind: str) -> Job:
+    """Its PPO in vector environments of one kind, with normalised rewards too."""
+    from stable_baselines3.common import env_util, vec_env
+
+    from rlcpu.train.zoo import ppo_config
+
+    config = ppo_config(env_id)
+    options = {"start_method": "fork"} if kind == "SubprocVecEnv" else {}
+    classes = {"vec_env_cls": getattr(vec_env, kind), "vec_env_kwargs": options}
+    made = env_util.make_vec_env(env_id, config.num_envs, **classes)
+    return stable_learning(stable_ppo_agent(vec_env.VecNormalize(made), config), steps, steps)
 
 
 def stable_actor_critic(algorithm: str) -> Job:
@@ -115,25 +170,12 @@ def stable_actor_critic(algorithm: str) -> Job:
         seed=0,
         device="cpu",
     )
-    return _stable_learning(agent, ACTOR_STEPS, 2 * ACTOR_STEPS)
+    return stable_learning(agent, 2 * ACTOR_STEPS, ACTOR_STEPS)
 
 
-def stable_dqn() -> Job:
-    """DQN of stable-baselines3."""
-    from stable_baselines3 import DQN
-
-    return _zoo_dqn(DQN)
-
-
-def our_priorities() -> Job:
-    """Our subclass of it, with prioritised replay."""
-    from rlcpu.adapters.sb3 import DQN
-
-    return _zoo_dqn(DQN)
-
-
-def _zoo_dqn(kind: Any) -> Job:
-    agent = kind(
+def stable_dqn(module: str = "stable_baselines3") -> Job:
+    """Its DQN, or our subclass of it with prioritised replay."""
+    agent = importlib.import_module(module).DQN(
         "MlpPolicy",
         "CartPole-v1",
         learning_rate=2.3e-3,
@@ -150,9 +192,4 @@ def _zoo_dqn(kind: Any) -> Job:
         seed=0,
         device="cpu",
     )
-    return _stable_learning(agent, DQN_STEPS, 2 * DQN_STEPS)
-
-
-def _stable_learning(agent: Any, steps: int, before: int) -> Job:
-    agent.learn(before)
-    return Job(lambda: agent.learn(steps, reset_num_timesteps=False), work=steps)
+    return stable_learning(agent, 2 * DQN_STEPS, DQN_STEPS)

@@ -10,16 +10,10 @@ from typing import Any
 import numpy as np
 
 from asv_benches.peers.cpp import fma_peak
-from asv_benches.peers.harness import Contender, Job, best_of, jax_counters, named
-from asv_benches.peers.rows import Row, duel
-from asv_benches.peers.simulate import (
-    Lanes,
-    advance,
-    draw,
-    make_gymnasium,
-    make_ours,
-    start,
-)
+from asv_benches.peers.harness import Contender, Job, best_of, jax_loop
+from asv_benches.peers.rows import Row, duels
+from asv_benches.peers.simulate import CARTPOLE, Lanes, advance, draw, jax_counters, start
+from asv_benches.peers.stepping import make_gymnasium, make_ours, our_collect
 
 NUM_ENVS, NUM_STEPS = 1024, 128
 OPERATIONS = 2 * (4 * 64 + 64 * 64 + 64 * 3)  # multiply-adds of the MLP's three layers, as two each
@@ -27,49 +21,34 @@ TORCH = "torch + CartPoleVectorEnv"
 
 
 def rows() -> list[Row]:
-    return [row for activation in ("relu", "tanh") for row in activation_rows(activation)]
+    table = []
+    for activation, share in {"relu": 0.65, "tanh": None}.items():
+        size = NUM_ENVS, NUM_STEPS, activation
+        what = f"collect, {NUM_ENVS:,} x {NUM_STEPS}, MLP 4-64-64 {activation}"
+        peers = {
+            "torch": (TORCH, torch_best(*size), 15),
+            "torch-tuned": ("the same, tuned", torch_best(*size, tuned=True)),
+            "jax": ("jax scan", partial(jax_collect, *size), 2.5),
+        }
+        table += duels(activation, what, partial(cartpole_collect, *size), peers)
+        limit = {"peak": ("FMA peak of all cores", fma_peak, share)}
+        counted = partial(cartpole_collect, *size, OPERATIONS)
+        table += duels(activation, what, counted, limit, "peak")
+    return table
 
 
-def activation_rows(activation: str) -> list[Row]:
-    size = NUM_ENVS, NUM_STEPS, activation
-    what = f"collect, {NUM_ENVS:,} x {NUM_STEPS}, MLP 4-64-64 {activation}"
-    mine, counted = named(our_collect, *size), named(our_collect, *size, OPERATIONS)
-    torch, tuned = torch_best(*size), torch_best(*size, tuned=True)
-    peak, share = named(fma_peak), 0.65 if activation == "relu" else None
-    limit = "FMA peak of all cores"
-    return [
-        duel(f"{activation}-torch", what, TORCH, mine, torch, 15),
-        duel(f"{activation}-torch-tuned", what, "the same, tuned", mine, tuned),
-        duel(f"{activation}-jax", what, "jax scan", mine, named(jax_collect, *size), 2.5),
-        duel(f"{activation}-peak", what, limit, counted, peak, share, "peak"),
-    ]
-
-
-def our_collect(num_envs: int, num_steps: int, activation: str, operations: int = 1) -> Job:
-    """`rlcpu.collect` under an MLP with shared value head, into the same rollout again.
-
-    Args:
-        num_envs: number of environments.
-        num_steps: steps per call.
-        activation: "relu" or "tanh".
-        operations: of floating point in an environment step, where those are the figure.
-    """
-    import rlcpu
-
-    env = make_ours(num_envs)
-    spaces = env.single_observation_space, env.single_action_space
-    hidden = {"hidden": (64, 64), "activation": activation}
-    policy = rlcpu.policies.MLP(*spaces, **hidden, value="shared")
-    rollout = rlcpu.collect(env, policy, num_steps)
-    call = partial(rlcpu.collect, env, policy, num_steps, out=rollout)
-    return Job(call, work=num_envs * num_steps * operations)
+def cartpole_collect(num_envs: int, num_steps: int, activation: str, operations: int = 1) -> Job:
+    """Ours with shared value head; `operations` of a step, where those are the figure."""
+    env = make_ours(CARTPOLE, num_envs)
+    job = our_collect(env, num_steps, hidden=(64, 64), activation=activation, value="shared")
+    return job._replace(work=job.work * operations)
 
 
 # ---------------------------------------------------------------- JAX
 
 
 def collect_function(num_steps: int, activation: str) -> Callable[..., Any]:
-    """Compiled (parameters, lanes, buffers, counter) -> (lanes, buffers) of one rollout.
+    """Compiled (parameters, (lanes, buffers), counter) -> (lanes, buffers) of one rollout.
 
     Simulation, inference and buffers are one `lax.scan`. The old buffers are donated, so that XLA
     may write the new ones over them.
@@ -85,7 +64,7 @@ def collect_function(num_steps: int, activation: str) -> Callable[..., Any]:
             x = function(x @ w + b)
         return x @ weight + bias
 
-    def collect(parameters: Any, lanes: Lanes, buffers: Any, counter: Any) -> Any:
+    def collect(parameters: Any, state: Any, counter: Any) -> Any:
         def step(lanes: Lanes, counter: Any) -> Any:
             observations = jnp.stack(lanes[:4], axis=1)
             outputs = network(parameters, observations)
@@ -99,9 +78,9 @@ def collect_function(num_steps: int, activation: str) -> Callable[..., Any]:
             return new, (observations, right, log_probs, values, rewards, terminated, truncated)
 
         counters = counter + jnp.arange(num_steps, dtype=jnp.uint32)
-        return jax.lax.scan(step, lanes, counters)
+        return jax.lax.scan(step, state[0], counters)
 
-    return jax.jit(collect, donate_argnums=(1, 2))
+    return jax.jit(collect, donate_argnums=1)
 
 
 def network_parameters(sizes: tuple[int, ...] = (4, 64, 64, 3)) -> list[tuple[Any, Any]]:
@@ -120,16 +99,9 @@ def network_parameters(sizes: tuple[int, ...] = (4, 64, 64, 3)) -> list[tuple[An
 
 def jax_collect(num_envs: int, num_steps: int, activation: str) -> Job:
     """The same job in JAX, everything recorded."""
-    import jax
-
     function, parameters = collect_function(num_steps, activation), network_parameters()
-    state = function(parameters, start(num_envs), None, np.uint32(0))
-
-    def call(counter: np.uint32) -> None:
-        nonlocal state
-        state = function(parameters, *state, counter)
-
-    return Job(call, jax_counters, num_envs * num_steps, lambda: jax.block_until_ready(state))
+    state = function(parameters, (start(num_envs), None), np.uint32(0))
+    return jax_loop(partial(function, parameters), state, num_envs * num_steps, jax_counters)
 
 
 # ---------------------------------------------------------------- PyTorch
@@ -162,7 +134,7 @@ def torch_collect(
     function = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh}[activation]
     layers = [torch.nn.Linear(4, 64), function(), torch.nn.Linear(64, 64), function()]
     network = torch.nn.Sequential(*layers, torch.nn.Linear(64, 3))
-    env = make_gymnasium(num_envs, mode)
+    env = make_gymnasium(CARTPOLE, num_envs, mode)
     seen, _ = env.reset(seed=0)
     shape = (num_steps, num_envs)
     observations, actions = torch.zeros((*shape, 4)), torch.zeros(shape, dtype=torch.int64)

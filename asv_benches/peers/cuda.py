@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asv_benches.peers.collect import OPERATIONS
-from asv_benches.peers.harness import Contender, Job, Panel, named
-from asv_benches.peers.rows import Row, duel
-from asv_benches.peers.simulate import jax_simulate, torch_cartpole, torch_simulate
+from asv_benches.peers.harness import Contender, Job, Panel
+from asv_benches.peers.rows import Row, duels
+from asv_benches.peers.simulate import CARTPOLE, jax_simulate, torch_cartpole, torch_simulate
+from asv_benches.peers.stepping import make_ours, our_collect, our_simulate
 
 
 class Sizes(NamedTuple):
@@ -68,18 +69,19 @@ def env_rows(sizes: Sizes) -> list[Row]:
     step = f"env.step, {large:,} CartPoles, float32"
     simulate = f"simulate, {long:,} CartPoles x {steps:,} steps, float32"
     collect = f"collect, MLP 4-64-64, {rollout:,} x {horizon}"
-    fused, size = named(our_simulate, long, steps), (rollout, horizon)
-    eager = named(on_torch, torch_simulate, long)
-    jax = named(on_jax, jax_simulate, long, steps)
-    mine, torch = named(our_collect, *size), named(on_torch, torch_collect, *size)
-    counted, peak = named(our_collect, *size, OPERATIONS), named(multiply_add, *sizes.chains)
+    ours, size = partial(cartpole_collect, rollout, horizon), (rollout, horizon)
+    simulated = {
+        "torch": ("torch eager", partial(on_torch, torch_simulate, long), 10),
+        "jax": ("jax scan", partial(on_jax, jax_simulate, long, steps), 3),
+    }
+    collected = {"torch": ("torch", partial(on_torch, torch_collect, *size), 5)}
+    peak = {"peak": ("float32 peak", partial(multiply_add, *sizes.chains))}
     gae = Panel(rollout, {"rlcpu": partial(our_gae, horizon, rollout)})
     return [
-        share("step", step, named(our_step, large), sizes, 0.8),
-        duel("simulate-torch", simulate, "torch eager", fused, eager, 10),
-        duel("simulate-jax", simulate, "jax scan", fused, jax, 3),
-        duel("collect-torch", collect, "torch", mine, torch, 5),
-        duel("collect-peak", collect, "float32 peak", counted, peak, how="peak"),
+        *share("", step, partial(our_step, large), sizes, {"step": 0.8}),
+        *duels("simulate", simulate, partial(cartpole_simulate, long, steps), simulated),
+        *duels("collect", collect, ours, collected),
+        *duels("collect", collect, partial(ours, OPERATIONS), peak, "peak"),
         Row("gae", f"generalised advantages, {horizon} x {rollout:,}, float32", "-", gae),
     ]
 
@@ -91,46 +93,41 @@ def solve_rows(sizes: Sizes) -> list[Row]:
         for layout, target in (("interleaved", 0.7), ("rows", 0.5)):
             name, problem = f"thomas-{layout}-{dtype}", (count, size, dtype, layout)
             what = f"solve_tridiagonal, {count:,} systems of {size}, {dtype}, {layout}"
-            mine, counted = named(our_solve, *problem), named(our_solve, *problem, in_bytes=True)
-            cupy = named(cupy_solve, *problem)
-            table += [
-                share(f"{name}-copy", what, counted, sizes, target),
-                duel(f"{name}-cupy", what, "CuPy gtsv2StridedBatch", mine, cupy, 1, "time"),
-            ]
+            ours = partial(our_solve, *problem)
+            cupy = {"cupy": ("CuPy gtsv2StridedBatch", partial(cupy_solve, *problem), 1)}
+            table += share(name, what, partial(ours, in_bytes=True), sizes, {"copy": target})
+            table += duels(name, what, ours, cupy, "time")
     return table
 
 
 def tree_rows(sizes: Sizes) -> list[Row]:
     """The sum tree. Promised besides: 60 us an update and 20 us a sample on an H100."""
-    leaves, batch = sizes.tree
-    what = f"sum tree of {leaves:,} leaves, {batch:,} at a time"
-    return [
-        duel(
-            f"tree-{operation}",
-            f"{what}: {operation}",
-            "torchrl",
-            named(our_tree, operation, leaves, batch),
-            named(on_torch, torchrl_tree, operation, leaves, batch),
-            how="time",
-        )
-        for operation in ("update", "sample")
-    ]
+    table, (leaves, batch) = [], sizes.tree
+    for operation in ("update", "sample"):
+        what = f"sum tree of {leaves:,} leaves, {batch:,} at a time: {operation}"
+        peers = {operation: ("torchrl", partial(on_torch, torchrl_tree, operation, leaves, batch))}
+        table += duels("tree", what, partial(our_tree, operation, leaves, batch), peers, "time")
+    return table
 
 
 def fusion_rows(sizes: Sizes) -> list[Row]:
     """The paper's Figure 8: what fusing steps gains."""
     table = []
     for exponent in sizes.exponents:
-        curves = {f"rlcpu, K={k}": partial(our_simulate, 2**exponent, k) for k in sizes.lengths}
+        size = 2**exponent
+        curves = {f"rlcpu, K={k}": partial(cartpole_simulate, size, k) for k in sizes.lengths}
         name, what = f"figure8-n2^{exponent}", f"simulate, 2^{exponent} CartPoles"
-        table.append(Row(name, what, "-", Panel(2**exponent, curves)))
+        table.append(Row(name, what, "-", Panel(size, curves)))
     return table
 
 
-def share(name: str, what: str, ours: Contender, sizes: Sizes, target: float) -> Row:
+def share(
+    name: str, what: str, ours: Contender, sizes: Sizes, targets: dict[str, float]
+) -> list[Row]:
     """A row whose target is a share of the bandwidth of a copy."""
-    copy = named(copied, sizes.copied)
-    return duel(name, what, "copy bandwidth", ours, copy, target, "peak", unit="B/s")
+    copy = partial(copied, sizes.copied)
+    peers = {end: ("copy bandwidth", copy, target) for end, target in targets.items()}
+    return duels(name, what, ours, peers, "peak", unit="B/s")
 
 
 # ---------------------------------------------------------------- the card
@@ -198,38 +195,23 @@ def multiply_add(threads: int, steps: int) -> Job:
 # ---------------------------------------------------------------- ours
 
 
-def make_env(num_envs: int) -> Any:
-    """CartPoles on the device, after their reset."""
-    import rlcpu
-
-    env = rlcpu.make_vec("CartPole-v1", num_envs, device="cuda")
-    env.reset(seed=0)
-    return env
-
-
 def our_step(num_envs: int) -> Job:
     """One step of very many environments: memory traffic and nothing else, in bytes."""
     actions = np.random.default_rng(0).integers(0, 2, num_envs).astype(np.int32)
-    call = partial(make_env(num_envs).step, arrays_on_device().asarray(actions))
+    env = make_ours(CARTPOLE, num_envs, device="cuda")
+    call = partial(env.step, arrays_on_device().asarray(actions))
     return our_job(call, num_envs * STEP_BYTES, f"{STEP_BYTES} bytes a step")
 
 
-def our_simulate(num_envs: int, num_steps: int) -> Job:
-    import rlcpu
-
-    call = partial(rlcpu.simulate, make_env(num_envs), rlcpu.policies.Uniform(), num_steps)
-    return our_job(call, num_envs * num_steps)
+def cartpole_simulate(num_envs: int, num_steps: int) -> Job:
+    job = our_simulate(CARTPOLE, num_envs, num_steps, device="cuda")
+    return our_job(job.call, job.work)
 
 
-def our_collect(num_envs: int, num_steps: int, operations: int = 1) -> Job:
+def cartpole_collect(num_envs: int, num_steps: int, operations: int = 1) -> Job:
     """Simulation and inference in one kernel."""
-    import rlcpu
-
-    env = make_env(num_envs)
-    policy = rlcpu.policies.MLP(env.single_observation_space, env.single_action_space)
-    rollout = rlcpu.collect(env, policy, num_steps)
-    call = partial(rlcpu.collect, env, policy, num_steps, out=rollout)
-    return our_job(call, num_envs * num_steps * operations)
+    job = our_collect(make_ours(CARTPOLE, num_envs, device="cuda"), num_steps)
+    return our_job(job.call, job.work * operations)
 
 
 def our_gae(num_steps: int, num_envs: int) -> Job:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from asv_benches.peers.harness import Job, named
-from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.harness import Job
+from asv_benches.peers.rows import Row, duels
 
 #: Of a row, which starts a cluster and fills buffers first.
 LIMIT_S = 600.0
@@ -22,20 +22,18 @@ SHARDS = 8
 
 
 def rows() -> list[Row]:
-    block = NUM_ENVS * NUM_STEPS
-    stored = f"blocks of {block:,} transitions of CartPole, made and stored"
+    row, rllib = partial(duels, limit_s=LIMIT_S), "RLlib's buffer of episodes"
+    stored = f"blocks of {NUM_ENVS * NUM_STEPS:,} transitions of CartPole, made and stored"
     drawn = f"batches of {BATCH} of a million transitions by priority, and their update"
-    one, many = named(our_draws, 1), named(our_draws, SHARDS)
-    rllib = "RLlib's buffer of episodes"
+    one, many = partial(our_draws, 1), partial(our_draws, SHARDS)
+    blocks, shards = {"stored": ("one process", local_blocks, 0.5)}, ("one shard", one, 1.2)
+    added = f"episodes of {EPISODE} steps added"
     return [
-        duel("stored", stored, "one process", named(our_blocks), named(local_blocks), 0.5,
-             limit_s=LIMIT_S),
-        duel("added", f"episodes of {EPISODE} steps added", rllib, named(our_adds),
-             named(rllib_adds), 100, limit_s=LIMIT_S),
-        duel("drawn", drawn, rllib, one, named(rllib_draws), 100, limit_s=LIMIT_S),
-        duel("shards", f"{drawn}, {SHARDS} shards", "one shard", many, one, 1.2, "cost",
-             limit_s=LIMIT_S),
-    ]  # fmt: skip
+        *row("", stored, our_blocks, blocks),
+        *row("", added, our_adds, {"added": (rllib, rllib_adds, 100)}),
+        *row("", drawn, one, {"drawn": (rllib, rllib_draws, 100)}),
+        *row("", f"{drawn}, {SHARDS} shards", many, {"shards": shards}, "cost"),
+    ]
 
 
 def _example() -> dict[str, Any]:
@@ -51,7 +49,7 @@ def _policy() -> Any:
     return EpsilonGreedy(find("CartPole-v1"), (64, 64))
 
 
-@functools.cache
+@cache
 def _cluster() -> Any:
     """A cluster that all contenders of a row share; it ends with their process."""
     from rlcpu.distributed import Cluster

@@ -1,7 +1,7 @@
-"""How everything is measured: contenders, duels between them, and a process of its own for a row.
+"""How everything is measured: jobs, duels between them, and a process of its own for a row.
 
 Two timings taken one after the other on a shared machine differ by more than most optimisations. So
-contenders alternate: every round gives one ratio, and the median of those is the figure.
+jobs alternate: every round gives one ratio, and the median of those is the figure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Clock = Callable[[], float]
 How = Literal["rate", "time", "cost", "peak", "share"]
 
 # OpenMP's idle threads spin for 3 to 5 ms after a parallel region and would take a core from the
-# next contender; the pause outlasts them.
+# next job; the pause outlasts them.
 PAUSE_S = 0.02
 POOL = 8  # different inputs per repetition where copying takes the same time whatever the numbers
 PREPARED_BYTES = 2**26  # of inputs in turn: more than the caches hold, as new data would be
@@ -35,7 +35,7 @@ class Effort(NamedTuple):
     """How long to measure.
 
     Attributes:
-        rounds: repetitions of every contender.
+        rounds: repetitions of every job.
         burst_s: least duration of one repetition, in seconds.
         seeds: training runs of every agent.
         starts: fresh processes for an import time.
@@ -47,12 +47,11 @@ class Effort(NamedTuple):
     starts: int
 
 
-FULL = Effort(rounds=15, burst_s=0.05, seeds=10, starts=15)
-REPORT = Effort(rounds=9, burst_s=0.04, seeds=3, starts=7)  # every table in half an hour
+FULL = Effort(rounds=9, burst_s=0.04, seeds=3, starts=7)
 QUICK = Effort(rounds=3, burst_s=0.01, seeds=2, starts=3)
 
 
-# ---------------------------------------------------------------- contenders
+# ---------------------------------------------------------------- jobs and their inputs
 
 
 def nothing(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
@@ -61,7 +60,7 @@ def nothing(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
 
 
 class Job(NamedTuple):
-    """A contender that is ready to run.
+    """One way to do the work, ready to run.
 
     Attributes:
         call: timed, once for each tuple of arguments.
@@ -78,24 +77,9 @@ class Job(NamedTuple):
     note: str = ""
 
 
-class Contender(NamedTuple):
-    """One way to do the work: cheap and picklable.
-
-    Attributes:
-        name: of the library, or of the variant.
-        make: imports, allocates and compiles, in the process that does the timing. Raises
-            ModuleNotFoundError where the library is not installed.
-    """
-
-    name: str
-    make: Callable[[], Job]
-
-
-def named(function: Callable[..., Job], *arguments: Any, **options: Any) -> Contender:
-    """A contender named after its function: "our_tree" is rlcpu's."""
-    library = function.__name__.partition("_")[0]
-    name = {"our": "rlcpu", "stable": "stable-baselines3"}.get(library, library)
-    return Contender(name, partial(function, *arguments, **options))
+#: A contender: imports, allocates and compiles in the process that does the timing, and raises
+#: ModuleNotFoundError where its library is not installed. Picklable: a `partial` of a function.
+Contender = Callable[[], Job]
 
 
 def drawn(draw: Callable[[np.random.Generator], Arguments], most: int = POOL) -> Inputs:
@@ -133,11 +117,6 @@ def prepared(
     return Job(call, inputs)
 
 
-def jax_counters(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
-    """Counters of a generator of our own."""
-    return zip(rng.integers(0, 2**32, count, dtype=np.uint32), strict=True)
-
-
 def jax_keys(rng: np.random.Generator, count: int) -> list[Arguments]:
     """Fresh keys of JAX's generator."""
     import jax
@@ -145,7 +124,23 @@ def jax_keys(rng: np.random.Generator, count: int) -> list[Arguments]:
     return [(jax.random.key(number),) for number in rng.integers(2**32, size=count).tolist()]
 
 
-def set_up(makers: Mapping[str, Callable[[], Job]]) -> tuple[dict[str, Job], dict[str, Exception]]:
+def jax_loop(
+    function: Callable[..., Any], state: Any, work: float = 1.0, inputs: Inputs = jax_keys
+) -> Job:
+    """A function of JAX's (state, *inputs) that returns the next state.
+
+    Only the last call of a repetition is waited for; the others overlap as XLA sees fit.
+    """
+    import jax
+
+    def call(*arguments: Any) -> None:
+        nonlocal state
+        state = function(state, *arguments)
+
+    return Job(call, inputs, work, lambda: jax.block_until_ready(state))
+
+
+def set_up(makers: Mapping[str, Contender]) -> tuple[dict[str, Job], dict[str, Exception]]:
     """The jobs that are ready, and what keeps the others from taking part."""
     ready, failed = {}, {}
     for name, make in makers.items():
@@ -156,12 +151,12 @@ def set_up(makers: Mapping[str, Callable[[], Job]]) -> tuple[dict[str, Job], dic
     return ready, failed
 
 
-def best_of(name: str, variants: Mapping[str, Callable[[], Job]]) -> Contender:
+def best_of(name: str, variants: Mapping[str, Contender]) -> Contender:
     """The contender that is the fastest of several variants where it is timed."""
-    return Contender(name, partial(fastest, name, variants))
+    return partial(fastest, name, variants)
 
 
-def fastest(name: str, variants: Mapping[str, Callable[[], Job]]) -> Job:
+def fastest(name: str, variants: Mapping[str, Contender]) -> Job:
     """Sets up every variant, times them briefly and keeps the fastest.
 
     Raises:
@@ -274,7 +269,7 @@ class Duel:
 
     def __call__(self, effort: Effort) -> Measurement:
         """Measures; a contender that cannot take part leaves the other one's figure."""
-        ready, failed = set_up({"ours": self.ours.make, "peer": self.peer.make})
+        ready, failed = set_up({"ours": self.ours, "peer": self.peer})
         seconds = representative(interleave(list(ready.values()), effort), self.how)
         medians = np.median(seconds, axis=0)
         figures = 1 / medians if self.how in ("rate", "peak") else medians
@@ -317,7 +312,7 @@ class Panel:
     """
 
     size: float
-    contenders: Mapping[str, Callable[[], Job]]
+    contenders: Mapping[str, Contender]
     rates: bool = True
     pair: tuple[str, ...] = ()
 
@@ -345,13 +340,7 @@ class Panel:
 
 
 class Outcome(NamedTuple):
-    """What became of a call.
-
-    Attributes:
-        value: the function's return value, None where there is a problem.
-        status: "", or the problem in two words.
-        detail: the problem's own text.
-    """
+    """What became of a call: its value, or the problem in two words, and in its own text."""
 
     value: Any
     status: str = ""

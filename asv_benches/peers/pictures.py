@@ -86,24 +86,6 @@ def legend_below(plot: Any, inches: float) -> None:
     plot.legend(loc="upper left", bbox_to_anchor=(0.0, -0.6 / inches), ncol=2)
 
 
-def stacks(bars: Groups, x: str) -> str:
-    """Horizontal bars, each made of named parts: all parts in the order of the first bar."""
-
-    def draw(plot: Any) -> None:
-        begins = [0.0] * len(bars)
-        parts = next(iter(bars.values()))
-        for part, colour in zip(parts, ("#c0392b", "#f0b429", "#2f7ed8"), strict=False):
-            widths = [bar.get(part, 0.0) for bar in bars.values()]
-            plot.barh(list(bars), widths, left=begins, label=part, color=colour)
-            begins = [begin + width for begin, width in zip(begins, widths, strict=True)]
-        plot.invert_yaxis()
-        plot.set_xlabel(x)
-        plot.grid(axis="y", visible=False)
-        plot.legend(loc="upper center", bbox_to_anchor=(0.5, 1.16), ncol=3)
-
-    return picture(draw, (7.2, 1.2 + 0.38 * len(bars)))
-
-
 def ratios(groups: Groups, label: str, limit: str) -> str:
     """Dots on a logarithmic axis, one line a job: how many times as long as ours each takes.
 

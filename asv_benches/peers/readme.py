@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from asv_benches.peers import pictures
-from asv_benches.peers.harness import REPORT
+from asv_benches.peers.harness import FULL
 from asv_benches.peers.rows import RESULTS, cells, closest
 
 ROOT = Path(__file__).parents[2]
@@ -82,18 +82,25 @@ def rewrite(readme: Path = README, results: Path = RESULTS, picture: Path = PICT
 
 
 def newest(results: Path = RESULTS) -> dict[str, Any]:
-    """The newest full measurement of each table; quick ones mean nothing and are left out.
+    """The newest measurement of each table; quick rows mean nothing and are left out.
 
     Raises:
         ValueError: there is none.
     """
-    files = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
-    full = [content for content in files if content["effort"]["rounds"] >= REPORT.rounds]
-    full.sort(key=lambda content: content["machine"]["date"])
-    newest = {content["what"]: content for content in full if content["what"] in TABLES}
-    if not newest:
+    tables = [json.loads(path.read_text()) for path in sorted(results.glob("*.json"))]
+    found = {}
+    for table in sorted(tables, key=lambda table: str(table["machine"]["date"])):
+        rows = [row for row in table["rows"] if row["effort"]["rounds"] >= FULL.rounds]
+        if rows and table["what"] in TABLES:
+            found[table["what"]] = {**table, "rows": rows}
+    if not found:
         raise ValueError(f"no result in {results}: run `python -m asv_benches.peers all`")
-    return newest
+    return found
+
+
+def shows(table: str, name: str) -> bool:
+    """Whether a row is needed for README.md."""
+    return any(table == each.table and name.startswith(each.row) for each in FIGURES)
 
 
 def chosen(tables: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -110,7 +117,12 @@ def chosen(tables: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def block(tables: Mapping[str, Any]) -> str:
     """The Markdown between the markers: the chosen rows, and what they were measured on."""
-    return "\n".join([*lines(chosen(tables)), "", measured_on(tables, NAMED), ""])
+    tables = {
+        what: {**table, "rows": [row for row in table["rows"] if shows(what, row["name"])]}
+        for what, table in tables.items()
+    }
+    used = {what: table for what, table in tables.items() if table["rows"]}
+    return "\n".join([*lines(chosen(used)), "", measured_on(used, NAMED), ""])
 
 
 def every(tables: Mapping[str, Any]) -> str:
@@ -133,5 +145,6 @@ def measured_on(tables: Mapping[str, Any], names: tuple[str, ...] = DISTRIBUTION
     versions = {k: v for machine in machines for k, v in machine["versions"].items()}
     listed = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
     places = dict.fromkeys(f"{machine['cpu']}, {machine['cores']} cores" for machine in machines)
-    dates = " to ".join(sorted({machines[0]["date"], machines[-1]["date"]}))
-    return f"{UNITS}; {'; '.join(places)}, {dates}; {listed}."
+    dates = sorted(row["measured"][:10] for each in tables.values() for row in each["rows"])
+    span = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
+    return f"{UNITS}; {'; '.join(places)}, {span}; {listed}."

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from asv_benches.peers.harness import Arguments, Contender, Job, named, prepared
+from asv_benches.peers.harness import Arguments, Job, prepared
 from asv_benches.peers.rows import Row
 
 ROLLOUTS = ((2048, 1024), (128, 16_384))  # steps and environments
@@ -19,11 +19,11 @@ LINE = 100_000  # of the report "Jax scans are slower than expected"
 STATES, BATCHES = (2, 4, 8), (1, 64)
 
 
-def rows(row: Callable[..., Row]) -> list[Row]:
+def rows(row: Callable[..., list[Row]]) -> list[Row]:
     return [*gae_rows(row), *logcumsumexp_rows(row), *kalman_rows(row)]
 
 
-def jax_job(
+def jax_function(
     problem: Any, function: Callable[..., Any], dtype: type[np.floating] | None = None
 ) -> Job:
     """A function of JAX's arrays, jitted and waited for; `dtype` is what inputs are cast to."""
@@ -78,27 +78,23 @@ class Rollouts(NamedTuple):
 # the ends of episodes as numbers, 1.0 after the last step, which is what such code keeps.
 
 
-def gae_rows(row: Callable[..., Row]) -> list[Row]:
+def gae_rows(row: Callable[..., list[Row]]) -> list[Row]:
     """2 million steps, float32; the slow and the redundant peers only on the first problem."""
     table = []
     for shape, layout in itertools.product(ROLLOUTS, ("time-major", "batch-major")):
         problem = Rollouts(*shape, layout)
         targets = GAE_TARGETS if problem == Rollouts(*ROLLOUTS[0]) else {}
-        scan, rlax = (partial(jax_gae, problem, f) for f in (gae_by_scan, gae_by_rlax))
-        peers = {
-            "jax lax.scan": Contender("jax", scan),
-            "torch loop": named(torch_gae, problem),
-            "NumPy loop": named(numpy_gae, problem),
+        makers = {
+            "jax": ("jax lax.scan", partial(jax_gae, problem, gae_by_scan)),
+            "torch": ("torch loop", partial(torch_gae, problem)),
+            "numpy": ("NumPy loop", partial(numpy_gae, problem)),
         }
+        peers = {end: (*peer, targets.get(peer[0])) for end, peer in makers.items()}
         if targets:
-            peers["rlax"] = Contender("rlax", rlax)
+            peers["rlax"] = ("rlax", partial(jax_gae, problem, gae_by_rlax))
         name = f"gae-{problem.num_steps}x{problem.num_envs}-{layout}"
         what = f"gae {problem.num_steps:,} x {problem.num_envs:,} float32, {layout}"
-        ours = named(our_gae, problem)
-        table += [
-            row(f"{name}-{peer.name}", what, against, ours, peer, targets.get(against), "time")
-            for against, peer in peers.items()
-        ]
+        table += row(name, what, partial(our_gae, problem), peers, "time")
     return table
 
 
@@ -164,7 +160,7 @@ def jax_gae(problem: Rollouts, function: Callable[..., Any]) -> Job:
         advantages, returns = function(rewards.T, values.T, ends.T, last_values)
         return advantages.T, returns.T
 
-    return jax_job(problem, batch_major if problem.axis == 1 else function, np.float32)
+    return jax_function(problem, batch_major if problem.axis == 1 else function, np.float32)
 
 
 def gae_by_scan(rewards: Any, values: Any, ends: Any, last_values: Any) -> Any:
@@ -216,24 +212,21 @@ class Line(NamedTuple):
         return (rng.standard_normal(self.size),)
 
 
-def logcumsumexp_rows(row: Callable[..., Row]) -> list[Row]:
+def logcumsumexp_rows(row: Callable[..., list[Row]]) -> list[Row]:
     """One long row; the target is against the best of JAX and torch."""
     line, what = Line(LINE), f"logcumsumexp {LINE:,} float64"
-    ours, numpy = named(our_logcumsumexp, line), named(numpy_logcumsumexp, line)
-    in_jax = {
-        "jax lax.scan": ("scan", logcumsumexp_by_scan),
-        "jax associative_scan": ("associative", by_associative_scan),
-        "jax cumlogsumexp": ("library", by_library),
+    ours = partial(our_logcumsumexp, line)
+    jax = partial(jax_function, line)
+    ranked = {
+        "scan": ("jax lax.scan", partial(jax, logcumsumexp_by_scan), 8),
+        "associative": ("jax associative_scan", partial(jax, by_associative_scan), 8),
+        "library": ("jax cumlogsumexp", partial(jax, by_library), 8),
+        "torch": ("torch", partial(torch_logcumsumexp, line), 8),
     }
-    ranked = {k: Contender(name, partial(jax_job, line, f)) for k, (name, f) in in_jax.items()}
-    ranked["torch"] = named(torch_logcumsumexp, line)
-    name, against = "logcumsumexp-numpy", "NumPy logaddexp.accumulate"
+    alone = {"numpy": ("NumPy logaddexp.accumulate", partial(numpy_logcumsumexp, line))}
     return [
-        *(
-            row(f"logcumsumexp-{peer.name}", what, k, ours, peer, 8, "time", ranked=True)
-            for k, peer in ranked.items()
-        ),
-        row(name, what, against, ours, numpy, how="time"),
+        *row("logcumsumexp", what, ours, ranked, "time", ranked=True),
+        *row("logcumsumexp", what, ours, alone, "time"),
     ]
 
 
@@ -309,26 +302,22 @@ class Models(NamedTuple):
         return transition, noise, design, np.full(b, 0.5), rng.standard_normal((b, self.num_steps))
 
 
-def kalman_rows(row: Callable[..., Row]) -> list[Row]:
+def kalman_rows(row: Callable[..., list[Row]]) -> list[Row]:
     """Log-likelihoods of 10,000 observations, and their gradients."""
     table = []
     for batch, m in itertools.product(BATCHES, STATES):
-        models = Models(batch, m)
-        value, slope = named(our_kalman, models), named(our_kalman_gradient, models)
-        scan, backward = named(jax_kalman, models), named(jax_kalman, models, gradient=True)
-        filters = named(statsmodels_kalman, models)
-        table += [
-            row(
-                f"kalman-{m}x{batch}-{job}-{peer.name}",
-                f"kalman {job}, state {m}, {batch} model{'s' if batch > 1 else ''}",
-                *(against, ours, peer, target, "time"),
-            )
-            for job, against, ours, peer, target in (
-                ("value", "jax lax.scan", value, scan, 1.5),
-                ("value", "statsmodels", value, filters, 1.4),
-                ("gradient", "jax.value_and_grad", slope, backward, 6),
-            )
-        ]
+        models, of = Models(batch, m), f"state {m}, {batch} model{'s' if batch > 1 else ''}"
+        values = {
+            "jax": ("jax lax.scan", partial(jax_kalman, models), 1.5),
+            "statsmodels": ("statsmodels", partial(statsmodels_kalman, models), 1.4),
+        }
+        slopes = {"jax": ("jax.value_and_grad", partial(jax_kalman, models, gradient=True), 6)}
+        for job, ours, peers in (
+            ("value", our_kalman, values),
+            ("gradient", our_kalman_gradient, slopes),
+        ):
+            name, what = f"kalman-{m}x{batch}-{job}", f"kalman {job}, {of}"
+            table += row(name, what, partial(ours, models), peers, "time")
     return table
 
 
@@ -370,7 +359,7 @@ def jax_kalman(models: Models, gradient: bool = False) -> Job:
             return jax.vmap(one)(*arrays)
         return jax.tree.map(lambda x: x[None], one(*(array[0] for array in arrays)))
 
-    return jax_job(models, each)
+    return jax_function(models, each)
 
 
 def loglik(transition: Any, noise: Any, design: Any, variance: Any, observations: Any) -> Any:

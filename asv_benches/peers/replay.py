@@ -8,17 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from asv_benches.peers.harness import (
-    Arguments,
-    Contender,
-    Job,
-    best_of,
-    drawn,
-    jax_keys,
-    named,
-)
+from asv_benches.peers.harness import Arguments, Contender, Inputs, Job, best_of, drawn, jax_loop
 from asv_benches.peers.reports import post_rows, trajectory_rows
-from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.rows import Row, duels
 
 LEAVES = 2**20
 OBSERVATION = 100  # float32 numbers of an observation
@@ -48,26 +40,35 @@ def rows() -> list[Row]:
 
 
 def tree_rows() -> list[Row]:
-    return [
-        duel(
-            f"tree-{operation}-{size}-{peer.name}",
-            f"SumTree.{operation} of {size:,}, 2^20 leaves",
-            peer.name,
-            named(our_tree, operation, size),
-            peer,
-            target,
-            "time",
-            ranked=True,
-        )
-        for operation, targets in TREE_TARGETS.items()
-        for size, target in targets.items()
-        for peer in (
-            named(flashbax_tree, operation, size),
-            torchrl_best(operation, size),
-            named(tianshou_tree, operation, size),
-            named(cpprb_tree, operation, size),
-        )
-    ]
+    table = []
+    for operation, targets in TREE_TARGETS.items():
+        for size, target in targets.items():
+            case = operation, size
+            makers = {
+                "flashbax": partial(flashbax_tree, *case),
+                "torchrl": torchrl_best(*case),
+                "tianshou": partial(tianshou_tree, *case),
+                "cpprb": partial(cpprb_tree, *case),
+            }
+            peers = {name: (name, make, target) for name, make in makers.items()}
+            what, ours = f"SumTree.{operation} of {size:,}, 2^20 leaves", partial(our_tree, *case)
+            table += duels(f"tree-{operation}-{size}", what, ours, peers, "time", ranked=True)
+    return table
+
+
+def new_leaves(size: int, convert: Convert = keep) -> Inputs:
+    """Random indices and priorities in a peer's own kind of array; converting is not timed."""
+
+    def inputs(rng: np.random.Generator, count: int) -> list[Arguments]:
+        indices, priorities = rng.integers(0, LEAVES, (count, size)), rng.random((count, size))
+        return [convert(*pair) for pair in zip(indices, priorities, strict=True)]
+
+    return inputs
+
+
+def first_leaves() -> Arguments:
+    """Indices and priorities: every leaf has one of its own."""
+    return np.arange(LEAVES), np.random.default_rng(0).random(LEAVES)
 
 
 def tree_job(
@@ -76,27 +77,12 @@ def tree_job(
     update: Callable[..., Any],
     sample: Callable[..., Any],
     convert: Convert = keep,
-    **fields: Any,
 ) -> Job:
-    """`update` or `sample` of a tree in which every leaf has a priority of its own.
-
-    Args:
-        operation: which of the two is timed.
-        size: leaves per call.
-        update: of indices and priorities.
-        sample: of the size, every library drawing by itself.
-        convert: indices and priorities to the peer's own kind of array. Not timed.
-        fields: of the job.
-    """
-    update(*convert(np.arange(LEAVES), np.random.default_rng(0).random(LEAVES)))
-
-    def inputs(rng: np.random.Generator, count: int) -> list[Arguments]:
-        indices, priorities = rng.integers(0, LEAVES, (count, size)), rng.random((count, size))
-        return [convert(*pair) for pair in zip(indices, priorities, strict=True)]
-
+    """`update` of a tree by indices and priorities, or `sample` of a size, by itself."""
+    update(*convert(*first_leaves()))
     if operation == "update":
-        return Job(update, inputs, **fields)
-    return Job(sample, **{"inputs": lambda rng, count: [(size,)] * count, **fields})
+        return Job(update, new_leaves(size, convert))
+    return Job(sample, lambda rng, count: [(size,)] * count)
 
 
 def our_tree(operation: str, size: int) -> Job:
@@ -107,33 +93,24 @@ def our_tree(operation: str, size: int) -> Job:
 
 
 def flashbax_tree(operation: str, size: int) -> Job:
-    """flashbax's functions for CPUs: `set_batch_scan`, and the one way of drawing that it has.
-
-    The calls overlap as XLA sees fit: only the last one is waited for.
-    """
+    """flashbax's functions for CPUs: `set_batch_scan`, and the one way of drawing that it has."""
     import jax
     from flashbax.buffers import sum_tree
 
     set_leaves = jax.jit(sum_tree.set_batch_scan, donate_argnums=0)
     draw = jax.jit(sum_tree.stratified_sample, static_argnums=1)
-    state, last = sum_tree.init(LEAVES), None
-
-    def update(indices: Any, priorities: Any) -> None:
-        nonlocal state, last
-        state = last = set_leaves(state, indices, priorities)
-
-    def sample(key: Any) -> None:
-        nonlocal last
-        last = draw(state, size, key)
 
     def convert(indices: np.ndarray, priorities: np.ndarray) -> Arguments:
         return jax.numpy.asarray(indices, np.int32), jax.numpy.asarray(priorities, np.float32)
 
-    fields: dict[str, Any] = {"finish": lambda: jax.block_until_ready(last)}
-    if operation == "sample":
-        fields["inputs"] = jax_keys
-        fields["note"] = "flashbax: stratified, it has no other draw"
-    return tree_job(operation, size, update, sample, convert, **fields)
+    def update(state: Any, indices: Any, priorities: Any) -> Any:
+        return set_leaves(state, indices, priorities)
+
+    state = update(sum_tree.init(LEAVES), *convert(*first_leaves()))
+    if operation == "update":
+        return jax_loop(update, state, inputs=new_leaves(size, convert))
+    job = jax_loop(lambda last, key: draw(state, size, key), None)
+    return job._replace(note="flashbax: stratified, it has no other draw")
 
 
 def tianshou_tree(operation: str, size: int) -> Job:
@@ -184,7 +161,8 @@ def cpprb_tree(operation: str, size: int) -> Job:
     buffer = PrioritizedReplayBuffer(LEAVES, {"done": {}}, alpha=1.0)
     buffer.add(done=np.zeros(LEAVES))
     note = "cpprb: through its buffer of one number per item, there is no other way to its tree"
-    return tree_job(operation, size, buffer.update_priorities, buffer.sample, note=note)
+    job = tree_job(operation, size, buffer.update_priorities, buffer.sample)
+    return job._replace(note=note)
 
 
 # ---------------------------------------------------------------- a million transitions
@@ -201,38 +179,33 @@ def buffer_rows() -> list[Row]:
         ("sample", 256, "ReplayBuffer.sample of 256, out=", 2),
         ("prioritized", 256, "Prioritized sample 256, out=, and update", 5),
     )
-    table = [
-        duel(
-            f"buffer-{operation}-{peer.name}",
-            what,
-            peer.name,
-            named(our_buffer, operation, size),
-            peer,
-            target,
-            "time",
-            ranked=True,
-        )
-        for operation, size, what, target in jobs
-        for peer in buffer_peers(operation, size)
-    ]
-    fresh = named(our_buffer, "sample", 256, reuse=False)
-    what, peer = "ReplayBuffer.sample of 256, new arrays", named(cpprb_buffer, "sample", 256)
-    return [*table, duel("buffer-sample-fresh", what, "cpprb", fresh, peer, how="time")]
+    table = []
+    for operation, size, what, target in jobs:
+        makers = buffer_peers(operation, size)
+        peers = {name: (name, make, target) for name, make in makers.items()}
+        ours = partial(our_buffer, operation, size)
+        table += duels(f"buffer-{operation}", what, ours, peers, "time", ranked=True)
+    fresh = partial(our_buffer, "sample", 256, reuse=False)
+    what, peer = "ReplayBuffer.sample of 256, new arrays", partial(cpprb_buffer, "sample", 256)
+    return table + duels("buffer-sample", what, fresh, {"fresh": ("cpprb", peer)}, "time")
 
 
-def buffer_peers(operation: str, size: int) -> list[Contender]:
+def buffer_peers(operation: str, size: int) -> dict[str, Contender]:
     """Everyone; where a call takes one step, the faster of 16 environments and 1,600."""
-
-    def by_step(function: Callable[..., Job]) -> Contender:
-        if operation != "add":
-            return named(function, operation, size)
-        make = partial(function, operation, size)
-        variants = {f"{n} envs": partial(make, num_envs=n) for n in (1600, 16)}
-        return best_of(named(function).name, variants)
-
-    peers = [named(cpprb_buffer, operation, size), named(torchrl_buffer, operation, size)]
-    peers += [by_step(tianshou_buffer)]
-    return peers if operation == "prioritized" else [*peers, by_step(stable_baselines_buffer)]
+    functions = {
+        "cpprb": cpprb_buffer,
+        "torchrl": torchrl_buffer,
+        "tianshou": tianshou_buffer,
+        "stable-baselines3": stable_baselines_buffer,
+    }
+    peers: dict[str, Contender] = {k: partial(f, operation, size) for k, f in functions.items()}
+    if operation == "prioritized":
+        del peers["stable-baselines3"]
+    if operation == "add":
+        for name in ("tianshou", "stable-baselines3"):
+            variants = {f"{n} envs": partial(peers[name], num_envs=n) for n in (1600, 16)}
+            peers[name] = best_of(name, variants)
+    return peers
 
 
 def transitions(rng: np.random.Generator, count: int) -> Transitions:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from asv_benches.peers import paper, pictures, readme
 from asv_benches.peers.collect import OPERATIONS
 from asv_benches.peers.rows import cells, closest, format_figure, format_ratio, format_target
-from asv_benches.peers.scan import LIMIT
 from asv_benches.peers.suite import TABLES
 
 Tables = Mapping[str, Mapping[str, Any]]  # name of a table: its JSON
 Curves = dict[str, dict[float, float]]
-Picture = tuple[str, str]  # the address of an image, and what it shows in one or two sentences
+Limits = Mapping[str, pictures.Curve | float]
 
 # Floating-point operations of one CartPole step with sine and cosine as polynomials; random
 # numbers, which are integers, and resets not counted.
@@ -104,58 +104,38 @@ def gaps(tables: Tables) -> list[tuple[str, str, str]]:
     return found
 
 
-def chapters(tables: Tables) -> list[dict[str, Any]]:
-    """All chapters; a picture whose rows were not measured is left out."""
-    parts: tuple[tuple[Any, ...], ...] = (
-        (
-            "paper",
-            "Data collection",
-            "The figures of “Optimizing Data Collection in Deep Reinforcement Learning” (2022), "
-            "drawn there for a GPU, measured here on a CPU: N environments, K steps a call.",
-            (environments, collection, breakdown, fusion),
-            ("paper", "simulate", "collect"),
-        ),
-        (
-            "replay",
-            "Store and sample",
-            "flashbax's issue that adding to a buffer on a CPU is slow, and the post “8h to gain "
-            "26h” on drawing in proportion to returns.",
-            (filling, adding, trees),
-            ("replay",),
-        ),
-        (
-            "scan",
-            "Recurrences",
-            "JAX's issue 2491, “Jax scans are slower than expected”, and other scans.",
-            (growing, shapes, scans),
-            ("scan",),
-        ),
-        ("train", "Training", "", (training,), ("train", "agents", "distributed")),
-    )
-    return [
-        {
-            "name": name,
-            "title": title,
-            "text": text,
-            "pictures": list(filter(None, (draw(tables) for draw in drawings))),
-            "tables": names,
-            "claims": claims(tables) if name == "paper" else [],
-        }
-        for name, title, text, drawings, names in parts
-    ]
-
-
-def claims(tables: Tables) -> list[tuple[str, str, str, str]]:
-    return paper.claims(lambda figure: rates(tables, figure)) if "paper" in tables else []
-
-
 # ---------------------------------------------------------------- reading saved tables
 
 
-def rows_of(tables: Tables, what: str, prefix: str) -> list[dict[str, Any]]:
-    """The rows of a table whose names begin with the prefix; none where it was not measured."""
+def rows_of(tables: Tables, what: str, prefix: str | tuple[str, ...]) -> list[dict[str, Any]]:
+    """The rows of a table whose names begin so; none where it was not measured."""
     listed = tables.get(what, {}).get("rows", [])
     return [each for each in listed if each["name"].startswith(prefix)]
+
+
+def lines_of(tables: Tables, what: str, prefix: str) -> Curves:
+    """Label, size, seconds per unit of work: of panels, and of duels "prefix-size-..."."""
+    lines: Curves = {}
+    for row in rows_of(tables, what, prefix):
+        size = row["name"].removeprefix(prefix).split("-")[0]
+        if "size" in row["details"]:
+            for label, seconds in row["details"]["seconds"].items():
+                lines.setdefault(label, {})[row["details"]["size"]] = seconds
+        elif size.isdecimal():
+            for label, seconds in (("rlcpu", row["ours"]), (row["against"], row["peer"])):
+                if isinstance(seconds, float):
+                    lines.setdefault(label, {})[int(size)] = seconds
+    return lines
+
+
+def rates(tables: Tables, figure: str) -> Curves:
+    """Label, size, environment steps per second, of a figure of the paper."""
+    times = lines_of(tables, "paper", f"figure-{figure}-")
+    return {label: {n: 1 / s for n, s in points.items()} for label, points in times.items()}
+
+
+def claims(tables: Tables) -> list[tuple[str, str, str, str]]:
+    return paper.claims(partial(rates, tables)) if "paper" in tables else []
 
 
 def peer_figure(tables: Tables, what: str, prefix: str) -> float | None:
@@ -164,198 +144,195 @@ def peer_figure(tables: Tables, what: str, prefix: str) -> float | None:
     return found[0] if found and isinstance(found[0], float) else None
 
 
-def panels(tables: Tables, what: str, prefix: str) -> Curves:
-    """Label, size, seconds per unit of work."""
-    lines: Curves = {}
-    for each in rows_of(tables, what, prefix):
-        for label, seconds in each["details"].get("seconds", {}).items():
-            lines.setdefault(label, {})[each["details"]["size"]] = seconds
-    return lines
-
-
-def duels(tables: Tables, prefix: str, peers: Mapping[str, str], scale: float) -> Curves:
-    """Curves of the table `replay`, of rows "prefix-size-..."; `peers` are names in `against`."""
-    lines: Curves = {}
-    for row in rows_of(tables, "replay", prefix):
-        size = row["name"].removeprefix(prefix).split("-")[0]
-        if size.isdecimal() and row["against"] in peers:
-            for label, key in (("rlcpu", "ours"), (peers[row["against"]], "peer")):
-                if isinstance(row[key], float):
-                    lines.setdefault(label, {})[int(size)] = scale * row[key]
-    return lines
-
-
-def rates(tables: Tables, figure: str) -> Curves:
-    """Label, size, environment steps per second, of a figure of the paper."""
-    times = panels(tables, "paper", f"figure-{figure}-")
-    return {label: {n: 1 / s for n, s in points.items()} for label, points in times.items()}
-
-
-def peak(tables: Tables, operations: int, what: str) -> dict[str, float]:
+def peak(operations: int, tables: Tables) -> Limits:
     """The FMA peak as a line, where it was measured."""
     figure = peer_figure(tables, "collect", "relu-peak")
-    label = f"limit: FMA peak at {operations:,} operations {what}"
+    label = f"limit: FMA peak at {operations:,} operations a step"
     return {label: figure / operations} if figure else {}
 
 
-def memory(tables: Tables) -> dict[str, float]:
-    """The memory's bandwidth as a line, where it was measured: five arrays of 10^7 float64."""
+def peak_and_memory(operations: int, tables: Tables) -> Limits:
+    """And the memory's bandwidth, measured with five arrays of 10^7 float64."""
     seconds = peer_figure(tables, "scan", "solve-100000x100-float64-rows-plain")
     label = f"limit: memory at {STEP_BYTES} bytes a step (K=1)"
-    return {label: 5 * 8 * 10**7 / seconds / STEP_BYTES} if seconds else {}
+    bandwidth = {label: 5 * 8 * 10**7 / seconds / STEP_BYTES} if seconds else {}
+    return {**peak(operations, tables), **bandwidth}
 
 
-# ---------------------------------------------------------------- the paper's pictures
-
-
-def by_envs(lines: Curves, limits: dict[str, float], caption: str) -> Picture | None:
-    """Environment steps per second over the number of environments."""
-    axes = pictures.Axes("parallel environments N", "environment steps/s")
-    return (pictures.curves(lines, axes, limits), caption) if lines else None
-
-
-def environments(tables: Tables) -> Picture | None:
-    return by_envs(
-        rates(tables, "2"),
-        peak(tables, SIMULATION_OPERATIONS, "a CartPole step"),
-        "Figure 2, throughput of the environments: uniform actions, 100 steps a call, float32. The "
-        "paper's CartPole grew up to 2^19 environments on its GPU, Brax's up to 2^12.",
-    )
-
-
-def collection(tables: Tables) -> Picture | None:
-    return by_envs(
-        rates(tables, "4"),
-        peak(tables, OPERATIONS, "a step"),
-        "Figure 4, data collection: CartPole and an MLP 4-64-64, everything recorded, K steps a "
-        "call. torch takes every step from Python, so that its K does not matter.",
-    )
-
-
-def fusion(tables: Tables) -> Picture | None:
-    return by_envs(
-        rates(tables, "8"),
-        peak(tables, SIMULATION_OPERATIONS, "a step") | memory(tables),
-        "Figure 8, simulation alone, K steps fused into a call; K=1 is `env.step` with actions "
-        "from outside. Up to 2^16 environments the caches hold everything: only above is memory "
-        "the limit.",
-    )
-
-
-def breakdown(tables: Tables) -> Picture | None:
-    """Figure 5: per cent of a call."""
-    bars, names = {}, ("Python and the call", "simulation", "inference and records")
-    for label in ("rlcpu", "jax"):
-        for row in rows_of(tables, "paper", "figure-5-"):
-            steps, seconds = row["details"]["size"], row["details"]["seconds"]
-            if f"{label} call" in seconds and label in seconds:
-                work = steps * paper.BREAKDOWN_ENVS
-                whole = seconds[label] * work
-                call = min(1.0, seconds[f"{label} call"] / whole)
-                simulation = min(1.0 - call, seconds[f"{label} simulation"] * work / whole)
-                parts = (100 * part for part in (call, simulation, 1 - call - simulation))
-                bars[f"{label}, K={steps:,}"] = dict(zip(names, parts, strict=True))
-    return bars and (
-        pictures.stacks(bars, "% of the time of one call"),
-        f"Figure 5, where the time goes with N = {paper.BREAKDOWN_ENVS:,}. The call is what a "
-        "collection of one environment and one step takes; the simulation was timed alone. On the "
-        "paper's GPU with one step a call Python took 57 % and the backend's C++ 30 %.",
-    )
-
-
-# ---------------------------------------------------------------- the other pictures
-
-
-def filling(tables: Tables) -> Picture | None:
-    peers = {f"the post's {name}": f"the post's {name}" for name in ("NumPy", "torch")}
-    lines = duels(tables, "post-", peers, 1e3)
-    axes = pictures.Axes("items in the buffer", "ms to add 1 and draw 256", 10)
-    return lines and (
-        pictures.curves(lines, axes, {}),
-        "The post's Figure 1, time to sample as the buffer grows: its versions grow with it, up to "
-        "20.0 to 41.2 ms (NumPy) and 7.7 to 15.5 ms (torch) at a million on the post's machines; "
-        "the tree grows with its logarithm.",
-    )
-
-
-def adding(tables: Tables) -> Picture | None:
-    lines = duels(tables, "trajectory-add-", {"flashbax, donated": "flashbax, donated"}, 1e6)
-    if not lines:
-        return None
+def copies(tables: Tables) -> Limits:
+    """What flashbax's issue printed, and a copy of as much data in proportion."""
+    lines: dict[str, pictures.Curve | float] = {}
     lines["printed in the issue, donated"] = {1: 72.0, 2: 203_946.0, 100: 208_669.0}
-    copy, limits = peer_figure(tables, "replay", "trajectory-copy"), {}
+    copy = peer_figure(tables, "replay", "trajectory-copy")
     if copy:
-        limits["limit: copy of the data"] = {n: 1e4 * copy * n for n in (1, 2, 100)}
-    axes = pictures.Axes("time steps of 16 environments a call", "us a call", 10)
-    return (
-        pictures.curves(lines, axes, limits),
-        "Adding to a prioritised buffer of 2 million time steps. In the issue's version of JAX two "
-        "time steps cost 2,800 times one; today's has no such copies. The limit is a copy of 640 "
-        "KB to a random place, for fewer time steps in proportion.",
-    )
+        lines["limit: copy of the data"] = {n: 1e4 * copy * n for n in (1, 2, 100)}
+    return lines
 
 
-def trees(tables: Tables) -> Picture | None:
-    names = ("flashbax", "torchrl", "tianshou", "cpprb")
-    lines = duels(tables, "tree-sample-", dict(zip(names, names, strict=True)), 1e9)
-    per_leaf = {label: {n: t / n for n, t in points.items()} for label, points in lines.items()}
-    return lines and (
-        pictures.curves(per_leaf, pictures.Axes("leaves drawn by one call", "ns a leaf"), {}),
-        "Drawing from a sum tree of 2^20 leaves, in proportion to their priorities.",
-    )
+# ---------------------------------------------------------------- the pictures
 
 
-def growing(tables: Tables) -> Picture | None:
-    lines = panels(tables, "scan", "gist-")
-    lines = {label: {n: 1e3 * s for n, s in points.items()} for label, points in lines.items()}
-    limits = {LIMIT: lines.pop(LIMIT)} if LIMIT in lines else {}
-    axes = pictures.Axes("unknowns, in systems of 100, float64", "ms a call", 10)
-    return lines and (
-        pictures.curves(lines, axes, limits),
-        "Tridiagonal systems of 100 unknowns; the report's size is 10^7. The limit is the "
-        "memory's: four arrays read and one written by all cores in the same run.",
-    )
+class Growth(NamedTuple):
+    """Curves over a size: rows of a table whose names begin with the prefix.
+
+    Attributes:
+        table, prefix: which rows.
+        axes: their labels.
+        scale: of the seconds per unit of work; 0 for units of work per second.
+        caption: what the picture shows.
+        limits: dashed lines besides.
+    """
+
+    table: str
+    prefix: str
+    axes: pictures.Axes
+    scale: float
+    caption: str
+    limits: Callable[[Tables], Limits] = lambda tables: {}
+
+    def draw(self, tables: Tables) -> str:
+        lines, limits = {}, dict(self.limits(tables))
+        for label, points in lines_of(tables, self.table, self.prefix).items():
+            curve = {n: s * self.scale if self.scale else 1 / s for n, s in points.items()}
+            (limits if label.startswith("limit") else lines)[label] = curve
+        return pictures.curves(lines, self.axes, limits) if lines else ""
 
 
-def dots(tables: Tables, prefixes: tuple[str, ...], caption: str) -> Picture | None:
-    """How many times as long as ours each contender of rows of the table `scan` takes."""
-    groups: dict[str, dict[str, float]] = {}
-    for row in rows_of(tables, "scan", ""):
-        if row["name"].startswith(prefixes) and row["ratio"] is not None:
-            against = LIMIT if row["against"].startswith("4 reads") else row["against"]
-            groups.setdefault(row["what"].removeprefix("solve "), {})[against] = row["ratio"]
-    label = "times as long as rlcpu (log scale)"
-    return (pictures.ratios(groups, label, LIMIT), caption) if groups else None
+class Dots(NamedTuple):
+    """How many times as long as ours each contender of the table `scan` takes."""
+
+    prefixes: tuple[str, ...]
+    caption: str
+
+    def draw(self, tables: Tables) -> str:
+        groups: dict[str, dict[str, float]] = {}
+        limit = "limit: 4 reads, 1 write"
+        for row in rows_of(tables, "scan", self.prefixes):
+            if row["ratio"] is not None:
+                against = limit if row["against"].startswith("4 reads") else row["against"]
+                groups.setdefault(row["what"].removeprefix("solve "), {})[against] = row["ratio"]
+        label = "times as long as rlcpu (log scale)"
+        return pictures.ratios(groups, label, limit) if groups else ""
 
 
-def shapes(tables: Tables) -> Picture | None:
-    return dots(
-        tables,
-        ("solve-",),
-        "Shapes of tridiagonal systems, ten million unknowns each. A contender that is missing "
-        "failed, hung or needs too long; the table says which.",
-    )
+BY_ENVS = pictures.Axes("parallel environments N", "environment steps/s")
+PICTURES: dict[str, tuple[Growth | Dots, ...]] = {
+    "paper": (
+        Growth(
+            "paper",
+            "figure-2-",
+            BY_ENVS,
+            0,
+            "Figure 2, throughput of the environments: uniform actions, 100 steps a call, float32. "
+            "The paper's CartPole grew up to 2^19 environments on its GPU, Brax's up to 2^12.",
+            partial(peak, SIMULATION_OPERATIONS),
+        ),
+        Growth(
+            "paper",
+            "figure-4-",
+            BY_ENVS,
+            0,
+            "Figure 4, data collection: CartPole and an MLP 4-64-64, everything recorded, K steps "
+            "a call. torch takes every step from Python, so that its K does not matter.",
+            partial(peak, OPERATIONS),
+        ),
+        Growth(
+            "paper",
+            "figure-8-",
+            BY_ENVS,
+            0,
+            "Figure 8, simulation alone, K steps fused into a call; K=1 is `env.step` with actions "
+            "from outside. Up to 2^16 environments the caches hold everything: only above is "
+            "memory the limit.",
+            partial(peak_and_memory, SIMULATION_OPERATIONS),
+        ),
+    ),
+    "replay": (
+        Growth(
+            "replay",
+            "post-",
+            pictures.Axes("items in the buffer", "ms to add 1 and draw 256", 10),
+            1e3,
+            "The post's Figure 1, time to sample as the buffer grows: its versions grow with it, "
+            "up to 20.0 to 41.2 ms (NumPy) and 7.7 to 15.5 ms (torch) at a million on the post's "
+            "machines; the tree grows with its logarithm.",
+        ),
+        Growth(
+            "replay",
+            "trajectory-add-",
+            pictures.Axes("time steps of 16 environments a call", "us a call", 10),
+            1e6,
+            "Adding to a prioritised buffer of 2 million time steps. In the issue's version of JAX "
+            "two time steps cost 2,800 times one; today's has no such copies. The limit is a copy "
+            "of 640 KB to a random place, for fewer time steps in proportion.",
+            copies,
+        ),
+        Growth(
+            "replay",
+            "tree-sample-",
+            pictures.Axes("leaves drawn by one call", "us a call"),
+            1e6,
+            "Drawing from a sum tree of 2^20 leaves, in proportion to their priorities.",
+        ),
+    ),
+    "scan": (
+        Growth(
+            "scan",
+            "gist-",
+            pictures.Axes("unknowns, in systems of 100, float64", "ms a call", 10),
+            1e3,
+            "Tridiagonal systems of 100 unknowns; the report's size is 10^7. The limit is the "
+            "memory's: four arrays read and one written by all cores in the same run.",
+        ),
+        Dots(
+            ("solve-",),
+            "Shapes of tridiagonal systems, ten million unknowns each. A contender that is missing "
+            "failed, hung or needs too long; the table says which.",
+        ),
+        Dots(
+            ("gae-", "logcumsumexp", "kalman", "gradient", "factored"),
+            "Gradients, advantages, logcumsumexp, and Kalman filters over 10,000 observations.",
+        ),
+    ),
+}
+#: Name, title, tables and text of each chapter.
+CHAPTERS = (
+    (
+        "paper",
+        "Data collection",
+        ("paper", "simulate", "collect", "games", "mujoco"),
+        "The figures of “Optimizing Data Collection in Deep Reinforcement Learning” (2022), drawn "
+        "there for a GPU, measured here on a CPU: N environments, K steps a call.",
+    ),
+    (
+        "replay",
+        "Store and sample",
+        ("replay",),
+        "flashbax's issue that adding to a buffer on a CPU is slow, and the post “8h to gain 26h” "
+        "on drawing in proportion to returns.",
+    ),
+    (
+        "scan",
+        "Recurrences",
+        ("scan",),
+        "JAX's issue 2491, “Jax scans are slower than expected”, and other scans.",
+    ),
+    ("train", "Training", ("train", "agents", "distributed"), ""),
+)
 
 
-def scans(tables: Tables) -> Picture | None:
-    return dots(
-        tables,
-        ("gae-", "logcumsumexp", "kalman", "gradient", "factored"),
-        "Gradients, advantages, logcumsumexp, and Kalman filters over 10,000 observations.",
-    )
-
-
-def training(tables: Tables) -> Picture | None:
-    lines = {
-        label.replace("rlcpu-zoo", "rlcpu, rl-zoo's settings"): {
-            float(seed): run["seconds"] for seed, run in enumerate(runs)
+def chapters(tables: Tables) -> list[dict[str, Any]]:
+    """All chapters; a picture whose rows were not measured is left out."""
+    return [
+        {
+            "name": name,
+            "title": title,
+            "text": text,
+            "pictures": [
+                (url, each.caption) for each in PICTURES.get(name, ()) if (url := each.draw(tables))
+            ],
+            "tables": names,
+            "claims": claims(tables) if name == "paper" else [],
         }
-        for row in rows_of(tables, "train", "zoo")
-        for label, runs in row["details"].items()
-    }
-    axes = pictures.Axes("seed", "seconds of learning to a mean return of 475", 0)
-    return lines and (
-        pictures.curves(lines, axes, {}),
-        "PPO on CartPole-v1 with the rl-zoo's settings, run time without imports and compilation; "
-        "the table says which seeds solved it.",
-    )
+        for name, title, names, text in CHAPTERS
+    ]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from asv_benches.peers.harness import POOL, Arguments, Job, drawn, jax_keys, named
-from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.harness import POOL, Arguments, Job, drawn, jax_keys, jax_loop
+from asv_benches.peers.rows import Row, duels
 
 OBSERVATION = 100  # float32 numbers of an observation
 NUM_ENVS, LENGTH = 16, 125_000  # of trajectories: 2 million time steps of 400 bytes
@@ -29,29 +29,41 @@ POST_TARGETS = {10**4: {}, 10**5: {}, 10**6: {"NumPy": 400, "torch": 800}, 10**7
 
 def trajectory_rows() -> list[Row]:
     """Adding to a prioritised trajectory buffer of 2 million time steps, and sampling from it."""
-    add, sample = "add {} time steps, {}", f"sample {SEQUENCES} sequences of 11, {{}}"
-    size, donated, again = "16 envs, 2 million", "flashbax, donated", sample.format("out=")
-    whole, small = add.format(STEPS, "16 envs"), add.format(2, "16 envs")
-    one, two, many = (named(our_trajectory, "add", n) for n in (1, 2, STEPS))
-    draw, fresh = (named(our_trajectory, "sample", reuse=reuse) for reuse in (True, False))
-    new, waiting = sample.format("new arrays"), "flashbax, waiting for each"
-    peer, once = partial(named, flashbax_trajectory), "ours, 1 time step"
-    block, copy = "copying them to a random place", named(copy_blocks, STEPS)
-    rows: tuple[tuple[Any, ...], ...] = (
-        ("trajectory-add-1", add.format(1, size), donated, one, peer("add", 1)),
-        ("trajectory-add-2", add.format(2, size), donated, two, peer("add", 2)),
-        ("trajectory-add-100", add.format(STEPS, size), donated, many, peer("add", STEPS), 8),
-        ("trajectory-growth-2", add.format(2, "cost of"), once, two, one, 2, "cost"),
-        ("trajectory-growth-100", add.format(STEPS, "cost of"), once, many, one, 60, "cost"),
-        ("trajectory-copy", add.format(STEPS, "640 KB"), block, many, copy, 0.5),
-        ("trajectory-sample", again, "flashbax", draw, peer("sample"), 8),
-        ("trajectory-sample-fresh", new, "flashbax", fresh, peer("sample")),
-        ("trajectory-sample-wait", again, waiting, draw, peer("sample", wait=True)),
-        # The issue's first script, and its last one.
-        ("flashbax-copied", whole, "flashbax, not donated", many, peer("add", STEPS, donate=False)),
-        ("flashbax-steps", small, "flashbax, one at a time", two, peer("add", 2, one_by_one=True)),
+    add, peer_add = partial(our_trajectory, "add"), partial(flashbax_trajectory, "add")
+    what, table = f"add {{}} time steps, {NUM_ENVS} envs, 2 million", []
+    for count, target in ((1, None), (2, None), (STEPS, 8)):
+        peers = {str(count): ("flashbax, donated", partial(peer_add, count), target)}
+        table += duels("trajectory-add", what.format(count), partial(add, count), peers, "time")
+    for count, target in ((2, 2), (STEPS, 60)):
+        one = {str(count): ("ours, 1 time step", partial(add, 1), target)}
+        cost = f"add {count} time steps, cost of"
+        table += duels("trajectory-growth", cost, partial(add, count), one, "cost")
+    copy = {"copy": ("copying them to a random place", partial(copy_blocks, STEPS), 0.5)}
+    block = f"add {STEPS} time steps, 640 KB"
+    sample, draw = (
+        f"sample {SEQUENCES} sequences of 11, {{}}",
+        partial(flashbax_trajectory, "sample"),
     )
-    return [duel(*row, **({"how": "time"} if "cost" not in row else {})) for row in rows]
+    again = {
+        "sample": ("flashbax", draw, 8),
+        "sample-wait": ("flashbax, waiting for each", partial(draw, wait=True)),
+    }
+    fresh = partial(our_trajectory, "sample", reuse=False)
+    # The issue's first script, and its last one.
+    copied = {"copied": ("flashbax, not donated", partial(peer_add, STEPS, donate=False))}
+    steps = {"steps": ("flashbax, one at a time", partial(peer_add, 2, one_by_one=True))}
+    short = f"add {{}} time steps, {NUM_ENVS} envs"
+    row = partial(duels, how="time")
+    return [
+        *table,
+        *row("trajectory", block, partial(add, STEPS), copy),
+        *row("trajectory", sample.format("out="), partial(our_trajectory, "sample"), again),
+        *row(
+            "trajectory", sample.format("new arrays"), fresh, {"sample-fresh": ("flashbax", draw)}
+        ),
+        *row("flashbax", short.format(STEPS), partial(add, STEPS), copied),
+        *row("flashbax", short.format(2), partial(add, 2), steps),
+    ]
 
 
 def our_trajectory(operation: str, size: int = SEQUENCES, reuse: bool = True) -> Job:
@@ -89,9 +101,8 @@ def flashbax_trajectory(
     Args:
         operation: `add` of `size` time steps of 16 environments, or `sample` of 256 sequences.
         size: time steps.
-        wait: whether every sample is waited for before the next one is asked for. Only the last
-            call of a repetition is waited for otherwise: the calls overlap as XLA sees fit, which
-            is up to twice as fast.
+        wait: whether every sample is waited for before the next one is asked for; calls that
+            overlap are up to twice as fast.
         donate: whether XLA may write over the state; if not, `add` copies 800 MB.
         one_by_one: whether `add` takes one time step at a time, inside one compiled function.
     """
@@ -121,28 +132,23 @@ def flashbax_trajectory(
     add_all = jax.jit(buffer.add, donate_argnums=0)
     draw = jax.jit(buffer.sample)
     refresh = jax.jit(buffer.set_priorities, donate_argnums=0)
-    state = last = buffer.init(jax.numpy.zeros(OBSERVATION, np.float32))
+    state = buffer.init(jax.numpy.zeros(OBSERVATION, np.float32))
     rng = np.random.default_rng(0)
     for _ in range(LENGTH // STEPS):
         state = add_all(state, *steps(rng, STEPS))
     for (key,) in jax_keys(rng, REFRESHES):
         indices = draw(state, key).indices
         state = refresh(state, indices, jax.numpy.asarray(rng.random(SEQUENCES, np.float32)))
-    chosen = add_one_by_one if one_by_one else buffer.add
-    timed = jax.jit(chosen, donate_argnums=0 if donate else ())
+    if operation == "add":
+        chosen = add_one_by_one if one_by_one else buffer.add
+        timed = jax.jit(chosen, donate_argnums=0 if donate else ())
+        return jax_loop(timed, state, inputs=drawn(steps))
 
-    def add(steps: Any) -> None:
-        nonlocal state, last
-        state = last = timed(state, steps)
+    def sample(last: Any, key: Any) -> Any:
+        found = draw(state, key)
+        return jax.block_until_ready(found) if wait else found
 
-    def sample(key: Any) -> None:
-        nonlocal last
-        last = draw(state, key)
-        if wait:
-            jax.block_until_ready(last)
-
-    call, inputs = (add, drawn(steps)) if operation == "add" else (sample, jax_keys)
-    return Job(call, inputs, finish=lambda: jax.block_until_ready(last))
+    return jax_loop(sample, None)
 
 
 def copy_blocks(size: int) -> Job:
@@ -167,23 +173,17 @@ def copy_blocks(size: int) -> Job:
 
 
 def post_rows() -> list[Row]:
-    what = "add 1, draw 256 of {:,} by return"
-    table = [
-        duel(
-            f"post-{size}-{against.lower()}",
-            what.format(size),
-            f"the post's {against}",
-            named(our_post, size),
-            named(make, size),
-            targets.get(against),
-            "time",
-        )
-        for size, targets in POST_TARGETS.items()
-        for against, make in {"NumPy": numpy_post, "torch": torch_post}.items()
-    ]
-    large, small = named(our_post, 10**7), named(our_post, 10**6)
+    table, posts = [], {"NumPy": numpy_post, "torch": torch_post}
+    for size, targets in POST_TARGETS.items():
+        peers = {
+            name.lower(): (f"the post's {name}", partial(make, size), targets.get(name))
+            for name, make in posts.items()
+        }
+        what = f"add 1, draw 256 of {size:,} by return"
+        table += duels(f"post-{size}", what, partial(our_post, size), peers, "time")
+    small = {"growth": ("ours, 1,000,000", partial(our_post, 10**6), 3)}
     what = "add 1, draw 256 of 10,000,000, cost of"
-    return [*table, duel("post-growth", what, "ours, 1,000,000", large, small, 3, "cost")]
+    return table + duels("post", what, partial(our_post, 10**7), small, "cost")
 
 
 def returns(rng: np.random.Generator, count: int) -> np.ndarray:

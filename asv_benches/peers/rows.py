@@ -60,18 +60,35 @@ KINDS: dict[How, dict[str, Any]] = {
 }
 
 
-def duel(
+def duels(
     name: str,
     what: str,
-    against: str,
     ours: Contender,
-    peer: Contender,
-    target: float | None = None,
+    peers: Mapping[str, tuple[Any, ...]],
     how: How = "rate",
     **fields: Any,
-) -> Row:
-    """A row that sets ours against one peer; its kind and unit follow from `how`."""
-    return Row(name, what, against, Duel(ours, peer, how), target, **{**KINDS[how], **fields})
+) -> list[Row]:
+    """Rows of one job, ours against each of several peers; kind and unit follow from `how`.
+
+    Args:
+        name: how the rows' names begin.
+        what: the job.
+        ours: our way to do it.
+        peers: how a row's name ends: (against, contender) or (against, contender, target).
+        how: as of `Duel`.
+        fields: of all rows.
+    """
+    return [
+        Row(
+            "-".join(filter(None, (name, end))),
+            what,
+            against,
+            Duel(ours, peer, how),
+            *target,
+            **{**KINDS[how], **fields},
+        )
+        for end, (against, peer, *target) in peers.items()
+    ]
 
 
 def measure(row: Row, effort: Effort) -> Result:
@@ -190,14 +207,9 @@ def _digits(value: float) -> str:
 # ---------------------------------------------------------------- saved
 
 
-def save(path: Path, what: str, rows: list[Result], effort: Effort) -> None:
-    """Writes a table with what it was measured on, and how long, as JSON."""
-    content = {
-        "what": what,
-        "machine": machine.describe(),
-        "effort": effort._asdict(),
-        "rows": rows,
-    }
+def save(path: Path, what: str, rows: list[Result]) -> None:
+    """Writes a table with what it was measured on as JSON."""
+    content = {"what": what, "machine": machine.describe(), "rows": rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 

@@ -11,17 +11,9 @@ import numpy as np
 
 from asv_benches.peers import machine, recurrences
 from asv_benches.peers.cpp import WIDE, load, pointer
-from asv_benches.peers.harness import (
-    Arguments,
-    Contender,
-    Job,
-    Panel,
-    best_of,
-    named,
-    prepared,
-)
-from asv_benches.peers.recurrences import jax_job
-from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.harness import Arguments, Contender, Job, Panel, best_of, prepared
+from asv_benches.peers.recurrences import jax_function
+from asv_benches.peers.rows import Row, duels
 
 REPORT = (100_000, 100)  # systems and unknowns of the report "Jax scans are slower than expected"
 OTHERS = ((10**6, 10), (1000, 10_000), (10, 10**6), (1, 10**7))
@@ -34,16 +26,11 @@ SHARES = {
     ("float32", "rows"): 0.55,
     ("float32", "columns"): 0.75,
 }
-# float64, row-major: target against each of those that solve the shape.
-TARGETS: dict[tuple[int, int], dict[str, float]] = {
-    REPORT: {"jax lax.scan": 13, "jax tridiagonal_solve": 17, "LAPACK gtsv": 6, "numba": 2.6},
-    OTHERS[-1]: {"jax lax.scan": 10, "jax tridiagonal_solve": 10, "LAPACK gtsv": 10},
-}
 # A hanging peer may cost the table this much; our slowest kernel compiles in less.
 LIMIT_S = 90.0
 HANG_S = 12.0  # of the one that is known to hang
 
-row = partial(duel, limit_s=LIMIT_S)
+row = partial(duels, limit_s=LIMIT_S)
 
 
 class Systems(NamedTuple):
@@ -97,13 +84,21 @@ class Systems(NamedTuple):
         return lower, diagonal, upper, rhs, *slopes
 
 
+# Targets against those that solve a shape.
+TARGETS: dict[Systems, dict[str, float]] = {
+    Systems(*REPORT): {
+        "jax lax.scan": 13,
+        "jax tridiagonal_solve": 17,
+        "LAPACK gtsv": 6,
+        "numba": 2.6,
+    },
+    Systems(*OTHERS[-1]): {"jax lax.scan": 10, "jax tridiagonal_solve": 10, "LAPACK gtsv": 10},
+}
+
+
 def rows() -> list[Row]:
     solves = [*share_rows(), *peer_rows(), *growing_rows(), *small_rows()]
     return [*solves, *variant_rows(), *gradient_rows(), *recurrences.rows(row)]
-
-
-def ours(systems: Systems, **options: Any) -> Contender:
-    return named(our_solve, systems, **options)
 
 
 def share_rows() -> list[Row]:
@@ -111,14 +106,16 @@ def share_rows() -> list[Row]:
 
     Targets are for plain stores, as a loop in C makes them.
     """
-    share, table = partial(row, how="share"), []
-    for kind, target in SHARES.items():
-        each = Systems(*REPORT, *kind)
-        limit, against = named(roofline, each, "plain"), "4 reads, 1 plain write"
-        table += [share(f"{each.name}-plain", each.what, against, ours(each), limit, target)]
-    for each in (Systems(*shape, *kind) for shape in OTHERS for kind in SHARES):
-        name, against = f"{each.name}-roofline", "4 reads, 1 write"
-        table += [share(name, each.what, against, ours(each), best_roofline(each))]
+    table = []
+    for shape in (REPORT, *OTHERS):
+        for kind, target in SHARES.items():
+            each = Systems(*shape, *kind)
+            if shape == REPORT:
+                plain = partial(roofline, each, "plain")
+                limit = {"plain": ("4 reads, 1 plain write", plain, target)}
+            else:
+                limit = {"roofline": ("4 reads, 1 write", best_roofline(each))}
+            table += row(each.name, each.what, partial(our_solve, each), limit, "share")
     return table
 
 
@@ -127,14 +124,14 @@ def growing_rows() -> list[Row]:
     table = []
     for total in TOTALS:
         systems = Systems(total // REPORT[1], REPORT[1])
-        contenders: dict[str, Callable[[], Job]] = {
+        contenders: dict[str, Contender] = {
             "rlcpu": partial(our_solve, systems),
-            "jax lax.scan": partial(jax_job, systems, solve_rows),
+            "jax lax.scan": partial(jax_function, systems, solve_rows),
             "numba": partial(numba_solve, systems),
             "NumPy": partial(numpy_solve, systems),
         }
         if total >= TOTALS[-2]:  # fewer fit into the caches, and memory is no limit
-            contenders[LIMIT] = best_roofline(systems).make
+            contenders[LIMIT] = best_roofline(systems)
         what = f"solve ({systems.batch:,} x {systems.n}) float64"
         panel = Panel(total, contenders, rates=False)
         against = "the best of the peers"
@@ -144,79 +141,76 @@ def growing_rows() -> list[Row]:
 
 def peer_rows() -> list[Row]:
     """Everyone on every shape in float64, row-major; on the report's also in other ways."""
-
-    def beside(
-        systems: Systems, against: str, make: Callable[..., Job], target: float | None = None
-    ) -> Row:
-        slug = against.split(",")[0].replace(" ", "-").replace(".", "-").lower()
-        peer = Contender(against, partial(make, systems))
-        name = f"{systems.name}-{slug}"
-        return row(name, systems.what, against, ours(systems), peer, target, "time")
-
-    peers: dict[str, Callable[..., Job]] = {
-        "jax lax.scan": partial(jax_job, function=solve_rows),
-        "jax tridiagonal_solve": partial(jax_job, function=solve_by_library),
-        "LAPACK gtsv": lapack_solve,
-        "numba": numba_solve,
+    in_jax = partial(partial, jax_function)
+    scan = {"jax-lax-scan": ("jax lax.scan", in_jax(function=solve_rows))}
+    columns = {"jax-lax-scan": ("jax lax.scan, no .T", in_jax(function=solve_columns))}
+    lapack = {"lapack-gtsv": ("LAPACK gtsv", lapack_solve)}
+    others = {
+        **scan,
+        "jax-tridiagonal_solve": ("jax tridiagonal_solve", in_jax(function=solve_by_library)),
+        **lapack,
+        "numba": ("numba", numba_solve),
     }
-    everyone = [
-        beside(Systems(*shape), against, make, TARGETS.get(shape, {}).get(against))
-        for shape in (REPORT, *OTHERS)
-        for against, make in peers.items()
+    double, single = Systems(*REPORT), Systems(*REPORT, "float32")
+    cases: list[tuple[Systems, dict[str, Any]]] = [
+        (double, {**others, "numpy": ("NumPy", numpy_solve)}),
+        *((Systems(*shape), others) for shape in OTHERS),
+        (double._replace(layout="columns"), columns),
+        (single, {**scan, **lapack}),
+        (single._replace(layout="columns"), columns),
     ]
-    columns = partial(jax_job, function=solve_columns)
-    first, single = Systems(*REPORT), Systems(*REPORT, "float32")
-    return [
-        *everyone,
-        beside(first, "NumPy", numpy_solve),
-        beside(first._replace(layout="columns"), "jax lax.scan, no .T", columns),
-        beside(single, "jax lax.scan", peers["jax lax.scan"]),
-        beside(single, "LAPACK gtsv", lapack_solve),
-        beside(single._replace(layout="columns"), "jax lax.scan, no .T", columns),
-    ]
+    table = []
+    for systems, everyone in cases:
+        targets = TARGETS.get(systems, {})
+        peers = {
+            end: (against, partial(make, systems), targets.get(against))
+            for end, (against, make) in everyone.items()
+        }
+        table += row(systems.name, systems.what, partial(our_solve, systems), peers, "time")
+    return table
 
 
 def small_rows() -> list[Row]:
     """Where the call itself is what costs."""
     each, what = Systems(4, 16), "solve (4 x 16) float64, one call, cost of"
-    peers = {"jax lax.scan": solve_rows, "jax tridiagonal_solve": solve_by_library}
-    return [
-        row(f"small-{f.__name__}", what, k, ours(each), named(jax_job, each, f), 1.2, "cost")
-        for k, f in peers.items()
-    ]
+    peers = {
+        f.__name__: (against, partial(jax_function, each, f), 1.2)
+        for against, f in (
+            ("jax lax.scan", solve_rows),
+            ("jax tridiagonal_solve", solve_by_library),
+        )
+    }
+    return row("small", what, partial(our_solve, each), peers, "cost")
 
 
 def variant_rows() -> list[Row]:
     """What our own options cost, and one matrix for all systems, factored before."""
-    each, without = Systems(*REPORT), "ours without"
-    shared = each._replace(shared=True)
-    cost, mine = partial(row, how="cost"), ours(each)
-    thomas, checked = ours(each, method="thomas"), ours(each, check="residual")
-    return [
-        cost("cost-pivoting", "solve, pivoting: cost of", without, mine, thomas),
-        cost("cost-residual", "solve, check='residual': cost of", without, checked, mine),
-        cost("cost-fresh", "solve, new arrays: cost of", without, ours(each, reuse=False), mine),
-        row(
-            "factored",
-            "factored, 100,000 right-hand sides of 100",
-            "scipy solve_banded",
-            named(our_factors, shared),
-            named(scipy_solve, shared),
-            18,
-            "time",
-        ),
-    ]
+    each = Systems(*REPORT)
+    ours, shared = partial(our_solve, each), each._replace(shared=True)
+    thomas = partial(ours, method="thomas")
+    table = []
+    for name, what, costly, plain in (
+        ("pivoting", "pivoting", ours, thomas),
+        ("residual", "check='residual'", partial(ours, check="residual"), ours),
+        ("fresh", "new arrays", partial(ours, reuse=False), ours),
+    ):
+        without = {name: ("ours without", plain)}
+        table += row("cost", f"solve, {what}: cost of", costly, without, "cost")
+    what = "factored, 100,000 right-hand sides of 100"
+    peer = {"": ("scipy solve_banded", partial(scipy_solve, shared), 18)}
+    return table + row("factored", what, partial(our_factors, shared), peer, "time")
 
 
 def gradient_rows() -> list[Row]:
     """Solution, and gradients with respect to the three diagonals and the right-hand sides."""
     problem = Systems(*REPORT, slopes=True)
-    mine = named(our_gradient, problem)
-    scan, library = (named(jax_gradient, problem, f) for f in (solve_rows, solve_by_library))
-    what, hangs = "solve and gradient (100,000 x 100) float64", "jax.grad, XLA's solver"
+    what, ours = "solve and gradient (100,000 x 100) float64", partial(our_gradient, problem)
+    scan, library = (partial(jax_gradient, problem, f) for f in (solve_rows, solve_by_library))
+    by_scan = {"scan": ("jax.grad of lax.scan", scan, 15)}
+    hangs = {"library": ("jax.grad, XLA's solver", library)}
     return [
-        row("gradient-scan", what, "jax.grad of lax.scan", mine, scan, 15, "time"),
-        row("gradient-library", what, hangs, mine, library, how="time", limit_s=HANG_S),
+        *row("gradient", what, ours, by_scan, "time"),
+        *duels("gradient", what, ours, hangs, "time", limit_s=HANG_S),
     ]
 
 
@@ -443,4 +437,4 @@ def jax_gradient(systems: Systems, solve: Callable[..., Any]) -> Job:
         solution, backward = jax.vjp(solve, *arrays)
         return solution, *backward(slopes)
 
-    return jax_job(systems, solution_and_gradients)
+    return jax_function(systems, solution_and_gradients)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,23 +11,30 @@ import numpy as np
 
 from asv_benches.peers.cpp import cpp_best
 from asv_benches.peers.harness import (
-    Contender,
+    Arguments,
     Duel,
     Effort,
     Job,
     Measurement,
-    best_of,
     drawn,
-    jax_counters,
-    jax_keys,
-    named,
+    jax_loop,
 )
-from asv_benches.peers.rows import Row, duel
+from asv_benches.peers.rows import Row, duels
+from asv_benches.peers.stepping import (
+    ACTIONS_PER_RUN,
+    envpool_best,
+    gymnasium_step,
+    make_gymnasium,
+    make_ours,
+    our_simulate,
+    our_step,
+)
 
+CARTPOLE = "CartPole-v1"
 # Number of environments: target against CartPoleVectorEnv.
 STEP_TARGETS = {1: 6, 16: 8, 256: None, 4096: 40, 2**16: None, 2**18: 60}
+SYNC = (1, 16, 256, 4096)  # of them, where Gymnasium's loop over environments takes part
 NUM_ENVS, NUM_STEPS = 4096, 1000
-ACTIONS_PER_RUN = 2**16  # int64: half the second-level cache; a policy hands its actions over warm
 
 
 def rows() -> list[Row]:
@@ -36,94 +43,40 @@ def rows() -> list[Row]:
 
 def step_rows() -> list[Row]:
     """`env.step`: the Python around the kernel counts."""
-    made = named(single, "rlcpu/CartPole-v1"), named(single, "CartPole-v1")
-    bit_for_bit = "env.step, 4,096 envs, float64 bit for bit"
-    threads = {f"{k} threads": partial(envpool_step, 256, k) for k in (1, 2)}
-    return [
-        duel("make", "gymnasium.make, float32", "its CartPole", *made, target=1),
-        *(step_row(n, by_gymnasium(n), target) for n, target in STEP_TARGETS.items()),
-        *(step_row(n, by_gymnasium(n, "sync")) for n in (1, 16, 256, 4096)),
-        step_row(256, best_of("envpool", threads), 80),
-        Row("exact-4096", bit_for_bit, "CartPoleVectorEnv", exact, target=4),
-    ]
-
-
-def step_row(num_envs: int, peer: Contender, target: float | None = None) -> Row:
-    what = f"env.step, {num_envs:,} env{'s' if num_envs > 1 else ''}, float32"
-    name = f"step-{num_envs}-{peer.name.lower()}"
-    return duel(name, what, peer.name, named(our_step, num_envs), peer, target)
+    made = {"": ("its CartPole", partial(single, CARTPOLE), 1)}
+    table = duels("make", "gymnasium.make, float32", partial(single, f"rlcpu/{CARTPOLE}"), made)
+    for n, target in STEP_TARGETS.items():
+        theirs = partial(gymnasium_step, CARTPOLE, n)
+        peers = {"cartpolevectorenv": ("CartPoleVectorEnv", theirs, target)}
+        if n in SYNC:
+            peers["syncvectorenv"] = ("SyncVectorEnv", partial(theirs, "sync"))
+        if n == 256:
+            peers["envpool"] = ("envpool", envpool_best(CARTPOLE, n), 80)
+        what = f"env.step, {n:,} env{'s' if n > 1 else ''}, float32"
+        table += duels(f"step-{n}", what, partial(our_step, CARTPOLE, n), peers)
+    what = "env.step, 4,096 envs, float64 bit for bit"
+    return [*table, Row("exact-4096", what, "CartPoleVectorEnv", exact, target=4)]
 
 
 def fused_rows() -> list[Row]:
     """`rlcpu.simulate`: the steps fused, actions drawn inside, episode statistics out."""
     what = f"simulate, {NUM_ENVS:,} envs x {NUM_STEPS:,} steps, float32"
     size = NUM_ENVS, NUM_STEPS
-    mine, sync = named(our_simulate, *size), named(gymnasium_step, NUM_ENVS, "sync")
-    tuned = named(jax_simulate, *size, polynomials)
-    return [
-        duel("simulate-c++", what, "the same physics in C++", mine, cpp_best(*size), 1.1),
-        duel("simulate-jax", what, "jax scan", mine, named(jax_simulate, *size), 40),
-        duel("simulate-jax-tuned", what, "the same, polynomials", mine, tuned),
-        duel("simulate-sync", what, "SyncVectorEnv", mine, sync, 10_000),
-        *(
-            duel(f"simulate-{how}", f"{what}, length {how}", "one length", varied, mine, 0.75)
-            for how, varied in (
-                ("varied", Contender("an array", partial(varied_simulate, *size))),
-                ("randomized", Contender("randomize", partial(randomized_simulate, *size))),
-            )
-        ),
-    ]
+    ours, jax = partial(our_simulate, CARTPOLE, *size), partial(jax_simulate, *size)
+    peers = {
+        "c++": ("the same physics in C++", cpp_best(*size), 1.1),
+        "jax": ("jax scan", jax, 40),
+        "jax-tuned": ("the same, polynomials", partial(jax, polynomials)),
+        "sync": ("SyncVectorEnv", partial(gymnasium_step, CARTPOLE, NUM_ENVS, "sync"), 10_000),
+    }
+    table = duels("simulate", what, ours, peers)
+    for how, varied in {"varied": varied_simulate, "randomized": randomized_simulate}.items():
+        one = {how: ("one length", ours, 0.75)}
+        table += duels("simulate", f"{what}, length {how}", partial(varied, *size), one)
+    return table
 
 
 # ---------------------------------------------------------------- one step a call
-
-
-def step_job(env: Any, num_envs: int) -> Job:
-    """Steps an environment that was reset; as many actions as the cache holds, then again."""
-    most = max(2, ACTIONS_PER_RUN // num_envs)
-    return Job(env.step, drawn(lambda rng: (rng.integers(0, 2, num_envs),), most), num_envs)
-
-
-def make_ours(num_envs: int, dtype: str = "float32", env_id: str = "CartPole-v1") -> Any:
-    import rlcpu
-
-    env = rlcpu.make_vec(env_id, num_envs, dtype=dtype)
-    env.reset(seed=0)
-    return env
-
-
-def make_gymnasium(num_envs: int, mode: str = "vector_entry_point") -> Any:
-    """Gymnasium's CartPoleVectorEnv, or its loop over scalar environments ("sync"), reset."""
-    import gymnasium
-
-    env = gymnasium.make_vec("CartPole-v1", num_envs, vectorization_mode=mode)
-    env.reset(seed=0)
-    return env
-
-
-def our_step(num_envs: int, dtype: str = "float32") -> Job:
-    return step_job(make_ours(num_envs, dtype), num_envs)
-
-
-def gymnasium_step(num_envs: int, mode: str = "vector_entry_point") -> Job:
-    return step_job(make_gymnasium(num_envs, mode), num_envs)
-
-
-def by_gymnasium(num_envs: int, mode: str = "vector_entry_point") -> Contender:
-    """Gymnasium's NumPy CartPole, or its loop over scalar environments ("sync")."""
-    name = "SyncVectorEnv" if mode == "sync" else "CartPoleVectorEnv"
-    return Contender(name, partial(gymnasium_step, num_envs, mode))
-
-
-def envpool_step(num_envs: int, num_threads: int) -> Job:
-    """envpool's CartPole in its synchronous mode."""
-    import envpool
-
-    env = envpool.make(
-        "CartPole-v1", env_type="gymnasium", num_envs=num_envs, num_threads=num_threads, seed=0
-    )
-    env.reset()
-    return step_job(env, num_envs)
 
 
 def single(env_id: str) -> Job:
@@ -145,7 +98,9 @@ def single(env_id: str) -> Job:
 
 def exact(effort: Effort) -> Measurement:
     """A duel in float64 that is off where the two do not agree bit for bit."""
-    measurement = Duel(named(our_step, 4096, "float64"), by_gymnasium(4096))(effort)
+    measurement = Duel(
+        partial(our_step, CARTPOLE, 4096, dtype="float64"), partial(gymnasium_step, CARTPOLE, 4096)
+    )(effort)
     if measurement.ratio is None:
         return measurement
     steps = sum(compare(4096, seed) for seed in range(effort.rounds))
@@ -162,7 +117,8 @@ def compare(num_envs: int, seed: int) -> int:
     Raises:
         AssertionError: one of them differs in a bit.
     """
-    ours, theirs = make_ours(num_envs, "float64"), make_gymnasium(num_envs)
+    ours = make_ours(CARTPOLE, num_envs, dtype="float64")
+    theirs = make_gymnasium(CARTPOLE, num_envs)
     theirs.reset(seed=seed)
     ours.state = theirs.state.T
     rng = np.random.default_rng(seed)
@@ -181,20 +137,13 @@ def compare(num_envs: int, seed: int) -> int:
     return compared
 
 
-# ---------------------------------------------------------------- fused: ours, JAX, torch, gymnax
-
-
-def our_simulate(num_envs: int, num_steps: int, env_id: str = "CartPole-v1") -> Job:
-    return simulate_job(make_ours(num_envs, env_id=env_id), num_steps)
+# ---------------------------------------------------------------- fused: ours, JAX, torch
 
 
 def varied_simulate(num_envs: int, num_steps: int) -> Job:
     """A pole of another length in each environment."""
-    import rlcpu
-
-    env = rlcpu.make_vec("CartPole-v1", num_envs, length=np.linspace(0.25, 0.75, num_envs))
-    env.reset(seed=0)
-    return simulate_job(env, num_steps)
+    length = np.linspace(0.25, 0.75, num_envs)
+    return our_simulate(CARTPOLE, num_envs, num_steps, length=length)
 
 
 class Length(NamedTuple):
@@ -207,20 +156,10 @@ def randomize(rng: Any, params: Any) -> Length:
 
 def randomized_simulate(num_envs: int, num_steps: int) -> Job:
     """A pole of another length in each episode."""
-    import rlcpu
     from rlcpu.envs import cartpole
 
     poles = dataclasses.replace(cartpole.DYNAMICS, id="Poles-v0", randomize=randomize)
-    env = rlcpu.make_vec(poles, num_envs)
-    env.reset(seed=0)
-    return simulate_job(env, num_steps)
-
-
-def simulate_job(env: Any, num_steps: int) -> Job:
-    import rlcpu
-
-    call = partial(rlcpu.simulate, env, rlcpu.policies.Uniform(), num_steps)
-    return Job(call, work=env.num_envs * num_steps)
+    return our_simulate(poles, num_envs, num_steps)
 
 
 # `jax.random` (threefry) would be most of the time, so the random numbers are those of
@@ -256,6 +195,11 @@ def start(num_envs: int, seed: int = 0) -> Lanes:
     state = rng.uniform(-0.05, 0.05, (4, num_envs)).astype(np.float32)
     keys = rng.integers(0, 2**32, (2, num_envs), dtype=np.uint32)
     return Lanes(*map(jnp.asarray, (*state, np.zeros(num_envs, np.int32), *keys)))
+
+
+def jax_counters(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
+    """Counters of that generator."""
+    return zip(rng.integers(0, 2**32, count, dtype=np.uint32), strict=True)
 
 
 def draw(lanes: Lanes, counter: Any) -> list[Any]:
@@ -339,40 +283,7 @@ def jax_simulate(num_envs: int, num_steps: int, sincos: SinCos = library) -> Job
         return jax.lax.scan(step, carry, counters)[0]
 
     carry = start(num_envs), tuple(jnp.zeros(num_envs, jnp.int32) for _ in range(2))
-
-    def call(counter: np.uint32) -> None:
-        nonlocal carry
-        carry = simulate(carry, counter)
-
-    return Job(call, jax_counters, num_envs * num_steps, lambda: jax.block_until_ready(carry))
-
-
-def gymnax_simulate(num_envs: int, num_steps: int) -> Job:
-    """gymnax's CartPole under `vmap`, the steps as one `lax.scan`, as its users write it."""
-    import gymnax
-    import jax
-
-    env, parameters = gymnax.make("CartPole-v1")
-
-    def step(state: Any, key: Any) -> Any:
-        act, move = jax.random.split(key)
-        actions = jax.random.randint(act, (num_envs,), 0, 2)
-        keys = jax.random.split(move, num_envs)
-        new = jax.vmap(env.step, (0, 0, 0, None))(keys, state, actions, parameters)
-        return new[1], None
-
-    @partial(jax.jit, donate_argnums=0)
-    def simulate(state: Any, key: Any) -> Any:
-        return jax.lax.scan(step, state, jax.random.split(key, num_steps))[0]
-
-    keys = jax.random.split(jax.random.key(0), num_envs)
-    state = jax.vmap(env.reset, (0, None))(keys, parameters)[1]
-
-    def call(key: Any) -> None:
-        nonlocal state
-        state = simulate(state, key)
-
-    return Job(call, jax_keys, num_envs * num_steps, lambda: jax.block_until_ready(state))
+    return jax_loop(simulate, carry, num_envs * num_steps, jax_counters)
 
 
 def torch_cartpole(num_envs: int) -> tuple[Lanes, Callable[[Lanes], Lanes]]:

@@ -6,8 +6,6 @@ The program that rlcpu's is compared with: the settings of CleanRL's `pqn.py`, i
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium
 import numpy as np
 import torch
@@ -48,7 +46,6 @@ class TorchPQN:
         self.rewards, self.values, self.terminated, self.ended, self.finals = (
             torch.zeros(shape) for _ in range(5)
         )
-        self.running, self.returns = np.zeros(self.num_envs), [0.0]
 
     def learn(self, steps: int) -> None:
         last = self.steps + steps
@@ -74,19 +71,11 @@ class TorchPQN:
             self.rewards[t] = torch.from_numpy(rewards)
             self.terminated[t] = torch.from_numpy(terminated)
             self.ended[t] = torch.from_numpy(terminated | truncated)
-            self.follow(t, rewards, terminated, truncated, infos)
-            self.steps += self.num_envs
-
-    def follow(self, t: int, rewards: Any, terminated: Any, truncated: Any, infos: Any) -> None:
-        """Returns of episodes, and values of what truncated ones led to."""
-        self.running += rewards
-        self.finals[t] = 0.0
-        for i in np.flatnonzero(terminated | truncated):
-            self.returns.append(self.running[i])
-            self.running[i] = 0.0
-            if truncated[i] and not terminated[i]:
+            self.finals[t] = 0.0
+            for i in np.flatnonzero(truncated & ~terminated):  # values of what they led to
                 final = torch.from_numpy(infos["final_obs"][i])
                 self.finals[t, i] = self.network(final[None]).max()
+            self.steps += self.num_envs
 
     @torch.no_grad()
     def find_returns(self) -> torch.Tensor:

@@ -1,26 +1,49 @@
-"""The table `train`: from start to solved, and from start to imported."""
+"""The table `train`: from start to solved, and from start to imported.
+
+CartPole-v1 counts as solved when the last 100 training episodes return 475 on average.
+"""
 
 from __future__ import annotations
 
 import functools
-import json
-import os
 import subprocess
 import sys
 import time
+from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from asv_benches.peers.harness import Effort, Measurement, Outcome
+from asv_benches.peers.agents import PEER, stable_ppo_agent
+from asv_benches.peers.harness import Effort, Measurement, Outcome, isolated
 from asv_benches.peers.rows import Row
-from asv_benches.peers.solve import SOLVED
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 180.0
-PEER, ZOO, DEFAULT = "stable-baselines3", "rlcpu-zoo", "rlcpu-default"
+ZOO, DEFAULT = "rlcpu-zoo", "rlcpu-default"
+SOLVED, EPISODES, TOTAL_STEPS = 475.0, 100, 100_000
+#: The rl-zoo's settings, by our names; the last ones are stable-baselines3's defaults.
+SETTINGS: dict[str, Any] = {
+    "num_envs": 8,
+    "num_steps": 32,
+    "minibatch_size": 256,
+    "num_epochs": 20,
+    "gamma": 0.98,
+    "lambda_": 0.8,
+    "entropy_coefficient": 0.0,
+    "learning_rate": 1e-3,
+    "learning_rate_schedule": "linear",
+    "clip_range": 0.2,
+    "clip_schedule": "linear",
+    "value_coefficient": 0.5,
+    "max_gradient_norm": 0.5,
+    "hidden": (64, 64),
+    "activation": "tanh",
+    "log_std_init": 0.0,
+}
 
 
 class Run(NamedTuple):
@@ -40,19 +63,23 @@ class Run(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """All rows; they start processes themselves."""
+    """All rows; those of training start processes themselves."""
     row = partial(Row, unit="s", limit_s=None)
     zoo = "PPO, rl-zoo's settings, run time to solved"
     default = "PPO, default settings, process start to solved"
     learning, whole = (PEER, "seconds"), (PEER, "process_s")
     by_zoo = partial(to_solved, (ZOO, "seconds"), learning)
     by_default, process = (partial(to_solved, (DEFAULT, "process_s"), x) for x in (learning, whole))
+    imports = "import rlcpu", "import numba, gymnasium"
     return [
         row("zoo", zoo, PEER, by_zoo, 15),
         row("default", default, PEER, by_default, 10),
         row("process", default, "its process", process),
-        row("import", "import rlcpu", "import numba, gymnasium", import_time, 1.15, "time"),
+        row("import", *imports, partial(import_time, imports), 1.15, "time", limit_s=LIMIT_S),
     ]
+
+
+# ---------------------------------------------------------------- to solved
 
 
 def to_solved(mine: tuple[str, str], peers: tuple[str, str], effort: Effort) -> Measurement:
@@ -97,43 +124,76 @@ def training_runs(seeds: int) -> dict[str, list[Run | Outcome]]:
 
 
 def train_once(agent: str, seed: int) -> Run | Outcome:
-    """Runs `asv_benches.peers.solve` in a process of its own."""
-    # stable-baselines3's networks are so small that a second thread makes PyTorch slower: 234 us an
-    # environment step in place of 174.
-    environment = os.environ | ({"OMP_NUM_THREADS": "1"} if agent == PEER else {})
-    command = [sys.executable, "-m", "asv_benches.peers.solve", agent, str(seed)]
+    """One run in a process of its own."""
+    functions = {PEER: learn_theirs, ZOO: learn_zoo, DEFAULT: learn_default}
     begin = time.perf_counter()
-    outcome = run_process(command, environment)
+    outcome = isolated(functions[agent], seed, limit_s=LIMIT_S)
     process_s = time.perf_counter() - begin
-    return outcome if outcome.status else Run(process_s, **outcome.value)
+    return outcome if outcome.status else Run(process_s, *outcome.value)
 
 
-def run_process(command: list[str], environment: dict[str, str]) -> Outcome:
-    """The JSON that a command prints last."""
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S
-        )
-    except subprocess.TimeoutExpired:
-        return Outcome(None, "timed out", f"no answer within {LIMIT_S:g} s")
-    if done.returncode == 0:
-        return Outcome(json.loads(done.stdout.splitlines()[-1]))
-    detail = (done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
-    missing = detail.startswith("ModuleNotFoundError")
-    return Outcome(None, "not installed" if missing else "failed", detail)
+def learn_theirs(seed: int) -> tuple[float, int, float]:
+    """stable-baselines3's PPO with the rl-zoo's settings; seconds, steps, return."""
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class StopWhenSolved(BaseCallback):
+        def _on_training_start(self) -> None:
+            self.returns: deque[float] = deque(maxlen=EPISODES)
+
+        def _on_step(self) -> bool:
+            infos = self.locals["infos"]
+            self.returns.extend(info["episode"]["r"] for info in infos if "episode" in info)
+            return len(self.returns) < EPISODES or float(np.mean(self.returns)) < SOLVED
+
+    env = make_vec_env("CartPole-v1", SETTINGS["num_envs"], seed=seed)
+    agent = stable_ppo_agent(env, SimpleNamespace(**SETTINGS), seed)
+    callback = StopWhenSolved()
+    begin = time.perf_counter()
+    agent.learn(TOTAL_STEPS, callback=callback)
+    seconds = time.perf_counter() - begin
+    return seconds, agent.num_timesteps, float(np.mean(callback.returns))
 
 
-def import_time(effort: Effort) -> Measurement:
-    """Times both imports in fresh processes, in turn, without the interpreter's own start."""
-    statements = ("import rlcpu", "import numba, gymnasium")
+def learn_zoo(seed: int) -> tuple[float, int, float]:
+    """Ours with the same settings, compiled before."""
+    from rlcpu.train import PPO
+
+    PPO("CartPole-v1", seed=seed, **SETTINGS).learn(2 * 8 * 32)
+    return learn(PPO("CartPole-v1", seed=seed, **SETTINGS), TOTAL_STEPS)
+
+
+def learn_default(seed: int) -> tuple[float, int, float]:
+    """Ours with its default settings, no warm-up: the process's duration is the figure."""
+    from rlcpu.train import PPO
+
+    return learn(PPO("CartPole-v1", seed=seed), 10 * TOTAL_STEPS)
+
+
+def learn(agent: Any, total_steps: int) -> tuple[float, int, float]:
+    """Learns until solved by the rule that the peer is stopped by.
+
+    `target_return` would be stricter: it asks for 100 greedy episodes on top.
+    """
+
+    def unsolved(progress: Any) -> bool:
+        return progress.episodes < EPISODES or progress.episode_return < SOLVED
+
+    begin = time.perf_counter()
+    history = agent.learn(total_steps, callback=unsolved)
+    return time.perf_counter() - begin, history.steps, history.episode_return
+
+
+# ---------------------------------------------------------------- to imported
+
+
+def import_time(statements: tuple[str, str], effort: Effort) -> Measurement:
+    """Times both in fresh processes, in turn, without the interpreter's own start."""
     seconds = np.empty((effort.starts + 1, 2))
     for start, column in np.ndindex(seconds.shape):
         timed = f"t = time.perf_counter(); {statements[column]}; print(time.perf_counter() - t)"
         command = [sys.executable, "-c", f"import time; {timed}"]
-        outcome = run_process(command, dict(os.environ))
-        if outcome.status:
-            return Measurement(outcome.status, "-", note=f"{statements[column]}: {outcome.detail}")
-        seconds[start, column] = outcome.value
+        seconds[start, column] = float(subprocess.check_output(command, cwd=ROOT, text=True))
     seconds = seconds[1:]  # the first start writes the bytecode
     ours, peer = np.median(seconds, axis=0).tolist()
     low, ratio, high = np.percentile(seconds[:, 0] / seconds[:, 1], (25, 50, 75)).tolist()

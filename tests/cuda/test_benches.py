@@ -42,7 +42,7 @@ def test_every_row_is_measured(row: rows.Row) -> None:
 
 @pytest.mark.device
 def test_the_command_saves_the_table(tmp_path: Path) -> None:
-    path = tmp_path / "figures.json"
-    command.main(["cuda", "--quick", "--only", "gae", "--json", str(path)])
+    command.main(["cuda", "--quick", "--only", "gae", "--results", str(tmp_path)])
+    (path,) = tmp_path.glob("*-cuda.json")
     (row,) = json.loads(path.read_text("utf-8"))["rows"]
     assert row["ours"] > 0
