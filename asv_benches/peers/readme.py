@@ -28,7 +28,6 @@ NAMED = (  # in the README; the others' versions stand below the tables of all r
     *("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3", "tianshou"),
     "gcc",
 )
-DISTRIBUTIONS = (*NAMED, "flashbax", "torchrl", "cpprb", "scipy", "statsmodels", "rlax")
 HEAD = ["| What | Against | Ratio | rlcpu | Peer |", "| --- | --- | ---: | ---: | ---: |"]
 UNITS = "Medians, interleaved: rates in environment steps per second, times per call"
 
@@ -139,11 +138,11 @@ def lines(rows: list[dict[str, Any]]) -> list[str]:
     return [*HEAD, *(f"| {' | '.join(cells(row))} |" for row in rows)]
 
 
-def measured_on(tables: Mapping[str, Any], names: tuple[str, ...] = DISTRIBUTIONS) -> str:
-    """The sentence below the table."""
+def measured_on(tables: Mapping[str, Any], names: tuple[str, ...] = ()) -> str:
+    """The sentence below the table, with the versions of all or of some."""
     machines = sorted((each["machine"] for each in tables.values()), key=lambda m: str(m["date"]))
     versions = {k: v for machine in machines for k, v in machine["versions"].items()}
-    listed = ", ".join(f"{name} {versions[name]}" for name in names if name in versions)
+    listed = ", ".join(f"{name} {versions[name]}" for name in names or versions if name in versions)
     places = dict.fromkeys(f"{machine['cpu']}, {machine['cores']} cores" for machine in machines)
     dates = sorted(row["measured"][:10] for each in tables.values() for row in each["rows"])
     span = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
