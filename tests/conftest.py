@@ -80,6 +80,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
+#: Rooms whose tests run on all CPUs where they ask for no number of threads.
+PARALLEL = ("kernels", "scan", "replay", "cuda", "simulator", "benches")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give a test, and the processes that it starts, one CPU or all.
+
+    Every driver is compiled twice, serial and parallel. With one CPU the serial one is enough, and
+    others run on the second CPU already. What threads are the question of asks for their number, or
+    is marked `parallel`.
+    """
+    from rlcpu.kernels import threads
+
+    if _room_of(item.nodeid) in PARALLEL or item.get_closest_marker("parallel"):
+        os.environ.pop("SLURM_CPUS_PER_TASK", None)
+    else:
+        os.environ["SLURM_CPUS_PER_TASK"] = "1"
+    threads._usable_cpus.cache_clear()
+
+
 def _has_gpu() -> bool:
     try:
         driver = ctypes.CDLL("libcuda.so.1")

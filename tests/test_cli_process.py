@@ -18,13 +18,17 @@ import rlcpu
 from rlcpu import cli, cli_train
 
 COMMAND = [sys.executable, "-W", "error", "-m", "rlcpu"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(rlcpu.__file__).parents[1])}
+
+
+def environment() -> dict[str, str]:
+    """Variables of a process that finds this package."""
+    return {**os.environ, "PYTHONPATH": str(Path(rlcpu.__file__).parents[1])}
 
 
 def run_module(*argv: str, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """`python -W error -m rlcpu ...` in a process of its own."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-    return subprocess.run([*COMMAND, *argv], cwd=cwd, env=ENVIRONMENT, check=False, **options)
+    return subprocess.run([*COMMAND, *argv], cwd=cwd, env=environment(), check=False, **options)
 
 
 def test_version(tmp_path: Path) -> None:
@@ -32,6 +36,7 @@ def test_version(tmp_path: Path) -> None:
     assert (result.returncode, result.stdout) == (0, f"rlcpu {rlcpu.__version__}\n")
 
 
+@pytest.mark.parallel
 def test_train_end_to_end(tmp_path: Path) -> None:
     argv = "train CartPole-v1 --seed 0 --plot curve.png --save agent.npz --csv 0.csv --video 0.gif"
     result = run_module(*argv.split(), cwd=tmp_path)
@@ -70,7 +75,7 @@ def test_a_signal_stops_training_and_keeps_the_agent(
     argv = "train CartPole-v1 --steps 1e9 --target 501 --save agent.npz --csv a.csv"
     command = [sys.executable, "-W", "error", "-c", SIGNALLED, str(int(number)), *argv.split()]
     result = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stdout) == (code, "")
     first, saved, table, command_to_go_on = result.stderr.splitlines()
@@ -108,7 +113,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-W", "error", "-c", code, "2", "train", "CartPole-v1"]
     result = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
     )
     assert (result.returncode, result.stdout, result.stderr) == (-2, "", "")
 

@@ -114,7 +114,7 @@ class Updater(Learner):
     Args:
         policy: an `MLP` with a value; its arrays are written after each update.
         config: hyper-parameters.
-        seed, num_threads, dtype: see `Learner`.
+        seed, num_threads: see `Learner`.
         masked: whether samples have action masks.
         choices: of each number of a `MultiDiscrete`; () for other actions.
 
@@ -129,7 +129,6 @@ class Updater(Learner):
         config: PPOConfig,
         seed: int = 0,
         num_threads: int | None = None,
-        dtype: type = np.float32,
         masked: bool = False,
         choices: tuple[int, ...] = (),
     ) -> None:
@@ -152,7 +151,6 @@ class Updater(Learner):
             weights=Weights(0.0, 0.0),
             seed=seed,
             num_threads=num_threads,
-            dtype=dtype,
         )
 
     def read_networks(self, numbers: Sequence[int] | None = None) -> None:

@@ -136,7 +136,7 @@ def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
 
 def test_a_soak_with_kills_loses_no_count(cluster):
     agent = DQN("CartPole-v1", seed=0)
-    ledger, killer = soak(agent, seconds=40.0, period=5.0)
+    ledger, killer = soak(agent, seconds=30.0, period=5.0)
     assert len(killer.killed) >= 3
     restarts = ledger.collector_restarts + ledger.shard_restarts
     assert 1 <= restarts <= len(killer.killed)

@@ -175,6 +175,7 @@ def test_simulate_without_an_end() -> None:
 # ---------------------------------------------------------------- threads
 
 
+@pytest.mark.parallel
 @pytest.mark.parametrize("case", ["CartPole-v1 tanh", "Pendulum-v1 own"])
 def test_serial_and_parallel_give_the_same_bits(case: str) -> None:
     """300 environments are five blocks, the last of 44."""

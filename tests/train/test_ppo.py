@@ -48,6 +48,7 @@ def test_learns(env_id: str, steps: int, reached: float) -> None:
     assert agent.evaluate(100, seed=1).mean() >= reached
 
 
+@pytest.mark.parallel
 def test_run_is_a_function_of_the_seed_alone() -> None:
     runs = []
     most = numba.config.NUMBA_NUM_THREADS
