@@ -9,6 +9,7 @@ import pytest
 
 from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH
 from rlcpu.nn import Learner, Loss, Network, network, of_action
+from tests.nn.test_learner import action_value
 from tests.nn.test_network import copy_layers, make_network, passes
 from tests.train import naive
 
@@ -116,14 +117,10 @@ def test_equals_torch() -> None:
 
 
 def test_a_learner_descends_its_gradient() -> None:
-    def squared(numbers: Any, sample: Any, weights: Any) -> Any:
-        error = numbers[0] - sample.target
-        return 0.5 * error * error, (error,), ()
-
     rng = np.random.default_rng(2)
     net = Network((4, 32, 16, 2), "relu", layer_norm=True)
     before = net.parameters.copy()
-    learner = Learner([net], [Loss(squared, of_action)], columns=["target"], actions=np.int64)
+    learner = Learner([net], [Loss(action_value, of_action)], columns=["target"], actions=np.int64)
     inputs = rng.normal(size=(100, 4)).astype(np.float32)
     actions, target = rng.integers(2, size=100), rng.normal(size=100).astype(np.float32)
     slopes = np.zeros((100, 2))
@@ -138,4 +135,4 @@ def test_a_learner_descends_its_gradient() -> None:
     np.testing.assert_allclose(change, -1e-3 * np.sign(gradient[large]), rtol=0.01, atol=1e-6)
     report = learner.update(inputs, {"target": target}, actions, epochs=300, **arguments)
     last = learner.update(inputs, {"target": target}, actions, **arguments)
-    assert last["squared"] < 0.2 * np.mean(0.5 * target**2)
+    assert last["action_value"] < 0.2 * np.mean(0.5 * target**2)
