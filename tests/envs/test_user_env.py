@@ -282,9 +282,9 @@ def test_parallel_is_serial(folder: Path) -> None:
     importlib.import_module("ball")
     states: list[Any] = []
     for num_threads in (1, 2):
-        env = rlcpu.make_vec("Ball-v0", 9000, num_threads=num_threads)
+        env = rlcpu.make_vec("Ball-v0", 20_000, num_threads=num_threads)
         env.reset(seed=0)
         for step in range(10):
-            env.step(np.full((9000, 1), np.sin(step), np.float32))
+            env.step(np.full((20_000, 1), np.sin(step), np.float32))
         states.append(env.state)
     np.testing.assert_array_equal(*states)

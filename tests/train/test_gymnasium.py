@@ -219,9 +219,9 @@ def test_agents_and_actions_that_do_not_fit() -> None:
             kind(Book([3], acting=acting))
     agent = PPO(Book([3], acting=unbounded), **SMALL_PPO)
     assert agent.learn(32).steps == 32
-    several = PPO(Book([3], acting=MultiDiscrete([2, 3])), **SMALL_PPO)
+    several = PPO(Book([3], acting=MultiDiscrete([3, 2, 4])), **SMALL_PPO)
     assert several.learn(32).steps == 32
-    assert several.predict(np.zeros(2)).shape == (2,)
+    assert several.predict(np.zeros(2)).shape == (3,)
     with pytest.raises(
         TypeError, match=r"action_space=MultiDiscrete\(\[2 3\]\): expected Discrete"
     ):
