@@ -14,6 +14,7 @@ import jax.ffi
 import jax.numpy as jnp
 
 from rlcpu.scan import xla
+from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve_arrays
 
 Array = Any  # jax.Array, where jax is installed
 
@@ -55,12 +56,9 @@ def solve_tridiagonal(
         raise ValueError(f"shapes do not broadcast: {shapes}") from None
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"axis={axis}: the arrays have {len(shape)} axes, shape {shape}")
+    arrays = [a.reshape((1,) * (len(shape) - a.ndim) + a.shape) for a in arrays]
     # Counted from the end: vmap puts axes before all others.
-    return _solve(axis % len(shape) - len(shape), *(_expanded(a, len(shape)) for a in arrays))
-
-
-def _expanded(array: Array, ndim: int) -> Array:
-    return array.reshape((1,) * (ndim - array.ndim) + array.shape)
+    return _solve(axis % len(shape) - len(shape), *arrays)
 
 
 # ---------------------------------------------------------------- gradients
@@ -83,29 +81,19 @@ def _forward(axis: int, *arrays: Array) -> tuple[Array, Any]:
 
 def _backward(axis: int, kept: Any, grad: Array) -> tuple[Array, ...]:
     """See `tridiagonal_vjp`; a solve and products, so that it has gradients too."""
-    (lower, diagonal, upper, rhs), x = kept
-    low, high = (jnp.broadcast_to(array, x.shape) for array in (lower, upper))
-    inside, rest = (slice(None, -1), slice(1, None))
-    multipliers = _solve(
-        axis, _shifted(high, axis, inside), diagonal, _shifted(low, axis, rest), grad
-    )
-    below = -multipliers * _shifted(x, axis, inside)
-    above = -multipliers * _shifted(x, axis, rest)
-    found = (below, -multipliers * x, above, multipliers)
-    pairs = zip(found, (lower, diagonal, upper, rhs), strict=True)
-    return tuple(_summed(gradient, array.shape) for gradient, array in pairs)
+    (lower, diagonal, upper, _), x = kept
+    lower, upper = (jnp.broadcast_to(array, x.shape) for array in (lower, upper))
+    # What comes round from the other end is ignored.
+    below, above = jnp.roll(upper, 1, axis), jnp.roll(lower, -1, axis)
+    multipliers = _solve(axis, below, diagonal, above, grad)
+    others = (slice(None),) * (-1 - axis)
+    before = jnp.roll(x, 1, axis).at[(..., 0, *others)].set(0.0)
+    after = jnp.roll(x, -1, axis).at[(..., -1, *others)].set(0.0)
+    found = (-multipliers * before, -multipliers * x, -multipliers * after, multipliers)
+    return tuple(map(_summed, found, (array.shape for array in kept[0])))
 
 
 _solve.defvjp(_forward, _backward)
-
-
-def _shifted(array: Array, axis: int, part: slice) -> Array:
-    """All numbers but the last moved one on, or all but the first one back; 0 for what is left."""
-    padding = [(0, 0)] * array.ndim
-    padding[axis] = (1, 0) if part.stop == -1 else (0, 1)
-    index = [slice(None)] * array.ndim
-    index[axis] = part
-    return jnp.pad(array[tuple(index)], padding)
 
 
 def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
@@ -119,17 +107,15 @@ def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
 @functools.cache
 def _registered(axis: int) -> str:
     """Name under which XLA knows our solve along an axis, counted from the end."""
+
+    def run(arguments: list[Any], results: list[Any]) -> None:
+        solve_arrays(*arguments, axis=axis, out=results[0])
+
     name = f"rlcpu_solve_tridiagonal_{-axis}"
-    pointer = xla.handler(functools.partial(_run, axis))
+    pointer = xla.handler(run)
     _handlers.append(pointer)
     jax.ffi.register_ffi_target(name, xla.capsule(pointer), platform="cpu")
     return name
 
 
 _handlers: list[Any] = []  # as long as XLA may call them, that is for ever
-
-
-def _run(axis: int, arguments: list[Any], results: list[Any]) -> None:
-    from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve
-
-    solve(*arguments, axis=axis, out=results[0])

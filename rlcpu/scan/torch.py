@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve_arrays
 from rlcpu.scan.tridiagonal.vjp import tridiagonal_vjp
 
 Tensor = Any  # torch.Tensor, where torch is installed
@@ -57,10 +58,8 @@ class _Solve(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, lower: Any, diagonal: Any, upper: Any, rhs: Any, axis: int) -> Any:
-        from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve
-
-        arrays = (_array(tensor) for tensor in (lower, diagonal, upper, rhs))
-        x = torch.from_numpy(solve(*arrays, axis=axis))
+        arrays = (tensor.detach().numpy() for tensor in (lower, diagonal, upper, rhs))
+        x = torch.from_numpy(solve_arrays(*arrays, axis=axis))
         ctx.save_for_backward(lower, diagonal, upper, x)
         ctx.axis, ctx.shape = axis, rhs.shape
         return x
@@ -71,30 +70,20 @@ class _Solve(torch.autograd.Function):
         if torch.is_grad_enabled():
             found = _differentiable(lower, diagonal, upper, x, grad, ctx.axis)
         else:
-            arrays = (_array(tensor) for tensor in (lower, diagonal, upper, x, grad))
+            arrays = (t.detach().numpy() for t in (lower, diagonal, upper, x, grad))
             found = tuple(map(torch.from_numpy, tridiagonal_vjp(*arrays, axis=ctx.axis)))
         shapes = (lower.shape, diagonal.shape, upper.shape, ctx.shape)
         return *(g.sum_to_size(s) for g, s in zip(found, shapes, strict=True)), None
-
-
-def _array(tensor: Any) -> Any:
-    """The tensor's own memory."""
-    return tensor.detach().numpy()
 
 
 def _differentiable(
     lower: Any, diagonal: Any, upper: Any, x: Any, grad: Any, axis: int
 ) -> tuple[Any, ...]:
     """The gradients of `tridiagonal_vjp` in operations that torch can differentiate."""
-    axis = axis % x.ndim
     lower, upper = lower.expand(x.shape), upper.expand(x.shape)
-    n = x.shape[axis]
-    inside, rest = (axis, 0, n - 1), (axis, 1, n - 1)
-    none = torch.zeros_like(x.narrow(axis, 0, 1))
-    below = torch.cat([none, upper.narrow(*inside)], axis)
-    above = torch.cat([lower.narrow(*rest), none], axis)
-    multipliers = _Solve.apply(below, diagonal.expand(x.shape), above, grad, axis)
-    low = -multipliers.narrow(*rest) * x.narrow(*inside)
-    high = -multipliers.narrow(*inside) * x.narrow(*rest)
-    products = torch.cat([none, low], axis), -multipliers * x, torch.cat([high, none], axis)
-    return *products, multipliers
+    # What comes round from the other end is ignored.
+    multipliers = _Solve.apply(upper.roll(1, axis), diagonal, lower.roll(-1, axis), grad, axis)
+    last = torch.tensor(x.shape[axis] - 1)
+    before = x.roll(1, axis).index_fill(axis, torch.tensor(0), 0.0)
+    after = x.roll(-1, axis).index_fill(axis, last, 0.0)
+    return -multipliers * before, -multipliers * x, -multipliers * after, multipliers

@@ -111,19 +111,17 @@ def capsule(pointer: Any) -> Any:
 
 def _arrays(buffers: Any) -> list[Array]:
     """XLA's memory, row-major, as arrays."""
-    return [_array(buffers.items[i].contents) for i in range(buffers.size)]
-
-
-def _array(buffer: Any) -> Array:
-    kind = _NUMBERS.get(buffer.dtype)
-    if kind is None:
-        raise TypeError(f"expected float32 or float64, got XLA's type {buffer.dtype}")
-    shape = tuple(buffer.dims[i] for i in range(buffer.rank))
-    count = int(np.prod(shape))
-    if not count:
-        return np.empty(shape, kind)
-    memory: Any = (kind * count).from_address(buffer.data)
-    return np.frombuffer(memory, kind).reshape(shape)
+    arrays = []
+    for i in range(buffers.size):
+        buffer = buffers.items[i].contents
+        kind = _NUMBERS.get(buffer.dtype)
+        if kind is None:
+            raise TypeError(f"expected float32 or float64, got XLA's type {buffer.dtype}")
+        shape = buffer.dims[: buffer.rank]
+        pointer = ctypes.cast(buffer.data, ctypes.POINTER(kind))
+        empty = 0 in shape  # which may have no memory
+        arrays.append(np.empty(shape, kind) if empty else np.ctypeslib.as_array(pointer, shape))
+    return arrays
 
 
 def _report(api: Any, error: BaseException) -> int | None:
