@@ -24,9 +24,6 @@ from rlcpu.kernels.compile import define, source_of_tuple
 from rlcpu.kernels.random import GOLDEN, keys, mix
 
 u32 = np.uint32
-#: Items of `Memory.faults`: bad actions, environments that have finished while autoreset is
-#: disabled.
-BAD_ACTIONS, FINISHED = range(2)
 
 
 class Memory:
@@ -40,7 +37,7 @@ class Memory:
         counter: of random numbers, on the host; every step advances it for all streams alike.
         limit: of an episode's steps.
         bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
-        faults: (2,) int32, 0 but after a step that was none.
+        fault: (1,) int32, 0 but after a step that was none.
         may_wait: whether an environment may have finished and not begun anew.
     """
 
@@ -49,7 +46,7 @@ class Memory:
         self.num_envs, self.limit, self.counter, self.may_wait = n, limit, 0, False
         self.states = [zeros((self.size + 1) * n, env.dtype) for _ in range(2)]
         self.elapsed_steps = [zeros(n, np.uint32) for _ in range(2)]
-        self.words, self.faults = zeros(2 * n, np.uint32), zeros(2, np.int32)
+        self.words, self.fault = zeros(2 * n, np.uint32), zeros(1, np.int32)
         space = env.single_action_space
         bounds = np.concatenate((space.low, space.high)) if env.dynamics.action_size else [0.0]
         self.bounds = asarray(bounds, np.float32)
@@ -146,10 +143,10 @@ def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
         memory.states[0], memory.words, memory.elapsed_steps[0], taken.reshape(-1),
         env.numbers, memory.counter, memory.limit,
         memory.states[1], memory.elapsed_steps[1], observations, rewards, flags, finals,
-        memory.faults,
+        memory.fault,
     )  # fmt: skip
-    if to_host(memory.faults).any():
-        memory.faults.fill(0)
+    if to_host(memory.fault)[0]:
+        memory.fault.fill(0)
         return None
     memory.exchange()
     memory.may_wait = not env._same_step
@@ -240,8 +237,9 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     (n,) uint32, actions (n,) integers or (n * action_size,) float32, params (num_numbers,),
     counter and limit (see `Memory`); and the outputs state_out, elapsed_out,
     observations (observation_size * n,) float32, rewards (n,), flags (2 * n,) bool: terminated,
-    then truncated, finals: like observations in same-step mode, else empty, and faults (2,) int32,
-    which must be 0: if they are not 0 afterwards, the outputs are to be thrown away.
+    then truncated, finals: like observations in same-step mode, else empty, and fault (1,) int32,
+    which must be 0: if it is 1 afterwards, for a bad action or for an environment that has finished
+    while autoreset is disabled, the outputs are to be thrown away.
     """
     lane, turn = compile_lane(env, dtype), make_turn(env, dtype, same_step)
     unpack, observe = lane.unpack, lane.observe
@@ -255,18 +253,15 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
     @kernel(exact=dtype is np.float64)
     def step(
         state_in, words, elapsed_in, actions, numbers, counter, limit,
-        state_out, elapsed_out, observations, rewards, flags, finals, faults,
+        state_out, elapsed_out, observations, rewards, flags, finals, fault,
     ):  # fmt: skip
         n, i = rewards.shape[0], cuda.grid(1)
         if i >= n:
             return
         action, bad = take_action(actions, i)
         elapsed = elapsed_in[i]
-        if bad and elapsed != mark:  # the next step of one that has ended is its reset
-            cuda.atomic.add(faults, BAD_ACTIONS, 1)
-            return
-        if disabled and elapsed == mark:
-            cuda.atomic.add(faults, FINISHED, 1)
+        if disabled if elapsed == mark else bad:  # the next step of one that has ended is its reset
+            fault[0] = 1
             return
         params, bits = unpack(numbers), mix(words[i], words[n + i], u32(counter))
         state, total = load(state_in, i, n), state_in[size * n + i]

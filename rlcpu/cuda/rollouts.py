@@ -1,8 +1,8 @@
 """Fused rollouts: K steps of N environments and their policy in one kernel, a thread for each.
 
 State, clock and return stay in registers from the first step to the last; the policy's weights are
-copied to shared memory once a block, where they fit. `simulate` keeps sums, `collect` everything:
-one loop, and a `Recorder` for each.
+copied to shared memory once a block, where they fit. `simulate` keeps sums, `collect` everything,
+by one loop.
 """
 
 from __future__ import annotations
@@ -33,15 +33,6 @@ REGISTERS = 128
 FLUSH = 1024
 #: Weights that a block keeps in shared memory, of which it has 48 KB.
 SHARED_WEIGHTS = 48 * 1024 // 4
-
-
-class Key(NamedTuple):
-    """What decides the machine code of a rollout."""
-
-    env: Structure
-    dtype: type
-    policy: PolicyCode
-    network: Network | None
 
 
 class Records(NamedTuple):
@@ -78,26 +69,12 @@ class Sums(NamedTuple):
     counts: Any
 
 
-class Recorder(NamedTuple):
-    """What a rollout keeps: functions that its loop inlines.
-
-    Attributes:
-        see: (out, at, seen) before each step; `at` is step * N + environment.
-        put: (out, sums, at, chosen, end, params, weights, offset) -> sums, after it.
-        finish: (out, sums, i, seen, weights, offset) in the end.
-    """
-
-    see: Callable[..., None]
-    put: Callable[..., Any]
-    finish: Callable[..., None]
-
-
 def collect(
     env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int, records: Records
 ) -> None:
     """Overwrite `records` with K steps; returns before that has happened."""
-    key, inputs = _inputs(env, code, arrays)
-    launch(rollout_kernel(key, True), env.num_envs, *inputs, num_steps, records, block=BLOCK)
+    kind, inputs = _inputs(env, code, arrays)
+    launch(rollout_kernel(*kind, True), env.num_envs, *inputs, num_steps, records, block=BLOCK)
     env.memory.advance(num_steps)
 
 
@@ -113,8 +90,8 @@ def simulate(
         code = code._replace(value="none")
         nothing = arrays.weights[:0], np.zeros(1, np.int64)
         arrays = arrays._replace(value_weights=nothing[0], value_sizes=nothing[1])
-    key, inputs = _inputs(env, code, arrays)
-    run, n, found = rollout_kernel(key, False), env.num_envs, np.zeros(5)
+    kind, inputs = _inputs(env, code, arrays)
+    run, n, found = rollout_kernel(*kind, False), env.num_envs, np.zeros(5)
     for begin in range(0, num_steps, FLUSH):
         part = min(FLUSH, num_steps - begin)
         sums = Sums(empty(2 * n, env.dtype), empty(2 * n, np.uint32))
@@ -127,10 +104,10 @@ def simulate(
     totals[-1] = found
 
 
-def _inputs(env: Any, code: PolicyCode, arrays: PolicyArrays) -> tuple[Key, list[Any]]:
-    """The key and the first arguments of `rollout_kernel`."""
+def _inputs(env: Any, code: PolicyCode, arrays: PolicyArrays) -> tuple[Any, list[Any]]:
+    """What decides the machine code of a rollout, and the first arguments of its driver."""
     network, memory = network_of(arrays, code), env.memory
-    return Key(env.code, env.scalar_type, code, network), [
+    return (env.code, env.scalar_type, code, network), [
         *(memory.states[0], memory.words, memory.elapsed_steps[0], env.numbers, memory.bounds),
         *(asarray(pack_policy(arrays, network)), memory.counter, memory.limit),
         *(bool(arrays.settings[1]), 0),
@@ -148,24 +125,25 @@ def _stage(copy: Any, weights: Any) -> None:
 
 
 @functools.cache
-def rollout_kernel(key: Key, records: bool) -> Kernel:
+def rollout_kernel(
+    env: Structure, dtype: type, code: PolicyCode, network: Network | None, records: bool
+) -> Kernel:
     """Driver of K steps, which keeps `Records` or `Sums`.
 
     Its arguments are state, words, elapsed (see `rlcpu.cuda.envs.Memory`), params, bounds
     (2 * action_size,) float32, weights (see `rlcpu.cuda.networks.pack_policy`), scalars counter,
     limit, greedy, skip, which is 0 (see `rlcpu.cuda.networks.make_forward`), num_steps; and `out`.
     """
-    env, dtype = key.env, key.dtype
-    lane, decide = compile_lane(env, dtype), make_decide(env, key.policy, key.network)
+    lane, decide = compile_lane(env, dtype), make_decide(env, code, network)
     turn, clip = make_turn(env, dtype, True), make_clip(env, dtype)
-    see, put, finish = (_record if records else _add_up)(key, decide)
+    see, put, finish = _record(env, dtype, decide) if records else _add_up()
     weights_size, fits, single = decide.size, decide.size <= SHARED_WEIGHTS, np.float32
     unpack, observe, choose = lane.unpack, lane.observe, decide.choose
     size, nothing, zero, two = lane.rows, dtype(0), u32(0), u64(2)
     load, store, real, aligns = read(size, dtype), write(size, dtype), dtype, not SIMULATED
     none = nothing, nothing, zero, zero
 
-    @kernel(exact=dtype is np.float64, max_registers=REGISTERS if key.network else None)
+    @kernel(exact=dtype is np.float64, max_registers=REGISTERS if network else None)
     def rollout(
         state, words, elapsed_steps, numbers, bounds, weights,
         counter, limit, greedy, skip, num_steps, out,
@@ -203,11 +181,14 @@ def rollout_kernel(key: Key, records: bool) -> Kernel:
 
 # ---------------------------------------------------------------- what is kept
 
+# Functions that the loop inlines: `see` before each step, `put` after it, which returns the sums so
+# far, and `finish` in the end; `at` is step * N + environment.
 
-def _record(key: Key, decide: Decide) -> Recorder:
+
+def _record(env: Structure, dtype: type, decide: Decide) -> tuple[Callable[..., Any], ...]:
     """Everything."""
-    env, zero, width = key.env, np.float32(0), key.env.observation_rows
-    observe, valued = compile_lane(env, key.dtype).observe, decide.evaluate is not None
+    zero, width = np.float32(0), env.observation_rows
+    observe, valued = compile_lane(env, dtype).observe, decide.evaluate is not None
     put_seen, put_action = write(width, np.float32), write(max(env.action_size, 1), np.float32)
     evaluate: Any = decide.evaluate or _no_value
     numbers = env.action_size
@@ -236,10 +217,10 @@ def _record(key: Key, decide: Decide) -> Recorder:
         put_seen(out.last, i * width, 1, seen)
         out.last_values[i] = evaluate(seen, weights, offset) if valued else zero
 
-    return Recorder(see, put, finish)
+    return see, put, finish
 
 
-def _add_up(key: Key, decide: Decide) -> Recorder:
+def _add_up() -> tuple[Callable[..., Any], ...]:
     """Sums of the episodes that ended: of returns, of their squares, of episodes and of steps."""
     one = u32(1)
 
@@ -259,7 +240,7 @@ def _add_up(key: Key, decide: Decide) -> Recorder:
         n = out.counts.shape[0] // 2
         out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
 
-    return Recorder(see, put, finish)
+    return see, put, finish
 
 
 def _no_value(observation, weights, offset):

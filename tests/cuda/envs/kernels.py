@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcpu.cuda import envs
 from rlcpu.cuda.networks import network_of
-from rlcpu.cuda.rollouts import Key, Records, Sums, rollout_kernel
+from rlcpu.cuda.rollouts import Records, Sums, rollout_kernel
 from rlcpu.envs.lane import structure
 from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, Uniform
@@ -52,15 +52,15 @@ def small(name: str) -> Iterator[tuple[str, Any, str]]:
 
 def simulate(name: str, dtype: type) -> tuple[Any, ...]:
     dynamics, kind = find(name), dtype.__name__
-    key = Key(structure(dynamics), dtype, Uniform().code(dynamics), None)
-    out = Sums, f"{kind}[::1], {U32}"
-    return f"simulate {name} {kind}", rollout_kernel(key, False), inputs(kind), out
+    code, out = Uniform().code(dynamics), (Sums, f"{kind}[::1], {U32}")
+    kernel = rollout_kernel(structure(dynamics), dtype, code, None, False)
+    return f"simulate {name} {kind}", kernel, inputs(kind), out
 
 
 def collect(name: str) -> tuple[Any, ...]:
     dynamics = find(name)
-    key = Key(structure(dynamics), np.float32, Uniform().code(dynamics), None)
-    kernel = rollout_kernel(key, True)
+    code = Uniform().code(dynamics)
+    kernel = rollout_kernel(structure(dynamics), np.float32, code, None, True)
     return f"collect {name} float32", kernel, inputs("float32"), (Records, records(name))
 
 
@@ -70,9 +70,9 @@ def networks(name: str, value: str) -> Iterator[tuple[Any, ...]]:
     for does, head in (("collect", value), ("simulate", None)):
         policy = MLP(dynamics.observation_space, dynamics.action_space, value=head)
         code = policy.code(dynamics)
-        key = Key(structure(dynamics), np.float32, code, network_of(policy.arrays(dynamics), code))
-        kernel = rollout_kernel(key, does == "collect")
-        out = (Records, records(name)) if does == "collect" else (Sums, f"{F32}, {U32}")
+        network, keeps = network_of(policy.arrays(dynamics), code), does == "collect"
+        kernel = rollout_kernel(structure(dynamics), np.float32, code, network, keeps)
+        out = (Records, records(name)) if keeps else (Sums, f"{F32}, {U32}")
         yield f"{does} MLP {name} float32", kernel, inputs("float32"), out
 
 

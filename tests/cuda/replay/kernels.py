@@ -19,7 +19,7 @@ def jobs() -> Iterator[tuple[str, Any, str]]:
     yield "refresh_level", trees.refresh_level, f"{_TREE}, int64, boolean, int64, {_ITEMS}"
     yield "refresh_top", trees.refresh_top, f"{_TREE}, int64"
     yield "summarise", trees.summarise, f"{_TREE}, {_LEAVES}"
-    yield "draw", trees.draw, f"{_TREE}, {_STREAM}, boolean, {_ITEMS}"
+    yield "draw", trees.draw, f"{_TREE}, {_STREAM}, boolean, boolean, {_ITEMS}"
     items = "int64, int64, int64, int64"
     yield "draw_items", replay.draw_items_kernel, f"{_STREAM}, {items}, {_ITEMS}"
     for name in ("float32", "float64"):
