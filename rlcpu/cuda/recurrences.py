@@ -21,9 +21,8 @@ from rlcpu.cuda.compile import device, kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, xp, zeros
 from rlcpu.kernels.compile import specialise
 from rlcpu.scan import log_sums
-from rlcpu.scan.recurrences.linear import LINEAR
-from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, link, link_always
-from rlcpu.scan.recurrences.run import Problem
+from rlcpu.scan.recurrences.driver import Problem
+from rlcpu.scan.recurrences.rules import FLAGS, LINEAR, Rule, Step, link, link_always
 
 __all__ = ["asarray", "layout_of", "run", "run_log_sums", "xp"]
 
@@ -276,7 +275,8 @@ def run(
 ) -> None:
     """Overwrite the outputs, of the layout's shape; returns before that has happened.
 
-    Takes what `rlcpu.scan.recurrences.run.run` takes; arrays are on the device, or single numbers.
+    Takes what `run` of `rlcpu.scan.recurrences.driver` takes; arrays are on the device, or single
+    numbers.
     """
     dtype, sizes, direction = outs[0].dtype.type, layout.sizes, problem.direction
     if outs[0].size == 0:

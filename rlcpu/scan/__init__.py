@@ -2,7 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from rlcpu.scan.recurrences.returns import Advantages, discounted_returns, gae, lambda_returns
+from rlcpu.scan.recurrences.returns import (
+    Advantages,
+    Clips,
+    VTrace,
+    discounted_returns,
+    gae,
+    lambda_returns,
+    nstep_returns,
+    retrace,
+    vtrace,
+)
 
 if TYPE_CHECKING:
     from rlcpu.scan.kalman import (
@@ -16,8 +26,6 @@ if TYPE_CHECKING:
     )
     from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
     from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
-    from rlcpu.scan.recurrences.n_step import nstep_returns
-    from rlcpu.scan.recurrences.off_policy import Clips, VTrace, retrace, vtrace
     from rlcpu.scan.tridiagonal import (
         SingularMatrixError,
         SingularSystemError,
@@ -71,9 +79,9 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         if name not in __all__:
             raise AttributeError(f"module 'rlcpu.scan' has no attribute {name!r}")
         from rlcpu.scan import kalman, log_sums, tridiagonal
-        from rlcpu.scan.recurrences import linear, n_step, off_policy
+        from rlcpu.scan.recurrences import linear
 
-        chapters = linear, n_step, off_policy, log_sums, tridiagonal, kalman
+        chapters = linear, log_sums, tridiagonal, kalman
         value = next(getattr(each, name) for each in chapters if hasattr(each, name))
         globals()[name] = value
         return value

@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         found = self.target(array)
         if found is not None:
             return found
-        whole = self._flat(array)
+        whole = self.flat(array)
         run = 1 if self.inner == 1 else 2
         if whole.strides[run] != 0:
             return place_of(np.ascontiguousarray(whole))
@@ -92,13 +92,13 @@ class Layout(NamedTuple):
         if self.is_plain and array.size == self.outer * self.inner:
             return np.ascontiguousarray(array).reshape(-1)
         whole = np.expand_dims(array, self.order[self.axis]) if array.ndim else array
-        return np.ascontiguousarray(self._flat(whole)[:, 0]).reshape(-1)
+        return np.ascontiguousarray(self.flat(whole)[:, 0]).reshape(-1)
 
     def target(self, array: Array) -> Place | None:
         """The array itself; None if three strides cannot describe it or its runs have gaps."""
         if self.is_plain and array.flags.c_contiguous and array.shape == self.shape:
             return Place(array, address_of(array), self.num_steps * self.inner, self.inner, 1)
-        whole = self._flat(array)
+        whole = self.flat(array)
         run, size = 1 if self.inner == 1 else 2, whole.itemsize
         is_run = whole.shape[run] == 1 or whole.strides[run] == size
         odd = any(stride % size for stride in whole.strides)
@@ -114,10 +114,14 @@ class Layout(NamedTuple):
         count = math.prod(self.shape)
         numbers = np.empty(count + LINE // np.dtype(dtype).itemsize, dtype)
         begin = -address_of(numbers) % LINE // numbers.itemsize
-        array = numbers[begin : begin + count].reshape(self.shape)
+        return self.shaped(numbers[begin : begin + count])
+
+    def shaped(self, array: Array) -> Array:
+        """An array in the common order as the caller has it."""
+        array = array.reshape(self.shape)
         return array if self.is_plain else array.transpose(np.argsort(self.order))
 
-    def _flat(self, array: Array) -> Array:
+    def flat(self, array: Array) -> Array:
         """The array as (outer, num_steps, inner), a view of it where NumPy can make one."""
         if array.shape != self.shape or not self.is_plain:
             shape = tuple(self.shape[i] for i in np.argsort(self.order))

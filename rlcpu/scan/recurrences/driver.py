@@ -1,22 +1,16 @@
 """The driver of all recurrences: a rule's functions over arrays in memory, in vectors.
 
-Arrays are (outer, num_steps, inner): the axes before and after time. What lies side by side in
-memory is a *run*: the lanes of one step where there are several, the steps of one lane where there
-is one.
+Arrays are (outer, num_steps, inner), see `rlcpu.scan.layout`. A core takes a block of lanes through
+time, one step after the other; a vector has a number of each of its lanes.
 
-Columns, several lanes: a core takes a block of lanes through time, a step after the other, in
-vectors of lanes, in registers.
+Columns: the lanes are side by side in memory, where they are read and written.
 
-Rows, one lane: a core takes a group of rows through time, a piece of some steps after the other,
-in three passes over scratch memory that stays in its first cache. `fill` computes a and b, in
-vectors along the rows; `connect` makes y of them in vectors across the rows, which are transposed
-in registers; `finish` computes the results, along the rows again.
+Rows, where `inner` is 1: the lanes are rows, and vectors are made of the steps of one of them but
+for what goes from step to step. A piece of some steps after the other is computed in three passes
+over scratch memory: a and b along the rows; y across them, by transposing squares in registers; the
+results along the rows again.
 
-Windows of n steps: three passes as well, along runs of either kind. `slide` takes the n steps of
-every window. To compute all n steps of a window anew, as lanes of their own, takes 2 to 3 times as
-long.
-
-The integers that a kernel takes are made by `rlcpu.scan.recurrences.run`.
+Windows of n steps: a and b of all steps are written, and then taken n at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +18,9 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
+import numpy.typing as npt
 from numba import prange
 
 from rlcpu.kernels.compile import EXACT, compact, define, inline_exact, kernel, njit
@@ -42,29 +38,32 @@ from rlcpu.kernels.memory import (
     stream,
     to_line,
 )
-from rlcpu.kernels.threads import Kernels
-from rlcpu.kernels.vectors import VECTOR_BYTES, smallest_normal, where
-from rlcpu.kernels.vectors import fill as filled
-from rlcpu.scan.layout import REPEATED
-from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, link, link_always
+from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.kernels.vectors import VECTOR_BYTES, fill, smallest_normal, where
+from rlcpu.scan.layout import REPEATED, Layout, Place, address_of
+from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, inlined, link, link_always
+
+Array = npt.NDArray[Any]
 
 GRAIN = 2**16  # steps of all lanes, 40 us, from which a second core is worth waking
-REGISTERS = 2  # of rows in a group: two hide the latency of one step after the other
+REGISTERS = 2  # of rows in a block: two hide the latency of one step after the other
+PIECE = 128  # steps of a piece of rows
+#: Bytes of an output of columns from which it is written past the caches: half of it takes longer
+#: that way, twice as much half the time. Rows gain nothing.
+LARGE = 2**23
+WINDOWS = 1024  # windows whose steps are taken one after the other
 
-#: Positions in a plan, what a kernel takes: sizes of the arrays; lanes of a block; steps of a
-#: piece; lanes (steps of rows) before the first aligned vector of the outputs; 1 if the last step
-#: is computed first, else -1; how many outputs are written past the caches; steps of a window.
-OUTER, STEPS, INNER, WIDTH, LENGTH, HEAD, DIRECTION, STREAMED, WINDOW = range(9)
+#: Positions in a plan, what a kernel takes: sizes of the arrays; lanes of a block, and by how many
+#: the first one is shorter; how many outputs are written past the caches; 1 if the last step is
+#: computed first, else -1; address of `Problem.ends` or 0.
+OUTER, STEPS, INNER, WIDTH, OFFSET, STREAMED, DIRECTION, ENDS, HEADER = range(9)
 #: Numbers of the arrays that follow the fields of `Step`: values after the last step, what is
 #: carried into the step that is computed first, and the outputs.
 LAST, INITIAL, FIRST, SECOND, ARRAYS = range(9, 14)
 #: Where a plan has addresses and strides of all arrays.
-ADDRESS, OUTERS, TIMES, LANES = (9 + i * ARRAYS for i in range(4))
-#: Addresses of a vector of zeros; of the product of a in every row, which is wanted in place of the
-#: results if it is not 0; and of the last y of every row, if it is not 0.
-NOTHING, PRODUCTS, FINALS = (9 + 4 * ARRAYS + i for i in range(3))
+ADDRESS, OUTERS, TIMES, LANES = (HEADER + i * ARRAYS for i in range(4))
 
-#: Decorator of a function that is called: compiled once for the serial and the parallel kernel.
+#: Decorator of a function that is called: compiled once for all that call it.
 called: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)
 
 
@@ -73,160 +72,41 @@ def lanes_of(dtype: Any) -> int:
     return VECTOR_BYTES // np.dtype(dtype).itemsize
 
 
-# ---------------------------------------------------------------- all arrays of steps at once
-
-
-class Runs(NamedTuple):
-    """The arrays of steps in a piece of time, each field a `Step`.
-
-    Attributes:
-        pointers: to the first number of the first run.
-        across: strides from one run to the next.
-    """
-
-    pointers: Any
-    across: Any
-
-
-def of_steps(names: str, expressions: dict[str, str], **namespace: Any) -> Any:
-    """Function of so named arguments: a `Step`, by an expression for each field, `zero` elsewhere.
-
-    "@" in an expression stands for the field, as in "x.@".
-    """
-    parts = [expressions.get(f, "zero").replace("@", f) for f in Step._fields]
-    source = f"def of_steps({names}):\n    return Step({', '.join(parts)})"
-    return inline_exact(define(source, Step=Step, **namespace))
-
-
-_moved = of_steps(
-    "x, y, by", dict.fromkeys(Step._fields, "shifted(x.@, by * y.@)"), shifted=shifted
-)
-#: (plan, k): strides of the arrays of steps, of those that begin at plan[k].
-strides_of = of_steps("plan, k", {f: f"plan[k + {i}]" for i, f in enumerate(Step._fields)})
+# ---------------------------------------------------------------- from a plan to vectors
 
 
 @inline_exact
-def moved(runs, strides, by):
-    """The arrays from a place that is so many strides further."""
-    return Runs(_moved(runs.pointers, strides, by), runs.across)
-
-
-def make_readers(dtype: Any, reads: tuple[str, ...]) -> tuple[Any, Any, Any]:
-    """Functions (runs, position, count): vectors of the steps and of the steps after; `ask`.
-
-    Vectors hold `count` numbers and then zeros. `ask` prefetches the lines.
-    """
-    full, zero = lanes_of(dtype), dtype(0.0)
-    names = {"zero": zero, "filled": filled, "load": load, "load_mask": load_mask}
-
-    def make_reader(fields: tuple[str, ...]) -> Any:
-        def gather(number: str, flag: str) -> Any:
-            expressions = {f: flag if f in FLAGS else number for f in fields}
-            return of_steps("x, by, count", expressions, **names)
-
-        whole = gather("load(x.@, by, 1)", "load_mask(x.@, by, filled(zero, 1))")
-        first = gather(
-            "load(x.@, by, 1, count, zero)", "load_mask(x.@, by, filled(zero, 1), count)"
-        )
-
-        @inline_exact
-        def read(runs, by, count):
-            if count < full:
-                return first(runs.pointers, by, count)
-            return whole(runs.pointers, by, count)
-
-        return read
-
-    lines = "\n".join(f"    prefetch(runs.pointers.{f}, by)" for f in reads)
-    ask = inline_exact(define(f"def ask(runs, by):\n{lines}", prefetch=prefetch))
-    seen = ("value", "lambda_", "ratio", "action_value")
-    return make_reader(reads), make_reader(tuple(name for name in reads if name in seen)), ask
-
-
-# ---------------------------------------------------------------- from a plan to pointers
-
-
-@inline_exact
-def place(plan, array, outer, lane, like):
-    """Pointer to the first step of a lane, of one array."""
-    by = outer * plan[OUTERS + array] + lane * plan[LANES + array]
+def place(plan, array, outer, step, lane, like):
+    """Pointer to a number of an array of the plan."""
+    by = outer * plan[OUTERS + array] + step * plan[TIMES + array] + lane * plan[LANES + array]
     return shifted(pointer_to(plan[ADDRESS + array], like), by)
 
 
-def make_arrays(dtype: Any) -> Any:
-    """Function: the arrays of a block from its first step on, and what comes after its last."""
-    zero, flag, first = dtype(0.0), np.uint8(0), np.int64(0)
-    places = {
-        f: f"place(plan, k + {i}, outer, lane, {'flag' if f in FLAGS else 'zero'})"
-        for i, f in enumerate(Step._fields)
-    }
-    all_places = of_steps("plan, k, outer, lane", places, place=place, zero=zero, flag=flag)
-    nothing = dict.fromkeys(Step._fields, "none") | dict.fromkeys(FLAGS, "no_flag")
-    only_value = of_steps("value, none, no_flag", nothing | {"value": "value"})
-    only_stride = of_steps("value", {"value": "value"}, zero=0)
+def make_loads(dtype: Any) -> tuple[Any, Any]:
+    """Functions (pointer, by, count): the first `count` numbers or flags as a vector, then 0."""
+    full, zero = lanes_of(dtype), dtype(0.0)
 
     @inline_exact
-    def arrays_of(plan, outer, lane):
-        across = OUTERS if plan[INNER] == 1 else TIMES
-        k = first  # no constant: `place` would be compiled for each of them
-        none, no_flag = pointer_to(plan[NOTHING], zero), pointer_to(plan[NOTHING], flag)
-        end = Runs(
-            only_value(place(plan, k + LAST, outer, lane, zero), none, no_flag),
-            only_stride(plan[across + LAST]),
-        )
-        pointers = all_places(plan, k, outer, lane)
-        return Runs(pointers, strides_of(plan, across)), end
-
-    return arrays_of
-
-
-@inline_exact
-def piece_of(plan, arrays, end, first, count):
-    """The arrays of a piece of time, and those of the steps after its steps.
-
-    What comes after the last step is in arrays of its own. That step is a piece by itself, but for
-    rules that run forward in time, which do not look at the step after.
-    """
-    over_time = strides_of(plan, TIMES)
-    here = moved(arrays, over_time, first)
-    after = moved(here, over_time, 1)
-    if first + count == plan[STEPS]:
-        after = end
-    return here, after
-
-
-# ---------------------------------------------------------------- results
-
-
-class Targets(NamedTuple):
-    """Pointers to both outputs from a step on, and their strides from one run to the next."""
-
-    first: Any
-    second: Any
-    first_across: Any
-    second_across: Any
-
-
-@inline_exact
-def targets_of(plan, outer, lane, step, like):
-    """Where the results from a step on are written."""
-    array = np.int64(FIRST)  # no constant: `place` would be compiled for each of them
-    first, second = place(plan, array, outer, lane, like), place(plan, array + 1, outer, lane, like)
-    across = OUTERS if plan[INNER] == 1 else TIMES
-    return Targets(
-        shifted(first, step * plan[TIMES + FIRST]),
-        shifted(second, step * plan[TIMES + SECOND]),
-        plan[across + FIRST],
-        plan[across + SECOND],
-    )
-
-
-def make_write(dtype: Any, outputs: int) -> Any:
-    """Function: write the first `count` numbers of the results of a run."""
-    full, two = lanes_of(dtype), outputs == 2
+    def numbers(pointer, by, count):
+        if count < full:
+            return load(pointer, by, 1, count, zero)
+        return load(pointer, by, 1)
 
     @inline_exact
-    def put(vector, pointer, by, count, streamed):
+    def flags(pointer, by, count):
+        if count < full:
+            return load_mask(pointer, by, fill(zero, 1), count)
+        return load_mask(pointer, by, fill(zero, 1))
+
+    return numbers, flags
+
+
+def make_write(dtype: Any) -> Any:
+    """Function: write the first `count` numbers of a vector; `streamed`, past the caches."""
+    full = lanes_of(dtype)
+
+    @inline_exact
+    def write(vector, pointer, by, count, streamed):
         if count < full:
             store(vector, pointer, by, count)
         elif streamed:
@@ -234,383 +114,478 @@ def make_write(dtype: Any, outputs: int) -> Any:
         else:
             store(vector, pointer, by)
 
-    @inline_exact
-    def write(results, targets, run, by, count, streamed):
-        put(results[0], targets.first, run * targets.first_across + by, count, streamed > 0)
-        if two:
-            put(results[1], targets.second, run * targets.second_across + by, count, streamed > 1)
-
     return write
+
+
+def of_steps(names: str, expressions: dict[str, str], **namespace: Any) -> Any:
+    """Function of so named arguments: a `Step`, by an expression for each field, 0 elsewhere."""
+    parts = [expressions.get(field, "0") for field in Step._fields]
+    source = f"def of_steps({names}):\n    return Step({', '.join(parts)})"
+    return inline_exact(define(source, Step=Step, **namespace))
+
+
+def for_each(names: str, lines: list[str], **namespace: Any) -> Any:
+    """Function of so named arguments that runs all lines, one for each of some arrays."""
+    source = "\n    ".join([f"def for_each({names}):", *lines, "return"])
+    return inline_exact(define(source, **namespace))
+
+
+def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
+    """Functions: pointers to the arrays of steps; vectors of what they point to; `ask`.
+
+    Their arguments are (plan, k, outer, step, lane), where k is 0, (pointers, by, count) and
+    (pointers, by). `ask` prefetches lines.
+    """
+    numbers, flags = make_loads(dtype)
+    kinds = [(i, f, "flag" if f in FLAGS else "number") for i, f in enumerate(Step._fields)]
+    kinds = [each for each in kinds if each[1] in rule.reads]
+    # Were the first array a constant, `place` would be compiled for each of them.
+    places = {f: f"place(plan, k + {i}, outer, step, lane, {kind})" for i, f, kind in kinds}
+    names = "plan, k, outer, step, lane"
+    arrays_at = of_steps(names, places, place=place, number=dtype(0.0), flag=np.uint8(0))
+    vectors = {f: f"{kind}s(x.{f}, by, count)" for _, f, kind in kinds}
+    read = of_steps("x, by, count", vectors, numbers=numbers, flags=flags)
+    lines = [f"prefetch(x.{f}, by)" for f in rule.reads]
+    return arrays_at, read, for_each("x, by", lines, prefetch=prefetch)
+
+
+class State(NamedTuple):
+    """What lanes carry from step to step: rows of `room` numbers, of y and of what rules see."""
+
+    memory: Any  # pointer
+    room: Any
+
+
+def make_begin(rule: Rule, dtype: Any) -> Any:
+    """Function: the state of lanes before the step that is computed first."""
+    sees, zero = len(rule.sees) > 0, dtype(0.0)
+
+    @inline_exact
+    def begin(plan, outer, lane, width, across, state):
+        initial = place(plan, np.int64(INITIAL), outer, 0, lane, zero)
+        last = place(plan, np.int64(LAST), outer, 0, lane, zero)
+        for i in range(width):
+            state.memory[i] = initial[i * plan[across + INITIAL]]
+            if sees:
+                state.memory[state.room + i] = last[i * plan[across + LAST]]
+
+    return begin
 
 
 # ---------------------------------------------------------------- columns
 
 
-def make_columns(rule: Rule, dtype: Any) -> Any:
-    """Function: all steps of a block of lanes."""
-    full, zero = lanes_of(dtype), dtype(0.0)
+def make_advance(rule: Rule, dtype: Any, read: Any, ask: Any) -> Any:
+    """Function: one step of a block of lanes, whose results are written."""
+    full, two, write = lanes_of(dtype), rule.outputs == 2, make_write(dtype)
     coefficients, results = rule.coefficients, rule.results
     connect = link if rule.cuts else link_always
-    gather, gather_after, ask = make_readers(dtype, rule.reads)
-    arrays_of, write = make_arrays(dtype), make_write(dtype, rule.outputs)
+    rows = {f: f"state.memory, by + {i} * state.room" for i, f in enumerate(rule.sees, 1)}
+    see = of_steps("state, by", {f: f"load({row}, 1)" for f, row in rows.items()}, load=load)
+    lines = [f"store(step.{f}, {row})" for f, row in rows.items()]
+    keep = for_each("step, state, by", lines, store=store)
 
     @inline_exact
-    def vector(here, after, targets, by, count, carried, streamed, options):
-        """One step of the lanes of a vector, or of the first ones."""
-        one, following = gather(here, by, count), gather_after(after, by, count)
-        a, b = coefficients(one, following, options)
-        before = load(carried, by, 1)
-        y = connect(a, b, before)
+    def vector(here, targets, state, by, count, options):
+        """The lanes of a vector, or the first ones of them."""
+        step, after, carried = read(here, by, count), see(state, by), load(state.memory, by, 1)
+        a, b = coefficients(step, after, options)
+        y = connect(a, b, carried)
         # All lanes: a load of what has just been written to some of them waits for the store.
-        store(y, carried, by)
-        write(results(y, before, one, following, options), targets, 0, by, count, streamed)
+        store(y, state.memory, by)
+        keep(step, state, by)
+        found = results(y, carried, step, after, options)
+        first, second, streamed = targets
+        write(found[0], first, by, count, streamed > 0)
+        if two:
+            write(found[1], second, by, count, streamed > 1)
 
     @inline_exact
-    def advance(here, after, ahead, targets, width, carried, streamed, options):
-        """One step of all lanes; asks for the lines of the next."""
+    def advance(here, ahead, targets, state, width, options):
+        """All lanes; asks for the lines of the step that comes next."""
         compact()
         # Whole vectors apart: a mask in the loop takes 1.5x as long where few arrays are read.
         for i in range(width // full):
             ask(ahead, i * full)
-            vector(here, after, targets, i * full, full, carried, streamed, options)
+            vector(here, targets, state, i * full, full, options)
         whole = width // full * full
         if whole < width:
             ask(ahead, whole)
-            vector(here, after, targets, whole, width - whole, carried, streamed, options)
+            vector(here, targets, state, whole, width - whole, options)
+
+    return advance
+
+
+def make_columns(rule: Rule, dtype: Any) -> Any:
+    """Function: all steps of a block of lanes that are side by side."""
+    full, rows, zero = lanes_of(dtype), 1 + len(rule.sees), dtype(0.0)
+    arrays_at, read, ask = make_readers(rule, dtype)
+    begin, advance = make_begin(rule, dtype), make_advance(rule, dtype, read, ask)
 
     @inline_exact
     def columns(plan, options, outer, lane, width):
         compact()
-        steps, direction = plan[STEPS], plan[DIRECTION]
-        arrays, end = arrays_of(plan, outer, lane)
-        numbers = np.zeros(width + 2 * full, dtype)
-        carried = shifted(address(numbers), to_line(address(numbers), 0))
-        initial = place(plan, np.int64(INITIAL), outer, lane, zero)
-        for i in range(width):
-            carried[i] = initial[i * plan[LANES + INITIAL]]
-        for k in range(steps):
-            step = steps - 1 - k if direction > 0 else k
-            here, after = piece_of(plan, arrays, end, step, 1)
-            ahead = moved(here, strides_of(plan, TIMES), -direction)
-            targets = targets_of(plan, outer, lane, step, zero)
-            advance(here, after, ahead, targets, width, carried, plan[STREAMED], options)
-        return numbers.size  # alive up to here
+        k, steps, direction = np.int64(0), plan[STEPS], plan[DIRECTION]
+        room = (width + full - 1) // full * full
+        memory = np.zeros(rows * room + full, dtype)
+        state = State(shifted(address(memory), to_line(address(memory), 0)), room)
+        begin(plan, outer, lane, width, LANES, state)
+        for i in range(steps):
+            step = steps - 1 - i if direction > 0 else i
+            here = arrays_at(plan, k, outer, step, lane)
+            ahead = arrays_at(plan, k, outer, step - direction, lane)
+            first = place(plan, k + FIRST, outer, step, lane, zero)
+            second = place(plan, k + SECOND, outer, step, lane, zero)
+            advance(here, ahead, (first, second, plan[STREAMED]), state, width, options)
+        return memory.size  # alive up to here
 
     return columns
 
 
-# ---------------------------------------------------------------- scratch memory
+# ---------------------------------------------------------------- rows
 
 
 class Area(NamedTuple):
-    """Scratch memory of a piece: pointers, and strides in numbers.
+    """Scratch memory of a piece of rows: pointers to planes, in which a row has `pitch` numbers.
 
-    Attributes:
-        a: run by run, as the arrays of steps.
-        b: y takes its place.
-        y: b; in windows the values after the steps.
-        stride: from one run to the next.
-        before: from a step to the next one in time.
-        carried: y of the step computed before the piece, of every row.
-        product: of all a so far, of every row, if it is wanted, else 0.
-        tiles: squares of rows and steps, two of a and two of b.
-        starts: where each row begins in `a`, `b` and `y`.
+    What belongs to the step after the last one of the piece follows the row's numbers.
     """
 
     a: Any
-    b: Any
-    y: Any
-    stride: Any
-    before: Any
-    carried: Any
-    product: Any
-    tiles: Any
-    starts: Any
+    b: Any  # y takes its place
+    seen: Any  # a plane for each field that rules see of the step after
+    tiles: Any  # squares of steps and rows, one of a and one of b
+    starts: Any  # where rows begin
 
 
-def make_area(dtype: Any) -> Any:
-    """Function: an `Area`, and the arrays that have to stay alive as long as it is used."""
-    full, group = lanes_of(dtype), REGISTERS * lanes_of(dtype)
-
-    @inline_exact
-    def allocate(runs, length, is_rows, planes):
-        compact()
-        stride = (length + group - 1) // group * group + (full if is_rows else 0)
-        size = runs * stride + group
-        numbers = np.zeros(planes * size + 2 * full * group + 2 * group + stride + 2 * full, dtype)
-        starts = np.empty(group, np.int64)
-        for row in range(group):
-            starts[row] = row * stride
-        a = shifted(address(numbers), to_line(address(numbers), 0))
-        b, y = shifted(a, size), shifted(a, (planes - 1) * size)
-        tiles = shifted(y, size)
-        product = shifted(tiles, 2 * full * group)
-        carried, before = shifted(product, 2 * group), 1 if is_rows else stride
-        area = Area(a, b, y, stride, before, carried, product, tiles, address(starts))
-        return area, numbers, starts
-
-    return allocate
-
-
-# ---------------------------------------------------------------- along runs, in scratch memory
-
-
-def make_passes(rule: Rule, dtype: Any, windows: bool) -> tuple[Any, Any]:
-    """Functions: `fill` and `finish`."""
-    full, zero = lanes_of(dtype), dtype(0.0)
-    coefficients, results = rule.coefficients, rule.results
-    gather, gather_after, ask = make_readers(dtype, rule.reads)
-    write = make_write(dtype, rule.outputs)
+def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
+    """Functions along rows: a and b of a piece; its results."""
+    full, plane, two = lanes_of(dtype), REGISTERS * lanes_of(dtype) * pitch, rule.outputs == 2
+    coefficients, results, write = rule.coefficients, rule.results, make_write(dtype)
+    (arrays_at, read, ask), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
+    at = {f: f"seen, by + {i * plane}" for i, f in enumerate(rule.sees)}
+    see = of_steps("seen, by", {f: f"load({each}, 1)" for f, each in at.items()}, load=load)
+    zero = dtype(0.0)
 
     @inline_exact
-    def fill(here, after, ahead, runs, length, area, begin, options):
-        """The coefficients of so many runs, from `begin` on; asks for the lines of the next."""
+    def copy(source, target, count, ends, row):
+        for by in range(0, count, full):
+            store(numbers(source, by, min(full, count - by)), target, by)
+        target[count], ends[row] = ends[row], target[0]
+
+    lines = [
+        f"copy(x.{f}, shifted({each}), count, shifted(state.memory, {i} * state.room), row)"
+        for i, (f, each) in enumerate(at.items(), 1)
+    ]
+    keep = for_each("x, seen, by, count, state, row", lines, copy=copy, shifted=shifted)
+
+    @inline_exact
+    def prepare(plan, piece, area, state, options):
+        """The coefficients; asks for the lines of the piece that comes next."""
         compact()
-        for run in range(runs):
-            one, other = moved(here, here.across, run), moved(after, after.across, run)
-            lines, at = moved(ahead, here.across, run), begin + run * area.stride
-            for by in range(0, length, full):
-                if not windows:
-                    ask(lines, by)
-                count = min(full, length - by)
-                following = gather_after(other, by, count)
-                a, b = coefficients(gather(one, by, count), following, options)
+        outer, width, step, count = piece
+        for row in range(width):
+            here, at = arrays_at(plan, np.int64(0), outer + row, step, 0), row * pitch
+            keep(here, area.seen, at, count, state, row)
+            for by in range(0, count, full):
+                ask(here, by - plan[DIRECTION] * PIECE)
+                known = read(here, by, min(full, count - by))
+                a, b = coefficients(known, see(area.seen, at + by + 1), options)
                 store(a, area.a, at + by)
                 store(b, area.b, at + by)
-                if windows:
-                    store(following.value, area.y, at + by)
 
     @inline_exact
-    def finish(plan, outer, lane, step, here, after, runs, length, area, options):
-        """The results of so many runs."""
+    def finish(plan, piece, area, options):
         compact()
-        targets = targets_of(plan, outer, lane, step, zero)
-        for run in range(runs):
-            one, other = moved(here, here.across, run), moved(after, after.across, run)
-            at = run * area.stride
-            for by in range(0, length, full):
-                count = min(full, length - by)
-                y, carried = load(area.y, at + by, 1), load(area.y, at + by + area.before, 1)
-                seen = gather(one, by, count), gather_after(other, by, count)
-                found = results(y, carried, seen[0], seen[1], options)
-                write(found, targets, run, by, count, plan[STREAMED])
+        outer, width, step, count = piece
+        array = np.int64(FIRST)
+        for row in range(width):
+            here, at = arrays_at(plan, np.int64(0), outer + row, step, 0), row * pitch
+            first = place(plan, array, outer + row, step, 0, zero)
+            second = place(plan, array + 1, outer + row, step, 0, zero)
+            for by in range(0, count, full):
+                some = min(full, count - by)
+                y, carried = load(area.b, at + by, 1), load(area.b, at + by + 1, 1)
+                after = see(area.seen, at + by + 1)
+                found = results(y, carried, read(here, by, some), after, options)
+                write(found[0], first, by, some, False)
+                if two:
+                    write(found[1], second, by, some, False)
 
-    return fill, finish
+    return prepare, finish
 
 
-# ---------------------------------------------------------------- what goes from step to step
+@functools.cache
+def make_connect(cuts: bool, dtype: Any) -> Any:
+    """Function: y of all steps of a piece, across rows, and unless it `cuts` products of all a."""
+    full, group, zero = lanes_of(dtype), REGISTERS * lanes_of(dtype), dtype(0.0)
+    connect_one, square = link if cuts else link_always, full * group
 
-
-def make_connect(rule: Rule, dtype: Any) -> Any:
-    """Function: y of all steps of a piece of rows; `carried` goes in and out."""
-    full, group = lanes_of(dtype), REGISTERS * lanes_of(dtype)
-    link_one, cuts = link if rule.cuts else link_always, rule.cuts
-    square, zero = full**2, dtype(0.0)
-
-    @inline_exact
-    def tile(area, count, direction):
-        """One square of each of two registers of rows."""
-        a, b = area.tiles, shifted(area.tiles, 2 * square)
-        y, z = load(area.carried, 0, 1), load(area.carried, full, 1)
-        p, q = load(area.product, 0, 1), load(area.product, full, 1)
-        first = count - 1 if direction > 0 else 0
-        for k in range(count):
-            at = (first - k * direction) * full
-            f, g = load(a, at, 1), load(a, at + square, 1)
-            y = link_one(f, load(b, at, 1), y)
-            z = link_one(g, load(b, at + square, 1), z)
-            store(y, b, at)
-            store(z, b, at + square)
-            if not cuts:
-                p, q = p * f, q * g
-        store(y, area.carried, 0)
-        store(z, area.carried, full)
+    @called
+    def connect(area, count, direction, carried, products):
+        y, product = load(carried, 0, REGISTERS), load(products, 0, REGISTERS)
+        number = (count + full - 1) // full
+        a, b = area.tiles, shifted(area.tiles, square)
+        for i in range(number):
+            begin = (number - 1 - i if direction > 0 else i) * full
+            load_tile(area.a, area.starts, begin, a, REGISTERS)
+            load_tile(area.b, area.starts, begin, b, REGISTERS)
+            some = min(full, count - begin)
+            for j in range(some):
+                at = (some - 1 - j if direction > 0 else j) * group
+                factor = load(a, at, REGISTERS)
+                y = connect_one(factor, load(b, at, REGISTERS), y)
+                store(y, b, at)
+                if not cuts:
+                    product = product * factor
+            store_tile(b, area.b, area.starts, begin, REGISTERS)
+        store(y, carried, 0)
         if not cuts:
             # Products of many factors end among the subnormal numbers, at 150 cycles each.
-            least = smallest_normal(p)
-            store(where(abs(p) < least, zero, p), area.product, 0)
-            store(where(abs(q) < least, zero, q), area.product, full)
-
-    @inline_exact
-    def connect(area, width, count, direction):
-        compact()
-        before = shifted(area.product, group)
-        for row in range(width):
-            before[row] = area.carried[row]
-        number, squares = (count + full - 1) // full, (width + full - 1) // full
-        first = number - 1 if direction > 0 else 0
-        for v in range(number):
-            begin = (first - v * direction) * full
-            for i in range(squares):
-                starts, one = shifted(area.starts, i * full), shifted(area.tiles, i * square)
-                load_tile(area.a, starts, begin, one, 1)
-                load_tile(area.b, starts, begin, shifted(one, 2 * square), 1)
-            tile(area, min(full, count - begin), direction)
-            for i in range(squares):
-                starts, one = shifted(area.starts, i * full), shifted(area.tiles, i * square)
-                store_tile(shifted(one, 2 * square), area.y, starts, begin, 1)
-        for row in range(width):
-            area.y[row * area.stride + count] = before[row]
+            vanished = abs(product) < smallest_normal(product)
+            store(where(vanished, zero, product), products, 0)
 
     return connect
 
 
-def make_slide(dtype: Any) -> Any:
-    """Function: write y of windows of n steps, each of which ends in a value."""
-    full, write = lanes_of(dtype), make_write(dtype, 1)
-
-    @inline_exact
-    def slide(area, targets, runs, length, n):
-        compact()
-        for run in range(runs):
-            for by in range(0, length, full):
-                at = run * area.stride + by
-                y = load(area.y, at + (n - 1) * area.before, 1)
-                for k in range(n):
-                    step = at + (n - 1 - k) * area.before
-                    y = link(load(area.a, step, 1), load(area.b, step, 1), y)
-                write((y,), targets, run, by, min(full, length - by), 0)
-
-    return slide
-
-
-# ---------------------------------------------------------------- rows and windows
-
-
-@inline_exact
-def next_piece(plan, edge, offset):
-    """First step and number of steps of the piece that comes next to `edge`.
-
-    Pieces begin at multiples of their length from `offset` on.
-    """
-    length = plan[LENGTH]
-    if plan[DIRECTION] < 0:
-        return edge, min(((edge - offset) // length + 1) * length + offset, plan[STEPS]) - edge
-    if edge == plan[STEPS]:
-        return edge - 1, 1
-    begin = max((edge - 1 - offset) // length * length + offset, 0)
-    return begin, edge - begin
-
-
 def make_rows(rule: Rule, dtype: Any) -> Any:
-    """Function: all steps of a group of rows."""
-    group, zero, one, cuts = REGISTERS * lanes_of(dtype), dtype(0.0), dtype(1.0), rule.cuts
-    fill, finish = make_passes(rule, dtype, False)
-    connect = make_connect(rule, dtype)
-    arrays_of, allocate = make_arrays(dtype), make_area(dtype)
+    """Function: all steps of a block of rows."""
+    full, group, pitch = lanes_of(dtype), REGISTERS * lanes_of(dtype), PIECE + lanes_of(dtype)
+    sees, plane, square, cuts = len(rule.sees), group * pitch, full * group, rule.cuts
+    zero, one = dtype(0.0), dtype(1.0)
+    begin, connect = make_begin(rule, dtype), make_connect(rule.cuts, dtype)
+    prepare, finish = make_passes(rule, dtype, pitch)
 
     @inline_exact
     def rows(plan, options, outer, width):
         compact()
-        lane, direction, steps = np.int64(0), plan[DIRECTION], plan[STEPS]
-        arrays, end = arrays_of(plan, outer, lane)
-        area, numbers, starts = allocate(group, plan[LENGTH], True, 2)
-        initial = place(plan, np.int64(INITIAL), outer, lane, zero)
-        for i in range(width):
-            area.carried[i] = initial[i * plan[OUTERS + INITIAL]]
-        if plan[PRODUCTS] != 0:
-            store(filled(one, REGISTERS), area.product, 0)
-        edge, stop = (steps, 0) if direction > 0 else (0, steps)
-        while edge != stop:
-            first, count = next_piece(plan, edge, plan[HEAD])
-            here, after = piece_of(plan, arrays, end, first, count)
-            ahead = moved(here, strides_of(plan, TIMES), -direction * count)
-            fill(here, after, ahead, width, count, area, 0, options)
-            connect(area, width, count, direction)
-            if cuts or plan[PRODUCTS] == 0:
-                finish(plan, outer, lane, first, here, after, width, count, area, options)
-            edge = first if direction > 0 else first + count
-        if not cuts and plan[FINALS] != 0:
-            for i in range(width):
-                if plan[PRODUCTS] != 0:
-                    pointer_to(plan[PRODUCTS], zero)[outer + i] = area.product[i]
-                pointer_to(plan[FINALS], zero)[outer + i] = area.carried[i]
-        return numbers.size + starts.size  # alive up to here
+        steps, direction = plan[STEPS], plan[DIRECTION]
+        size = (2 + sees) * plane + 2 * square + (3 + sees) * group + 2 * full
+        memory, starts = np.zeros(size, dtype), np.empty(group, np.int64)
+        for row in range(group):
+            starts[row] = row * pitch
+        tiles = shifted(address(memory), to_line(address(memory), 0))
+        before = shifted(tiles, 2 * square)
+        products = shifted(before, group)
+        store(fill(one, REGISTERS), products, 0)
+        state = State(shifted(products, group), group)
+        a = shifted(state.memory, (1 + sees) * group)
+        area = Area(a, shifted(a, plane), shifted(a, 2 * plane), tiles, address(starts))
+        begin(plan, outer, 0, width, OUTERS, state)
+        number = (steps + PIECE - 1) // PIECE
+        for i in range(number):
+            first = (number - 1 - i if direction > 0 else i) * PIECE
+            piece = outer, width, first, min(PIECE, steps - first)
+            prepare(plan, piece, area, state, options)
+            store(load(state.memory, 0, REGISTERS), before, 0)
+            connect(area, piece[3], direction, state.memory, products)
+            for row in range(width):
+                area.b[row * pitch + piece[3]] = before[row]
+            if plan[ENDS] == 0:
+                finish(plan, piece, area, options)
+        if not cuts and plan[ENDS] != 0:
+            ends = pointer_to(plan[ENDS], zero)
+            for row in range(width):
+                ends[outer + row] = state.memory[row]
+                ends[plan[OUTER] + outer + row] = products[row]
+        return memory.size + starts.size  # alive up to here
 
     return rows
-
-
-def make_windows(rule: Rule, dtype: Any) -> Any:
-    """Function: the windows that begin in a piece of time, of a block of lanes or of one row.
-
-    Their only result is y.
-    """
-    fill, _ = make_passes(rule, dtype, True)
-    slide, arrays_of, allocate = make_slide(dtype), make_arrays(dtype), make_area(dtype)
-    zero, one, most = dtype(0.0), dtype(1.0), REPEATED // np.dtype(dtype).itemsize
-
-    @inline_exact
-    def windows(plan, options, outer, lane, width, begin):
-        compact()
-        is_row, n, last = plan[INNER] == 1, plan[WINDOW], plan[STEPS] - 1
-        arrays, end = arrays_of(plan, outer, lane)
-        count = min(plan[LENGTH], plan[STEPS] - begin)
-        wanted, known = count + n - 1, min(count + n - 1, plan[STEPS] - begin)
-        runs, length = (1, wanted) if is_row else (wanted, width)
-        area, numbers, starts = allocate(runs, length, is_row, 3)
-        done = 0
-        while done < known:
-            part = 1 if begin + done == last else min(known - done, last - begin - done, most)
-            here, after = piece_of(plan, arrays, end, begin + done, part)
-            runs, length = (1, part) if is_row else (part, width)
-            fill(here, after, here, runs, length, area, done * area.before, options)
-            done += part
-        value = place(plan, np.int64(LAST), outer, lane, zero)
-        for step in range(known, wanted):  # beyond the last one, where nothing changes
-            for i in range(width):
-                at = step * area.before + i
-                area.a[at], area.b[at] = one, zero
-                area.y[at] = value[i * plan[LANES + LAST]]
-        runs, length = (1, count) if is_row else (count, width)
-        slide(area, targets_of(plan, outer, lane, begin, zero), runs, length, n)
-        return numbers.size + starts.size  # alive up to here
-
-    return windows
 
 
 # ---------------------------------------------------------------- kernels
 
 
-@inline_exact
-def slices_of(inner, width, head):
-    """Number of blocks; lanes before the first aligned vector are a block of their own."""
-    return (inner - head + width - 1) // width + (1 if head > 0 else 0)
-
-
 @functools.cache
-def kernels(rule: Rule, dtype: Any, form: str) -> Kernels:
-    """Drivers: (plan, options, units of work); `form` is "columns", "rows" or "windows"."""
+def kernels(rule: Rule, dtype: Any, is_rows: bool) -> Kernels:
+    """Drivers: (plan, options, blocks)."""
     group = REGISTERS * lanes_of(dtype)
-    body = {"columns": make_columns, "rows": make_rows, "windows": make_windows}[form](rule, dtype)
+    body = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
 
     @called
-    def unit(integers, numbers, number):
+    def block(integers, numbers, number):
         compact()
         plan, options = address(integers), (numbers[0], numbers[1], numbers[2])
-        inner, width, head = plan[INNER], plan[WIDTH], plan[HEAD]
-        if form == "rows":
-            first = number * group
-            body(plan, options, first, min(group, plan[OUTER] - first))
-        elif form == "columns":
-            slices = slices_of(inner, width, head)
-            outer, lane = number // slices, number % slices * width
-            if head > 0:
-                lane = max(lane - width + head, 0)
-            stop = head if lane < head else min(lane + width, inner)
-            body(plan, options, outer, lane, stop - lane)
+        if is_rows:
+            outer = number * group
+            body(plan, options, outer, min(group, plan[OUTER] - outer))
         else:
-            slices, pieces = (inner + width - 1) // width, (plan[STEPS] - 1) // plan[LENGTH] + 1
-            lane, rest = number % slices * width, number // slices
-            begin = rest % pieces * plan[LENGTH]
-            body(plan, options, rest // pieces, lane, min(width, inner - lane), begin)
+            width, inner, offset = plan[WIDTH], plan[INNER], plan[OFFSET]
+            slices = (inner + offset + width - 1) // width
+            outer, lane = number // slices, number % slices * width - offset
+            stop = min(lane + width, inner)
+            lane = max(lane, 0)
+            body(plan, options, outer, lane, stop - lane)
         fence()
 
     def make(parallel: bool) -> Any:
         @kernel(parallel=parallel, fastmath=EXACT)
-        def scan(plan, options, units):
-            for number in prange(units):
-                unit(plan, options, np.int64(number))
+        def scan(plan, options, blocks):
+            for number in prange(blocks):
+                block(plan, options, np.int64(number))
 
         return scan
 
     return Kernels(make(False), make(True), GRAIN)
+
+
+# ---------------------------------------------------------------- from checked arrays to a plan
+
+UNUSED = Step(*(None,) * len(Step._fields))
+_ZEROS = np.zeros(REPEATED, np.uint8)
+_ZERO = Place(_ZEROS, address_of(_ZEROS), 0, 0, 0)
+
+
+class Problem(NamedTuple):
+    """One call of a recurrence.
+
+    Attributes:
+        steps: arrays that broadcast to the layout's shape, flags as uint8; None where unused.
+        last: values after the last steps, without the time axis.
+        initial: what is carried into the step computed first, without the time axis.
+        options: up to three numbers.
+        direction: 1 if the last step is computed first, -1 if the first is.
+        window: number of steps after which the recurrence ends in the next value; 0 for all.
+        ends: (2, rows), overwritten in place of the outputs with the last y of every row and the
+            product of its a; or None. For rules that do not cut, where there is one lane.
+    """
+
+    steps: Step
+    last: Array = np.zeros(())
+    initial: Array = np.zeros(())
+    options: tuple[float, ...] = ()
+    direction: int = 1
+    window: int = 0
+    ends: Array | None = None
+
+
+def run(
+    rule: Rule,
+    layout: Layout,
+    problem: Problem,
+    outs: tuple[Array, ...],
+    num_threads: int | None = None,
+) -> None:
+    """Overwrite the outputs, which have the layout's shape in the caller's order, and one dtype."""
+    num_threads, dtype = check_num_threads(num_threads), outs[0].dtype
+    if outs[0].size == 0:
+        return
+    if problem.window:
+        _run_windows(rule, layout, problem, outs[0], num_threads)
+        return
+    targets = [layout.target(out) for out in outs]
+    written = [out if t else layout.empty(dtype) for out, t in zip(outs, targets, strict=True)]
+    arrays = [_ZERO if array is None else layout.place(array) for array in problem.steps]
+    for array in (problem.last, problem.initial):
+        arrays.append(layout.place_ends(np.asarray(array, dtype)))
+    for i in (0, -1):
+        arrays.append(targets[i] or layout.place(written[i]))
+    outer, steps, inner = layout.outer, layout.num_steps, layout.inner
+    width, offset, streamed = 1, 0, 0
+    blocks = -(-outer // (REGISTERS * lanes_of(dtype)))
+    if inner > 1:
+        width = _width(layout, dtype)
+        head, streamed = _streams(layout, arrays[FIRST:], dtype.itemsize)
+        offset = -head % width
+        blocks = outer * -(-(inner + offset) // width)
+    ends = 0 if problem.ends is None else address_of(problem.ends)
+    plan = [outer, steps, inner, width, offset, streamed, problem.direction, ends]
+    for numbers in zip(*(array[1:] for array in arrays), strict=True):  # addresses, then strides
+        plan += numbers
+    options = np.array([*problem.options, 0.0, 0.0, 0.0][:3], dtype)
+    kind: Any = dtype.type
+    drivers, work = kernels(rule, kind, inner == 1), outer * steps * inner
+    launch(drivers, work, num_threads, np.array(plan, np.int64), options, blocks)
+    for out, array in zip(outs, written, strict=True):
+        if array is not out:
+            np.copyto(out, array)
+
+
+def _width(layout: Layout, dtype: Any) -> int:
+    """How many lanes make a block: as many as fit, but something to do for every core."""
+    size, full = layout.inner * dtype.itemsize, lanes_of(dtype)
+    wanted = -(-numba.config.NUMBA_NUM_THREADS // layout.outer)
+    slices = max(-(-size // REPEATED), min(wanted, size // 512), 1)
+    return -(-layout.inner // (slices * full)) * full
+
+
+def _streams(layout: Layout, outs: list[Place], size: int) -> tuple[int, int]:
+    """Lanes before the first vector that suits `stream`, and how many outputs do."""
+    if layout.outer * layout.num_steps * layout.inner * size < LARGE:
+        return 0, 0
+    strides = [stride for out in outs for stride in (out.outer, out.time)]
+    begins = [-out.address % VECTOR_BYTES for out in outs]
+    if any(stride * size % VECTOR_BYTES for stride in strides) or begins[0] % size:
+        return 0, 0
+    return begins[0] // size, 1 + (begins[0] == begins[1])
+
+
+# ---------------------------------------------------------------- windows
+
+
+@functools.cache
+def coefficients_of(rule: Rule) -> Rule:
+    """The rule whose results are a and b of another one."""
+    coefficients = rule.coefficients
+
+    @inlined
+    def results(y: Any, carried: Any, step: Step, after: Step, options: Any) -> Any:
+        return coefficients(step, after, options)
+
+    return rule._replace(results=results, outputs=2)
+
+
+@inline_exact
+def advance_windows(a, b, y, count):
+    """One step of windows that are side by side: `link`, whose `where` is for vectors."""
+    for i in range(count):
+        y[i] = b[i] if a[i] == 0.0 else b[i] + a[i] * y[i]
+
+
+@functools.cache
+def window_kernels() -> Kernels:
+    """Drivers: (a, b, values, last, n, out), each (outer, steps and lanes together)."""
+
+    def make(parallel: bool) -> Any:
+        @kernel(parallel=parallel, fastmath=EXACT)
+        def slide(a, b, values, last, n, out):
+            size, inner = out.shape[1], last.shape[1]
+            parts = (size + WINDOWS - 1) // WINDOWS
+            for number in prange(out.shape[0] * parts):
+                row, begin = number // parts, number % parts * WINDOWS
+                count, start = min(WINDOWS, size - begin), row * size
+                y = shifted(address(out), start + begin)
+                end, inside = begin + n * inner, min(max(size - begin - n * inner, 0), count)
+                value = shifted(address(values), start + end)
+                for i in range(inside):
+                    y[i] = value[i]
+                for i in range(inside, count):
+                    y[i] = last[row, (end + i) % inner]
+                for k in range(n):  # windows at the end have fewer steps
+                    at = begin + (n - 1 - k) * inner
+                    a_at, b_at = shifted(address(a), start + at), shifted(address(b), start + at)
+                    advance_windows(a_at, b_at, y, min(count, size - at))
+
+        return slide
+
+    return Kernels(make(False), make(True), GRAIN)
+
+
+def _run_windows(
+    rule: Rule, layout: Layout, problem: Problem, out: Array, num_threads: int | None
+) -> None:
+    """`run` for windows of n steps, each of which ends in a value."""
+    outer, inner = layout.outer, layout.inner
+    a, b = np.empty((2, outer, layout.num_steps * inner), out.dtype)
+    pair, whole = (layout.shaped(a), layout.shaped(b)), problem._replace(window=0)
+    run(coefficients_of(rule), layout, whole, pair, num_threads)
+    arrays = layout.flat(problem.steps.value), layout.ends(problem.last), layout.flat(out)
+    shapes = a.shape, (outer, inner), a.shape
+    values, last, y = (
+        np.require(array, requirements=("C", "W")).reshape(shape)
+        for array, shape in zip(arrays, shapes, strict=True)
+    )
+    n = problem.window
+    launch(window_kernels(), out.size * n, num_threads, a, b, values, last, n, y)
+    if not np.may_share_memory(y, out):
+        np.copyto(out, layout.shaped(y))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.scan.arguments import (
+    axis_last,
     check_alike,
     check_axis,
     check_broadcast,
@@ -19,10 +21,11 @@ from rlcpu.scan.arguments import (
 )
 from rlcpu.scan.device import backend_of
 from rlcpu.scan.layout import layout_of
-from rlcpu.scan.recurrences.rules import Rule, Step, inlined, itself
-from rlcpu.scan.recurrences.run import UNUSED, Problem, run
+from rlcpu.scan.recurrences.driver import UNUSED, Array, Problem, lanes_of, run
+from rlcpu.scan.recurrences.rules import LINEAR
 
-Array = npt.NDArray[Any]
+MANY = 16  # rows from which there are enough for vectors across them
+LONG = 2**15  # steps from which two passes take less time than one that waits for every step
 
 
 class LinearGradients(NamedTuple):
@@ -37,15 +40,6 @@ class LinearGradients(NamedTuple):
     a: Any
     b: Any
     initial: Any
-
-
-@inlined
-def linear_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """y_t = a_t * y_{t-1} + b_t."""
-    return step.gamma, step.reward
-
-
-LINEAR = Rule(linear_coefficients, itself, ("reward", "gamma"), cuts=False)
 
 
 def linear_scan(
@@ -99,7 +93,14 @@ def linear_scan(
     # The order of the axes is that of the largest array.
     layout = _layout_of(given[0] if given else repeated(b, shape, backend), axis, backend)
     target = layout.empty(b.dtype) if target is None else target
-    _scan(backend, layout, (a, b, start), reverse, target, num_threads)
+    if backend is None and layout.inner == 1 and layout.outer < MANY and shape[axis] >= LONG:
+        rows = [axis_last(repeated(array, shape), axis) for array in (a, b, target)]
+        starts = repeated(start, rows[0].shape[:-1])
+        for i in np.ndindex(starts.shape):
+            own = [row[i] for row in rows]
+            _scan_long(own, starts[i], reverse, num_threads)
+    else:
+        _scan(backend, layout, (a, b, start), reverse, target, num_threads)
     return target if out is None else out
 
 
@@ -168,6 +169,9 @@ def linear_scan_vjp(
     return LinearGradients(sum_to_shape(products, a.shape), h, asarray(factor[first] * h[first]))
 
 
+# ---------------------------------------------------------------- rows of any length
+
+
 def _scan(
     backend: Any,
     layout: Any,
@@ -175,13 +179,51 @@ def _scan(
     reverse: bool,
     out: Array,
     num_threads: int | None,
+    ends: Array | None = None,
 ) -> None:
-    """Overwrite `out` with the scan of checked inputs: a, b and the initial values."""
+    """Overwrite `out`, or in its place `ends`, by the scan of a and b from initial values."""
     a, b, start = inputs
     steps = UNUSED._replace(reward=b, gamma=a)
-    problem = Problem(steps, initial=start, direction=1 if reverse else -1)
+    problem = Problem(steps, initial=start, direction=1 if reverse else -1, ends=ends)
     compute = run if backend is None else backend.run
     compute(LINEAR, layout, problem, (out,), num_threads)
+
+
+def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | None) -> None:
+    """`_scan` of a long row, a, b and out, which is cut into segments that are rows of their own.
+
+    Segments are passed twice: to know what each makes of any y before it, product * y + final; and,
+    once these have been put together, with the right y to begin with.
+    """
+
+    def scan(arrays: list[Array], start: Any, ends: Array | None = None) -> None:
+        *inputs, out = arrays
+        given = inputs[0], inputs[1], np.asarray(start, out.dtype)
+        _scan(None, layout_of(out, out.ndim - 1), given, reverse, out, num_threads, ends)
+
+    size, dtype = row[0].size, row[0].dtype
+    # An odd number of vectors: segments whose distance is a power of two would meet in the same
+    # few lines of the cache.
+    number, full = 64 if size < 2**20 else 256, lanes_of(dtype)
+    length = ((size // (number * full) + 1) // 2 * 2 - 1) * full
+    rest = size - number * length
+    first, others = slice(rest), slice(rest, None)
+    if reverse:
+        first, others = slice(size - rest, None), slice(size - rest)
+    if rest:
+        scan([array[first] for array in row], start)
+        start = row[2][first][0 if reverse else -1]
+    long = [array[others] for array in row]
+    segments = [array.reshape(number, length) for array in long]
+    ends = np.empty((2, number), dtype)
+    scan(segments, 0.0, ends)
+    order = slice(None, None, -1 if reverse else 1)
+    pairs = zip(*ends[:, order].tolist(), strict=True)
+    carried = [*itertools.accumulate(pairs, lambda y, p: p[0] + p[1] * y, initial=float(start))]
+    if np.isfinite(ends[1]).all() and np.isfinite(carried[:-1]).all():
+        scan(segments, carried[:-1][order])
+    else:  # an infinity or NaN would spread to steps that it does not reach
+        scan(long, start)
 
 
 # ---------------------------------------------------------------- arguments

@@ -1,14 +1,40 @@
-"""Returns and advantages of the policy that acted: recurrences backward in time."""
+"""Returns and advantages: recurrences backward in time over the steps of episodes.
+
+After a step that terminated the episode nothing follows; after one that truncated it the value of
+its last observation does, which is not the next row's, because that begins the next episode. Both
+cut the recurrence: nothing of an episode reaches back into the one before it.
+
+The formulas are in `rlcpu.scan.recurrences.rules`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
-from rlcpu.scan.recurrences.episodes import Array, Ends, check_episodes
-from rlcpu.scan.recurrences.rules import Rule, Step, bootstrap, inlined, itself, unless_ended
-from rlcpu.scan.recurrences.run import Problem
+from rlcpu.kernels.checks import check_count
+from rlcpu.scan.arguments import (
+    check_axis,
+    check_factor,
+    check_flags,
+    check_out,
+    check_real,
+    check_shape,
+)
+from rlcpu.scan.device import backend_of
+from rlcpu.scan.layout import layout_of
+from rlcpu.scan.recurrences.driver import UNUSED, Array, Problem, run
+from rlcpu.scan.recurrences.rules import (
+    ADVANTAGES,
+    LAMBDA_RETURNS,
+    RETRACE,
+    RETURNS,
+    VTRACE,
+    Rule,
+)
 
 
 class Advantages(NamedTuple):
@@ -24,41 +50,34 @@ class Advantages(NamedTuple):
     returns: Any
 
 
-# ---------------------------------------------------------------- scalar functions
+class Clips(NamedTuple):
+    """Upper bounds of importance ratios in `vtrace`; infinity for none.
+
+    Attributes:
+        rho: in temporal differences: which policy's value the targets converge to.
+        c: in the weight of later temporal differences: how fast they do.
+        pg_rho: in the advantages for the policy gradient.
+    """
+
+    rho: float = 1.0
+    c: float = 1.0
+    pg_rho: float = 1.0
 
 
-@inlined
-def return_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """R_t = r_t + gamma * R_{t+1}, whose last term is a value where the episode ended."""
-    return unless_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
+#: What the paper uses.
+CLIPS = Clips()
 
 
-@inlined
-def advantage_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """A_t = delta_t + gamma * lambda * A_{t+1}."""
-    delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
-    return unless_ended(step, step.gamma * step.lambda_), delta
+class VTrace(NamedTuple):
+    """What `vtrace` returns.
 
+    Attributes:
+        targets: like the rewards, of the value function.
+        advantages: like the rewards, of the actions taken, weighted for the policy gradient.
+    """
 
-@inlined
-def lambda_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
-    following = bootstrap(step, (1.0 - step.lambda_) * after.value)
-    return unless_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
-
-
-@inlined
-def with_value(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """The recurrence, and its sum with the value."""
-    return y, y + step.value
-
-
-_ENDS = ("terminated", "truncated", "final_value", "gamma")
-RETURNS = Rule(return_coefficients, itself, ("reward", *_ENDS))
-ADVANTAGES = Rule(
-    advantage_coefficients, with_value, ("reward", "value", *_ENDS, "lambda_"), outputs=2
-)
-LAMBDA_RETURNS = Rule(lambda_coefficients, itself, ("reward", "value", *_ENDS, "lambda_"))
+    targets: Any
+    advantages: Any
 
 
 # ---------------------------------------------------------------- public functions
@@ -112,10 +131,9 @@ def discounted_returns(
         >>> discounted_returns(np.ones((3, 1)), ended, ended, np.ones(1), gamma=0.5).ravel()
         array([1.5, 1. , 1.5])
     """
-    ends = Ends(terminated, truncated, last_values, final_values)
-    episodes = check_episodes(rewards, ends, gamma, axis)
-    problem = Problem(episodes.steps, initial=episodes.last)
-    return episodes.run_one(RETURNS, problem, out, num_threads)
+    ends = terminated, truncated, last_values, final_values
+    call = axis, out, num_threads
+    return _estimate(RETURNS, {"reward": rewards}, ends, {"gamma": gamma}, *call, starts=True)
 
 
 def gae(
@@ -140,38 +158,22 @@ def gae(
     Schulman et al. 2016, High-dimensional continuous control using generalized advantage
     estimation, equation 16.
 
-    Args:
-        rewards: see `discounted_returns`, as for all arguments that are not named here.
-        values: like the rewards, of the observations before the steps.
-        terminated: like the rewards, bool.
-        truncated: like the rewards, bool.
-        last_values: the rewards' shape without `axis`, or one number.
-        gamma: discount factor, or discounts that broadcast.
-        lambda_: weight of later temporal differences in [0, 1]; 0 is one step, 1 is Monte Carlo. Or
-            weights that broadcast, as gamma does.
-        final_values: like the rewards.
-        axis: of time.
-        out: two arrays like the rewards, overwritten with the result.
-        num_threads: at most so many threads.
+    Arguments and errors are those of `discounted_returns`, and these: `values`, like the rewards,
+    of the observations before the steps; `lambda_` in [0, 1], the weight of later temporal
+    differences, or weights that broadcast as gamma does: 0 is one step, 1 is Monte Carlo.
 
     Returns:
         (advantages, returns), each like the rewards; the arrays of `out` if given.
-
-    Raises:
-        TypeError, ValueError: see `discounted_returns`.
 
     Example:
         >>> going, ones = np.zeros((2, 1), bool), np.ones((2, 1))
         >>> gae(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).advantages.ravel()
         array([1.5, 1. ])
     """
-    ends = Ends(terminated, truncated, last_values, final_values)
-    episodes = check_episodes(rewards, ends, gamma, axis)
-    values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
-    steps = episodes.steps._replace(value=values, lambda_=lambda_)
-    problem = Problem(steps, last=episodes.last)
-    names = "out.advantages", "out.returns"
-    return Advantages(*episodes.run(ADVANTAGES, problem, out, names, num_threads))
+    arrays = {"reward": rewards, "value": values}
+    ends = terminated, truncated, last_values, final_values
+    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
+    return _estimate(ADVANTAGES, arrays, ends, factors, *call, result=Advantages)
 
 
 def lambda_returns(
@@ -195,35 +197,242 @@ def lambda_returns(
     what gamma_t multiplies. rlax's `lambda_returns`; Sutton and Barto, Reinforcement Learning, 2nd
     edition, section 12.3.
 
-    Args:
-        rewards: see `discounted_returns`, as for all arguments that are not named here.
-        values: like the rewards, of the observations before the steps: max_a q for Q(lambda), q of
-            the action taken for Sarsa(lambda).
-        terminated: like the rewards, bool.
-        truncated: like the rewards, bool.
-        last_values: the rewards' shape without `axis`, or one number.
-        gamma: discount factor, or discounts that broadcast.
-        lambda_: weight in [0, 1] of the return against the value after one step. Or weights that
-            broadcast, as gamma does.
-        final_values: like the rewards.
-        axis: of time.
-        out: like the rewards, overwritten with the result.
-        num_threads: at most so many threads.
+    Arguments and errors are those of `discounted_returns`, and these: `values`, like the rewards,
+    of the observations before the steps: max_a q for Q(lambda), q of the action taken for
+    Sarsa(lambda); `lambda_` in [0, 1], the weight of the return against the value after one step,
+    or weights that broadcast as gamma does.
 
     Returns:
         Returns like the rewards; `out` if given.
-
-    Raises:
-        TypeError, ValueError: see `discounted_returns`.
 
     Example:
         >>> going, ones = np.zeros((2, 1), bool), np.ones((2, 1))
         >>> lambda_returns(ones, ones, going, going, np.ones(1), gamma=1.0, lambda_=0.5).ravel()
         array([2.5, 2. ])
     """
-    ends = Ends(terminated, truncated, last_values, final_values)
-    episodes = check_episodes(rewards, ends, gamma, axis)
-    values, lambda_ = episodes.array("values", values), episodes.factor("lambda_", lambda_)
-    steps = episodes.steps._replace(value=values, lambda_=lambda_)
-    problem = Problem(steps, last=episodes.last, initial=episodes.last)
-    return episodes.run_one(LAMBDA_RETURNS, problem, out, num_threads)
+    arrays = {"reward": rewards, "value": values}
+    ends = terminated, truncated, last_values, final_values
+    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
+    return _estimate(LAMBDA_RETURNS, arrays, ends, factors, *call, starts=True)
+
+
+def nstep_returns(
+    rewards: npt.ArrayLike,
+    values: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    truncated: npt.ArrayLike,
+    last_values: npt.ArrayLike,
+    *,
+    n: int,
+    gamma: npt.ArrayLike,
+    lambda_: npt.ArrayLike = 1.0,
+    final_values: npt.ArrayLike | None = None,
+    axis: int = 0,
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """Discounted sums of the next n rewards, and the value of the observation after them.
+
+    R_t^n = r_t + gamma_t * ((1 - lambda_t) * v_{t+1} + lambda_t * R_{t+1}^{n-1}) and R_t^0 = v_t;
+    with fewer than n steps left the value is last_values. After a step that ended its episode, 0 or
+    final_values[t] stands in the place of what gamma_t multiplies. rlax's
+    `n_step_bootstrapped_returns`; Sutton and Barto, Reinforcement Learning, 2nd edition, section
+    7.1. Time grows with n, up to the number of steps.
+
+    Arguments and errors are those of `discounted_returns`, and these: `values`, like the rewards,
+    of the observations before the steps; `n`, a number of steps, at least 1; `lambda_` in [0, 1],
+    the weight of more steps against the value after one, or weights that broadcast as gamma does; 1
+    for plain sums.
+
+    Returns:
+        Returns like the rewards; `out` if given.
+
+    Example:
+        >>> going, ones = np.zeros((3, 1), bool), np.ones((3, 1))
+        >>> nstep_returns(ones, ones, going, going, np.ones(1), n=2, gamma=0.5).ravel()
+        array([1.75, 1.75, 1.5 ])
+    """
+    arrays = {"reward": rewards, "value": values}
+    ends = terminated, truncated, last_values, final_values
+    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
+    n = check_count("n", n, limit=2**63)
+    return _estimate(LAMBDA_RETURNS, arrays, ends, factors, *call, starts=True, window=n)
+
+
+def vtrace(
+    rewards: npt.ArrayLike,
+    values: npt.ArrayLike,
+    ratios: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    truncated: npt.ArrayLike,
+    last_values: npt.ArrayLike,
+    *,
+    gamma: npt.ArrayLike,
+    lambda_: npt.ArrayLike = 1.0,
+    clips: Clips = CLIPS,
+    final_values: npt.ArrayLike | None = None,
+    axis: int = 0,
+    out: VTrace | None = None,
+    num_threads: int | None = None,
+) -> VTrace:
+    """V-trace targets and advantages, of IMPALA.
+
+    With rho_t = min(clips.rho, ratio_t), c_t = lambda_t * min(clips.c, ratio_t) and
+    delta_t = rho_t * (r_t + gamma_t * v_{t+1} - v_t), the target of step t is v_t + E_t with
+    E_t = delta_t + gamma_t * c_t * E_{t+1}, and the advantage
+    min(clips.pg_rho, ratio_t) * (r_t + gamma_t * (v_{t+1} + lambda_t * E_{t+1}) - v_t).
+    E_T is 0 and v_T is last_values. After a step that ended its episode, 0 or final_values[t]
+    stands in the place of what gamma_t multiplies, and E_{t+1} is dropped.
+    Espeholt et al. 2018, IMPALA: scalable distributed deep-RL with importance weighted
+    actor-learner architectures, equation 1 and section 4.2; rlax's
+    `vtrace_td_error_and_advantage`, whose errors are `targets - values`.
+
+    Arguments and errors are those of `discounted_returns`, and these: `values`, like the rewards,
+    of the observations before the steps; `ratios`, like the rewards, probability of the action
+    taken under the policy that is learned over that under the one that acted; `lambda_` in [0, 1],
+    a further factor of c, or factors that broadcast as gamma does; `clips`, upper bounds of the
+    ratios, not negative.
+
+    Returns:
+        (targets, advantages), each like the rewards; the arrays of `out` if given.
+
+    Example:
+        >>> going, ones = np.zeros((2, 1), bool), np.ones((2, 1))
+        >>> vtrace(ones, ones, 2 * ones, going, going, 1.0, gamma=0.5).targets.ravel()
+        array([1.75, 1.5 ])
+    """
+    if not isinstance(clips, tuple) or len(clips) != len(Clips._fields):
+        raise TypeError(f"clips: expected Clips, got {clips!r}")
+    for name, clip in zip(Clips._fields, clips, strict=True):
+        bound = check_real(f"clips.{name}", clip, np.dtype(np.float64))
+        if bound.ndim or not bound >= 0.0:
+            raise ValueError(f"clips.{name}={clip}: expected a number that is not negative")
+    arrays = {"reward": rewards, "value": values, "ratio": ratios}
+    ends = terminated, truncated, last_values, final_values
+    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
+    return _estimate(VTRACE, arrays, ends, factors, *call, result=VTrace, options=clips)
+
+
+def retrace(
+    rewards: npt.ArrayLike,
+    values: npt.ArrayLike,
+    action_values: npt.ArrayLike,
+    ratios: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    truncated: npt.ArrayLike,
+    last_values: npt.ArrayLike,
+    *,
+    gamma: npt.ArrayLike,
+    lambda_: npt.ArrayLike = 1.0,
+    final_values: npt.ArrayLike | None = None,
+    axis: int = 0,
+    out: Array | None = None,
+    num_threads: int | None = None,
+) -> Array:
+    """Retrace(lambda) targets of the action values.
+
+    G_t = r_t + gamma_t * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1})) with
+    c_t = lambda_t * min(1, ratio_t); after the last step only the value last_values counts. After a
+    step that ended its episode, 0 or final_values[t] stands in the place of what gamma_t
+    multiplies. Munos et al. 2016, Safe and efficient off-policy reinforcement learning, equations 3
+    and 4; rlax's `general_off_policy_returns_from_q_and_v`.
+
+    Arguments and errors are those of `discounted_returns`, and these, like the rewards: `values` of
+    the observations before the steps, the mean of the action values under the policy that is
+    evaluated; `action_values` of the actions taken; `ratios`, probability of the action taken under
+    the policy that is evaluated over that under the one that acted. `lambda_` in [0, 1] is a factor
+    of c, or factors that broadcast as gamma does.
+
+    Returns:
+        Targets like the rewards; `out` if given.
+
+    Example:
+        >>> going, ones = np.zeros((2, 1), bool), np.ones((2, 1))
+        >>> retrace(ones, ones, ones, ones, going, going, 1.0, gamma=0.5).ravel()
+        array([1.75, 1.5 ])
+    """
+    arrays = {"reward": rewards, "value": values, "action_value": action_values, "ratio": ratios}
+    ends = terminated, truncated, last_values, final_values
+    factors, call = {"gamma": gamma, "lambda_": lambda_}, (axis, out, num_threads)
+    return _estimate(RETRACE, arrays, ends, factors, *call)
+
+
+# ---------------------------------------------------------------- what they share
+
+
+def _estimate(
+    rule: Rule,
+    arrays: dict[str, npt.ArrayLike],
+    ends: tuple[Any, ...],
+    factors: dict[str, npt.ArrayLike],
+    axis: int,
+    out: Any,
+    num_threads: int | None,
+    *,
+    result: Any = None,
+    starts: bool = False,
+    options: tuple[float, ...] = (),
+    window: int = 0,
+) -> Any:
+    """Check what a user gave, and compute.
+
+    Args:
+        rule: of the recurrence.
+        arrays: the rewards and what is like them, by the fields of `Step`, the arguments' singular.
+        ends: terminated, truncated, last_values and final_values.
+        factors: gamma and lambda_.
+        axis: as given.
+        out: as given.
+        num_threads: as given.
+        result: type of several results; None for one array.
+        starts: whether the last values are also y after the last step, which is else 0.
+        options: of the rule.
+        window: number of steps that count; 0 for all.
+    """
+    backend = backend_of("recurrences", arrays["reward"])
+    rewards = check_real("rewards", arrays["reward"], None, "", backend)
+    axis = check_axis(axis, rewards.shape, "rewards")
+    shape, dtype, (terminated, truncated, last, final) = rewards.shape, rewards.dtype, ends
+    terminated = check_flags("terminated", terminated, shape, backend)
+    truncated = check_flags("truncated", truncated, shape, backend)
+    last = check_real("last_values", last, dtype, "", backend)
+    if last.ndim:
+        check_shape("last_values", last, shape[:axis] + shape[axis + 1 :])
+    if final is not None:
+        arrays["final_value"] = final
+    elif truncated.any() and (truncated > terminated).any():
+        raise ValueError("final_values: needed where an episode was truncated and not terminated")
+    found: dict[str, Array] = {
+        name: check_shape(f"{name}s", check_real(f"{name}s", array, dtype, "", backend), shape)
+        for name, array in arrays.items()
+    }
+    for name, factor in factors.items():
+        found[name] = check_factor(name, factor, shape, dtype, backend)
+    found |= {"terminated": terminated.view(np.uint8), "truncated": truncated.view(np.uint8)}
+    layout = layout_of(rewards, axis) if backend is None else backend.layout_of(rewards, axis)
+    names = [f"out.{field}" for field in result._fields] if result else ["out"]
+    given = out if result and out is not None else [out] * len(names)
+    outs = _outputs(given, names, [*found.values(), last], rewards, backend)
+    outs = [layout.empty(dtype) if array is None else array for array in outs]
+    window = window if window < layout.num_steps else 0
+    initial = last if starts else np.zeros(())
+    problem = Problem(UNUSED._replace(**found), last, initial, options, window=window)
+    compute = run if backend is None else backend.run
+    compute(rule, layout, problem, tuple(outs), num_threads)
+    made = [new if own is None else own for own, new in zip(given, outs, strict=True)]
+    return result(*made) if result else made[0]
+
+
+def _outputs(
+    out: Any, names: Sequence[str], inputs: list[Array], like: Array, backend: Any
+) -> list[Any]:
+    """The arrays of `out`, of these names, once they are checked; None where it has none."""
+    if not isinstance(out, tuple | list | np.ndarray) or len(out) != len(names):
+        raise TypeError(f"out: expected {len(names)} arrays, got {type(out).__name__}")
+    outs: list[Any] = []
+    for name, array in zip(names, out, strict=True):
+        if array is not None:
+            array = check_out(name, array, like, inputs, None, backend)
+            inputs = [*inputs, array]
+        outs.append(array)
+    return outs

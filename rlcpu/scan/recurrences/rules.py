@@ -2,7 +2,7 @@
 
 A recurrence here is y = b + a * y', where y' belongs to the step computed just before: the next one
 in time for returns, the one before for filters. A `Rule` says what a and b are. Its functions take
-numbers or vectors of them, one for each of several steps.
+numbers or vectors of them, one for each of several lanes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ inlined: Any = register_jitable(forceinline=True, error_model="numpy", fastmath=
 
 
 class Step(NamedTuple):
-    """What is known of a step; in drivers also a pointer, a stride or an index for each array.
+    """What is known of a step; in drivers also a pointer or an index for each array.
 
     Attributes:
         reward: what the step yielded.
@@ -56,8 +56,11 @@ class Rule(NamedTuple):
         coefficients: (step, after, options) -> (a, b). `after` is the next step in time; beyond the
             last one its value is `last_values` and all else is 0.
         results: (y, carried, step, after, options) -> two numbers, of which the first or both are
-            kept; `carried` is y of the step computed before, for rules that run backward in time.
-        reads: names of the fields of `Step` that are used.
+            kept; `carried` is y of the step computed before.
+        reads: names of the fields of `Step` that are used. The first ones, as many as there are
+            outputs, hold numbers: on the way to memory results lie in their place.
+        sees: names of those that are used of `after`, which rules that run forward in time have
+            none of. The first one is the value.
         outputs: 1 or 2.
         cuts: a == 0 drops even a NaN of the steps computed before, which belong to another episode.
     """
@@ -65,8 +68,12 @@ class Rule(NamedTuple):
     coefficients: Callable[..., Any]
     results: Callable[..., Any]
     reads: tuple[str, ...]
+    sees: tuple[str, ...] = ()
     outputs: int = 1
     cuts: bool = True
+
+
+# ---------------------------------------------------------------- parts of rules
 
 
 @inlined
@@ -82,12 +89,6 @@ def link_always(a: float, b: float, carried: float) -> Any:
 
 
 @inlined
-def itself(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """Results: the recurrence."""
-    return y, y
-
-
-@inlined
 def bootstrap(step: Step, following: float) -> Any:
     """Value of what comes after the step, `following` if the episode goes on."""
     return where(step.terminated, 0.0, where(step.truncated, step.final_value, following))
@@ -97,3 +98,95 @@ def bootstrap(step: Step, following: float) -> Any:
 def unless_ended(step: Step, number: float) -> Any:
     """The number if the episode goes on, else 0."""
     return where(step.terminated, 0.0, where(step.truncated, 0.0, number))
+
+
+@inlined
+def clipped(ratio: float, clip: float) -> Any:
+    """The smaller of both, NaN if the ratio is that."""
+    return where(ratio > clip, clip, ratio)
+
+
+# ---------------------------------------------------------------- coefficients
+
+
+@inlined
+def linear_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """y_t = a_t * y_{t-1} + b_t."""
+    return step.gamma, step.reward
+
+
+@inlined
+def return_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """R_t = r_t + gamma * R_{t+1}, whose last term is a value where the episode ended."""
+    return unless_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
+
+
+@inlined
+def advantage_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """A_t = delta_t + gamma * lambda * A_{t+1}."""
+    delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
+    return unless_ended(step, step.gamma * step.lambda_), delta
+
+
+@inlined
+def lambda_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
+    following = bootstrap(step, (1.0 - step.lambda_) * after.value)
+    return unless_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
+
+
+@inlined
+def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """E_t = rho_t * delta_t + gamma * lambda * c_t * E_{t+1}, of which v_t + E_t is the target."""
+    target = step.reward + step.gamma * bootstrap(step, after.value)
+    weight = step.gamma * (step.lambda_ * clipped(step.ratio, options[1]))
+    return unless_ended(step, weight), clipped(step.ratio, options[0]) * (target - step.value)
+
+
+@inlined
+def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
+    c = after.lambda_ * clipped(after.ratio, 1.0)
+    following = bootstrap(step, after.value - c * after.action_value)
+    return unless_ended(step, step.gamma * c), step.reward + step.gamma * following
+
+
+# ---------------------------------------------------------------- results
+
+
+@inlined
+def itself(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """The recurrence."""
+    return y, y
+
+
+@inlined
+def with_value(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
+    """The recurrence, and its sum with the value."""
+    return y, y + step.value
+
+
+@inlined
+def vtrace_results(y: Any, carried: Any, step: Step, after: Step, options: Any) -> Any:
+    """The target, and the advantage of the action against the next step's target."""
+    following = bootstrap(step, after.value + step.lambda_ * carried)
+    advantage = step.reward + step.gamma * following - step.value
+    return step.value + y, clipped(step.ratio, options[2]) * advantage
+
+
+# ---------------------------------------------------------------- the rules
+
+_ENDS = ("terminated", "truncated", "final_value", "gamma")
+_VALUED = ("reward", "value", *_ENDS, "lambda_")
+
+LINEAR = Rule(linear_coefficients, itself, ("reward", "gamma"), cuts=False)
+RETURNS = Rule(return_coefficients, itself, ("reward", *_ENDS))
+ADVANTAGES = Rule(advantage_coefficients, with_value, _VALUED, ("value",), outputs=2)
+LAMBDA_RETURNS = Rule(lambda_coefficients, itself, _VALUED, ("value",))
+VTRACE = Rule(vtrace_coefficients, vtrace_results, (*_VALUED, "ratio"), ("value",), outputs=2)
+RETRACE = Rule(
+    retrace_coefficients,
+    itself,
+    (*_VALUED, "ratio", "action_value"),
+    ("value", "lambda_", "ratio", "action_value"),
+)

@@ -16,10 +16,15 @@ from rlcpu.cuda.recurrences import (
     window_kernel,
 )
 from rlcpu.cuda.tridiagonal import Raw, solve_kernel
-from rlcpu.scan.recurrences.linear import LINEAR
-from rlcpu.scan.recurrences.off_policy import RETRACE, VTRACE
-from rlcpu.scan.recurrences.returns import ADVANTAGES, LAMBDA_RETURNS, RETURNS
-from rlcpu.scan.recurrences.rules import Step
+from rlcpu.scan.recurrences.rules import (
+    ADVANTAGES,
+    LAMBDA_RETURNS,
+    LINEAR,
+    RETRACE,
+    RETURNS,
+    VTRACE,
+    Step,
+)
 
 RULES = {
     "discounted_returns": RETURNS,

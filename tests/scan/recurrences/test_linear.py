@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import linear_scan, linear_scan_vjp
-from rlcpu.scan.recurrences import linear, run
-from rlcpu.scan.recurrences.rules import Step
+from rlcpu.scan.recurrences.linear import LONG
+from rlcpu.scan.recurrences.rules import Step, linear_coefficients
 from tests.scan.recurrences import naive
 from tests.scan.recurrences.problems import DTYPES, LAYOUTS
 
@@ -84,7 +84,7 @@ def shifted(y, axis, initial, reverse):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("more", [0, 1, 4567])
 def test_few_long_rows(dtype, reverse, more):
-    num_steps = run.LONG + more
+    num_steps = LONG + more
     rng = np.random.default_rng(0)
     a = rng.uniform(0.5, 1.0, size=(3, num_steps)).astype(dtype)
     b, initial = rng.normal(size=(3, num_steps)).astype(dtype), np.arange(3).astype(dtype)
@@ -107,7 +107,7 @@ def naive_every_other(a, b):
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
 def test_what_is_not_finite_stays_where_it_belongs(poison):
     rng = np.random.default_rng(0)
-    a, b = rng.uniform(0.1, 0.9, size=run.LONG + 99), np.ones(run.LONG + 99)
+    a, b = rng.uniform(0.1, 0.9, size=LONG + 99), np.ones(LONG + 99)
     b[20_000] = poison
     found = linear_scan(a, b)
     assert np.isfinite(found[:20_000]).all()
@@ -117,13 +117,13 @@ def test_what_is_not_finite_stays_where_it_belongs(poison):
 
 
 def test_factors_that_overflow_do_so_where_the_loop_does():
-    b = np.zeros(run.LONG)
+    b = np.zeros(LONG)
     b[-10] = 1.0
     np.testing.assert_array_equal(linear_scan(2.0, b)[-10:], 2.0 ** np.arange(10))
     assert (linear_scan(2.0, b)[:-10] == 0.0).all()
 
 
-@pytest.mark.parametrize("size", [100, run.LONG])
+@pytest.mark.parametrize("size", [100, LONG])
 def test_is_a_filter_of_first_order(size):
     signal = pytest.importorskip("scipy.signal")
     b = np.random.default_rng(0).normal(size=(3, size))
@@ -151,14 +151,14 @@ def test_numbers_in_lists_and_whole_numbers():
 
 def test_scalar_function_runs_unjitted():
     step = Step(1.0, 0.0, False, False, 0.0, 0.5, 0.0, 0.0, 0.0)
-    assert linear.linear_coefficients(step, step, ()) == (0.5, 1.0)
+    assert linear_coefficients(step, step, ()) == (0.5, 1.0)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products_of_segments_that_vanish(dtype, reverse):
     """Beyond the smallest normal number nothing is left of what a segment is given."""
-    num_steps = 3 * run.LONG
+    num_steps = 3 * LONG
     a = np.full(num_steps, 0.7, dtype)
     b = np.zeros(num_steps, dtype)
     b[-1 if reverse else 0] = 1e30

@@ -14,7 +14,7 @@ from rlcpu.scan import (
     retrace,
     vtrace,
 )
-from rlcpu.scan.recurrences import off_policy
+from rlcpu.scan.recurrences import rules
 from rlcpu.scan.recurrences.rules import Step
 from tests.scan.recurrences import naive
 from tests.scan.recurrences.problems import DTYPES, assert_close, make_problem, problems
@@ -133,9 +133,9 @@ def test_a_nan_among_the_ratios_is_not_clipped_away():
 def test_scalar_functions_run_unjitted():
     step = Step(1.0, 2.0, False, False, 0.0, 0.5, 0.5, 2.0, 0.0)
     after = step._replace(value=4.0, lambda_=0.5, ratio=3.0, action_value=6.0)
-    assert off_policy.vtrace_coefficients(step, after, (1.5, 1.0, 1.0)) == (0.25, 1.5)
-    assert off_policy.vtrace_results(0.25, 1.0, step, after, (1.5, 1.0, 2.0)) == (2.25, 2.5)
-    assert off_policy.retrace_coefficients(step, after, ()) == (0.25, 1.5)
+    assert rules.vtrace_coefficients(step, after, (1.5, 1.0, 1.0)) == (0.25, 1.5)
+    assert rules.vtrace_results(0.25, 1.0, step, after, (1.5, 1.0, 2.0)) == (2.25, 2.5)
+    assert rules.retrace_coefficients(step, after, ()) == (0.25, 1.5)
 
 
 @pytest.mark.parametrize("bad", [-0.5, float("nan")])
