@@ -26,6 +26,11 @@ class Ring(NamedTuple):
     added: int
 
     @property
+    def slot(self) -> int:
+        """Slot of the next step."""
+        return self.added % self.length
+
+    @property
     def filled(self) -> int:
         """Slots that hold a step."""
         return min(self.added, self.length)
