@@ -3,6 +3,9 @@
 Arrays that go together are of one dtype, float32 or float64. Whole numbers, single numbers and
 swapped bytes are converted to it; without another array they become float64.
 
+A check returns what it has found, and raises TypeError for another kind or dtype, ValueError for
+another shape or a number out of range.
+
 Functions that compute on a device, too, pass `backend`: None for the host's cores, or the module of
 `rlcpu.cuda` that computes. Its arrays are where it computes: arrays of the host are copied there,
 single numbers stay NumPy's.
@@ -27,11 +30,7 @@ _REAL = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def as_array(name: str, value: npt.ArrayLike, backend: Any = None) -> Array:
-    """The argument as an array.
-
-    Raises:
-        TypeError: it is masked, or nothing that NumPy makes an array of.
-    """
+    """The argument as an array."""
     if backend is None and type(value) is np.ndarray:
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -58,10 +57,6 @@ def check_real(
         dtype: of the arrays that it goes together with; None if there are none.
         like: name of the argument that has this dtype, for the message.
         backend: what computes; None for the host's cores.
-
-    Raises:
-        TypeError: it is of another dtype, or cannot be converted.
-        ValueError: a single number is too large for the dtype.
     """
     found = as_array(name, value, backend)
     if found.dtype == dtype or (dtype is None and found.dtype in _REAL):
@@ -78,12 +73,7 @@ def check_real(
 
 
 def check_alike(arguments: Mapping[str, npt.ArrayLike], backend: Any = None) -> list[Array]:
-    """Arguments as arrays of one dtype, that of the first one that is an array of floats.
-
-    Raises:
-        TypeError: one is of another dtype, or cannot be converted.
-        ValueError: a single number is too large for the dtype.
-    """
+    """Arguments as arrays of one dtype, that of the first one that is an array of floats."""
     found = {name: as_array(name, value, backend) for name, value in arguments.items()}
     first = next((name for name, a in found.items() if a.ndim and _is_float(a)), "")
     dtype = np.dtype(np.float64)
@@ -108,22 +98,14 @@ def _converted(name: str, array: Array, dtype: Any) -> Array:
 
 
 def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array itself, if it has the shape.
-
-    Raises:
-        ValueError: it has another.
-    """
+    """The array itself, if it has the shape."""
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
     return array
 
 
 def check_broadcast(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array itself, if it can be repeated to fill the shape.
-
-    Raises:
-        ValueError: it cannot.
-    """
+    """The array itself, if it can be repeated to fill the shape."""
     if array.ndim == 0:
         return array
     pairs = zip(reversed(array.shape), reversed(shape), strict=False)
@@ -133,11 +115,7 @@ def check_broadcast(name: str, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def common_shape(names: Iterable[str], arrays: list[Array]) -> tuple[int, ...]:
-    """The shape that arrays broadcast to.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The shape that arrays broadcast to."""
     try:
         return np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
@@ -146,12 +124,7 @@ def common_shape(names: Iterable[str], arrays: list[Array]) -> tuple[int, ...]:
 
 
 def check_axis(axis: int, shape: tuple[int, ...], name: str) -> int:
-    """The axis, counted from the first, of the array of that name and shape.
-
-    Raises:
-        TypeError: it is no whole number.
-        ValueError: the array has no such axis.
-    """
+    """The axis, counted from the first, of the array of that name and shape."""
     if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
         raise TypeError(f"axis={axis!r}: expected an int")
     if not -len(shape) <= axis < len(shape):
@@ -191,12 +164,7 @@ def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
 def check_flags(
     name: str, array: npt.ArrayLike, shape: tuple[int, ...], backend: Any = None
 ) -> Array:
-    """The argument as an array of bool.
-
-    Raises:
-        TypeError: it is of another dtype.
-        ValueError: it has another shape.
-    """
+    """The argument as an array of bool."""
     found = as_array(name, array, backend)
     if found.dtype != np.bool_:
         raise TypeError(f"{name}: expected bool, got {found.dtype}")
@@ -206,12 +174,7 @@ def check_flags(
 def check_factor(
     name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, backend: Any = None
 ) -> Array:
-    """A number in [0, 1], or an array of one number for every step, which may be any.
-
-    Raises:
-        TypeError: it is of another dtype.
-        ValueError: a single number is out of range, or an array does not broadcast to the shape.
-    """
+    """A number in [0, 1], or an array of one number for every step, which may be any."""
     found = check_real(name, value, dtype, "", backend)
     if found.ndim == 0 and not 0.0 <= found <= 1.0:
         raise ValueError(f"{name}={found}: expected a number in [0, 1]")
@@ -219,12 +182,7 @@ def check_factor(
 
 
 def check_lengths(lengths: npt.ArrayLike, batch: tuple[int, ...], n: int) -> Array:
-    """Lengths as int64 of the shape of the batch.
-
-    Raises:
-        TypeError: they are no whole numbers.
-        ValueError: they do not broadcast to the batch, or one is below 0 or above n.
-    """
+    """Lengths as int64 of the shape of the batch."""
     found = as_array("lengths", lengths)
     if found.dtype.kind not in "iu":
         raise TypeError(f"lengths: expected whole numbers, got {found.dtype}")
@@ -262,10 +220,6 @@ def check_systems(
         axis: of the unknowns, in the shape that they broadcast to.
         out: of that shape and their dtype, may be rhs; None for a new array.
         backend: what computes; None for the host's cores.
-
-    Raises:
-        TypeError: see `check_alike` and `check_out`.
-        ValueError: shapes do not broadcast, the axis is out of range, or see `check_out`.
     """
     named = dict(zip(("lower", "diagonal", "upper", "rhs"), arguments, strict=True))
     inputs = check_alike(named, backend)

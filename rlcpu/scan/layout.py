@@ -129,8 +129,13 @@ class Layout(NamedTuple):
         return array.reshape(self.outer, self.num_steps, self.inner)
 
 
-def layout_of(array: Array, axis: int) -> Layout:
-    """The order in which an array lies in memory, for it and all that goes with it."""
+def layout_of(array: Array, axis: int, backend: Any = None) -> Any:
+    """The order in which an array lies in memory, for it and all that goes with it.
+
+    A `Layout`, or what the backend has in its place.
+    """
+    if backend is not None:
+        return backend.layout_of(array, axis)
     order = tuple(range(array.ndim))
     if not array.flags.c_contiguous:
         order = tuple(sorted(order, key=lambda i: -abs(array.strides[i])))

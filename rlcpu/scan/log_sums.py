@@ -76,7 +76,7 @@ def logcumsumexp(
     backend = backend_of("recurrences", x)
     array = check_real("x", x, None, "", backend)
     axis, num_threads = check_axis(axis, array.shape, "x"), check_num_threads(num_threads)
-    layout = layout_of(array, axis) if backend is None else backend.layout_of(array, axis)
+    layout = layout_of(array, axis, backend)
     if out is None:
         result = layout.empty(array.dtype)
     else:

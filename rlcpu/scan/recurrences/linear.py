@@ -91,7 +91,7 @@ def linear_scan(
         target = check_out("out", out, repeated(b, shape, backend), (a, b, start), b, backend)
     given = [array for array in (b, target, a) if array is not None and array.shape == shape]
     # The order of the axes is that of the largest array.
-    layout = _layout_of(given[0] if given else repeated(b, shape, backend), axis, backend)
+    layout = layout_of(given[0] if given else repeated(b, shape, backend), axis, backend)
     target = layout.empty(b.dtype) if target is None else target
     if backend is None and layout.inner == 1 and layout.outer < MANY and shape[axis] >= LONG:
         rows = [axis_last(repeated(array, shape), axis) for array in (a, b, target)]
@@ -160,7 +160,7 @@ def linear_scan_vjp(
     first, last, head, tail = ((slice(None),) * axis + (part,) for part in parts)
     h[last] = slope[last]
     if y.shape[axis] > 1:
-        layout = _layout_of(slope[head], axis, backend)
+        layout = layout_of(slope[head], axis, backend)
         inputs = factor[tail], slope[head], slope[last]
         _scan(backend, layout, inputs, not reverse, h[head], num_threads)
     xp.multiply(h[tail], y[head], out=products[tail])
@@ -234,7 +234,3 @@ def _check_initial(
 ) -> Array:
     found = check_real("initial", 0.0 if initial is None else initial, dtype, "", backend)
     return check_broadcast("initial", found, shape[:axis] + shape[axis + 1 :])
-
-
-def _layout_of(array: Array, axis: int, backend: Any) -> Any:
-    return layout_of(array, axis) if backend is None else backend.layout_of(array, axis)

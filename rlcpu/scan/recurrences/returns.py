@@ -409,7 +409,7 @@ def _estimate(
     for name, factor in factors.items():
         found[name] = check_factor(name, factor, shape, dtype, backend)
     found |= {"terminated": terminated.view(np.uint8), "truncated": truncated.view(np.uint8)}
-    layout = layout_of(rewards, axis) if backend is None else backend.layout_of(rewards, axis)
+    layout = layout_of(rewards, axis, backend)
     names = [f"out.{field}" for field in result._fields] if result else ["out"]
     given = out if result and out is not None else [out] * len(names)
     outs = _outputs(given, names, [*found.values(), last], rewards, backend)
