@@ -163,8 +163,6 @@ def processor(dispatcher: Any) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------- a pass of our own
 
-Rewrite = Callable[[Any, Any, Any], Iterable[Any]]
-
 
 class _Linked(codegen.JITCodeLibrary):
     """A function as LLVM's code alone: others link it into theirs, and nothing else calls it."""
@@ -188,7 +186,7 @@ class _Linked(codegen.JITCodeLibrary):
         self._finalized = True
 
 
-def linked_compiler(rewrite: Rewrite | None = None) -> type:
+def linked_compiler(rewrite: Callable[[Any, Any, Any], Iterable[Any]] | None = None) -> type:
     """Numba's compiler for functions without wrappers, which only compiled functions call.
 
     Numba makes machine code of every function, and throws away that of one which is inlined

@@ -12,8 +12,7 @@ Nothing is checked here. A tile may hang over the last row of its matrix: rows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numba.core import cgutils, types
@@ -61,34 +60,15 @@ def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
     return pointers
 
 
-@contextmanager
-def _loop(
-    builder: Any, count: Any, starts: list[Any]
-) -> Iterator[tuple[Any, list[Any], list[Any]]]:
-    """Loop of at least one pass, with values carried from pass to pass in registers.
+def _keep_rolled(module: Any, branch: Any) -> None:
+    """Tell LLVM not to unroll the loop that a branch closes.
 
-    Yields the pass number, the carried values and an empty list for what they become. LLVM may not
-    unroll the loop: that doubles the time to compile and slows short contractions by up to 1.5x.
+    That doubles the time to compile, and slows short contractions by up to 1.5x.
     """
-    before, body = builder.block, builder.append_basic_block("product")
-    builder.branch(body)
-    builder.position_at_end(body)
-    number, carried = builder.phi(I64), [builder.phi(start.type) for start in starts]
-    results: list[Any] = []
-    yield number, carried, results
-    following = builder.add(number, I64(1))
-    for phi, first, result in zip(
-        [number, *carried], [I64(0), *starts], [following, *results], strict=True
-    ):
-        phi.add_incoming(first, before)
-        phi.add_incoming(result, builder.block)
-    after = builder.append_basic_block("product.end")
-    branch = builder.cbranch(builder.icmp_signed("<", following, count), body, after)
-    hint = builder.module.add_metadata(["llvm.loop.unroll.disable"])
-    label = builder.module.add_metadata([hint, body.name])
+    hint = module.add_metadata(["llvm.loop.unroll.disable"])
+    label = module.add_metadata([hint, branch.parent.name])
     label.operands = (label, hint)  # LLVM wants the list of a loop's hints to begin with itself
     branch.set_metadata("llvm.loop", label)
-    builder.position_at_end(after)
 
 
 # ---------------------------------------------------------------- products
@@ -136,21 +116,27 @@ def make_tile_product(rows: int, registers: int, is_column: bool) -> Callable[..
 
         def generate(context, builder, signature, args):
             left, right, start, out, depth, last_row, floor = args
-            starts = [first(builder, p) for p in _rows(builder, start, rows, last_row)]
+            places = _rows(builder, start, rows, last_row)
+            sums = [cgutils.alloca_once_value(builder, first(builder, p)) for p in places]
             pointers = _rows(builder, left, rows, last_row)
             values, begin, row_stride, _ = cgutils.unpack_tuple(builder, right)
             stride = builder.extract_value(left, 3)
-            with _loop(builder, depth, starts) as (step, sums, results):
-                place = builder.gep(values, [builder.add(begin, builder.mul(step, row_stride))])
-                row, column = load_vector(builder, vector, place), builder.mul(step, stride)
+            with cgutils.for_range(builder, depth) as loop:
+                position = builder.add(begin, builder.mul(loop.index, row_stride))
+                row = load_vector(builder, vector, builder.gep(values, [position]))
+                column = builder.mul(loop.index, stride)
                 for pointer, total in zip(pointers, sums, strict=True):
                     number = builder.load(builder.gep(pointer, [column]))
                     factor = splat(builder, number, vector.count)
-                    results.append(call(builder, fma, vector, [factor, row, total]))
+                    added = call(builder, fma, vector, [factor, row, builder.load(total)])
+                    builder.store(added, total)
+                body = builder.block
+            _keep_rolled(builder.module, body.terminator)
             level = splat(builder, floor, vector.count)
-            for total, pointer in zip(results, _rows(builder, out, rows, last_row), strict=True):
-                below = builder.fcmp_ordered("<", total, level)
-                store_vector(builder, builder.select(below, level, total), pointer)
+            for total, pointer in zip(sums, _rows(builder, out, rows, last_row), strict=True):
+                found = builder.load(total)
+                below = builder.fcmp_ordered("<", found, level)
+                store_vector(builder, builder.select(below, level, found), pointer)
             return context.get_dummy_value()
 
         return types.void(left, right, start, out, types.intp, types.intp, dtype), generate

@@ -193,21 +193,15 @@ def threading_layer() -> str:
 
 def _load_tbb() -> None:
     # pip installs TBB outside of the loader's path: numba finds it only once it is in the process.
-    for root in dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), *_above(numba.__file__))):
+    # The last is of <prefix>/lib/python3.x/site-packages: `pip install --target` may be less deep.
+    roots = Path(sys.prefix), Path(sys.base_prefix), *Path(numba.__file__).parents[4:5]
+    for root in dict.fromkeys(roots):
         try:
             mode = getattr(ctypes, "RTLD_GLOBAL", 0)
             ctypes.CDLL(str(root / _LIBRARIES.get(sys.platform, "")), mode=mode)
             return
         except OSError:
             continue
-
-
-def _above(module: str) -> list[Path]:
-    """The prefix of a module in <prefix>/lib/python3.x/site-packages; none where it lies less deep.
-
-    So it may with `pip install --target`.
-    """
-    return list(Path(module).parents[4:5])
 
 
 def _describe_layer() -> str:
