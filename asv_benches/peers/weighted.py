@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -42,7 +41,7 @@ def rows() -> list[Row]:
                 f"return-weighted-{name.lower()}-{steps}",
                 f"{name}, Pendulum, return after {steps:,} updates, return-weighted replay",
                 "uniform replay",
-                Returns(name, steps),
+                partial(returns, name, steps),
                 limit_s=LIMIT_S,
             )
             for name in ("SAC", "TD3")
@@ -53,7 +52,7 @@ def rows() -> list[Row]:
 
 def share(name: str, what: str, make: Callable[[], Any]) -> Row:
     """Replay's time over that of the whole run: at most a tenth."""
-    return Row(name, what, "the whole run", Share(make), 0.1, "time", "s", LIMIT_S)
+    return Row(name, what, "the whole run", partial(replay_share, make), 0.1, "time", "s", LIMIT_S)
 
 
 def full_agent(name: str, replay: str) -> Any:
@@ -79,29 +78,21 @@ def full_agent(name: str, replay: str) -> Any:
     return agent
 
 
-@dataclass(frozen=True)
-class Share:
-    """Seconds a step that an agent spends in its buffer's methods, and in all of `learn`."""
-
-    make: Callable[[], Any]
-
-    def __call__(self, effort: Effort) -> Measurement:
-        """Medians over the rounds."""
-        agent = self.make()
-        spent = timed_calls(agent.buffer)
-        steps = STEPS[agent.algorithm]
-        agent.learn(agent.config.learning_starts + steps)  # starts, and compiles what is missing
-        seconds = np.empty((effort.rounds, 2))
-        for round_ in range(effort.rounds):
-            spent[0], begin = 0.0, time.perf_counter()
-            agent.learn(steps)
-            seconds[round_] = spent[0], time.perf_counter() - begin
-        ours, whole = (np.median(seconds, axis=0) / steps).tolist()
-        low, ratio, high = np.percentile(seconds[:, 0] / seconds[:, 1], (25, 50, 75)).tolist()
-        note = (
-            f"{len(agent.buffer):,} transitions; the post's SAC: 65 %, with uniform sampling 16 %"
-        )
-        return Measurement(ours, whole, ratio, (low, high), note)
+def replay_share(make: Callable[[], Any], effort: Effort) -> Measurement:
+    """Seconds a step in an agent's buffer and in all of `learn`, medians over the rounds."""
+    agent = make()
+    spent = timed_calls(agent.buffer)
+    steps = STEPS[agent.algorithm]
+    agent.learn(agent.config.learning_starts + steps)  # starts, and compiles what is missing
+    seconds = np.empty((effort.rounds, 2))
+    for round_ in range(effort.rounds):
+        spent[0], begin = 0.0, time.perf_counter()
+        agent.learn(steps)
+        seconds[round_] = spent[0], time.perf_counter() - begin
+    ours, whole = (np.median(seconds, axis=0) / steps).tolist()
+    low, ratio, high = np.percentile(seconds[:, 0] / seconds[:, 1], (25, 50, 75)).tolist()
+    note = f"{len(agent.buffer):,} transitions; the post's SAC: 65 %, with uniform sampling 16 %"
+    return Measurement(ours, whole, ratio, (low, high), note)
 
 
 def timed_calls(buffer: Any) -> list[float]:
@@ -121,23 +112,19 @@ def timed_calls(buffer: Any) -> list[float]:
     return spent
 
 
-@dataclass(frozen=True)
-class Returns:
-    """Mean returns of greedy episodes with and without weights, over the seeds of the effort."""
+def returns(name: str, steps: int, effort: Effort) -> Measurement:
+    """Mean returns of greedy episodes with and without weights, over the seeds of the effort.
 
-    name: str
-    steps: int
-
-    def __call__(self, effort: Effort) -> Measurement:
-        """As text, for there is no target; every seed's return is in the details."""
-        found = {
-            replay: [trained(self.name, replay, seed, self.steps) for seed in range(effort.seeds)]
-            for replay in ("return", "uniform")
-        }
-        difference = np.subtract(found["return"], found["uniform"])
-        note = f"difference {shown(difference)}, {effort.seeds} seeds, +- one standard error"
-        ours, peer = shown(found["return"]), shown(found["uniform"])
-        return Measurement(ours, peer, note=note, details=found)
+    They are text, for there is no target; every seed's return is in the details.
+    """
+    found = {
+        replay: [trained(name, replay, seed, steps) for seed in range(effort.seeds)]
+        for replay in ("return", "uniform")
+    }
+    difference = np.subtract(found["return"], found["uniform"])
+    note = f"difference {shown(difference)}, {effort.seeds} seeds, +- one standard error"
+    ours, peer = shown(found["return"]), shown(found["uniform"])
+    return Measurement(ours, peer, note=note, details=found)
 
 
 def trained(name: str, replay: str, seed: int, steps: int) -> float:
