@@ -210,41 +210,26 @@ def ask(block, number, later):
 NOTHING = (0, 0)
 
 
-class Lanes:
-    """A lane function, which `run` calls on blocks; compiled for a dtype when it is first used.
+class Lanes(NamedTuple):
+    """A lane function, which `run` calls on blocks."""
 
-    Args:
-        function: (block, parameter) on vectors; overwrites rows of planes and returns zeros, NaN in
-            the lanes that fail. Rows beyond a lane's stop are `Input.other`; what it leaves there
-            is written too, unless systems are cut.
-        planes: that it uses; the inputs are the first ones.
-        outputs: plane of each output of the plan; () if nothing is to be written.
-        reads: numbers that go into each lane besides, see `given`.
-        writes: numbers that come out besides, see `report`.
-    """
+    #: (block, parameter) on vectors; overwrites rows of planes and returns zeros, NaN in the lanes
+    #: that fail. Rows beyond a lane's stop are `Input.other`; what it leaves there is written too,
+    #: unless systems are cut.
+    function: Callable[..., Any]
+    planes: int  # that it uses; the inputs are the first ones
+    outputs: tuple[int, ...] = ()  # plane of each output of the plan; () if nothing is written
+    reads: int = 0  # numbers that go into each lane besides, see `given`
+    writes: int = 0  # numbers that come out besides, see `report`
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        *,
-        planes: int,
-        outputs: tuple[int, ...] = (),
-        reads: int = 0,
-        writes: int = 0,
-    ) -> None:
-        self._function = function
-        self._tables: dict[Any, Array] = {}
-        self._sizes, self._sources = (planes, reads, writes), outputs
 
-    def table(self, dtype: Any) -> Array:
-        """What `drive` takes."""
-        found = self._tables.get(dtype)
-        if found is None:
-            addresses = _panels_address(dtype.name), _block_address(self._function, dtype.name)
-            lanes, count = VECTOR_BYTES // dtype.itemsize, len(self._sources)
-            numbers = lanes, *self._sizes, *addresses, count, *self._sources
-            found = self._tables[dtype] = np.array(numbers, np.int64)
-        return found
+@functools.cache
+def table_of(lanes: Lanes, dtype: Any) -> Array:
+    """What `drive` takes of a lane function, compiled for a dtype."""
+    function, planes, outputs, reads, writes = lanes
+    addresses = _panels_address(dtype.name), _block_address(function, dtype.name)
+    sizes = VECTOR_BYTES // dtype.itemsize, planes, reads, writes
+    return np.array([*sizes, *addresses, len(outputs), *outputs], np.int64)
 
 
 def run(
@@ -269,7 +254,7 @@ def run(
         given: float64 (lanes, reads) contiguous, see `given`; None without any.
         found: float64 (lanes, writes) contiguous, overwritten, see `report`.
     """
-    table = lanes.table(dtype)
+    table = table_of(lanes, dtype)
     beside = 0 if given is None else address_of(given), 0 if found is None else address_of(found)
     return bool(launch(_DRIVERS, work, num_threads, table, plan, parameter, beside))
 

@@ -225,38 +225,30 @@ def find(plan, shape, lanes, panel, lists):
         count = shape.head
     if shape.overlap:
         first, count = min(first, plan[INNER] - lanes), max(count, lanes)
-    plain = (shape.wide or chunks == 1) and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
-    lane: Any = 0
-    while lane < room:
-        at, outer, chunk = first + min(lane, count - 1), group, 0
-        if shape.wide and chunks > 1:
-            outer, chunk = group // chunks, group % chunks
-        elif not shape.wide:
-            outer = 0
-            if chunks > 1:
-                at, chunk = at // chunks, at % chunks
-            if plan[OUTER] > 1:
-                outer, at = at // plan[INNER], at % plan[INNER]
+    alike = shape.wide and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
+    for lane in range(1 if alike else room):
+        at, outer, chunk = first + min(lane, count - 1), group // chunks, group % chunks
+        if not shape.wide:
+            at, chunk = at // chunks, at % chunks
+            outer, at = at // plan[INNER], at % plan[INNER]
         _find_lane(plan, (outer, at, chunk), lists, (arrays, room, lane))
-        like = min(count - lane, plan[INNER] - at) if plain else 1
-        if like > 1:
-            _repeat_lane(plan, lists, (arrays, room, lane), like)
-        lane += max(like, 1)
+    if alike:
+        _repeat_lane(plan, lists, (arrays, room, count))
     return count
 
 
 @inlined
-def _repeat_lane(plan, lists, where, count):
-    """Write the lists of lanes whose inner index alone is larger than that of the first one."""
-    arrays, room, lane = where
+def _repeat_lane(plan, lists, where):
+    """Write the lists of lanes of which only the inner index is another than that of the first."""
+    arrays, room, count = where
     for i in range(arrays + LISTS):
-        row, step = shifted(lists, i * room + lane), 0
+        row, step = shifted(lists, i * room), 0
         if i < arrays:
             step = plan[HEADER + i * FIELDS + NEXT]
         elif i == arrays + NUMBER:
             step = plan[CHUNKS]
-        for k in range(1, count):
-            row[k] = row[0] + k * step
+        for k in range(1, room):
+            row[k] = row[0] + min(k, count - 1) * step
 
 
 @inlined

@@ -129,13 +129,13 @@ INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
 
 
 @inlined
-def number(planes, plane, k):
+def entry(planes, plane, k):
     """One number as a vector: the rules compute on these."""
     return fill(planes[plane, k], ONE)
 
 
 @inlined
-def set_number(value, planes, plane, k):
+def set_entry(value, planes, plane, k):
     """Overwrite one number."""
     store(value, address(planes), plane * planes.shape[1] + k, 1)
 
@@ -143,16 +143,16 @@ def set_number(value, planes, plane, k):
 @inlined
 def set_factors(factors, planes, k):
     """What x[k] is made of."""
-    set_number(factors.inverse, planes, INVERSE, k)
-    set_number(factors.upper, planes, ABOVE, k)
-    set_number(factors.second, planes, SECOND, k)
+    set_entry(factors.inverse, planes, INVERSE, k)
+    set_entry(factors.upper, planes, ABOVE, k)
+    set_entry(factors.second, planes, SECOND, k)
 
 
 @inlined
 def set_multiplier(multiplier, planes, k):
     """What equation k does to a right-hand side."""
-    set_number(multiplier.scale, planes, SCALE, k)
-    set_number(multiplier.factor, planes, MULTIPLE, k)
+    set_entry(multiplier.scale, planes, SCALE, k)
+    set_entry(multiplier.factor, planes, MULTIPLE, k)
 
 
 @kernel(fastmath=EXACT)
@@ -169,11 +169,11 @@ def factor_matrix(planes):
     one = zero + 1.0
     falling = rising = Pending(one, zero, zero)
     for i in range(half):
-        row = scaled(number(planes, 0, i), number(planes, 1, i), number(planes, 2, i), one)
+        row = scaled(entry(planes, 0, i), entry(planes, 1, i), entry(planes, 2, i), one)
         multiplier, above, falling = factor(falling, row)
         set_multiplier(multiplier, planes, i)
         k = last - i
-        row = scaled(number(planes, 2, k), number(planes, 1, k), number(planes, 0, k), one)
+        row = scaled(entry(planes, 2, k), entry(planes, 1, k), entry(planes, 0, k), one)
         multiplier, below, rising = factor(rising, row)
         set_multiplier(multiplier, planes, k)
         if i > 0:

@@ -12,7 +12,7 @@ from numba.extending import register_jitable
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
-from rlcpu.scan.blocks import NOTHING, drive, run
+from rlcpu.scan.blocks import NOTHING, drive, run, table_of
 from rlcpu.scan.device import backend_of, check_on_host
 from rlcpu.scan.plans import FIELDS, HEADER, PLACE, make_plan
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
@@ -179,7 +179,7 @@ def _solve_ordinary(
     if small:
         # `np.concatenate` takes 3 us longer beside a kernel, and a copy to `out` 6.
         numbers, x = np.array(arrays), np.empty(rhs.shape, rhs.dtype) if out is None else out
-        table = SOLVE.table(rhs.dtype)
+        table = table_of(SOLVE, rhs.dtype)
         if solve_small(table, plan, numbers.reshape(-1), x.reshape(-1), pivoting):
             return x
         if out is rhs:
