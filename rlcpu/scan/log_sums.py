@@ -225,18 +225,19 @@ def _unit(sizes, x, out, is_total, states, like, number):
     tile = np.empty((LANES, STEPS))
     for begin in range(part * length, stop, STEPS):
         count = min(STEPS, stop - begin)
-        for i in range(lanes):
-            memory = shifted(source, begin * x[2] + i * x[3])
-            for k in range(count):
-                tile[i, k] = memory[k * x[2]]
+        # Lanes in the inner loop: steps may be so far apart that each is a line of its own.
+        for k in range(count):
+            memory = shifted(source, (begin + k) * x[2])
+            for i in range(lanes):
+                tile[i, k] = memory[i * x[3]]
         for i in range(lanes):
             state = states[outer, part, lane + i]
             state[0], state[1] = _lane(tile[i], count, state[0], state[1], is_total)
         if not is_total:
-            for i in range(lanes):
-                memory = shifted(target, begin * out[2] + i * out[3])
-                for k in range(count):
-                    memory[k * out[2]] = tile[i, k]
+            for k in range(count):
+                memory = shifted(target, (begin + k) * out[2])
+                for i in range(lanes):
+                    memory[i * out[3]] = tile[i, k]
 
 
 @functools.cache
