@@ -21,6 +21,7 @@ from rlcpu.envs.masks import mask_rows, masks_of
 from rlcpu.kernels.boards import make_store_bits
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.nn.minibatch import Ones
 
 Array = npt.NDArray[Any]
 #: How planes can be delivered.
@@ -131,6 +132,15 @@ class View(NamedTuple):
         if self.kind == "choice":
             return np.eye(self.size[0], dtype=np.float32)[self.decode(rows)]
         return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
+
+    def ones(self, rows: Any) -> Ones | None:
+        """Which of `inputs` are one; None of floats."""
+        if self.kind == "floats":
+            return None
+        if self.kind == "choice":
+            chosen = self.decode(rows).astype(np.int32)
+            return Ones(np.arange(len(chosen) + 1), chosen, self.size[0])
+        return Ones.of(self._replace(form="uint8").decode(rows).reshape(len(rows), -1))
 
     @property
     def kept(self) -> Any:

@@ -16,6 +16,7 @@ from rlcpu.envs.observations import View
 from rlcpu.envs.policies import Array, Policy
 from rlcpu.envs.rollout import Records
 from rlcpu.envs.vector_env import VectorEnv, find_drivers
+from rlcpu.nn.minibatch import Ones
 
 
 @dataclasses.dataclass
@@ -270,6 +271,11 @@ class Rollout:
         rows = self._records.observations.reshape(-1, self._form.rows)
         seen: Array = self._form.view.inputs(rows)
         return seen.reshape(self._num_steps, self._form.num_envs, -1)
+
+    @property
+    def ones(self) -> Ones | None:
+        """Which of the `inputs` of T * N samples are one; None where observations are floats."""
+        return self._form.view.ones(self._records.observations.reshape(-1, self._form.rows))
 
     @functools.cached_property
     def last_values(self) -> Array:

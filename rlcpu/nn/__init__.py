@@ -4,6 +4,7 @@ from rlcpu.nn.adam import Adam
 from rlcpu.nn.heads import Head, categorical, gaussian, of_action, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
+from rlcpu.nn.minibatch import Ones
 from rlcpu.nn.network import Network
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Learner",
     "Loss",
     "Network",
+    "Ones",
     "categorical",
     "gaussian",
     "of_action",

@@ -19,6 +19,7 @@ from rlcpu.kernels.hooks import cache_of
 from rlcpu.nn import network
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.losses import Loss, Objective, Term
+from rlcpu.nn.minibatch import Ones
 from rlcpu.nn.network import Network
 from rlcpu.nn.update import (
     CHUNK,
@@ -32,6 +33,8 @@ from rlcpu.nn.update import (
 from rlcpu.nn.workers import LINE
 
 Array = npt.NDArray[Any]
+#: Share of ones among inputs up to which adding up their weights is faster than a product.
+MANY_ONES = 0.2
 
 
 class Learner(FlatLearner):
@@ -102,7 +105,7 @@ class Learner(FlatLearner):
 
     def update(
         self,
-        inputs: Array,
+        inputs: Array | Ones,
         columns: Mapping[str, Array],
         actions: Array | None = None,
         *,
@@ -122,7 +125,8 @@ class Learner(FlatLearner):
         """Learn from S samples, and write the networks.
 
         Args:
-            inputs: (S, input_size) float32, of all networks.
+            inputs: (S, input_size) float32, of all networks; or `nn.Ones`, if they are zeros but
+                for a few ones.
             columns: (S,) float32 arrays, one for each name.
             actions: (S,) or (S, action_size) of the learner's dtype of actions; with a masked head
                 (S, 1 + num_actions), the index and a 1 for each action that is allowed, and with
@@ -168,7 +172,7 @@ class Learner(FlatLearner):
                 self.awaited.wait()
             self.awaited = None
         names = self._names()
-        count = batch.inputs.size // batch.mean.size
+        count = batch.columns.shape[1]
         size = 0 if self.actions is None else batch.actions.size // count
         space = self._space_for(self._make_space, count, minibatch_size, size)
         real, limit = self.dtype, stop_above or ("", math.inf)
@@ -208,7 +212,7 @@ class Learner(FlatLearner):
 
     def _make_batch(
         self,
-        inputs: Array,
+        inputs: Array | Ones,
         columns: Mapping[str, Array],
         actions: Array | None,
         mean: Array | None,
@@ -216,10 +220,14 @@ class Learner(FlatLearner):
     ) -> Batch:
         """The arguments as the kernel takes them."""
         size = int(self.networks[0].sizes[0])
-        seen = np.ascontiguousarray(inputs, np.float32)
-        if seen.ndim != 2 or seen.shape[1] != size or len(seen) == 0:
-            raise ValueError(f"inputs have shape {seen.shape}: expected (S, {size})")
-        count = len(seen)
+        center = np.ascontiguousarray(np.zeros(size) if mean is None else mean, np.float32)
+        factor = np.ascontiguousarray(np.ones(size) if scale is None else scale, np.float32)
+        if not center.shape == factor.shape == (size,):
+            both = f"mean has shape {center.shape}, scale {factor.shape}"
+            raise ValueError(f"{both}: expected ({size},)")
+        is_scaled = bool(center.any() or (factor != 1.0).any())
+        seen, starts, ones = self._check_inputs(inputs, size, is_scaled)
+        count = len(seen) or len(starts) - 1
         packed = np.empty((len(self.columns), count), np.float32)
         for k, name in enumerate(self.columns):
             if np.shape(columns[name]) != (count,):
@@ -227,12 +235,23 @@ class Learner(FlatLearner):
                 raise ValueError(f"columns[{name!r}] has shape {found}: expected ({count},)")
             packed[k] = columns[name]
         taken = self._check_actions(actions, count)
-        center = np.ascontiguousarray(np.zeros(size) if mean is None else mean, np.float32)
-        factor = np.ascontiguousarray(np.ones(size) if scale is None else scale, np.float32)
-        if not center.shape == factor.shape == (size,):
-            both = f"mean has shape {center.shape}, scale {factor.shape}"
-            raise ValueError(f"{both}: expected ({size},)")
-        return Batch(seen.ravel(), center, factor, taken, packed)
+        return Batch(seen.ravel(), starts, ones, center, factor, taken, packed)
+
+    def _check_inputs(
+        self, inputs: Array | Ones, size: int, is_scaled: bool
+    ) -> tuple[Array, Array, Array]:
+        """Numbers, or starts and columns of ones; what is not there is empty."""
+        if isinstance(inputs, Ones):
+            inputs.check(size)
+            count = len(inputs.starts) - 1
+            has_hidden = min(len(each.sizes) for each in self.networks) > 2
+            if has_hidden and not is_scaled and len(inputs.columns) <= MANY_ONES * count * size:
+                return np.zeros((0, size), np.float32), inputs.starts, inputs.columns
+            inputs = inputs.expand()
+        seen = np.ascontiguousarray(inputs, np.float32)
+        if seen.ndim != 2 or seen.shape[1] != size or len(seen) == 0:
+            raise ValueError(f"inputs have shape {seen.shape}: expected (S, {size})")
+        return seen, np.zeros(0, np.int64), np.zeros(0, np.int32)
 
     def _check_actions(self, actions: Array | None, count: int) -> Array:
         """Actions as the kernel takes them: heads use them as positions."""
@@ -319,7 +338,9 @@ class Learner(FlatLearner):
         """Numba's types of the kernel's arguments."""
         real, numbers = self.dtype, np.zeros(1, np.float32)
         actions = np.zeros(1, self.actions or np.float32)
-        batch = Batch(numbers, numbers, numbers, actions, np.zeros((1, 1), np.float32))
+        starts, ones = np.zeros(1, np.int64), np.zeros(1, np.int32)
+        columns = np.zeros((1, 1), np.float32)
+        batch = Batch(numbers, starts, ones, numbers, numbers, actions, columns)
         weights = _as_reals(self.weights, real)
         scales = (real(0),) * len(self.losses)
         settings = Settings(

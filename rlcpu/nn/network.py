@@ -386,9 +386,10 @@ def make_forward(dtype: type, decorate: Any = inline) -> Callable[..., int]:
     """Forward pass over samples in one dtype, for kernels to inline, or to call (`outline`).
 
     Returns:
-        `forward(network, activations, samples) -> index`. `activations` holds, layer after layer,
-        (samples, padded units): the input is read, the rest overwritten; the outputs begin at the
-        returned index.
+        `forward(network, activations, samples, given) -> index`. `activations` holds, layer after
+        layer, (samples, padded units): the input is read, the rest overwritten; the outputs begin
+        at the returned index. If `given`, the first layer's product is there already, and the input
+        is not read; there are hidden layers.
     """
     tanh = specialise(hyperbolic_tangent, dtype)
     zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
@@ -398,6 +399,11 @@ def make_forward(dtype: type, decorate: Any = inline) -> Callable[..., int]:
     def tanh_in_place(values):
         for i in range(values.size):
             values[i] = tanh(values[i])
+
+    @inline
+    def rectify(values):
+        for i in range(values.size):
+            values[i] = zero if values[i] < zero else values[i]
 
     @inline
     def center(row):
@@ -433,7 +439,7 @@ def make_forward(dtype: type, decorate: Any = inline) -> Callable[..., int]:
             scale(here, row, inverses[i], gains[:size], shifts[:size], floor)
 
     @decorate
-    def forward(network, activations, samples):
+    def forward(network, activations, samples, given=False):
         weights, copies = address(network.parameters), address(network.copies)
         units = address(activations)
         layers = network.table.shape[0]
@@ -443,16 +449,20 @@ def make_forward(dtype: type, decorate: Any = inline) -> Callable[..., int]:
             hidden = layer < layers - 1
             inputs = cells * samples
             outputs = inputs + width_in * samples
-            product(
-                Matrix(units, inputs, width_in, 1),
-                Matrix(weights, begin, width_out, 1)
-                if hidden
-                else Matrix(copies, copy, width_out, 1),
-                Matrix(weights, biases, 0, 1),
-                Matrix(units, outputs, width_out, 1),
-                (samples, rows if hidden else width_in, width_out),
-                zero if hidden and network.activation == RELU else none,
-            )
+            rectified = hidden and network.activation == RELU
+            if not (given and layer == 0):
+                product(
+                    Matrix(units, inputs, width_in, 1),
+                    Matrix(weights, begin, width_out, 1)
+                    if hidden
+                    else Matrix(copies, copy, width_out, 1),
+                    Matrix(weights, biases, 0, 1),
+                    Matrix(units, outputs, width_out, 1),
+                    (samples, rows if hidden else width_in, width_out),
+                    zero if rectified else none,
+                )
+            elif rectified:
+                rectify(activations[outputs : outputs + width_out * samples])
             if hidden and network.activation >= NORMALIZED:
                 kept, gains = outputs, biases + width_out
                 inverses = kept + samples * width_out
@@ -486,9 +496,11 @@ def make_backward(dtype: type, by: str = "sums", decorate: Any = inline) -> Call
             there are hidden layers.
 
     Returns:
-        `backward(network, activations, slopes, gradients, samples)`. `activations` comes from
-        `forward`, with the derivatives of the loss by the outputs in the place of the outputs (zero
-        in the padding), and is overwritten. `slopes` ((samples + 1) * widest layer,) is scratch.
+        `backward(network, activations, slopes, gradients, samples, given)`. `activations` comes
+        from `forward`, with the derivatives of the loss by the outputs in the place of the outputs
+        (zero in the padding), and is overwritten: those by the first layer's sums stay where
+        `forward` is given them. `slopes` ((samples + 1) * widest layer,) is scratch. If `given`,
+        gradients of the first layer's weights are left to the caller.
     """
     zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
     by_parameters, anew = by != "inputs", by == "parameters"
@@ -552,7 +564,7 @@ def make_backward(dtype: type, by: str = "sums", decorate: Any = inline) -> Call
             through_one_norm(rows[begin:end], slopes[begin:end], inverses[i], gains[:size])
 
     @decorate
-    def backward(network, activations, slopes, gradients, samples):
+    def backward(network, activations, slopes, gradients, samples, given=False):
         weights, copies = address(network.parameters), address(network.copies)
         units, scratch = address(activations), address(slopes)
         sums = address(gradients)
@@ -599,11 +611,11 @@ def make_backward(dtype: type, by: str = "sums", decorate: Any = inline) -> Call
             left = (
                 Matrix(units, outputs, 1, width_out) if last else Matrix(units, inputs, 1, width_in)
             )
-            if by_parameters:
+            if by_parameters and not (given and layer == 0):
                 right = before if last else after
                 start = Matrix(scratch, zeros, 0, 1) if anew else total
                 product(left, right, start, total, (rows, samples, columns), none)
-            elif layer == 0:
+            elif layer == 0 and not by_parameters:
                 place = activations[inputs : inputs + samples * width_in]
                 to_inputs(place, width_in, network.parameters[begin:biases], here, columns)
             if layer > 0:

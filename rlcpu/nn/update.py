@@ -19,7 +19,7 @@ from rlcpu.nn import flat
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
 from rlcpu.nn.heads import fill
 from rlcpu.nn.losses import Loss, Objective, make_losses
-from rlcpu.nn.minibatch import gather, make_shuffle
+from rlcpu.nn.minibatch import add_rows_of_ones, add_to_rows_of_ones, gather, make_shuffle
 from rlcpu.nn.network import (
     CELLS,
     WIDTH_IN,
@@ -44,13 +44,16 @@ class Batch(NamedTuple):
     """S samples.
 
     Attributes:
-        inputs: (S * input_size,) float32.
+        inputs: (S * input_size,) float32; empty where they are ones.
+        starts, ones: see `rlcpu.nn.minibatch.Ones`; empty where inputs are any numbers.
         mean, scale: (input_size,) float32: networks see (input - mean) * scale, clipped to +-10.
         actions: (S * action_size,) int64 or float32; empty where no loss reads any.
         columns: (C, S) float32.
     """
 
     inputs: Any
+    starts: Any
+    ones: Any
     mean: Any
     scale: Any
     actions: Any
@@ -216,13 +219,18 @@ def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
         inputs, taken = cells[: count * table[0, WIDTH_IN]], rows[height - settings.action_size :]
         moments = space.moments[minibatch]
         gather(batch, samples, inputs, rows[columns:actions], taken, moments, settings)
-        outputs = cells[forward(network, cells, count) :]
+        is_ones = batch.starts.size > 0
+        if is_ones:
+            add_rows_of_ones(cells, network, batch, samples)
+        outputs = cells[forward(network, cells, count, is_ones) :]
         begin, end = layout.begins[k], layout.begins[k + 1]
         packed = begin + layout.free[k]
         gradients, sums = space.gradients[part], space.sums[part, k]
         free, by_free = learnt.parameters[begin:packed], gradients[begin:packed]
         losses(k, outputs, width, rows, free, by_free, share, layout, settings, sums)
-        backward(network, cells, space.slopes[worker], gradients[packed:end], count)
+        backward(network, cells, space.slopes[worker], gradients[packed:end], count, is_ones)
+        if is_ones:
+            add_to_rows_of_ones(gradients[packed:end], cells, network, batch, samples)
 
     @merge
     def gradient(item, learnt, layout, batch, space, settings):

@@ -19,9 +19,11 @@ from gymnasium.spaces import Box, Discrete
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import as_inputs, refuse_policy, shape_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
+from rlcpu.envs.results import Rollout
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
 from rlcpu.nn.heads import FORBIDDEN, log_density, standard_normal
+from rlcpu.nn.minibatch import Ones
 from rlcpu.nn.network import CLIP, Network, orthogonal, run_rows
 
 Array = npt.NDArray[Any]
@@ -30,6 +32,12 @@ _UNBOUNDED = 1e6
 #: Range of the logarithm of a squashed Gaussian's deviation; stable-baselines3's.
 LOWEST_LOG_STD, HIGHEST_LOG_STD = -20.0, 2.0
 LOG_2 = math.log(2.0)
+
+
+def inputs_of(rollout: Rollout) -> Array | Ones:
+    """What networks learn from: (T * N, observation_size), or the ones of choices and boards."""
+    ones = rollout.ones
+    return rollout.inputs.reshape(rollout.rewards.size, -1) if ones is None else ones
 
 
 # ---------------------------------------------------------------- scalar functions

@@ -20,6 +20,7 @@ from rlcpu.envs.networks import MLP
 from rlcpu.nn.heads import categorical, categoricals, gaussian, masked_categorical, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
+from rlcpu.nn.minibatch import Ones
 from rlcpu.nn.network import Network
 from rlcpu.train.config import PPOConfig
 
@@ -94,14 +95,14 @@ class Batch(NamedTuple):
     """S samples of a rollout.
 
     Attributes:
-        observations: (S, observation_size) float32.
+        observations: (S, observation_size) float32, or the ones among zeros.
         actions: (S,) int64 of `Discrete` or (S, action_size) float32 of `Box`; with action masks
             (S, 1 + num_actions) int64, see `rlcpu.nn.heads.Head`; of `MultiDiscrete` (S, choices)
             int64.
         log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
     """
 
-    observations: Array
+    observations: Array | Ones
     actions: Array
     log_probs: Array
     advantages: Array

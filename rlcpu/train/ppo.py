@@ -24,7 +24,7 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.actors import check_masks, forbid
+from rlcpu.train.actors import check_masks, forbid, inputs_of
 from rlcpu.train.config import PPOConfig, at, check_env, default_config, describe_unknown
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -279,9 +279,8 @@ class PPO:
             lambda_=config.lambda_,
             final_values=rollout.final_values,
         )
-        inputs = rollout.inputs
         batch = Batch(
-            inputs.reshape(-1, inputs.shape[-1]),
+            inputs_of(rollout),
             _samples_of(rollout),
             rollout.log_probs.ravel(),
             estimates.advantages.ravel(),
@@ -291,7 +290,7 @@ class PPO:
         clip = at(config.clip_range, config.clip_schedule, remaining)
         history.losses = self.updater.improve(batch, learning_rate, clip)
         if config.normalize_observations:
-            self._normalize(inputs)
+            self._normalize(rollout.inputs)
         history.time_update += clock() - start
 
     def _normalize(self, observations: Array) -> None:

@@ -26,7 +26,7 @@ from rlcpu.nn.heads import of_action
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
 from rlcpu.scan.recurrences.returns import lambda_returns
-from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid
+from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
 from rlcpu.train.config import Settings, at
 from rlcpu.train.off_policy import Array, OffPolicy, losses_type
 
@@ -163,12 +163,11 @@ class PQN(OffPolicy):
     def improve(self) -> Any:
         """The update of a rollout; an exception leaves the learner as it was before."""
         rollout, config = self._rollout, self.config
-        inputs = rollout.inputs.reshape(-1, rollout.inputs.shape[-1])
         targets = self._targets(rollout)
         before = {name: array.copy() for name, array in self.learner.state().items()}
         try:
             report = self.learner.update(
-                inputs,
+                inputs_of(rollout),
                 {"target": targets.ravel()},
                 rollout.actions.ravel().astype(np.int64, copy=False),
                 learning_rate=at(

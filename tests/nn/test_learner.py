@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlcpu import nn
 from rlcpu.nn.network import flat_layers, packed_layers
@@ -267,3 +269,75 @@ def test_bad_networks_and_columns() -> None:
     networks = [nn.Network((3, 1)), nn.Network((4, 1))]
     with pytest.raises(ValueError, match=r"inputs of sizes \[3, 4\]"):
         nn.Learner(networks, [loss, loss._replace(network=1)], columns=["target", "weight"])
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_ones_are_learnt_from_as_the_numbers_that_they_are(
+    layer_norm: bool, activation: str
+) -> None:
+    rng = np.random.default_rng(0)
+    inputs = rng.random((300, 37)) < 0.1
+    inputs[5] = False
+    columns = {"target": inputs @ rng.standard_normal(37), "weight": np.ones(300)}
+
+    def learn(given: Any) -> Any:
+        sizes = (37, 20, 1)  # neither inputs nor units fill their vectors
+        network = nn.Network(sizes, activation, seed=3, layer_norm=layer_norm)
+        loss = nn.Loss(huber, nn.outputs(), ("distance",))
+        options: Any = {"columns": ["target", "weight"], "weights": Huber(0.5), "num_threads": 1}
+        learner = nn.Learner([network], [loss], dtype=np.float64, **options)
+        report = learner.update(given, columns, learning_rate=1e-2, epochs=3, minibatch_size=150)
+        return learner.learnt.parameters, report
+
+    parameters, report = learn(inputs.astype(np.float32))
+    by_ones, report_of_ones = learn(nn.Ones.of(inputs))
+    np.testing.assert_allclose(by_ones, parameters, rtol=1e-9, atol=1e-12)
+    assert report_of_ones == pytest.approx(report, rel=1e-9)
+
+
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 2**32))
+def test_ones_stand_for_their_array(count: int, size: int, seed: int) -> None:
+    inputs = np.random.default_rng(seed).random((count, size)) < 0.3
+    ones = nn.Ones.of(inputs)
+    ones.check(size)
+    np.testing.assert_array_equal(ones.expand(), inputs)
+
+
+def test_many_ones_scaled_ones_and_networks_without_hidden_layers_are_numbers() -> None:
+    inputs, columns = make_problem(64)
+    many, few = nn.Ones.of(inputs > 0.0), nn.Ones.of(inputs > 0.95)
+    flat = nn.Learner(
+        [nn.Network((3, 1), seed=1)],
+        [nn.Loss(huber, nn.outputs(), ("distance",))],
+        columns=["target", "weight"],
+        weights=Huber(0.5),
+        num_threads=1,
+    )
+    for ones, learner, scale in (
+        (many, make_learner(), None),
+        (few, make_learner(), np.array([1.0, 2.0, 1.0])),
+        (few, flat, None),
+    ):
+        other = copy.deepcopy(learner)
+        report = learner.update(ones, columns, learning_rate=0.1, scale=scale)
+        assert other.update(ones.expand(), columns, learning_rate=0.1, scale=scale) == report
+
+
+@pytest.mark.parametrize(
+    ("starts", "columns", "words"),
+    [
+        ([0, 1], np.array([0]), r"starts \(2,\) int64, columns \(1,\) int64, size 3"),
+        ([0], np.zeros(0, np.int32), "starts"),
+        ([0, 2], np.zeros(1, np.int32), "starts of inputs: expected to grow from 0 to 1"),
+        ([0, 2, 1, 3], np.zeros(3, np.int32), "starts of inputs"),
+        ([0, 1], np.array([3], np.int32), "columns of inputs: expected 0 to 2"),
+        ([0, 1], np.array([-1], np.int32), "columns of inputs: expected 0 to 2"),
+    ],
+)
+def test_bad_ones(starts: list[int], columns: Any, words: str) -> None:
+    given = nn.Ones(np.array(starts), columns, 3)
+    count = max(1, len(starts) - 1)
+    numbers = {"target": np.zeros(count), "weight": np.ones(count)}
+    with pytest.raises(ValueError, match=words):
+        make_learner().update(given, numbers, learning_rate=0.0)
