@@ -326,6 +326,7 @@ STEPS = {
     "LunarLander-v3": 3_000_000,
     "LunarLanderContinuous-v3": 3_000_000,
     "BipedalWalker-v3": 2_000_000,
+    "MiniGrid-DoorKey-8x8-v0": 2_000_000,
 }
 LANDER = PPOConfig(
     num_envs=64,
@@ -399,6 +400,29 @@ GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})
 # for good. As its steps stay random, the safe way round is the better one (Sutton & Barto, 6.6).
 DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
     {"entropy_coefficient": 0.05, "reward_scale": 0.1}
+)
+#: Tuned on Breakout.
+MINATAR = GENERAL_SYMBOLS.replace(
+    {
+        "num_epochs": 4,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "entropy_coefficient": 0.01,
+        "hidden": (128, 128),
+    }
+)
+for _game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"):
+    DEFAULTS[f"MinAtar/{_game}-v1"], STEPS[f"MinAtar/{_game}-v1"] = MINATAR, 3_000_000
+# The key, the door and the goal are far apart, and only the goal is rewarded.
+DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = GENERAL_SYMBOLS.replace(
+    {
+        "num_steps": 256,
+        "num_epochs": 4,
+        "minibatch_size": 1024,
+        "learning_rate": 1e-3,
+        "gamma": 0.995,
+        "entropy_coefficient": 0.03,
+    }
 )
 
 
