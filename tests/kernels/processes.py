@@ -34,8 +34,12 @@ def run_python(*arguments: Any, root: Path = ROOT, **environment: Any) -> Any:
         timeout=TIMEOUT,
         check=False,
     )
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return json.loads(done.stdout.splitlines()[-1])
+    said = f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, said
+    try:
+        return json.loads(done.stdout.rstrip().splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        raise AssertionError(said) from error
 
 
 def files_in(folder: Path) -> list[Path]:
