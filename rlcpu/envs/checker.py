@@ -21,10 +21,11 @@ from gymnasium.spaces import Discrete, MultiDiscrete
 
 from rlcpu.envs import watched
 from rlcpu.envs.batch import step_kernels
-from rlcpu.envs.dynamics import Dynamics, drawn_names, outside, params_of
+from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import structure
 from rlcpu.envs.layout import Layout, columns_of, fault_of, numbers_of, rows_of
 from rlcpu.envs.registration import find
+from rlcpu.envs.trial import drawn_names, outside, params_of
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.envs.vectorised import describe_vectors
 from rlcpu.kernels.checks import check_count

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Discrete, MultiDiscrete
 
-from rlcpu.envs.dynamics import Dynamics, mask_of
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.trial import mask_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define, freeze
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source

@@ -30,6 +30,7 @@ from rlcpu.envs.mujoco.varied import (
     numbers_of,
     write,
 )
+from rlcpu.envs.trial import check_description
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import Rng
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
@@ -187,7 +188,7 @@ class MuJoCoDynamics(base.Dynamics):
         # Of this class's own, not of params: `varied_fields` and `given_values` tell.
         given |= {"varied": {}, "randomized": ()}
         vars(self).update(given, reset_options={}, original=None)
-        base._check_description(self)
+        check_description(self)
         for name in self._functions():
             self._check_function(name)
         vars(self)["frame_skip"] = check_count(f"{id}: frame_skip", frame_skip)
