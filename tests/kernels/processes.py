@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,9 +15,10 @@ TIMEOUT = 300
 
 
 def run_python(*arguments: Any, root: Path = ROOT, **environment: Any) -> Any:
-    """Run `python arguments...` on the package in `root` and return what its last line says.
+    """Run `python arguments...` on the package in `root`; what its last line of JSON says.
 
-    The line is JSON. `environment` is added to the variables of this process; None removes one.
+    What libraries write as the process ends may follow it: numba does where TBB's threads were busy
+    as it forked. `environment` is added to the variables of this process; None removes one.
     Warnings are errors, as in this process.
 
     Raises:
@@ -36,10 +38,10 @@ def run_python(*arguments: Any, root: Path = ROOT, **environment: Any) -> Any:
     )
     said = f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, said
-    try:
-        return json.loads(done.stdout.rstrip().splitlines()[-1])
-    except (IndexError, ValueError) as error:
-        raise AssertionError(said) from error
+    for line in reversed(done.stdout.splitlines()):
+        with contextlib.suppress(ValueError):
+            return json.loads(line)
+    raise AssertionError(said)
 
 
 def files_in(folder: Path) -> list[Path]:
