@@ -246,7 +246,8 @@ class Learner(FlatLearner):
             count = len(inputs.starts) - 1
             has_hidden = min(len(each.sizes) for each in self.networks) > 2
             if has_hidden and not is_scaled and len(inputs.columns) <= MANY_ONES * count * size:
-                return np.zeros((0, size), np.float32), inputs.starts, inputs.columns
+                places = np.ascontiguousarray(inputs.starts), np.ascontiguousarray(inputs.columns)
+                return np.zeros((0, size), np.float32), *places
             inputs = inputs.expand()
         seen = np.ascontiguousarray(inputs, np.float32)
         if seen.ndim != 2 or seen.shape[1] != size or len(seen) == 0:

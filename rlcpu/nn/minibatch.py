@@ -38,7 +38,14 @@ class Ones(NamedTuple):
 
     @classmethod
     def of(cls, inputs: npt.NDArray[Any]) -> Ones:
-        """Of an array (S, size) of zeros and ones, of uint8 or bool."""
+        """Of an array (S, size) of zeros and ones, of uint8 or bool.
+
+        Raises:
+            TypeError: it is of another dtype, or has other axes.
+        """
+        if inputs.dtype not in (np.uint8, np.bool_) or inputs.ndim != 2:
+            shape = f"shape {inputs.shape} and dtype {inputs.dtype}"
+            raise TypeError(f"inputs have {shape}: expected (S, size) of uint8 or bool")
         count, size = inputs.shape
         places = np.flatnonzero(inputs.reshape(-1).view(np.bool_))
         starts = np.searchsorted(places, np.arange(count + 1) * size)
@@ -46,7 +53,7 @@ class Ones(NamedTuple):
 
     def check(self, size: int) -> None:
         """Raise ValueError unless they are inputs of networks of so many."""
-        starts, columns = self.starts, self.columns
+        starts, columns = np.asarray(self.starts), np.asarray(self.columns)
         kinds = f"{starts.dtype} {starts.ndim} {columns.dtype} {columns.ndim}"
         if kinds != "int64 1 int32 1" or self.size != size or len(starts) < 2:
             raise ValueError(

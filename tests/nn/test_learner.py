@@ -325,6 +325,20 @@ def test_many_ones_scaled_ones_and_networks_without_hidden_layers_are_numbers() 
         assert other.update(ones.expand(), columns, learning_rate=0.1, scale=scale) == report
 
 
+@pytest.mark.parametrize("inputs", [np.eye(3, dtype=np.float32), np.zeros(3, np.uint8)])
+def test_ones_are_of_bytes_in_rows(inputs: Any) -> None:
+    with pytest.raises(TypeError, match=r"expected \(S, size\) of uint8 or bool"):
+        nn.Ones.of(inputs)
+
+
+def test_ones_may_have_gaps_in_memory() -> None:
+    inputs, columns = make_problem(64)
+    ones = nn.Ones.of(inputs > 0.95)
+    twice = nn.Ones(ones.starts.repeat(2)[::2], ones.columns.repeat(2)[::2], 3)
+    reports = [make_learner().update(x, columns, learning_rate=0.1) for x in (ones, twice)]
+    assert reports[0] == reports[1]
+
+
 @pytest.mark.parametrize(
     ("starts", "columns", "words"),
     [
