@@ -218,9 +218,14 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--load", metavar="FILE", help="go on with a saved agent; --steps are further ones")
     add("--threads", metavar="N", type=whole(1), help="threads (all cores)")
     add("--no-progress", action="store_true", help="no progress bar")
-    add = parser.add_argument_group("processes of Ray, for agents with replay").add_argument
+    add = parser.add_argument_group("processes of Ray").add_argument
     add("--collectors", metavar="N", type=whole(1), help="that act; without, this one does")
-    add("--shards", metavar="N", type=whole(1), help="that hold transitions (1)")
+    add(
+        "--shards",
+        metavar="N",
+        type=whole(1),
+        help="that hold transitions of an agent with replay (1)",
+    )
     add("--ray", metavar="ADDRESS", help="of a cluster, such as 10.0.0.5:6379 (this machine)")
     add = parser.add_argument_group("a new agent").add_argument
     add("--algo", choices=ALGORITHMS, help="what learns (ppo)")

@@ -118,17 +118,17 @@ def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
     """
     if args.collectors is args.shards is args.ray is None:
         return {}
-    if not hasattr(agent, "ledger"):
-        name = type(agent).__name__
-        raise CommandError(f"--collectors: {name} has no replay buffer, and acts itself")
+    has_replay, name = getattr(agent, "buffer", None) is not None, type(agent).__name__
+    if args.shards is not None and not has_replay:
+        raise CommandError(f"--shards: {name} has no replay buffer")
     from rlcpu.distributed.actors import import_ray
 
     try:
         import_ray()
     except ImportError as error:
         raise CommandError(f"--collectors: {error}") from None
-    options = {"num_collectors": args.collectors or 1, "num_shards": args.shards or 1}
-    return {**options, "address": args.ray}
+    options = {"num_collectors": args.collectors or 1, "address": args.ray}
+    return {**options, "num_shards": args.shards or 1} if has_replay else options
 
 
 @contextlib.contextmanager
@@ -350,10 +350,10 @@ def print_ledger(ledger: Ledger) -> None:
     """Print what became of the transitions of collectors and shards."""
     lost = ledger.lost_with_collectors + ledger.lost_with_shards
     restarts = ledger.collector_restarts + ledger.shard_restarts
-    print(
-        f"processes   {ledger.stored:,} transitions stored, {ledger.held:,} held, "
-        f"{ledger.sampled:,} drawn, {lost:,} lost in {restarts} restarts"
-    )
+    made = f"{ledger.stored:,} transitions stored, {ledger.held:,} held, {ledger.sampled:,} drawn"
+    if ledger.received:
+        made = f"{ledger.received:,} steps made"
+    print(f"processes   {made}, {lost:,} lost in {restarts} restarts")
 
 
 def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:

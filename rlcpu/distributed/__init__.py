@@ -10,6 +10,7 @@ from rlcpu.distributed.collector import Collector, Made
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
 from rlcpu.distributed.replay import EmptyError, LostError, Remote, ShardedReplay
+from rlcpu.distributed.rollouts import RolloutCollector
 from rlcpu.distributed.shard import Drawn, ReplayShard, Standing
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Made",
     "Remote",
     "ReplayShard",
+    "RolloutCollector",
     "SamplesPerInsert",
     "ShardedReplay",
     "Standing",

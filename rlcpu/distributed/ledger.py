@@ -12,6 +12,7 @@ class Ledger:
     Attributes:
         requested: that collectors were asked to make.
         stored: that shards said they have stored.
+        received: that the learner got itself, of agents without replay.
         sampled: that were drawn, with repetition.
         being_made: requested from collectors that have not answered.
         carried: made, but kept by collectors until the steps that follow are there (`n_step`).
@@ -28,6 +29,7 @@ class Ledger:
 
     requested: int = 0
     stored: int = 0
+    received: int = 0
     sampled: int = 0
     being_made: int = 0
     carried: int = 0
@@ -44,7 +46,7 @@ class Ledger:
 
     def check(self) -> None:
         """Raise AssertionError unless everything that was requested is somewhere."""
-        made = self.stored + self.on_the_way + self.carried
+        made = self.stored + self.received + self.on_the_way + self.carried
         if self.requested != made + self.being_made + self.lost_with_collectors:
             raise AssertionError(f"requested={self.requested} is not where it should be: {self}")
         if self.stored != self.held + self.overwritten + self.lost_with_shards:

@@ -94,6 +94,24 @@ class Memory:
         returns[elapsed == PENDING] = 0.0
         elapsed[elapsed == PENDING] = 0
 
+    def take(self, part: slice) -> dict[str, npt.NDArray[Any]]:
+        """What `put` takes of some environments, copies: states, streams and clocks."""
+        real, words = (self._rows(x)[self._places(part)] for x in (self.real, self.words))
+        words[KEY_LOW] += self.clock[:1] * GOLDEN  # another memory has another counter
+        return {"real": real, "words": words}
+
+    def put(self, part: slice, taken: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on in some environments as the memory would have that this was taken from."""
+        places = self._places(part)
+        self._rows(self.real)[places], words = taken["real"], self._rows(self.words)
+        words[places] = taken["words"]
+        words[KEY_LOW][places[1:]] -= self.clock[:1] * GOLDEN
+
+    def _places(self, part: slice) -> tuple[Any, ...]:
+        """Index of some environments in what `_rows` gives."""
+        lanes = np.arange(self.num_envs)[part]
+        return slice(None), lanes // LANES, lanes % LANES
+
     def get_returns(self) -> npt.NDArray[Any]:
         """(num_envs,) returns of the running episodes so far, a copy."""
         return self._lanes(self._rows(self.real)[self._return_row])

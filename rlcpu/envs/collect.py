@@ -50,7 +50,7 @@ def collect(
     """
     num_steps = _check(env, num_steps)
     prepared = prepare(env, policy)
-    rollout = _take_rollout(env, prepared.form, num_steps, out)
+    rollout = take_rollout(env, prepared.form, num_steps, out)
     if prepared.run(env, prepared.collect_kernels, num_steps, rollout._outputs):
         prepared.check(env, policy, rollout)
     rollout._renew(policy, prepared)
@@ -83,7 +83,7 @@ def _check(env: VectorEnv, num_steps: int) -> int:
     return check_count("num_steps", num_steps)
 
 
-def _take_rollout(env: VectorEnv, form: Form, num_steps: int, out: Rollout | None) -> Rollout:
+def take_rollout(env: VectorEnv, form: Form, num_steps: int, out: Rollout | None) -> Rollout:
     """`out`, after checks, or a new rollout."""
     if out is None:
         return Rollout(form, num_steps)

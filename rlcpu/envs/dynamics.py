@@ -200,11 +200,15 @@ class Dynamics:
         varied = {name: values.tolist() for name, values in self.varied.items()}
         return {**self.params._asdict(), **varied}
 
-    def resized(self, num_envs: int) -> Dynamics:
-        """The same for another number of environments, among which `varied` goes round."""
+    def resized(self, num_envs: int, first: int = 0) -> Dynamics:
+        """The same for another number of environments, among which `varied` goes round.
+
+        The first of them is environment `first` of these.
+        """
         if not self.varied:
             return self
-        varied = {name: np.resize(values, num_envs) for name, values in self.varied.items()}
+        rows = np.arange(first, first + num_envs)
+        varied = {name: values[rows % len(values)] for name, values in self.varied.items()}
         return dataclasses.replace(self, varied=varied)
 
     def draw_params(self, rng: Any, params: Any = None) -> Any:

@@ -116,6 +116,14 @@ class Form(NamedTuple):
         made: Records = backends.find(self.device, "rollouts").Records(*records, *values)
         return made
 
+    def by_env(self, records: Records, num_steps: int) -> list[Array]:
+        """Each array of the memory as (what each environment has in turn, num_envs, numbers)."""
+        leads = {"flags": 2 * num_steps, "last": 1}
+        return [
+            array.reshape(leads.get(name, num_steps), self.num_envs, -1)
+            for name, array in records._asdict().items()
+        ]
+
     def shaped(self, records: Records, num_steps: int) -> dict[str, Array]:
         """What a rollout shows of its memory, by name, without what has to be decoded."""
         shape = (num_steps, self.num_envs)

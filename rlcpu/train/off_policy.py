@@ -149,6 +149,8 @@ class OffPolicy:
     config: Any
     policy: Any
     ledger: Any = None
+    #: What makes a rollout: `rlcpu.collect`, or collectors in other processes.
+    collect_rollout: Any = staticmethod(collect)
 
     def __init__(
         self,
@@ -335,19 +337,11 @@ class OffPolicy:
         second one does not wait.
         """
         total_steps = check_count("total_steps", total_steps)
+        session: Any = contextlib.nullcontext()
         if num_collectors is not None:
-            from rlcpu.distributed.learning import Session
-
-            session: Any = Session(
-                self,
-                total_steps,
-                num_collectors=num_collectors,
-                num_shards=num_shards,
-                address=address,
-                folder=replay_folder,
+            session = self._open_session(
+                total_steps, num_collectors, num_shards, address, replay_folder
             )
-        else:
-            session = contextlib.nullcontext()
         self._read_policy()
         history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         self._remaining = 1.0
@@ -355,7 +349,7 @@ class OffPolicy:
         shown = Bar(self.env.dynamics.id, total_steps) if progress else contextlib.nullcontext()
         try:
             with session as others, shown as bar, WholeRounds() as rounds:
-                advance = others.advance if others else self._advance
+                advance = getattr(others, "advance", self._advance)
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)
                     while history.steps < last:
@@ -382,6 +376,21 @@ class OffPolicy:
             raise
         return history
 
+    def _open_session(
+        self, total_steps: int, num_collectors: int, num_shards: int, address: Any, folder: Any
+    ) -> Any:
+        """Collectors, and shards in the place of a buffer, in other processes; a context."""
+        from rlcpu.distributed.learning import Session
+
+        return Session(
+            self,
+            total_steps,
+            num_collectors=num_collectors,
+            num_shards=num_shards,
+            address=address,
+            folder=folder,
+        )
+
     def _read_policy(self) -> None:
         """Learn from the policy's present parameters: the user may have written to them."""
         self.learner.read_networks((0,))
@@ -391,7 +400,7 @@ class OffPolicy:
         start, config = clock(), self.config
         if self.steps >= getattr(config, "learning_starts", 0):
             self.explore()
-        rollout = self._rollout = collect(
+        rollout = self._rollout = self.collect_rollout(
             self.env, self.policy, config.num_steps, out=self._rollout
         )
         # Return weights of what is stored now are about the episodes that have just ended, too.

@@ -57,6 +57,7 @@ class PPO:
         env, policy, config, seed: see above.
         steps: environment steps so far, over all calls of `learn`.
         history: of the last call of `learn`, or of the present one.
+        ledger: `rlcpu.distributed.Ledger` of the last call with `num_collectors`; else None.
 
     Raises:
         TypeError, ValueError: a bad argument, with its name and value.
@@ -67,6 +68,10 @@ class PPO:
         >>> agent.learn(2048).steps
         2048
     """
+
+    ledger: Any = None
+    #: What makes a rollout: `rlcpu.collect`, or collectors in other processes.
+    collect_rollout: Any = staticmethod(collect)
 
     def __init__(
         self,
@@ -164,6 +169,8 @@ class PPO:
         callback: Callable[[Progress], bool | None] | None = None,
         target_return: float | None = None,
         progress: bool = False,
+        num_collectors: int | None = None,
+        address: str | None = None,
     ) -> History:
         """Collect and update until the steps are used up, the target is reached, or told to stop.
 
@@ -174,6 +181,9 @@ class PPO:
             target_return: stop once the mean return of the last 100 training episodes has reached
                 it and that of 100 greedy episodes is above it by three standard errors.
             progress: show a progress bar.
+            num_collectors: processes that act, on Ray, each with a part of the environments; None
+                acts here. The result is the same.
+            address: of a Ray cluster; None for this machine.
 
         Returns:
             What was reached; `agent.history` is the same, also while learning goes on.
@@ -197,8 +207,13 @@ class PPO:
         rollout_steps = self.config.num_steps * self.env.num_envs
         expected = -(-total_steps // rollout_steps) * rollout_steps
         shown = Bar(self.env.dynamics.id, expected) if progress else contextlib.nullcontext()
+        others: Any = contextlib.nullcontext()
+        if num_collectors is not None:
+            from rlcpu.distributed.rollouts import RolloutSession
+
+            others = RolloutSession(self, num_collectors=num_collectors, address=address)
         try:
-            with precompiled(self.updater), shown as bar:
+            with others, precompiled(self.updater), shown as bar:
                 while not history.stopped:
                     self._advance(history, start, total_steps, target_return)
                     history.time_compile = announce.seconds() - compiled
@@ -245,7 +260,9 @@ class PPO:
     def _collect(self, history: History) -> Rollout:
         start = clock()
         num_steps = self.config.num_steps
-        rollout = self._rollout = collect(self.env, self.policy, num_steps, out=self._rollout)
+        rollout = self._rollout = self.collect_rollout(
+            self.env, self.policy, num_steps, out=self._rollout
+        )
         self.returns.extend(rollout.episode_returns.tolist())
         self.steps += rollout.rewards.size
         history.steps += rollout.rewards.size

@@ -144,6 +144,16 @@ class PQN(OffPolicy):
         if buffer is not None:
             raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
 
+    def _open_session(
+        self, total_steps: int, num_collectors: int, num_shards: int, address: Any, folder: Any
+    ) -> Any:
+        from rlcpu.distributed.rollouts import RolloutSession
+
+        if num_shards != 1 or folder is not None:
+            given = f"num_shards={num_shards}, replay_folder={folder!r}"
+            raise ValueError(f"{given}: PQN has no replay, expected num_collectors alone")
+        return RolloutSession(self, num_collectors=num_collectors, address=address)
+
     def _read_policy(self) -> None:
         self.learner.read_networks()
 

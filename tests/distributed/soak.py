@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import psutil
 
+#: How the processes of actors are called.
+TITLES = "ray::Collector", "ray::RolloutCollector", "ray::ReplayShard"
+
 
 class Killer(threading.Thread):
     """Kills a random actor of this process's cluster, again and again, until it is stopped."""
@@ -46,7 +49,7 @@ def actors() -> list[psutil.Process]:
             title = process.cmdline()
         except psutil.Error:
             continue
-        if title and title[0].startswith(("ray::Collector", "ray::ReplayShard")):
+        if title and title[0].startswith(TITLES):
             found.append(process)
     return found
 

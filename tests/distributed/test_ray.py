@@ -15,7 +15,7 @@ from rlcpu import cli
 from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import Structure
-from rlcpu.train import DQN, PQN, SAC
+from rlcpu.train import DQN, PPO, PQN, SAC
 from tests.distributed.soak import actors, soak
 from tests.distributed.test_shard import EXAMPLE, block_of
 
@@ -113,8 +113,10 @@ def test_what_cannot_be_sharded_is_refused():
         ValueError, match=r"SAC with buffer=ReturnWeightedBuffer.* learns here alone"
     ):
         SAC("Pendulum-v1", replay="return").learn(100, num_collectors=1)
-    with pytest.raises(ValueError, match="PQN with buffer=None learns here alone"):
-        PQN("CartPole-v1").learn(100, num_collectors=1)
+    with pytest.raises(ValueError, match=r"num_shards=2.*: PQN has no replay"):
+        PQN("CartPole-v1").learn(100, num_collectors=1, num_shards=2)
+    with pytest.raises(ValueError, match="num_collectors=5: expected at most num_envs=4"):
+        PQN("CartPole-v1").learn(100, num_collectors=5)
 
 
 def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
@@ -147,6 +149,30 @@ def test_a_soak_with_kills_loses_no_count(cluster):
     assert not actors()
 
 
+def test_ppo_learns_bit_for_bit_what_one_process_learns(cluster):
+    """Also where collectors are killed: a rollout is a function of numbers and states alone."""
+    killed = []
+
+    def kill(progress):
+        if not killed:
+            killed.extend(actors())
+            for process in killed:
+                process.kill()
+
+    curves, states = [], []
+    for options in ({}, {"num_collectors": 2, "callback": kill}):
+        agent = PPO("CartPole-v1", seed=3, num_envs=5, num_steps=100)
+        curves.append(agent.learn(2000, **options).curve)
+        states.append({**agent.policy.state(), **agent.env.memory.take(slice(None))})
+    assert curves[0] == curves[1]
+    for name, array in states[0].items():
+        np.testing.assert_array_equal(array, states[1][name], name)
+    agent.ledger.check()
+    assert agent.ledger.collector_restarts == len(killed) == 2
+    assert agent.ledger.received == agent.steps
+    assert "collect_rollout" not in vars(agent)
+
+
 def test_sac_makes_an_update_a_step(cluster):
     agent = SAC("Pendulum-v1", seed=0)
     before = agent.evaluate(20).mean()
@@ -161,8 +187,8 @@ def test_the_command_line_tells_what_became_of_transitions(cluster, capsys):
     assert cli.main([*command, "--collectors", "1", "--episodes", "5"]) == 0
     assert "transitions stored" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["train", "CartPole-v1", "--collectors", "1"])
-    assert "--collectors: PPO has no replay buffer" in capsys.readouterr().err
+        cli.main(["train", "CartPole-v1", "--collectors", "1", "--shards", "1"])
+    assert "--shards: PPO has no replay buffer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])

@@ -339,6 +339,8 @@ def test_all_numbers_may_be_drawn_and_the_lowest_and_highest_are_tried() -> None
     assert env.reset(options={"high": 0.1})[0].shape == (3, 4)
     assert half.with_params(reset_low=-0.1).varied == {}
     assert len(half.resized(5).varied["reset_low"]) == 5
+    given = cartpole.DYNAMICS.with_params(length=[0.3, 0.4, 0.5])
+    assert given.resized(4, first=2).varied["length"].tolist() == [0.5, 0.3, 0.4, 0.5]
 
 
 class Length(NamedTuple):

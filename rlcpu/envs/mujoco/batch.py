@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import mujoco
@@ -150,6 +151,15 @@ class Memory:
         finished = self.finished()
         self.returns[finished] = 0.0
         self.elapsed_steps[finished] = 0
+
+    def take(self, part: slice) -> dict[str, Array]:
+        """What `put` takes of some environments, copies: states, streams and clocks."""
+        return {name: array[part].copy() for name, array in self.state().items()}
+
+    def put(self, part: slice, taken: Mapping[str, Array]) -> None:
+        """Go on in some environments as the memory would have that this was taken from."""
+        for name, array in self.state().items():
+            array[part] = taken[name]
 
     def get_returns(self) -> Array:
         """(N,) returns of the running episodes so far, a copy."""

@@ -283,11 +283,11 @@ class MuJoCoDynamics(base.Dynamics):
         made._changed.update({**self._changed, **renamed})
         return made
 
-    def resized(self, num_envs: int) -> MuJoCoDynamics:
-        """The same for another number of environments, among which varied fields go round."""
+    def resized(self, num_envs: int, first: int = 0) -> MuJoCoDynamics:
+        """See `Dynamics.resized`; varied fields go round."""
         if not self.given_values:
             return self
-        rows = np.arange(num_envs)
+        rows = np.arange(first, first + num_envs)
         varied = {name: v[rows % len(v)] for name, v in self.given_values.items()}
         return self.with_params(**varied)
 

@@ -1,0 +1,202 @@
+"""Agents that learn from each rollout at once, with collectors in other processes that make it.
+
+The environments stay the agent's: a collector gets the state of its part of them with each call,
+and sends it back after its steps. So it keeps nothing that could be lost, a call can be made again
+after a death, and a rollout is bit for bit the one that the agent would have made alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+import rlcpu
+from rlcpu.distributed.actors import Cluster
+from rlcpu.distributed.ledger import Ledger
+from rlcpu.distributed.replay import LostError
+from rlcpu.envs.collect import Rollout, prepare, take_rollout
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.rollout import Records
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.checks import check_count
+
+Array = npt.NDArray[Any]
+_ALL = slice(None)
+
+
+class Part(NamedTuple):
+    """A rollout of some environments.
+
+    Attributes:
+        records: its memory.
+        state: of the environments after it.
+        faulty: whether it holds a number that is not finite.
+        seconds: that it took.
+    """
+
+    records: Records
+    state: dict[str, Array]
+    faulty: bool
+    seconds: float
+
+
+class RolloutCollector:
+    """Makes rollouts of environments whose state comes with each call; keeps nothing but memory.
+
+    Args:
+        dynamics: the environment.
+        policy: one for `rlcpu.collect` with a method `state()`.
+        num_envs: n, environments.
+        options: of `VectorEnv`.
+    """
+
+    def __init__(
+        self, dynamics: Dynamics, policy: Any, num_envs: int, options: Mapping[str, Any]
+    ) -> None:
+        self.env = VectorEnv(dynamics, num_envs, num_threads=1, **options)
+        self.env.reset(seed=0)
+        self.policy = copy.deepcopy(policy)  # arrays that Ray sends are read-only
+        self._rollout: Rollout | None = None
+
+    def greet(self) -> tuple[str, None]:
+        """The version of rlcpu here."""
+        return rlcpu.__version__, None
+
+    def collect(
+        self, numbers: Mapping[str, Array], state: Mapping[str, Array], num_steps: int
+    ) -> Part:
+        """Act for some steps of every environment: a function of the arguments alone.
+
+        Args:
+            numbers: of the policy's `state()`.
+            state: of the environments, as their memory's `take` gives it.
+            num_steps: T, of each environment.
+        """
+        start, env = time.perf_counter(), self.env
+        for name, array in self.policy.state().items():
+            array[...] = numbers[name]
+        env.memory.put(_ALL, state)
+        prepared = prepare(env, self.policy)
+        self._rollout = rollout = take_rollout(env, prepared.form, num_steps, self._rollout)
+        faulty = prepared.run(env, prepared.collect_kernels, num_steps, rollout._outputs)
+        seconds = time.perf_counter() - start
+        return Part(rollout._records, env.memory.take(_ALL), faulty, seconds)
+
+
+class RolloutSession:
+    """Collectors of an agent without replay, each with a part of its environments; a context.
+
+    While it is open, the agent's `collect_rollout` asks them in the place of `rlcpu.collect`.
+
+    Args:
+        agent: PPO or PQN.
+        num_collectors: processes that act.
+        address: of a Ray cluster; None for this machine.
+
+    Attributes:
+        ledger: what became of all steps; it is the agent's too.
+
+    Raises:
+        TypeError, ValueError: an argument is bad, or the environments cannot be divided.
+        ImportError, ClusterError: see `Cluster`.
+    """
+
+    def __init__(self, agent: Any, *, num_collectors: int, address: str | None) -> None:
+        env = agent.env
+        count = check_count("num_collectors", num_collectors)
+        if not isinstance(env, VectorEnv) or env.device != "cpu":
+            raise TypeError(
+                f"num_collectors={count}: collectors make environments of rlcpu on the CPU, "
+                f"not {env!r}"
+            )
+        if count > env.num_envs:
+            raise ValueError(f"num_collectors={count}: expected at most num_envs={env.num_envs}")
+        env.start_episodes()
+        self.agent, self.ledger = agent, Ledger()
+        agent.ledger = self.ledger
+        bounds = np.linspace(0, env.num_envs, count + 1).astype(int).tolist()
+        self._parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
+        options = {"dtype": env.dtype.name, "max_episode_steps": env.max_episode_steps}
+        self.cluster = Cluster(count, address)
+        try:
+            self._collectors = [
+                self.cluster.start(
+                    RolloutCollector,
+                    env.dynamics.resized(part.stop - part.start, part.start),
+                    agent.policy,
+                    part.stop - part.start,
+                    options,
+                )
+                for part in self._parts
+            ]
+            for collector in self._collectors:
+                collector.revive()
+        except BaseException:
+            self.cluster.close()
+            raise
+        agent.collect_rollout = self.collect
+
+    def collect(
+        self, env: VectorEnv, policy: Any, num_steps: int, *, out: Rollout | None = None
+    ) -> Rollout:
+        """What `rlcpu.collect` does, in other processes."""
+        prepared = prepare(env, policy)
+        rollout = take_rollout(env, prepared.form, num_steps, out)
+        made = self._ask_all(env, policy, num_steps)
+        ours = prepared.form.by_env(rollout._records, num_steps)
+        for part, (records, state, _, _) in zip(self._parts, made, strict=True):
+            for target, source in zip(ours, records, strict=True):
+                target[:, part] = source.reshape(len(target), part.stop - part.start, -1)
+            env.memory.put(part, state)
+        if any(each.faulty for each in made):
+            prepared.check(env, policy, rollout)
+        rollout._renew(policy, prepared)
+        return rollout
+
+    def _ask_all(self, env: VectorEnv, policy: Any, num_steps: int) -> list[Part]:
+        """The parts of a rollout; those of collectors that die are made anew."""
+        ledger, made = self.ledger, dict[int, Part]()
+        numbers = self.cluster.put(policy.state())
+        states = [env.memory.take(part) for part in self._parts]
+        missing, calls = list(range(len(states))), dict[Any, int]()
+        while missing or calls:
+            for i in missing:
+                call = self._collectors[i].call("collect", numbers, states[i], num_steps)
+                calls[call] = i
+                ledger.requested += self._size(i, num_steps)
+                ledger.being_made += self._size(i, num_steps)
+            missing = []
+            for call in self.cluster.wait(list(calls), timeout=1.0):
+                i = calls.pop(call)
+                size = self._size(i, num_steps)
+                ledger.being_made -= size
+                try:
+                    made[i] = self._collectors[i].result(call)
+                    ledger.received += size
+                except LostError:
+                    ledger.lost_with_collectors += size
+                    ledger.collector_restarts += 1
+                    self._collectors[i].revive()
+                    missing.append(i)
+        return [made[i] for i in range(len(states))]
+
+    def _size(self, i: int, num_steps: int) -> int:
+        """Steps of all environments of a part."""
+        return num_steps * (self._parts[i].stop - self._parts[i].start)
+
+    def close(self) -> None:
+        """End the processes; the agent acts itself again."""
+        del self.agent.collect_rollout
+        self.cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
