@@ -29,6 +29,7 @@ from rlcpu.envs.trial import (
     find_randomized,
     is_array,
     is_bool,
+    mask_of,
     trial_draws,
     try_functions,
 )
@@ -227,6 +228,10 @@ class Dynamics:
     def sample_observation(self) -> Any:
         """The observation of one reset."""
         return self.observe(*self.sample_start())
+
+    def sample_mask(self) -> tuple[bool, ...]:
+        """The action mask of one reset."""
+        return mask_of(self, *self.sample_start())
 
     @property
     def observation_size(self) -> int:

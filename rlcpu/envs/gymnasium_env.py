@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import functools
 import logging
 import secrets
@@ -24,6 +25,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.masks import mask_rows, masks_of_infos, pack_masks
 from rlcpu.envs.observations import View
 from rlcpu.envs.vector_env import VectorEnv, check_mode
 from rlcpu.kernels.checks import check_count
@@ -52,6 +54,7 @@ class GymnasiumTask(Dynamics):
         action_space: a `Discrete`, or a `MultiDiscrete` or a `Box` of floats, of one axis.
         make: makes as many environments as are wanted; None if they were given.
         spec: Gymnasium's, with the limit of steps and the reward threshold.
+        is_masked: whether infos hold `action_mask`; `GymnasiumEnv` finds it out in a reset.
 
     Attributes:
         observation_space, action_space: these, of float32 where they are a `Box`.
@@ -61,6 +64,7 @@ class GymnasiumTask(Dynamics):
     """
 
     make: functools.partial[Any] | None
+    is_masked: bool
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class GymnasiumTask(Dynamics):
         action_space: Any,
         make: functools.partial[Any] | None = None,
         spec: Any = None,
+        is_masked: bool = False,
     ) -> None:
         vars(self).update(
             id=id,
@@ -78,6 +83,7 @@ class GymnasiumTask(Dynamics):
             varied={},
             randomized=(),
             make=make,
+            is_masked=is_masked,
             max_episode_steps=getattr(spec, "max_episode_steps", None),
             reward_threshold=getattr(spec, "reward_threshold", None),
         )
@@ -92,10 +98,25 @@ class GymnasiumTask(Dynamics):
 
         return gymnasium_loop
 
+    @property
+    def num_masked(self) -> int:
+        """See `Dynamics.num_masked`."""
+        return self.num_actions if self.is_masked else 0
+
     def sample_observation(self) -> Any:
         """Some observation of its space."""
         space = self.observation_space
         return 0 if isinstance(space, Discrete) else (0.0,) * self.observation_size
+
+    def sample_mask(self) -> tuple[bool, ...]:
+        """Some action mask."""
+        return (True,) * self.num_masked
+
+    def masked(self) -> GymnasiumTask:
+        """The same environment, known to have action masks."""
+        known = copy.copy(self)
+        vars(known)["is_masked"] = True
+        return known
 
     def settings(self) -> dict[str, Any]:
         """See `Dynamics.settings`."""
@@ -177,7 +198,7 @@ class Memory:
     """What is kept of N environments between two steps.
 
     Attributes:
-        rows: (N, observation rows) float32, the present observations.
+        rows: (N, rows) float32, the present observations, and their action masks.
         keys: (N,) uint64, of the policy's random streams; clock: (1,) uint64, steps so far.
         totals, lengths: (N,) float64 and uint32, of the running episodes.
         waiting: (N,) bool, whether the next step is a reset.
@@ -215,7 +236,7 @@ class Step(NamedTuple):
         taken: (N,) bool, False where the step was a reset: the rest tells nothing there.
         rewards: (N,) float64.
         terminated, truncated: (N,) bool.
-        reached: (N, observation rows) float32, what the step led to, before a reset.
+        reached: (N, rows) float32, what the step led to, before a reset.
     """
 
     taken: Array
@@ -230,7 +251,9 @@ class GymnasiumEnv(VectorEnv):
 
     Agents make one of what they are given; make it yourself to name an autoreset mode. Episodes
     follow each other as in our own environments, whatever the mode: no reset is learnt from, and
-    what a truncated episode led to is what its value is estimated of.
+    what a truncated episode led to is what its value is estimated of. Where the infos of a reset
+    hold `action_mask`, a number for each action of a `Discrete` as Gymnasium's Taxi gives them,
+    those of every step have to, and policies choose among the allowed actions.
 
     Args:
         env: a `gymnasium.vector.VectorEnv`, or a `gymnasium.Env`. Observations: a `Box` of one
@@ -281,16 +304,21 @@ class GymnasiumEnv(VectorEnv):
         self.num_envs, self.num_threads = check_count("num_envs", env.num_envs), None
         self.max_episode_steps = self.dynamics.max_episode_steps
         self.dtype = np.dtype(np.float64)
-        self.view = View.of(self.dynamics, "uint8", np.dtype(np.float32))
-        self.rows = 1 if self.view.kind == "choice" else self.view.size[0]
         self.single_observation_space = self.dynamics.observation_space
         self.single_action_space = self.dynamics.action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.metadata, self.render_mode = {**(env.metadata or {})}, env.render_mode
         self.metadata["autoreset_mode"] = self.autoreset_mode
-        self.memory = Memory(self.num_envs, self.rows)
         self._seeded = False
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Find out how observations, and masks behind them, are kept, and make room for them."""
+        self.view = View.of(self.dynamics, "uint8", np.dtype(np.float32))
+        self.rows = 1 if self.view.kind == "choice" else self.view.size[0]
+        self.rows += mask_rows(self.view.num_masked)
+        self.memory = Memory(self.num_envs, self.rows)
 
     def __repr__(self) -> str:
         kind = type(self.env.unwrapped).__name__
@@ -340,7 +368,13 @@ class GymnasiumEnv(VectorEnv):
             observations, infos = self.env.reset(seed=number, options=options)
         except Exception as error:
             raise self._explain(error, "in reset") from error
-        memory.rows[:] = self._rows(observations, "after its reset")
+        if not self.dynamics.is_masked and has_masks(self.dynamics, infos):
+            self.dynamics = self.dynamics.masked()
+            keys, clock = memory.keys, memory.clock
+            self._lay_out()
+            memory = self.memory
+            memory.keys, memory.clock = keys, clock
+        memory.rows[:] = self._rows(observations, infos, "after its reset")
         memory.start()
         memory.ready = True
         return observations, infos
@@ -381,23 +415,28 @@ class GymnasiumEnv(VectorEnv):
         terminated = self._take("terminated", terminated, np.bool_)
         truncated = self._take("truncated", truncated, np.bool_)
         ended = taken & (terminated | truncated)
-        reached = rows = self._rows(seen, where, actions)
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and ended.any():
+        is_same = self.autoreset_mode is AutoresetMode.SAME_STEP
+        over = terminated & (not is_same)  # nobody acts there, and no value counts
+        reached = rows = self._rows(seen, infos, where, actions, over)
+        if is_same and ended.any():
             reached = rows.copy()
-            reached[ended] = self._finals(infos, ended, where, actions)
+            reached[ended] = self._finals(infos, ended, terminated, where, actions)
         elif self._resets and ended.any():
             rows = rows.copy()
             try:
-                seen, _ = self.env.reset(options={"reset_mask": ended.copy()})
+                seen, infos = self.env.reset(options={"reset_mask": ended.copy()})
             except Exception as error:
                 raise self._explain(error, f"in the reset after step {number}") from error
-            rows[ended] = self._rows(seen, f"in the reset after step {number}")[ended]
+            where = f"in the reset after step {number}"
+            rows[ended] = self._rows(seen, infos, where, over=~ended)[ended]
         elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
             memory.waiting[:] = ended
         memory.rows[:] = rows
         return Step(taken, rewards, terminated, truncated, reached)
 
-    def _finals(self, infos: Any, ended: Array, where: str, actions: Array) -> Array:
+    def _finals(
+        self, infos: Any, ended: Array, terminated: Array, where: str, actions: Array
+    ) -> Array:
         """The last observations of the episodes that ended, of same-step infos."""
         places = np.flatnonzero(ended)
         try:
@@ -411,7 +450,8 @@ class GymnasiumEnv(VectorEnv):
             )
         every = np.zeros((self.num_envs, *np.shape(finals[0])), np.asarray(finals[0]).dtype)
         every[places] = finals
-        return self._rows(every, where, actions)[places]
+        last = infos.get("final_info", {})
+        return self._rows(every, last, where, actions, terminated | ~ended)[places]
 
     def _convert(self, actions: Array) -> Array:
         """Actions of the environments' own dtype, within their bounds."""
@@ -430,8 +470,30 @@ class GymnasiumEnv(VectorEnv):
             )
         return array
 
-    def _rows(self, observations: Any, where: str, actions: Array | None = None) -> Array:
-        """Observations as rollouts keep them, (num_envs, observation rows) float32."""
+    def _rows(
+        self,
+        observations: Any,
+        infos: Any,
+        where: str,
+        actions: Array | None = None,
+        over: Array | None = None,
+    ) -> Array:
+        """Observations as rollouts keep them, and their masks, (num_envs, rows) float32.
+
+        Where it is `over`, (num_envs,) bool, a mask may be missing, or allow nothing.
+        """
+        rows = self._observed(observations, where, actions)
+        if not self.view.num_masked:
+            return rows
+        over = np.zeros(self.num_envs, np.bool_) if over is None else over
+        try:
+            masks = masks_of_infos(infos, self.view.num_masked, over)
+        except ValueError as error:
+            raise ValueError(f"{self.dynamics.id}: {error} {where}") from None
+        return np.concatenate((rows, pack_masks(masks)), axis=1)
+
+    def _observed(self, observations: Any, where: str, actions: Array | None) -> Array:
+        """Observations alone, (num_envs, observation rows) float32."""
         given = np.asarray(observations)
         shape = (self.num_envs, *self.view.shape)
         if given.shape != shape:
@@ -490,6 +552,17 @@ class GymnasiumEnv(VectorEnv):
             self.env.close(**kwargs)
 
 
+def has_masks(task: GymnasiumTask, infos: Any) -> bool:
+    """Whether infos of a reset tell which actions are allowed; masks of a `Discrete` are heeded."""
+    if "action_mask" not in infos:
+        return False
+    if not task.num_actions:
+        logger.warning(
+            'infos["action_mask"] of %s is not heeded: masks are those of a Discrete', task.id
+        )
+    return task.num_actions > 0
+
+
 @contextlib.contextmanager
 def _borrowed(env: GymnasiumEnv) -> Any:
     """The environments themselves, whose streams go on afterwards as if nothing had been."""
@@ -546,9 +619,15 @@ def find_task(id: str, **options: Any) -> GymnasiumTask:
     with contextlib.closing(env):
         logger.info("%s is Gymnasium's own: it is stepped in Python", name)
         make = functools.partial(gymnasium.make_vec, id, **options)
-        return GymnasiumTask(
-            name, env.single_observation_space, env.single_action_space, make, spec
-        )
+        spaces = env.single_observation_space, env.single_action_space
+        task = GymnasiumTask(name, *spaces, make, spec)
+        if not task.num_actions:
+            return task
+        try:
+            _, infos = env.reset()
+        except Exception as error:
+            raise EnvironmentFailure(f"{name}: an environment raised {error!r} in reset") from error
+        return task.masked() if has_masks(task, infos) else task
 
 
 def make(task: GymnasiumTask, num_envs: int, **settings: Any) -> GymnasiumEnv:

@@ -26,6 +26,7 @@ from rlcpu.nn.network import CLIP, run_rows
 Array = npt.NDArray[Any]
 single, u32 = np.float32, np.uint32
 _LOW, _HIGH = np.uint64(0xFFFFFFFF), np.uint64(32)
+NO_MASKS = np.zeros((1, 0), np.bool_)
 #: Steps of a rollout that `simulate` collects and forgets.
 CHUNK = 64
 
@@ -40,6 +41,7 @@ class Prepared:
     collect_kernels, simulate_kernels = True, False
 
     def __init__(self, env: GymnasiumEnv, policy: Policy) -> None:
+        env.start_episodes()  # which tells whether there are action masks
         self._act = Act(env, policy)
         self.form, self.sums = Form.of(env), np.zeros((1, 5))
 
@@ -190,14 +192,14 @@ class Act:
         if self._code.act is None:
             self._kernel = head_kernel(self._code, *sizes)
         else:
-            rows = env.rows if env.view.kind == "floats" else 0
+            rows = env.view.size[0] if env.view.kind == "floats" else 0
             self._kernel = function_kernel(self._code, *sizes, rows)
 
     def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Chosen:
         """The actions of one step.
 
         Args:
-            rows: (N, observation rows) float32.
+            rows: (N, rows) float32, observations and their action masks.
             keys: (N,) uint64, of the random streams.
             clock: (1,) uint64, of the step.
             number: of the step, for messages.
@@ -206,7 +208,11 @@ class Act:
             FloatingPointError: the policy returns a number that is not finite.
         """
         n, dynamics, greedy = len(rows), self._env.dynamics, self._arrays.settings[1] != 0
-        whole = dynamics.is_discrete
+        whole, masked = dynamics.is_discrete, self._view.num_masked > 0
+        masks = NO_MASKS
+        if masked:  # one that allows nothing is of an environment that waits for its reset
+            masks = np.ascontiguousarray(self._view.masks(rows))
+            masks[~masks.any(axis=1)] = True
         actions = np.empty((n, max(dynamics.action_size, 1)), np.int64 if whole else np.float32)
         log_probs, values = np.empty(n, np.float32), np.zeros(n, np.float32)
         if self._code.act is None:
@@ -214,7 +220,7 @@ class Act:
         else:
             choice = self._view.kind == "choice"
             inputs, params = rows.view(np.int32) if choice else rows, self._arrays.weights
-        self._kernel(inputs, keys, clock, params, greedy, actions, log_probs, values)
+        self._kernel(inputs, keys, clock, params, greedy, masks, actions, log_probs, values)
         seen = (inputs if self._code.act is None else actions), log_probs, values, actions
         if not all(np.isfinite(array).all() for array in seen):
             refuse_policy(self._policy, f"numbers that are not finite in step {number}")
@@ -249,11 +255,20 @@ def _make_put(action_size: int) -> Callable[..., Any]:
 
 
 @functools.cache
+def _make_allowed(num_actions: int) -> Callable[..., Any]:
+    """Inlinable function: a row of a mask -> its tuple of bools."""
+    items = source_of_tuple(f"row[{k}]" for k in range(num_actions))
+    return inline(define(f"def allowed(row): return {items}"))
+
+
+@functools.cache
 def head_kernel(policy: PolicyCode, num_actions: int, action_size: int) -> Any:
     """Kernel that acts by the outputs (N, any) of a network; see `Act`."""
     outputs = policy.outputs or action_size or num_actions
     head: Any = policy.head or (categorical if num_actions else gaussian).act
-    act, draw = specialise(head(outputs), np.float32), uniforms(policy.draws, 0, np.float32)
+    masked, allowed = policy.masked, _make_allowed(num_actions)
+    act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
+    draw = uniforms(policy.draws, 0, np.float32)
     count = policy.num_params if policy.head else action_size
     load, unpack = (
         inline(define(f"def load(row): return {source_of_tuple(f'row[{k}]' for k in range(n))}"))
@@ -262,11 +277,15 @@ def head_kernel(policy: PolicyCode, num_actions: int, action_size: int) -> Any:
     put = _make_put(action_size)
 
     @kernel(subject="policies")
-    def choose(inputs, keys, clock, params, greedy, actions, log_probs, values):
+    def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
         constants = unpack(params)
         for i in range(keys.size):
             a, b = bits_of(keys, clock, i)
-            action, log_prob = act(load(inputs[i]), draw(a, b), constants, greedy)
+            heads, numbers = load(inputs[i]), draw(a, b)
+            if masked:
+                action, log_prob = act(heads, numbers, constants, greedy, allowed(masks[i]))
+            else:
+                action, log_prob = act(heads, numbers, constants, greedy)
             put(actions[i], action)
             log_probs[i] = log_prob
 
@@ -283,16 +302,21 @@ def function_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows
     act, draw = specialise(policy.act, np.float32), uniforms(policy.draws, 0, np.float32)
     seen = source_of_tuple(f"row[{k}]" for k in range(rows)) if rows else "row[0]"
     load, put = inline(define(f"def load(row): return {seen}")), _make_put(action_size)
+    masked, allowed = policy.masked, _make_allowed(num_actions)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
     made = f"Params({items})" if policy.params_type else f"({items})"
     unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
 
     @kernel(subject="policies")
-    def choose(inputs, keys, clock, params, greedy, actions, log_probs, values):
+    def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
         constants = unpack(params)
         for i in range(keys.size):
-            a, b = bits_of(keys, clock, i)
-            action, log_probs[i], values[i] = act(load(inputs[i]), constants, draw(a, b))
+            observation, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
+            if masked:
+                found = act(observation, constants, numbers, allowed(masks[i]))
+            else:
+                found = act(observation, constants, numbers)
+            action, log_probs[i], values[i] = found
             put(actions[i], action)
 
     return choose

@@ -63,3 +63,43 @@ def masks_of(rows: Array, count: int) -> Array:
         found.append((words[row] & bits.reshape(-1, *[1] * (words.ndim - 1))) != 0)
     masks = found[0] if len(found) == 1 else np.concatenate(found)
     return np.moveaxis(masks, 0, -1)
+
+
+def pack_masks(masks: Array) -> Array:
+    """The rows (n, mask rows) float32 that hold masks (n, count) bool."""
+    n, count = masks.shape
+    bits = np.zeros((n, mask_rows(count) * _BITS), np.bool_)
+    bits[:, :count] = masks
+    packed: Array = np.packbits(bits, axis=1, bitorder="little").view("<u4")
+    return packed.astype(np.uint32, copy=False).view(np.float32)
+
+
+def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
+    """Masks (n, count) bool in a vector environment's infos; False where there are none.
+
+    Args:
+        infos: Gymnasium's, `action_mask` of each environment, and `_action_mask` where it has one.
+        count: of actions.
+        over: (n,) bool, where a mask may be missing or allow nothing: nobody acts there.
+
+    Raises:
+        ValueError: a mask is missing, allows nothing, or has another shape or dtype.
+    """
+    found = np.zeros((len(over), count), np.bool_)
+    given: Any = infos.get("action_mask", ())
+    held = np.flatnonzero(infos.get("_action_mask", np.ones(len(given), np.bool_)))
+    for i in held:
+        mask = np.asarray(given[i])
+        if mask.shape != (count,) or mask.dtype.kind not in "biu":
+            raise ValueError(
+                f'infos["action_mask"][{i}] is {mask.dtype} of shape {mask.shape}, expected '
+                f"zeros and ones of ({count},),"
+            )
+        found[i] = mask != 0
+    empty = np.flatnonzero(~found.any(axis=1) & ~over)
+    if empty.size:
+        fault = "allows nothing in" if empty[0] in held else "lacks"
+        raise ValueError(
+            f'infos["action_mask"] {fault} environment {empty[0]}, expected an allowed action,'
+        )
+    return found

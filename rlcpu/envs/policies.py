@@ -19,7 +19,6 @@ import numpy.typing as npt
 from gymnasium.spaces import Discrete, MultiDiscrete
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.trial import mask_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import define, freeze
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
@@ -238,9 +237,9 @@ class Scalar:
             TypeError, ValueError: it fails, or returns something else than it has to.
         """
         observation, masked = dynamics.sample_observation(), takes_mask(self.act)
-        if masked and not dynamics.action_mask:
+        if masked and not dynamics.num_masked:
             raise TypeError(f"act takes a mask: {dynamics.id} has no action_mask")
-        mask = (mask_of(dynamics, *dynamics.sample_start()),) if masked else ()
+        mask = (dynamics.sample_mask(),) if masked else ()
         try:
             result = call_bounded(self.act, observation, self.params, (0.5,) * self.draws, *mask)
         except EndlessError as error:

@@ -19,14 +19,21 @@ class Book(gymnasium.Env[Any, Any]):
         lengths: of the episodes, again and again.
         number: of the environment.
         observed, acting: its spaces.
+        masked: whether two of three actions are allowed, which is asserted; in a terminated episode
+            nothing is.
     """
 
     def __init__(
-        self, lengths: list[int], number: int = 0, observed: Any = None, acting: Any = None
+        self,
+        lengths: list[int],
+        number: int = 0,
+        observed: Any = None,
+        acting: Any = None,
+        masked: bool = False,
     ) -> None:
         self.observation_space = observed or Box(-1e6, 1e6, (2,), np.float64)
         self.action_space = acting or Discrete(3)
-        self.lengths, self.number = lengths, number
+        self.lengths, self.number, self.masked = lengths, number, masked
         self.episode = self.moment = -1
         self.book: list[dict[str, Any]] = []
         self.seeds: list[int | None] = []
@@ -38,22 +45,31 @@ class Book(gymnasium.Env[Any, Any]):
         seen[:2] = 1000.0 * self.number + self.episode, self.moment
         return seen.astype(self.observation_space.dtype)
 
+    def allowed(self) -> Any:
+        return (np.arange(3) + self.episode + self.moment + self.number) % 3 != 0
+
+    def infos(self, over: bool = False) -> dict[str, Any]:
+        return {"action_mask": (self.allowed() & (not over)).astype(np.int8)} if self.masked else {}
+
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.seeds.append(seed)
         self.episode, self.moment = self.episode + 1, 0
-        return self.look(), {}
+        return self.look(), self.infos()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self.action_space.contains(action), action
-        before, self.moment = self.look(), self.moment + 1
+        before, masks = self.look(), {"action_mask": self.allowed()}
+        assert not self.masked or masks["action_mask"][action], action
+        self.moment += 1
         ends = self.moment >= self.lengths[self.episode % len(self.lengths)]
         cut = ends and self.episode % 2 == 1
         reward = 100.0 * self.number + 10.0 * self.episode + self.moment
         entry = {"observation": before, "action": action, "reward": reward}
         entry |= {"next_observation": self.look(), "terminated": ends and not cut, "truncated": cut}
-        self.book.append(entry)
-        return self.look(), reward, entry["terminated"], cut, {}
+        masks["next_action_mask"] = self.allowed() & (not entry["terminated"])
+        self.book.append(entry | (masks if self.masked else {}))
+        return self.look(), reward, entry["terminated"], cut, self.infos(entry["terminated"])
 
 
 class Plain(VectorEnv[Any, Any, Any], gymnasium.Env[Any, Any]):

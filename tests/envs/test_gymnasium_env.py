@@ -45,9 +45,12 @@ def episodes_of(book: list[dict[str, Any]]) -> list[tuple[int, float]]:
     mode=st.sampled_from(MODES),
     lengths=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3), min_size=1, max_size=4),
     calls=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    masked=st.booleans(),
 )
-def test_transitions_are_those_that_happened(mode: str, lengths: Any, calls: Any) -> None:
-    vector, books = make_books(lengths, mode)
+def test_transitions_are_those_that_happened(
+    mode: str, lengths: Any, calls: Any, masked: bool
+) -> None:
+    vector, books = make_books(lengths, mode, masked=masked)
     env = GymnasiumEnv(vector)
     env.reset(seed=3)
     found: list[list[dict[str, Any]]] = [[] for _ in books]
@@ -55,6 +58,8 @@ def test_transitions_are_those_that_happened(mode: str, lengths: Any, calls: Any
     for num_steps in calls:
         rollout = rlcpu.collect(env, Uniform(), num_steps)
         columns = rollout.transitions()
+        if masked:
+            columns |= rollout.transitions(("action_mask", "next_action_mask"))
         for k in range(num_steps * len(books)):
             found[k % len(books)].append({name: column[k] for name, column in columns.items()})
         ends = rollout.final_indices[:, 1], rollout.episode_lengths, rollout.episode_returns
@@ -324,3 +329,67 @@ def test_environments_of_the_registry() -> None:
         rlcpu.make_vec("CartPole-v0")
     with pytest.raises(ValueError, match=r"environment='no_module_of_this_name:Env-v0'"):
         rlcpu.make_vec("no_module_of_this_name:Env-v0")
+
+
+class Masked(Book):
+    """Its infos hold whatever `told` returns of a moment."""
+
+    def __init__(self, told: Any, **options: Any) -> None:
+        super().__init__([4], **options)
+        self.told = told
+
+    def infos(self, over: bool = False) -> dict[str, Any]:
+        return dict(self.told(self.moment))
+
+
+def mask(*bits: Any) -> dict[str, Any]:
+    return {"action_mask": np.array(bits, np.int8)}
+
+
+@pytest.mark.parametrize("policy", ["network", "scalar", "uniform"])
+def test_every_policy_heeds_action_masks(policy: str) -> None:
+    def act(observation, params, uniforms, mask):
+        return (0 if mask[0] else 2 if mask[2] else 1), 0.0, 0.0
+
+    env = GymnasiumEnv(make_books([[3, 5], [4]], "SameStep", masked=True)[0])
+    env.reset(seed=0)  # which tells of the masks
+    assert env.dynamics.num_masked == 3
+    chosen = {"network": policy_of(env), "scalar": Scalar(act), "uniform": Uniform()}[policy]
+    rollout = rlcpu.collect(env, chosen, 60)  # the books look at every action
+    masks = rollout.action_masks
+    assert masks is not None
+    assert masks.sum(axis=2).tolist() == [[2, 2]] * 60
+    if policy == "network":
+        logits = chosen.outputs(rollout.observations.reshape(-1, 2)).astype(np.float64)
+        odds = np.exp(logits) * masks.reshape(-1, 3)
+        taken = np.take_along_axis(odds, rollout.actions.reshape(-1, 1), 1)[:, 0]
+        np.testing.assert_allclose(rollout.log_probs.ravel(), np.log(taken / odds.sum(axis=1)),
+                                   atol=2e-6)  # fmt: skip
+    else:
+        picked = {
+            (*m, a) for m, a in zip(masks.reshape(-1, 3), rollout.actions.ravel(), strict=True)
+        }
+        assert len(picked) == (6 if policy == "uniform" else 3)
+    assert rlcpu.simulate(env, chosen, 30).num_episodes > 0
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (lambda t: mask(0, 1, 1) if t < 2 else {}, r"lacks environment 0.* in step 1"),
+        (lambda t: mask(0, int(t != 1), 0), r"allows nothing in environment 0.* in step 0"),
+        (lambda t: mask(0, 1), r"\[0\] is int8 of shape \(2,\).*\(3,\).* after its reset"),
+        (lambda t: {"action_mask": np.ones(3)}, r"is float64 of shape \(3,\)"),
+    ],
+)
+def test_masks_that_are_refused(told: Any, text: str) -> None:
+    env = GymnasiumEnv(Masked(told))
+    with pytest.raises(ValueError, match=rf'Masked: infos\["action_mask"\].*{text}'):
+        rlcpu.collect(env, Uniform(), 5)
+
+
+def test_masks_of_a_box_are_no_masks(caplog: pytest.LogCaptureFixture) -> None:
+    env = GymnasiumEnv(Masked(lambda t: mask(1, 0), acting=Box(-1.0, 1.0, (1,))))
+    rlcpu.collect(env, Uniform(), 5)
+    assert env.dynamics.num_masked == 0
+    assert 'infos["action_mask"] of Masked is not heeded' in caplog.text

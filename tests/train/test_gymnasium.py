@@ -17,6 +17,7 @@ from rlcpu.cli_arguments import CommandError
 from rlcpu.cli_pictures import check_renderer, film
 from rlcpu.envs import GymnasiumEnv
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
+from rlcpu.train.off_policy import example_of
 from tests.envs.gymnasium_cases import MODES, Book, Reach, make_books
 from tests.envs.test_gymnasium_env import Faulty
 
@@ -81,6 +82,43 @@ def test_every_agent_learns_in_every_mode(kind: Any, acting: Any, mode: str) -> 
             entry = written[(*key, *batch["next_observation"][k])]
             for name in ("reward", "terminated", "truncated"):
                 assert batch[name][k] == entry[name]
+
+
+@pytest.mark.parametrize("kind", [PPO, DQN, PQN])
+@pytest.mark.parametrize("mode", ["SameStep", "plain"])
+def test_agents_heed_action_masks(kind: Any, mode: str, tmp_path: Path) -> None:
+    vector, books = make_books([[3, 5], [4], [7, 2]], mode, masked=True)
+    agent = kind(vector, seed=0, **sizes_of(kind))
+    agent.learn(200)  # the books look at every action
+    assert np.isfinite(np.array([*agent.history.losses], float)).all()
+    assert agent.evaluate(4).shape == (4,)
+    if kind is DQN:
+        batch = agent._transitions(agent.buffer.sample(100))
+        nexts = {tuple(e["next_observation"]): e["next_action_mask"] for b in books for e in b.book}
+        seen = batch.next_observations.reshape(100, 2)
+        wanted = [nexts[tuple(each)] for each in seen]
+        np.testing.assert_array_equal(batch.allowed.reshape(100, 3), wanted)
+    agent.save(tmp_path / "agent.npz")
+    again = make_books([[3, 5], [4], [7, 2]], mode, masked=True)[0]
+    loaded = kind.load(tmp_path / "agent.npz", env=again)
+    seen, masks = np.ones((3, 2), np.float32), ~np.eye(3, dtype=bool)
+    outputs = np.where(masks, loaded.policy.outputs(seen)[:, :3], -np.inf)
+    np.testing.assert_array_equal(loaded.predict(seen, action_masks=masks), outputs.argmax(axis=1))
+    with pytest.raises(
+        TypeError, match=r"(Book|Plain) has action masks: give action_masks=infos\["
+    ):
+        loaded.predict(seen)
+
+
+def test_masks_of_an_id_are_known_before_its_first_episode() -> None:
+    gymnasium.register("MaskedBook-v0", Book, kwargs={"lengths": [4], "masked": True})
+    try:
+        assert example_of("MaskedBook-v0")["next_action_mask"].shape == (3,)
+        agent = DQN("MaskedBook-v0", num_envs=3, **SMALL)
+        agent.learn(100)
+        assert agent.evaluate(4).shape == (4,)
+    finally:
+        del gymnasium.registry["MaskedBook-v0"]
 
 
 def test_the_mode_changes_nothing_of_what_is_learnt() -> None:
