@@ -10,7 +10,8 @@ for what goes from step to step. A piece of some steps after the other is comput
 over scratch memory: a and b along the rows; y across them, by transposing squares in registers; the
 results along the rows again.
 
-Windows of n steps: a and b of all steps are written, and then taken n at a time.
+Windows of n steps: a, b and values of a piece of time are written to scratch memory, and then taken
+n at a time. Nothing goes from one window to another.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from rlcpu.kernels.memory import (
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, smallest_normal, where
 from rlcpu.scan.layout import REPEATED, Layout, Place, address_of
-from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, inlined, link, link_always
+from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, link, link_always
 
 Array = npt.NDArray[Any]
 
@@ -51,12 +52,14 @@ PIECE = 128  # steps of a piece of rows
 #: Bytes of an output of columns from which it is written past the caches: half of it takes longer
 #: that way, twice as much half the time. Rows gain nothing.
 LARGE = 2**23
-WINDOWS = 1024  # windows whose steps are taken one after the other
+#: Windows of a row, at least, and steps and registers of columns, that are computed together.
+WINDOWS, TALL, WIDE = 512, 32, 4
 
 #: Positions in a plan, what a kernel takes: sizes of the arrays; lanes of a block, and by how many
 #: the first one is shorter; how many outputs are written past the caches; 1 if the last step is
-#: computed first, else -1; address of `Problem.ends` or 0.
-OUTER, STEPS, INNER, WIDTH, OFFSET, STREAMED, DIRECTION, ENDS, HEADER = range(9)
+#: computed first, else -1; address of `Problem.ends` or 0; steps of a window, and windows of a lane
+#: that a block has.
+OUTER, STEPS, INNER, WIDTH, OFFSET, STREAMED, DIRECTION, ENDS, WINDOW, SPAN, HEADER = range(11)
 #: Numbers of the arrays that follow the fields of `Step`: values after the last step, what is
 #: carried into the step that is computed first, and the outputs.
 LAST, INITIAL, FIRST, SECOND, ARRAYS = range(9, 14)
@@ -393,20 +396,105 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
     return rows
 
 
+# ---------------------------------------------------------------- windows
+
+
+class Windows(NamedTuple):
+    """Scratch memory of steps, each of `room` lanes: pointers."""
+
+    a: Any
+    b: Any
+    values: Any  # of the observations after the steps
+    room: Any
+
+
+def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
+    """Function: some windows of a block of lanes, of a rule that sees the next value alone."""
+    full, zero, one, value = lanes_of(dtype), dtype(0.0), dtype(1.0), Step._fields.index("value")
+    (arrays_at, read, _), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
+    coefficients, write, see = rule.coefficients, make_write(dtype), of_steps("x", {"value": "x"})
+
+    @inline_exact
+    def prepare(here, following, area, at, length, options):
+        """As many steps or lanes as lie side by side."""
+        compact()
+        for by in range(0, length, full):
+            count = min(full, length - by)
+            after = numbers(following, by, count)
+            a, b = coefficients(read(here, by, count), see(after), options)
+            store(a, area.a, at + by)
+            store(b, area.b, at + by)
+            store(after, area.values, at + by)
+
+    @inline_exact
+    def slide(plan, area, outer, lane, steps, width):
+        """From the last step of each window to its first."""
+        compact()
+        jump, length = (steps[1] - steps[0], steps[1] - steps[0]) if is_rows else (1, width)
+        for step in range(steps[0], steps[1], jump):
+            target = place(plan, np.int64(FIRST), outer, step, lane, zero)
+            for by in range(0, length, full):
+                at = (step - steps[0] + plan[WINDOW] - 1) * area.room + by
+                y = load(area.values, at, 1)
+                for _ in range(plan[WINDOW]):
+                    y = link(load(area.a, at, 1), load(area.b, at, 1), y)
+                    at -= area.room
+                write(y, target, by, min(full, length - by), False)
+
+    @inline_exact
+    def windows(plan, options, outer, lane, width, begin):
+        compact()
+        k, last, room = np.int64(0), plan[STEPS] - 1, 1 if is_rows else WIDE * full
+        stop = min(begin + plan[SPAN], plan[STEPS])
+        end, jump = stop - 1 + plan[WINDOW], PIECE if is_rows else 1
+        size = (end - begin) * room + full
+        memory = np.empty(3 * size, dtype)
+        a = address(memory)
+        area = Windows(a, shifted(a, size), shifted(a, 2 * size), room)
+        inside = min(end, last)
+        for step in range(begin, inside, jump):
+            here = arrays_at(plan, k, outer, step, lane)
+            following = place(plan, k + value, outer, step + 1, lane, zero)
+            length = min(jump, inside - step) if is_rows else width
+            prepare(here, following, area, (step - begin) * room, length, options)
+        if end > last:
+            here = arrays_at(plan, k, outer, last, lane)
+            following = place(plan, k + LAST, outer, 0, lane, zero)
+            prepare(here, following, area, (last - begin) * room, width, options)
+            for step in range(last + 1, end):  # changes nothing
+                for i in range(width):
+                    at = (step - begin) * room + i
+                    area.a[at], area.b[at] = one, zero
+                    area.values[at] = following[i * plan[LANES + LAST]]
+        slide(plan, area, outer, lane, (begin, stop), width)
+        return memory.size  # alive up to here
+
+    return windows
+
+
 # ---------------------------------------------------------------- kernels
 
 
 @functools.cache
-def kernels(rule: Rule, dtype: Any, is_rows: bool) -> Kernels:
+def kernels(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> Kernels:
     """Drivers: (plan, options, blocks)."""
     group = REGISTERS * lanes_of(dtype)
-    body = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
+    if has_windows:
+        body = make_windows(rule, dtype, is_rows)
+    else:
+        body = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
 
     @called
     def block(integers, numbers, number):
         compact()
         plan, options = address(integers), (numbers[0], numbers[1], numbers[2])
-        if is_rows:
+        if has_windows:
+            width, inner = plan[WIDTH], plan[INNER]
+            pieces, slices = (plan[STEPS] - 1) // plan[SPAN] + 1, (inner - 1) // width + 1
+            begin, lane = number // slices % pieces * plan[SPAN], number % slices * width
+            outer = number // (slices * pieces)
+            body(plan, options, outer, lane, min(width, inner - lane), begin)
+        elif is_rows:
             outer = number * group
             body(plan, options, outer, min(group, plan[OUTER] - outer))
         else:
@@ -470,9 +558,6 @@ def run(
     num_threads, dtype = check_num_threads(num_threads), outs[0].dtype
     if outs[0].size == 0:
         return
-    if problem.window:
-        _run_windows(rule, layout, problem, outs[0], num_threads)
-        return
     targets = [layout.target(out) for out in outs]
     written = [out if t else layout.empty(dtype) for out, t in zip(outs, targets, strict=True)]
     arrays = [_ZERO if array is None else layout.place(array) for array in problem.steps]
@@ -481,20 +566,25 @@ def run(
     for i in (0, -1):
         arrays.append(targets[i] or layout.place(written[i]))
     outer, steps, inner = layout.outer, layout.num_steps, layout.inner
-    width, offset, streamed = 1, 0, 0
+    window, work = problem.window, outer * steps * inner
+    width, offset, streamed, span = 1, 0, 0, max(WINDOWS if inner == 1 else TALL, 2 * window)
     blocks = -(-outer // (REGISTERS * lanes_of(dtype)))
-    if inner > 1:
+    if window:
+        width = 1 if inner == 1 else WIDE * lanes_of(dtype)
+        blocks = outer * -(-steps // span) * -(-inner // width)
+        work *= window
+    elif inner > 1:
         width = _width(layout, dtype)
         head, streamed = _streams(layout, arrays[FIRST:], dtype.itemsize)
         offset = -head % width
         blocks = outer * -(-(inner + offset) // width)
     ends = 0 if problem.ends is None else address_of(problem.ends)
-    plan = [outer, steps, inner, width, offset, streamed, problem.direction, ends]
+    plan = [outer, steps, inner, width, offset, streamed, problem.direction, ends, window, span]
     for numbers in zip(*(array[1:] for array in arrays), strict=True):  # addresses, then strides
         plan += numbers
     options = np.array([*problem.options, 0.0, 0.0, 0.0][:3], dtype)
     kind: Any = dtype.type
-    drivers, work = kernels(rule, kind, inner == 1), outer * steps * inner
+    drivers = kernels(rule, kind, inner == 1, window > 0)
     launch(drivers, work, num_threads, np.array(plan, np.int64), options, blocks)
     for out, array in zip(outs, written, strict=True):
         if array is not out:
@@ -518,74 +608,3 @@ def _streams(layout: Layout, outs: list[Place], size: int) -> tuple[int, int]:
     if any(stride * size % VECTOR_BYTES for stride in strides) or begins[0] % size:
         return 0, 0
     return begins[0] // size, 1 + (begins[0] == begins[1])
-
-
-# ---------------------------------------------------------------- windows
-
-
-@functools.cache
-def coefficients_of(rule: Rule) -> Rule:
-    """The rule whose results are a and b of another one."""
-    coefficients = rule.coefficients
-
-    @inlined
-    def results(y: Any, carried: Any, step: Step, after: Step, options: Any) -> Any:
-        return coefficients(step, after, options)
-
-    return rule._replace(results=results, outputs=2)
-
-
-@inline_exact
-def advance_windows(a, b, y, count):
-    """One step of windows that are side by side: `link`, whose `where` is for vectors."""
-    for i in range(count):
-        y[i] = b[i] if a[i] == 0.0 else b[i] + a[i] * y[i]
-
-
-@functools.cache
-def window_kernels() -> Kernels:
-    """Drivers: (a, b, values, last, n, out), each (outer, steps and lanes together)."""
-
-    def make(parallel: bool) -> Any:
-        @kernel(parallel=parallel, fastmath=EXACT)
-        def slide(a, b, values, last, n, out):
-            size, inner = out.shape[1], last.shape[1]
-            parts = (size + WINDOWS - 1) // WINDOWS
-            for number in prange(out.shape[0] * parts):
-                row, begin = number // parts, number % parts * WINDOWS
-                count, start = min(WINDOWS, size - begin), row * size
-                y = shifted(address(out), start + begin)
-                end, inside = begin + n * inner, min(max(size - begin - n * inner, 0), count)
-                value = shifted(address(values), start + end)
-                for i in range(inside):
-                    y[i] = value[i]
-                for i in range(inside, count):
-                    y[i] = last[row, (end + i) % inner]
-                for k in range(n):  # windows at the end have fewer steps
-                    at = begin + (n - 1 - k) * inner
-                    a_at, b_at = shifted(address(a), start + at), shifted(address(b), start + at)
-                    advance_windows(a_at, b_at, y, min(count, size - at))
-
-        return slide
-
-    return Kernels(make(False), make(True), GRAIN)
-
-
-def _run_windows(
-    rule: Rule, layout: Layout, problem: Problem, out: Array, num_threads: int | None
-) -> None:
-    """`run` for windows of n steps, each of which ends in a value."""
-    outer, inner = layout.outer, layout.inner
-    a, b = np.empty((2, outer, layout.num_steps * inner), out.dtype)
-    pair, whole = (layout.shaped(a), layout.shaped(b)), problem._replace(window=0)
-    run(coefficients_of(rule), layout, whole, pair, num_threads)
-    arrays = layout.flat(problem.steps.value), layout.ends(problem.last), layout.flat(out)
-    shapes = a.shape, (outer, inner), a.shape
-    values, last, y = (
-        np.require(array, requirements=("C", "W")).reshape(shape)
-        for array, shape in zip(arrays, shapes, strict=True)
-    )
-    n = problem.window
-    launch(window_kernels(), out.size * n, num_threads, a, b, values, last, n, y)
-    if not np.may_share_memory(y, out):
-        np.copyto(out, layout.shaped(y))

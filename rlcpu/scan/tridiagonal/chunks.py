@@ -20,6 +20,7 @@ from rlcpu.scan.plans import Cut, Input, batch_order, fitted, make_plan, parts_o
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
 from rlcpu.scan.tridiagonal.lanes import (
     CHECK,
+    CHECKED,
     EXPAND,
     REDUCE,
     RESIDUAL,
@@ -85,31 +86,42 @@ def solve_arrays(
     may_refine = check or (mode.pivoting > 0 and (cut is not None or mode.periodic))
     if may_refine and is_same(arrays.out, arrays.rhs):
         arrays = arrays._replace(rhs=arrays.rhs.copy("K"))
-    well, largest = _solve(arrays, lengths, mode, cut)
-    errors = None
-    if check or (mode.pivoting > 0 and largest > DOUBTFUL):
-        errors = refine(arrays, lengths, mode)
+    well, errors = _solve(arrays, lengths, mode, cut, check)
+    if errors is not None:
+        refine(arrays, lengths, mode, errors)
     if arrays.out is not result:
         result[...] = arrays.out
     return well, errors if check else None
 
 
 def _solve(
-    arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None
-) -> tuple[bool, float]:
-    """Solve systems once; whether all is finite, and one over the smallest pivot of chunks."""
+    arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None, check: bool | None
+) -> tuple[bool, Array | None]:
+    """Solve systems once; whether all is finite, and backward errors (batch...,).
+
+    Errors of whole systems are found while their equations are in the caches.
+
+    Args:
+        arrays: all checked.
+        lengths: unknowns of each system; None for n.
+        mode: how to solve.
+        cut: how to cut systems; None for whole ones.
+        check: whether to look at errors: True for all, False where pivots are small (else they are
+            0; None where nothing was looked at), None for never.
+    """
     out = arrays.out
     n, systems = out.shape[-1], out.size // out.shape[-1]
-    plan = make_plan(
-        inputs_of(arrays, mode.transposed), [out], cut=cut, periodic=mode.periodic, lengths=lengths
-    )
+    doubtful = np.inf if check is None or mode.pivoting == 0 else DOUBTFUL
+    limit = np.array([-1.0 if check else doubtful], out.dtype)
+    inputs = inputs_of(arrays, mode.transposed)
+    plan = make_plan(inputs, [out], cut=cut, periodic=mode.periodic, lengths=lengths, shared=limit)
     work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
-    if cut is None and not mode.periodic:
-        return run(SOLVE, *work), 0.0
     if cut is None:
-        pivots = np.empty((systems, 1))
-        well = run(RING, *work, None, pivots)
-        return well, float(np.fmax.reduce(pivots, None))
+        if not (mode.periodic or check):
+            return run(SOLVE, *work), None
+        found = np.empty((systems, 1))
+        well = run(RING if mode.periodic else CHECKED, *work, None, found)
+        return well, _by_system(found, out)
     rests = np.empty((systems, cut.chunks, 2 * REST + 1))
     run(REDUCE, *work, None, rests)
     parts = _parts(np.full(systems, n) if lengths is None else _in_order(lengths, out), cut)
@@ -118,7 +130,15 @@ def _solve(
     well = run(EXPAND, *work, ends)
     if lengths is not None:
         out[np.arange(n) >= lengths[..., None]] = 0
-    return well, float(np.fmax.reduce(rests[..., -1], None))
+    looks = check or np.fmax.reduce(rests[..., -1], None) > limit[0]
+    return well, backward_errors(arrays, lengths, mode) if looks else None
+
+
+def _by_system(found: Array, out: Array) -> Array:
+    """The largest number of each system (batch...,), of those that a driver found of its chunks."""
+    order = batch_order(out)
+    shape = [out.shape[i] for i in order]
+    return found.max(-1).reshape(shape).transpose(np.argsort(order)).astype(out.dtype)
 
 
 def _parts(lengths: Array, cut: Cut) -> Array:
@@ -184,10 +204,10 @@ def backward_errors(
     if mode.periodic or cut is not None:
         ends = np.full(out.shape[:-1], out.shape[-1]) if lengths is None else lengths
         _look_around(out.transpose(*order, -1), ends.transpose(order), mode.periodic, cut, around)
-    found = np.empty((*(out.shape[i] for i in order), chunks))
+    found = np.empty((math.prod(out.shape[:-1]), chunks))
     function = CHECK if lack is None else RESIDUAL
     run(function, plan, out.dtype, 0.0, out.size, mode.num_threads, around, found)
-    return np.asarray(found.max(-1)).transpose(np.argsort(order)).astype(out.dtype)
+    return _by_system(found, target)
 
 
 def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, around: Array) -> None:
@@ -210,13 +230,12 @@ def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, arou
         around[..., side] = np.where(inside, numbers, 0).reshape(around.shape[:-1])
 
 
-def refine(arrays: Arrays, lengths: Array | None, mode: Mode) -> Array:
-    """Refine solutions whose backward errors are above `REFINED`; the errors of all (batch...,)."""
-    errors = backward_errors(arrays, lengths, mode)
+def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> None:
+    """Refine solutions whose backward errors (batch...,) are above `REFINED`; overwrites both."""
     limit = REFINED * float(np.finfo(errors.dtype).eps)
     again = errors > limit
     if not again.any():
-        return errors
+        return
     some: Any = ... if again.all() else again
     own = Arrays(*(array[some] for array in arrays))
     ends = None if lengths is None else lengths[some]
@@ -225,9 +244,8 @@ def refine(arrays: Arrays, lengths: Array | None, mode: Mode) -> Array:
         wrong = backward_errors(own, ends, mode, lack) > limit
         if not wrong.any():
             break
-        _solve(own._replace(rhs=lack, out=lack), ends, mode, cut_systems(lack))
+        _solve(own._replace(rhs=lack, out=lack), ends, mode, cut_systems(lack), None)
         own.out[...] += np.where(np.isfinite(lack) & wrong[..., None], lack, 0)
     if some is not ...:
         arrays.out[some] = own.out
     errors[some] = backward_errors(own, ends, mode)
-    return errors

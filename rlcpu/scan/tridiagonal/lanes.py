@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import address, store
-from rlcpu.kernels.vectors import fill, fma, maximum, where
+from rlcpu.kernels.vectors import fill, fma, maximum, total, where
 from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, put, read, report, shared, stops, write
 from rlcpu.scan.gather import ONE
 from rlcpu.scan.plans import Input, inlined
@@ -40,8 +40,12 @@ from rlcpu.scan.tridiagonal.equations import (
     substitute,
 )
 
-LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes; pivots and solutions take their place
-FIRST = 4  # plane of what pivots of rings have of x[0]
+LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes of inputs
+#: Planes of a pivot, of which the unknown takes the last one's place, and of what pivots of rings
+#: have of x[-1] and x[0]. The first is the plane of the first input, or `BESIDE` the inputs where
+#: these are needed again.
+SECOND_ABOVE, SOLUTION, BEFORE, FIRST = range(1, 5)
+BESIDE = 4
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
@@ -73,25 +77,34 @@ def equation(block, k):
 
 
 @inlined
-def keep(pivot, block, k):
-    """Write a pivot in place of equation k."""
-    put(pivot.upper, block, LOWER, k)
-    put(pivot.second, block, DIAGONAL, k)
-    put(pivot.rhs, block, RHS, k)
+def keep(pivot, block, planes, k):
+    """Write pivot k to planes from the given one on."""
+    put(pivot.upper, block, planes, k)
+    put(pivot.second, block, planes + SECOND_ABOVE, k)
+    put(pivot.rhs, block, planes + SOLUTION, k)
 
 
 @inlined
-def kept(block, k):
+def kept(block, planes, k):
     """What `keep` wrote."""
-    return Pivot(get(block, LOWER, k), get(block, DIAGONAL, k), get(block, RHS, k))
+    second, rhs = get(block, planes + SECOND_ABOVE, k), get(block, planes + SOLUTION, k)
+    return Pivot(get(block, planes, k), second, rhs)
+
+
+@inlined
+def finish(x, block, planes, k):
+    """Write unknown k to the output; also to its plane where `check` reads it."""
+    write(x, block, 0, k)
+    if planes == BESIDE:
+        put(x, block, planes + SOLUTION, k)
 
 
 # ---------------------------------------------------------------- whole systems
 
 
 @inlined
-def solve(block, pivoting):
-    """Unknowns in place of rhs, by elimination from both ends, which hide each other's latency."""
+def solve_whole(block, pivoting, planes):
+    """Unknowns, by elimination from both ends, which hide each other's latency."""
     half, last = block.rows // 2, block.rows - 1
     top, bottom = equation(block, 0), mirrored(equation(block, last))
     falling = Pending(top.diagonal, top.upper, top.rhs)
@@ -101,24 +114,38 @@ def solve(block, pivoting):
     for i in range(1, half):
         ask(block, 2 * i, i + SOON)
         pivot, falling = eliminate(falling, equation(block, i), pivoting)
-        keep(pivot, block, i - 1)
+        keep(pivot, block, planes, i - 1)
         ask(block, 2 * i + 1, last - i - SOON)
         pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
-        keep(pivot, block, last - i + 1)
+        keep(pivot, block, planes, last - i + 1)
     above, below = meet(falling, rising, pivoting)
-    write(above, block, 0, half - 1)
-    write(below, block, 0, half)
+    finish(above, block, planes, half - 1)
+    finish(below, block, planes, half)
     up, after_up, down, after_down = above, below, below, above
     for i in range(1, half):
-        x = substitute(kept(block, half - 1 - i), up, after_up)
-        write(x, block, 0, half - 1 - i)
+        x = substitute(kept(block, planes, half - 1 - i), up, after_up)
+        finish(x, block, planes, half - 1 - i)
         after_up = up
         up = x
-        x = substitute(kept(block, half + i), down, after_down)
-        write(x, block, 0, half + i)
+        x = substitute(kept(block, planes, half + i), down, after_down)
+        finish(x, block, planes, half + i)
         after_down = down
         down = x
     return nan_or_zero(up) + nan_or_zero(down)
+
+
+@inlined
+def solve(block, pivoting):
+    """Systems, whose unknowns are the only result."""
+    return solve_whole(block, pivoting, LOWER)
+
+
+@inlined
+def solve_checked(block, pivoting):
+    """The same; reports the backward error, while the equations are still in the caches."""
+    trace, nothing = solve_whole(block, pivoting, BESIDE), nan_or_zero(fill(pivoting, ONE))
+    report(worst_error(block, nothing, nothing, True), block, 0)
+    return trace
 
 
 # ---------------------------------------------------------------- one matrix
@@ -273,7 +300,7 @@ def select_rest(condition, x, y):
 def reduce_rows(block, pivoting, keeps):
     """The two equations that a chunk leaves, and one over its smallest pivot.
 
-    With `keeps` the pivots take the place of the equations, for `substitute_rows`.
+    With `keeps` the pivots are written beside the equations, for `substitute_rows`.
     """
     one, two = open_block(block)
     largest = nan_or_zero(one.before)
@@ -283,9 +310,9 @@ def reduce_rows(block, pivoting, keeps):
         ask(block, k, k + SOON)
         inverse, pivot, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
         if keeps:
-            keep(pivot.pivot, block, k - 1)
-            put(pivot.before, block, UPPER, k - 1)
-            put(pivot.first, block, FIRST, k - 1)
+            keep(pivot.pivot, block, BESIDE, k - 1)
+            put(pivot.before, block, BESIDE + BEFORE, k - 1)
+            put(pivot.first, block, BESIDE + FIRST, k - 1)
         if k >= block.least:  # some lanes have stopped
             goes_on = stops(block) > k
             inverse = where(goes_on, inverse, nan_or_zero(largest))
@@ -303,7 +330,7 @@ def eliminate_rows(block, before, first, pivoting):
     for k in range(2, block.rows):
         ask(block, k, k + SOON)
         _, pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
-        keep(pivot, block, k - 1)
+        keep(pivot, block, LOWER, k - 1)
         if k >= block.least:
             goes_on = stops(block) > k
             new_one, new_two = select(goes_on, new_one, one), select(goes_on, new_two, two)
@@ -312,21 +339,23 @@ def eliminate_rows(block, before, first, pivoting):
 
 @inlined
 def substitute_rows(block, outer, rings):
-    """Unknowns in place of rhs, from pivots and from x[-1], x[0], x[m-1] and x[m] of m rows.
+    """Unknowns from pivots and from x[-1], x[0], x[m-1] and x[m] of m rows.
 
     With `rings` pivots hold x[-1] and x[0]; without they are used up.
     """
+    planes = BESIDE if rings else LOWER
     before, first, last, after = outer
     nothing = nan_or_zero(first)
-    write(where(stops(block) > 0, first, nothing), block, 0, 0)
-    write(where(stops(block) > block.rows - 1, last, nothing), block, 0, block.rows - 1)
+    finish(where(stops(block) > 0, first, nothing), block, planes, 0)
+    final = block.rows - 1
+    finish(where(stops(block) > final, last, nothing), block, planes, final)
     x, second, trace = last, after, nothing + nan_or_zero(last)
-    for i in range(1, block.rows - 1):
-        k = block.rows - 1 - i
-        pivot = kept(block, k)
+    for i in range(1, final):
+        k = final - i
+        pivot = kept(block, planes, k)
         if rings:
-            rhs = fma(-get(block, FIRST, k), first, pivot.rhs)
-            rhs = fma(-get(block, UPPER, k), before, rhs)
+            rhs = fma(-get(block, planes + FIRST, k), first, pivot.rhs)
+            rhs = fma(-get(block, planes + BEFORE, k), before, rhs)
             pivot = Pivot(pivot.upper, pivot.second, rhs)
         current = substitute(pivot, x, second)
         second, value = x, current
@@ -336,7 +365,7 @@ def substitute_rows(block, outer, rings):
             value = where(stops(block) > k, current, nothing)
         x = current
         trace = trace + nan_or_zero(x)
-        write(value, block, 0, k)
+        finish(value, block, planes, k)
     return trace
 
 
@@ -366,43 +395,74 @@ def expand(block, pivoting):
 
 @inlined
 def solve_ring(block, pivoting):
-    """A periodic system is one chunk whose neighbour on both sides is itself."""
+    """A periodic system is one chunk whose neighbour on both sides is itself.
+
+    Reports backward errors where one over the smallest pivot of any lane is above the number that
+    all lanes share, else 0.
+    """
     one, two, largest = reduce_rows(block, pivoting, True)
-    report(largest, block, 0)
     last, first = close_ring(one, two)
-    return substitute_rows(block, (last, first, last, first), True)
+    trace = substitute_rows(block, (last, first, last, first), True)
+    error, nothing = nan_or_zero(trace), nan_or_zero(largest)
+    if total(where(largest > shared(block)[0], nothing + 1.0, nothing)) > 0.0:
+        error = worst_error(block, where(stops(block) < 2, first, last), first, True)
+    report(error, block, 0)
+    return trace
 
 
 # ---------------------------------------------------------------- what is lacking
 
 
 @inlined
-def check(block, zero):
-    """What the equations lack; reports the backward error. x[-1] and x[m] are given."""
-    before, after = given(block, 0), given(block, 1)
-    x, worst, trace = read(block, X, 0), nan_or_zero(before), nan_or_zero(before)
+def worst_error(block, before, after, is_solved):
+    """The largest backward error, NaN if any is, from x[-1] and x[m].
+
+    Args:
+        block: lanes of which the equations are inputs.
+        before: x[-1], zero where there is none.
+        after: x[m].
+        is_solved: whether x is in its plane; else it is an input, and what the equations lack is
+            written.
+    """
+    plane = BESIDE + SOLUTION if is_solved else X
+    x, worst, trace = row_of(block, plane, 0, is_solved), nan_or_zero(before), nan_or_zero(before)
     for k in range(block.rows):
-        ask(block, k, k + SOON)
         own = following = after
         if k + 1 < block.rows:
-            own = following = read(block, X, k + 1)
+            own = following = row_of(block, plane, k + 1, is_solved)
             if k + 1 >= block.least:
                 following = where(stops(block) > k + 1, own, after)
         lower, diagonal, upper, rhs = numbers(block, k)
         around = before, x, following
-        write(lacking(lower, diagonal, upper, rhs, around), block, 0, k)
+        if not is_solved:
+            ask(block, k, k + SOON)
+            write(lacking(lower, diagonal, upper, rhs, around), block, 0, k)
         error = backward_error(scaled(lower, diagonal, upper, rhs), around)
         worst, trace = maximum(error, worst), trace + nan_or_zero(error)
         before = x
         x = own  # 0 beyond the lane's stop, unlike what follows the last row
-    report(worst + trace, block, 0)
+    return worst + trace
+
+
+@inlined
+def row_of(block, plane, k, is_scratch):
+    """Row k of a plane that was written to, or of an input."""
+    return get(block, plane, k) if is_scratch else read(block, plane, k)
+
+
+@inlined
+def check(block, zero):
+    """What the equations lack; reports the backward error. x[-1] and x[m] are given."""
+    worst = worst_error(block, given(block, 0), given(block, 1), False)
+    report(worst, block, 0)
     return nan_or_zero(worst)
 
 
 FACTORED = Lanes(solve_factored, planes=1, outputs=(0,))
-SOLVE = Lanes(solve, planes=4, outputs=(RHS,))
+SOLVE = Lanes(solve, planes=4, outputs=(SOLUTION,))
+CHECKED = Lanes(solve_checked, planes=7, outputs=(BESIDE + SOLUTION,), writes=1)
 REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
-EXPAND = Lanes(expand, planes=4, outputs=(RHS,), reads=4)
-RING = Lanes(solve_ring, planes=5, outputs=(RHS,), writes=1)
+EXPAND = Lanes(expand, planes=4, outputs=(SOLUTION,), reads=4)
+RING = Lanes(solve_ring, planes=9, outputs=(BESIDE + SOLUTION,), writes=1)
 CHECK = Lanes(check, planes=5, reads=2, writes=1)
 RESIDUAL = Lanes(check, planes=5, outputs=(RHS,), reads=2, writes=1)
