@@ -15,7 +15,7 @@ PIP := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers bench report clean
+.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers bench study report clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -54,6 +54,9 @@ peers: $(PEERS_VENV)/.installed  ## install what the peers' benchmark compares u
 
 bench: $(VENV)/.installed-dev  ## measure every benchmark of the newest commit with asv
 	$(BIN)/python -m asv_benches.history --head
+
+study: $(VENV)/.installed-dev  ## train agents over seeds (hours), e.g. make study ARGS="CartPole-v1:ppo"
+	NUMBA_NUM_THREADS=1 $(BIN)/python -m asv_benches.study $(ARGS)
 
 report: $(PEERS_VENV)/.installed  ## every comparison with our peers, as one HTML page (30 minutes)
 	$(PEERS_VENV)/bin/python -m asv_benches.peers all report readme --hours 24 --minutes 30 $(ARGS)

@@ -1,8 +1,8 @@
 """What is made while the documentation is built, so that nothing of it goes stale.
 
 The front page is the README. Each notebook becomes a page, with the outputs that are tracked. The
-page on the command line gets what `--help` prints, that on performance the figures of the saved
-results. MkDocs calls `on_files` and `on_page_markdown`.
+page on the command line gets what `--help` prints, those on performance and on training the figures
+of the saved results. MkDocs calls `on_files` and `on_page_markdown`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
         from asv_benches.peers import readme
 
         markdown = markdown.replace("<!-- every figure -->", readme.every(readme.newest()))
+    if "<!-- study -->" in markdown:
+        sys.path.insert(0, str(ROOT))
+        from asv_benches import study
+
+        markdown = markdown.replace("<!-- study -->", study.markdown())
     return link(markdown)
 
 

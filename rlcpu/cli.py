@@ -28,9 +28,7 @@ from rlcpu.cli_arguments import (
 from rlcpu.cli_pictures import plot
 from rlcpu.cli_train import (
     ALGORITHMS,
-    DEFAULT_STEPS,
     EXIT_FAILED,
-    REPLAY_STEPS,
     evaluate,
     train,
 )
@@ -208,8 +206,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu train`."""
     parser.usage = "rlcpu train ENV [options]\n       rlcpu train [ENV] --load FILE [options]"
     add = parser.add_argument_group("the run").add_argument
-    usual = f"{DEFAULT_STEPS:,}, {REPLAY_STEPS:,} with a replay buffer; more for some environments"
-    steps = f"environment steps at most ({usual})"
+    steps = "environment steps at most (1,000,000, or what fits environment and algorithm)"
     of_own = "such as CartPole-v1, or module:MyEnv-v0"
     add("env", metavar="ENV", nargs="?", type=environment, help=of_own)
     add("--steps", metavar="N", type=whole(1), help=steps)
@@ -228,7 +225,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--ray", metavar="ADDRESS", help="of a cluster, such as 10.0.0.5:6379 (this machine)")
     add = parser.add_argument_group("a new agent").add_argument
-    add("--algo", choices=ALGORITHMS, help="what learns (ppo)")
+    add("--algo", choices=ALGORITHMS, help="what learns (what fits the environment: ppo for most)")
     add("--seed", metavar="N", type=whole(0), help="the run is a function of it (0)")
     add("--num-envs", metavar="N", type=whole(1), help="environments (the environment's default)")
     add("--dtype", choices=DTYPES, help="of the simulation (float32)")

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     Agent = PPO | OffPolicy
 
 EXIT_FAILED = 1
-#: Environment steps of `train`; an update for every step takes longer, and fewer are needed.
-DEFAULT_STEPS, REPLAY_STEPS = 1_000_000, 100_000
 #: What --algo takes: names of the classes in `rlcpu.train`.
 ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
 #: What a new agent is made of, and a saved one has already.
@@ -42,13 +40,12 @@ class Terminated(KeyboardInterrupt):
 def train(args: argparse.Namespace) -> int:
     """Train an agent, evaluate it greedily and report; returns the exit code."""
     from rlcpu.envs.gymnasium_env import EnvironmentFailure, GymnasiumEnv
-    from rlcpu.train.config import STEPS
+    from rlcpu.train.choice import default_steps
     from rlcpu.train.evaluate import EndlessEpisodeError
 
     agent = make_agent(args)
     if args.steps is None:
-        steps = STEPS.get(agent.env.dynamics.id, DEFAULT_STEPS)
-        args.steps = REPLAY_STEPS if hasattr(agent, "buffer") else steps
+        args.steps = default_steps(agent)
     if args.video:
         check_renderer(agent)
     if isinstance(agent.env, GymnasiumEnv):
@@ -180,6 +177,7 @@ def make_agent(args: argparse.Namespace) -> Agent:
         CommandError: the trainer refuses one of them.
     """
     from rlcpu.envs.registration import find
+    from rlcpu.train.choice import fitting
 
     if args.load:
         for name in _OF_NEW_AGENTS:
@@ -192,7 +190,7 @@ def make_agent(args: argparse.Namespace) -> Agent:
     options = {"dtype": "float32", **{k: v for k, v in options.items() if v is not None}}
     try:
         env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
-        kind = algorithms()[args.algo or "ppo"]
+        kind = algorithms()[args.algo or fitting(args.env.id)]
         agent: Agent = kind(env, seed=args.seed or 0, **{**options, **unique(args.set, options)})
         return agent
     except (TypeError, ValueError, MemoryError) as error:

@@ -16,6 +16,7 @@ import pytest
 
 from rlcpu import cli, cli_train
 from rlcpu.train import PPO, History
+from rlcpu.train.choice import STEPS
 
 
 class FakeAgent:
@@ -94,6 +95,12 @@ def test_the_environment_decides_what_is_not_given(trainer: type[FakeAgent]) -> 
     assert "num_envs" not in calls
     assert "num_threads" not in calls
     assert calls["target_return"] == FakeAgent.threshold
+
+
+def test_the_environment_decides_what_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcpu.train.DQN", type("DQN", (FakeAgent,), {"threshold": None}))
+    assert cli.main(["train", "CliffWalking-v1"]) == 0
+    assert FakeAgent.last.calls["total_steps"] == STEPS["CliffWalking-v1"]["dqn"]
 
 
 def test_report(trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]) -> None:

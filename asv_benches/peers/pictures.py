@@ -119,17 +119,19 @@ def ratios(groups: Groups, label: str, limit: str) -> str:
     return picture(draw, (6.0, height))
 
 
-def picture(draw: Callable[[Any], None], size: tuple[float, float]) -> str:
-    return url(render(draw, size))
+def picture(draw: Callable[[Any], None], size: tuple[float, float], columns: int = 1) -> str:
+    return url(render(draw, size, columns=columns))
 
 
-def render(draw: Callable[[Any], None], size: tuple[float, float], title: str = "") -> str:
-    """The SVG of a plot; without a date, so that equal plots are equal files."""
+def render(
+    draw: Callable[[Any], None], size: tuple[float, float], title: str = "", columns: int = 1
+) -> str:
+    """The SVG of plots side by side; without a date, so that equal plots are equal files."""
     from matplotlib import figure, rc_context
 
     with rc_context(STYLE):
         whole, buffer = figure.Figure(figsize=size), io.StringIO()
-        draw(whole.subplots())
+        draw(whole.subplots(1, columns))
         metadata = {"Date": None, **({"Title": title} if title else {})}
         whole.savefig(buffer, format="svg", bbox_inches="tight", metadata=metadata)
         return buffer.getvalue()

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from asv_benches import study
 from asv_benches.peers import paper, pictures, readme
 from asv_benches.peers.collect import OPERATIONS
 from asv_benches.peers.rows import cells, closest, format_figure, format_ratio, format_target
@@ -44,7 +45,7 @@ def write(path: Path, results: Path, name: str) -> None:
     Raises:
         FileNotFoundError: there is none.
     """
-    path.write_text(page(load(results, name), name))
+    path.write_text(page(load(results, name), name, study.chapter(results, name)))
 
 
 def load(results: Path, name: str) -> Tables:
@@ -58,8 +59,8 @@ def load(results: Path, name: str) -> Tables:
     return tables
 
 
-def page(tables: Tables, name: str) -> str:
-    """The whole document, by the template beside this file."""
+def page(tables: Tables, name: str, agents: Mapping[str, Any]) -> str:
+    """The whole document, by the template beside this file; `agents` is `study.chapter`'s."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -88,6 +89,8 @@ def page(tables: Tables, name: str) -> str:
         gaps=gaps(tables),
         where=readme.measured_on(tables),
         targets=targets,
+        agents=agents,
+        study=study.NOTE,
     )
 
 

@@ -321,13 +321,6 @@ DEFAULTS: dict[str, PPOConfig] = {
     ),
 }
 
-#: Steps that `rlcpu train` takes of PPO, where it is not as many as of the others.
-STEPS = {
-    "LunarLander-v3": 3_000_000,
-    "LunarLanderContinuous-v3": 3_000_000,
-    "BipedalWalker-v3": 2_000_000,
-    "MiniGrid-DoorKey-8x8-v0": 2_000_000,
-}
 LANDER = PPOConfig(
     num_envs=64,
     num_steps=512,
@@ -412,7 +405,7 @@ MINATAR = GENERAL_SYMBOLS.replace(
     }
 )
 for _game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"):
-    DEFAULTS[f"MinAtar/{_game}-v1"], STEPS[f"MinAtar/{_game}-v1"] = MINATAR, 3_000_000
+    DEFAULTS[f"MinAtar/{_game}-v1"] = MINATAR
 # The key, the door and the goal are far apart, and only the goal is rewarded. Tried on two
 # seeds, as the settings of CliffWalking.
 DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = GENERAL_SYMBOLS.replace(

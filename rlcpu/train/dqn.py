@@ -254,6 +254,20 @@ DEFAULTS: dict[str, DQNConfig] = {
         exploration_steps=20_000,
         reward_scale=0.2,
     ),
+    # Exploring is what fills the table: the greedy way is the shortest one, along the cliff.
+    "CliffWalking-v1": DQNConfig(
+        num_envs=16,
+        num_steps=8,
+        num_updates=32,
+        capacity=50_000,
+        batch_size=128,
+        learning_rate=1e-3,
+        tau=0.01,
+        max_gradient_norm=10.0,
+        hidden=(64, 64),
+        exploration_steps=10_000,
+        reward_scale=0.1,
+    ),
 }
 
 

@@ -1,0 +1,307 @@
+"""The study: what agents reach with their default settings, seed by seed, beside published figures.
+
+`python -m asv_benches.study CartPole-v1 Pendulum-v1:sac --seeds 5` trains with the seeds 0 to 4 the
+pairs that are named, or all of `PAIRS`: as `rlcpu train` does, but to the end of the steps. It
+then evaluates 100 greedy episodes. Runs are kept in results/study: only what is missing there, or
+had other settings, is trained. The report and the documentation are made from these files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from asv_benches.peers import machine, pictures
+from asv_benches.peers.rows import RESULTS
+
+Run = dict[str, Any]
+EPISODES, POINTS = 100, 30
+#: Algorithms that fit each environment, and returns that rl-baselines3-zoo's page on trained agents
+#: prints, of one run each; those of the landers are of the versions -v2.
+PAIRS: dict[str, dict[str, float | None]] = {
+    "CartPole-v1": {"ppo": 500.0, "dqn": 500.0, "pqn": None},
+    "Acrobot-v1": {"ppo": -73.5, "dqn": -76.6},
+    "MountainCar-v0": {"ppo": -110.4, "dqn": -100.8},
+    "MountainCarContinuous-v0": {"ppo": 88.3},
+    "Pendulum-v1": {"ppo": -172.2, "sac": -157.0, "td3": -151.9},
+    "FrozenLake-v1": {"ppo": None},
+    "FrozenLake8x8-v1": {"ppo": None},
+    "CliffWalking-v1": {"ppo": None, "dqn": None},
+    "Taxi-v4": {"ppo": None},
+    "Blackjack-v1": {"ppo": None},
+    "MiniGrid-Empty-8x8-v0": {"ppo": None},
+    "MiniGrid-DoorKey-8x8-v0": {"ppo": None},
+    "MiniGrid-FourRooms-v0": {"ppo": None},
+    "LunarLander-v3": {"ppo": 242.1},
+    "LunarLanderContinuous-v3": {"ppo": 270.9},
+    "BipedalWalker-v3": {"ppo": 213.3},
+    "MinAtar/Breakout-v1": {"ppo": None},
+    "MinAtar/Asterix-v1": {"ppo": None},
+    "MinAtar/Freeway-v1": {"ppo": None},
+    "MinAtar/Seaquest-v1": {"ppo": None},
+    "MinAtar/SpaceInvaders-v1": {"ppo": None},
+}
+
+
+# ---------------------------------------------------------------- training
+
+
+def make(env_id: str, algorithm: str, seed: int) -> tuple[Any, int]:
+    """An agent as `rlcpu train` makes it, and how many steps it learns."""
+    from rlcpu.cli_train import algorithms
+    from rlcpu.train.choice import default_steps
+
+    agent = algorithms()[algorithm](env_id, seed=seed)
+    return agent, default_steps(agent)
+
+
+def settings_of(agent: Any, steps: int) -> str:
+    """A digest of all that decides what is learnt, but for the seed and the program."""
+    return hashlib.sha256(f"{steps} {agent.config}".encode()).hexdigest()[:12]
+
+
+def train(env_id: str, algorithm: str, seed: int) -> Run:
+    """One run; its seconds are those of the CPU, for the machine may be shared."""
+    agent, steps = make(env_id, algorithm, seed)
+    curve: list[tuple[int, float, float]] = []
+
+    def note(progress: Any) -> None:
+        curve.append((progress.steps, time.process_time() - begin, progress.episode_return))
+
+    begin = time.process_time()
+    agent.learn(steps, callback=note)
+    seconds = time.process_time() - begin
+    returns = agent.evaluate(EPISODES, seed=agent.seed + 1)
+    shown = [curve[i] for i in np.linspace(0, len(curve) - 1, POINTS).astype(int)]
+    return {
+        "env": env_id,
+        "algorithm": algorithm,
+        "seed": seed,
+        "settings": settings_of(agent, steps),
+        "steps": steps,
+        "seconds": round(seconds, 2),
+        "mean": round(float(returns.mean()), 3),
+        "deviation": round(float(returns.std()), 3),
+        "curve": [[n, round(s, 2), None if math.isnan(r) else round(r, 3)] for n, s, r in shown],
+    }
+
+
+def compile_kernels(env_id: str, algorithm: str) -> None:
+    """Learn a little, and evaluate, so that no run's seconds have compiling in them."""
+    agent, _ = make(env_id, algorithm, 0)
+    config = agent.config
+    enough = getattr(config, "learning_starts", 0) + getattr(config, "batch_size", 0)
+    agent.learn(enough + 2 * config.num_envs * config.num_steps)
+    agent.evaluate(EPISODES)
+
+
+def study(
+    pairs: Iterable[tuple[str, str]], seeds: Iterable[int], path: Path, minutes: float
+) -> None:
+    """Make the runs that are missing, seed by seed and kept as they come."""
+    end = time.monotonic() + 60 * minutes
+    runs = {(r["env"], r["algorithm"], r["seed"]): r for r in load(path)}
+    for env_id, algorithm in pairs:
+        agent, steps = make(env_id, algorithm, 0)
+        wanted = settings_of(agent, steps)
+        old = [
+            k for k, r in runs.items() if k[:2] == (env_id, algorithm) and r["settings"] != wanted
+        ]
+        for key in old:
+            del runs[key]
+        missing = [seed for seed in seeds if (env_id, algorithm, seed) not in runs]
+        if missing and time.monotonic() < end:
+            compile_kernels(env_id, algorithm)
+        for seed in missing:
+            if time.monotonic() >= end:
+                break
+            run = runs[env_id, algorithm, seed] = train(env_id, algorithm, seed)
+            save(path, runs.values())
+            print(
+                f"{env_id} {algorithm} {seed}: {run['mean']:.1f}, {run['seconds']:.1f} s",
+                flush=True,
+            )
+
+
+# ---------------------------------------------------------------- saved
+
+
+def path_of(folder: Path = RESULTS, name: str = "") -> Path:
+    """The file of one machine."""
+    return folder / "study" / f"{name or machine.name()}.json"
+
+
+def load(path: Path) -> list[Run]:
+    """The runs of a file; none where there is no file."""
+    return json.loads(path.read_text())["runs"] if path.exists() else []
+
+
+def save(path: Path, runs: Iterable[Run]) -> None:
+    """Write them, a line each, in the order of `PAIRS`."""
+    order = {env_id: place for place, env_id in enumerate(PAIRS)}
+    runs = sorted(runs, key=lambda r: (order[r["env"]], r["algorithm"], r["seed"]))
+    lines = ",\n".join(json.dumps(run) for run in runs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = json.dumps({"machine": machine.describe()})[:-1]
+    path.write_text(f'{head}, "runs": [\n{lines}\n]}}\n')
+
+
+# ---------------------------------------------------------------- shown
+
+
+class Line(NamedTuple):
+    """One pair over its seeds.
+
+    Attributes:
+        env, algorithm: the pair.
+        seeds: how many.
+        mean: of the seeds' means of 100 greedy episodes.
+        error: its standard error over seeds; 0 of a single one.
+        published: the mean that rl-baselines3-zoo prints, or None.
+        threshold: Gymnasium's, or None.
+        steps: that each seed learnt.
+        seconds: median of the CPU's.
+    """
+
+    env: str
+    algorithm: str
+    seeds: int
+    mean: float
+    error: float
+    published: float | None
+    threshold: float | None
+    steps: int
+    seconds: float
+
+    def reaches(self, goal: float | None) -> str:
+        """Whether the mean is not below a goal by more than one standard error."""
+        return "" if goal is None else "yes" if self.mean + self.error >= goal else "no"
+
+    def cells(self) -> tuple[str, ...]:
+        """What the tables show, under `HEAD`."""
+        goals = (self.published, self.threshold)
+        shown = ["-" if goal is None else f"{goal:g} {self.reaches(goal)}" for goal in goals]
+        mean = f"{self.mean:.2f}" if abs(self.mean) < 10 else f"{self.mean:.1f}"
+        error = f" +- {self.error:.2g}" if self.seeds > 1 else ""
+        steps, seconds = f"{self.steps:,}", f"{self.seconds:.3g} s"
+        return (
+            self.env,
+            self.algorithm.upper(),
+            f"{mean}{error}",
+            str(self.seeds),
+            *shown,
+            steps,
+            seconds,
+        )
+
+
+HEAD = ("environment", "agent", "return", "seeds", "rl-zoo", "threshold", "steps", "CPU")
+NOTE = (
+    "Mean over seeds of the mean return of 100 greedy episodes, and its standard error, with the "
+    "default settings, at the end of the default steps. rl-zoo: what rl-baselines3-zoo prints of "
+    "one trained agent; threshold: Gymnasium's; yes: the mean is not below it by more than one "
+    "standard error. CPU: median seconds of a run, one thread, kernels compiled before."
+)
+
+
+def summary(runs: Iterable[Run]) -> list[Line]:
+    """A line for each pair that was trained, in the order of `PAIRS`."""
+    from rlcpu.envs.registration import find
+
+    lines = []
+    for (env_id, algorithm), group in grouped(runs).items():
+        means = np.array([run["mean"] for run in group])
+        error = means.std(ddof=1) / math.sqrt(len(means)) if len(means) > 1 else 0.0
+        seconds = float(np.median([run["seconds"] for run in group]))
+        goals = PAIRS[env_id][algorithm], find(env_id).reward_threshold
+        line = (env_id, algorithm, len(group), float(means.mean()), float(error), *goals)
+        lines.append(Line(*line, group[0]["curve"][-1][0], seconds))
+    return lines
+
+
+def grouped(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+    """The runs of each pair."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run["env"], run["algorithm"]), []).append(run)
+    return groups
+
+
+def draw(env_id: str, groups: Mapping[str, list[Run]], threshold: float | None) -> str:
+    """Learning curves of an environment's agents over steps and over seconds, as an address.
+
+    A line is the mean over seeds of the return in training, its band goes from lowest to highest.
+    """
+
+    def plot(both: Any) -> None:
+        for column, axes in enumerate(both):
+            for colour, (algorithm, runs) in zip(pictures.OURS[::2], groups.items(), strict=False):
+                curves = np.array([run["curve"] for run in runs], dtype=float)
+                x, y = np.median(curves[..., column], axis=0), curves[..., 2]
+                axes.plot(x, y.mean(axis=0), color=colour, label=algorithm.upper())
+                axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=colour, alpha=0.2)
+            if threshold is not None:
+                axes.axhline(threshold, color="black", linewidth=1, linestyle="--")
+            axes.set_xlabel(("environment steps", "seconds of the CPU")[column])
+        both[0].set_ylabel("return in training")
+        both[1].sharey(both[0])
+        both[0].legend()
+
+    return pictures.picture(plot, (8.0, 2.8), columns=2)
+
+
+def chapter(folder: Path, name: str) -> dict[str, Any]:
+    """What the report shows of a machine: pictures with captions, and the cells of the table."""
+    lines, groups = summary(load(path_of(folder, name))), grouped(load(path_of(folder, name)))
+    thresholds = {line.env: line.threshold for line in lines}
+    drawn = []
+    for env_id, threshold in thresholds.items():
+        agents = {pair[1]: runs for pair, runs in groups.items() if pair[0] == env_id}
+        drawn.append((draw(env_id, agents, threshold), env_id))
+    return {"pictures": drawn, "head": HEAD, "cells": [line.cells() for line in lines]}
+
+
+def markdown(folder: Path = RESULTS) -> str:
+    """The table of the documentation, from the newest file."""
+    saved = [json.loads(path.read_text()) for path in (folder / "study").glob("*.json")]
+    newest = max(saved, key=lambda each: str(each["machine"]["date"]))
+    rows = [HEAD, ["---"] * len(HEAD), *(line.cells() for line in summary(newest["runs"]))]
+    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in rows), "", NOTE])
+
+
+# ---------------------------------------------------------------- the command
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m asv_benches.study", description=__doc__)
+    add = parser.add_argument
+    add("pairs", nargs="*", metavar="ENV[:ALGORITHM]", help="what to train (all)")
+    add("--seeds", type=int, default=10, metavar="N", help="train with the seeds 0 to N - 1 (10)")
+    add("--minutes", type=float, default=math.inf, help="begin no run after")
+    add("--results", type=Path, default=RESULTS, metavar="DIR", help="of the saved runs")
+    options = parser.parse_args(arguments)
+    try:
+        chosen = [pair for text in options.pairs or PAIRS for pair in named(text)]
+    except KeyError as error:
+        parser.error(f"{error.args[0]!r}: the study has {', '.join(PAIRS)}, and their algorithms")
+    study(chosen, range(options.seeds), path_of(options.results), options.minutes)
+
+
+def named(text: str) -> list[tuple[str, str]]:
+    """The pairs of "ENV" or "ENV:ALGORITHM"; raises KeyError for what the study has not."""
+    env_id, _, algorithm = text.partition(":")
+    if algorithm and algorithm not in PAIRS[env_id]:
+        raise KeyError(text)
+    return [(env_id, each) for each in ([algorithm] if algorithm else PAIRS[env_id])]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Which algorithm fits an environment, and how many steps it takes: what `rlcpu train` asks.
+
+PPO takes every space of actions, and is the one for all that the table does not name. What they
+reach is measured by `asv_benches/study.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: The algorithm of an environment, where PPO is not the one that solves it best.
+FITTING: dict[str, str] = {"CliffWalking-v1": "dqn"}
+#: Environment steps by environment and algorithm, where they are not the usual ones.
+STEPS: dict[str, dict[str, int]] = {
+    "CartPole-v1": {"dqn": 50_000},
+    "Acrobot-v1": {"ppo": 500_000, "dqn": 60_000},
+    "Pendulum-v1": {"ppo": 500_000, "sac": 15_000, "td3": 15_000, "ddpg": 15_000},
+    "FrozenLake-v1": {"ppo": 500_000},
+    "CliffWalking-v1": {"dqn": 20_000},
+    "Taxi-v4": {"ppo": 500_000},
+    "Blackjack-v1": {"ppo": 300_000},
+    "MiniGrid-Empty-8x8-v0": {"ppo": 300_000},
+    "MiniGrid-DoorKey-8x8-v0": {"ppo": 2_000_000},
+    "LunarLander-v3": {"ppo": 3_000_000},
+    "LunarLanderContinuous-v3": {"ppo": 3_000_000},
+    "BipedalWalker-v3": {"ppo": 2_000_000},
+    **{
+        f"MinAtar/{game}-v1": {"ppo": 3_000_000}
+        for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+    },
+}
+#: All others: an update for every step takes longer, and fewer are needed.
+USUAL_STEPS, REPLAY_STEPS = 1_000_000, 100_000
+
+
+def fitting(env_id: str) -> str:
+    """The algorithm of an environment, as `rlcpu train --algo` takes it."""
+    return FITTING.get(env_id, "ppo")
+
+
+def default_steps(agent: Any) -> int:
+    """Environment steps for an agent."""
+    usual = REPLAY_STEPS if getattr(agent, "buffer", None) is not None else USUAL_STEPS
+    return STEPS.get(agent.env.dynamics.id, {}).get(type(agent).__name__.lower(), usual)
