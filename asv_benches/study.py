@@ -32,7 +32,7 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "MountainCar-v0": {"ppo": -110.4, "dqn": -100.8},
     "MountainCarContinuous-v0": {"ppo": 88.3},
     "Pendulum-v1": {"ppo": -172.2, "sac": -157.0, "td3": -151.9},
-    "FrozenLake-v1": {"ppo": None},
+    "FrozenLake-v1": {"ppo": None, "dqn": None},
     "FrozenLake8x8-v1": {"ppo": None},
     "CliffWalking-v1": {"ppo": None, "dqn": None},
     "Taxi-v4": {"ppo": None},

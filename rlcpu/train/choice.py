@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 #: The algorithm of an environment, where PPO is not the one that solves it best.
-FITTING: dict[str, str] = {"CliffWalking-v1": "dqn"}
+FITTING: dict[str, str] = {"FrozenLake-v1": "dqn", "CliffWalking-v1": "dqn"}
 #: Environment steps by environment and algorithm, where they are not the usual ones.
 STEPS: dict[str, dict[str, int]] = {
     "CartPole-v1": {"dqn": 50_000},
     "Acrobot-v1": {"ppo": 500_000, "dqn": 60_000},
     "Pendulum-v1": {"ppo": 500_000, "sac": 15_000, "td3": 15_000, "ddpg": 15_000},
-    "FrozenLake-v1": {"ppo": 500_000},
+    "FrozenLake-v1": {"ppo": 500_000, "dqn": 30_000},
     "CliffWalking-v1": {"dqn": 20_000},
     "Taxi-v4": {"ppo": 500_000},
     "Blackjack-v1": {"ppo": 300_000},
