@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import rlcpu
 
 mujoco = pytest.importorskip("mujoco")
 
+from rlcpu.envs.mujoco.batch import without_islands  # noqa: E402
 from rlcpu.envs.mujoco.tasks import TASKS  # noqa: E402
 
 CHEETAH = "HalfCheetah-v5"
@@ -79,6 +81,17 @@ def compare(name: str, steps: int = 3000, **options: Any) -> int:
 def test_steps_are_those_of_gymnasium_bit_for_bit(name: str) -> None:
     assert compare(name) >= 3
     assert rlcpu.envs.find(name).max_episode_steps == gymnasium.spec(name).max_episode_steps
+
+
+def test_islands_are_not_looked_for_where_there_is_one() -> None:
+    flag, sleep = mujoco.mjtDisableBit.mjDSBL_ISLAND, mujoco.mjtEnableBit.mjENBL_SLEEP
+    for name, one_tree in ((CHEETAH, True), ("Pusher-v5", False)):
+        model = rlcpu.envs.find(name).model
+        assert bool(without_islands(model).opt.disableflags & flag) == one_tree
+        assert not model.opt.disableflags & flag
+    model = copy.copy(rlcpu.envs.find(CHEETAH).model)
+    model.opt.enableflags |= sleep
+    assert not without_islands(model).opt.disableflags & flag
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -17,6 +17,8 @@ from rlcpu.train import PPO
 
 mujoco = pytest.importorskip("mujoco")
 
+from rlcpu.envs.mujoco.render import Renderer  # noqa: E402
+
 CHEETAH = "HalfCheetah-v5"
 
 
@@ -56,6 +58,20 @@ def test_what_runs_stays_in_the_picture() -> None:
         red = picture[..., 0].astype(int) - picture[..., 2] > 60
         assert red.mean() > 0.005
     env.close()
+
+
+@pytest.mark.usefixtures("screenless")
+def test_pictures_show_the_fields_that_vary() -> None:
+    base: Any = rlcpu.envs.find(CHEETAH)
+    lower = np.stack([base.model.body_pos] * 3)
+    lower[1:, base.model.body("bthigh").id, 2] -= 0.3  # m
+    dynamics = base.with_params(body_pos=lower)
+    params = [dynamics.shown_params({"body_pos": each}) for each in lower]
+    first, second, third = Renderer(dynamics, "rgb_array").render(
+        np.zeros((3, dynamics.state_size)), params
+    )
+    assert (first != second).any()
+    np.testing.assert_array_equal(second, third)
 
 
 def test_a_single_environment() -> None:

@@ -44,7 +44,7 @@ def truncated(data, params):
 
 def variant(page: dict[str, Any], **changes: Any) -> MuJoCoDynamics:
     names = ("reset", "reset_draws", "observe", "observation_size", "frame_skip", "fields")
-    given = {name: page["upswing"]._given[name] for name in names}
+    given = {name: getattr(page["upswing"], name) for name in names}
     given |= {"id": "Variant-v0", "xml": page["CART"], "names": {"tip": "site:tip"}}
     given |= {"reward": reward, "measure": measure, "truncated": truncated}
     return MuJoCoDynamics(**{**given, **changes})

@@ -126,15 +126,42 @@ def test_a_snapshot_keeps_the_models() -> None:
     np.testing.assert_array_equal(env.step(action)[0], first)
 
 
+def test_params_show_the_fields_that_vary() -> None:
+    given = task(**RANDOMIZED).with_params(body_mass=[[0, 1, 2], [0, 3, 4]], noise=0.5)
+    env: Any = rlcpu.make_vec(given, 2)
+    env.reset(seed=0)
+    params = env.params
+    assert params._fields == (*env.dynamics.params._fields, *RANDOMIZED["randomized"])
+    assert params.noise == 0.5
+    masses = np.array([[0, 1, 2], [0, 3, 4]]) * [[1, x, 1] for x in params.body_mass[:, 1] / [1, 3]]
+    np.testing.assert_array_equal(params.body_mass, masses)
+    assert (params.body_mass[:, 1] / [1, 3] < 1.5).all()
+    assert params.gravity.shape == (2, 3)
+    assert (np.abs(params.gravity[:, 2] + 5) < 5).all()
+    assert params.density.tolist() == [2.0, 2.0]
+    params.body_mass[:] = 0.0  # a copy
+    np.testing.assert_array_equal(env.body_mass, masses)
+    with pytest.raises(AttributeError, match="body_mass cannot be set: make another environment"):
+        env.body_mass = masses
+    assert "body_mass=varied" in repr(rlcpu.make_vec(task().with_params(body_mass=masses), 2))
+    alone: Any = gymnasium.make(f"rlcpu/{HOPPER}", gravity=[[0.0, 0.0, -3.7]]).unwrapped
+    alone.reset(seed=0)
+    assert alone.params.gravity.tolist() == [0.0, 0.0, -3.7]
+
+
 def test_fields_go_round_and_settings_make_the_same() -> None:
     given = task().with_params(body_mass=[[0, 1, 2], [0, 3, 4]], noise=0.5)
-    np.testing.assert_array_equal(given.resized(3).given_values["body_mass"][:, 1], [1.0, 3.0, 1.0])
+    np.testing.assert_array_equal(given.resized(3).varied["body_mass"][:, 1], [1.0, 3.0, 1.0])
+    assert given.resized(3, 1).settings()["body_mass"] == [[0, 3, 4], [0, 1, 2], [0, 3, 4]]
     again = task().with_params(**given.settings())
-    np.testing.assert_array_equal(again.given_values["body_mass"][:, 2], [2.0, 4.0])
+    np.testing.assert_array_equal(again.varied["body_mass"][:, 2], [2.0, 4.0])
     same = task().with_params(body_mass=[0, 5, 6])  # of all: a model, and no field that varies
     assert same.model.body_mass.tolist() == [0, 5, 6]
     assert same.model.body_subtreemass.tolist() == [11, 11, 6]
     assert not same.varied_fields.fields
+    copied = pickle.loads(pickle.dumps(task().with_params(frame_skip=3, gravity=[0, 0, -1])))
+    assert copied.settings()["frame_skip"] == 3
+    assert copied.model.opt.gravity.tolist() == copied.settings()["gravity"] == [0, 0, -1]
     assert task(**RANDOMIZED).with_params(noise=0.5).varied_fields.drawn == RANDOMIZED["randomized"]
 
 
@@ -166,6 +193,6 @@ def test_bad_randomizations_are_refused() -> None:
         task(randomize=randomize)
     with pytest.raises(ValueError, match="randomize wrote gravity"):
         task(randomize=write_nan, randomized=("gravity",))
-    with pytest.raises(ValueError, match=r"body_mass has shape \(2, 3\): expected 4 environments"):
+    with pytest.raises(ValueError, match=r"body_mass has shape \(2, 3\): expected \(4, 3\)"):
         rlcpu.make_vec(task().with_params(body_mass=np.ones((2, 3))), 4)
     assert isinstance(task(), MuJoCoDynamics)

@@ -196,6 +196,10 @@ class Dynamics:
         """The observation space of environments of a dtype."""
         return self.observation_space
 
+    def shown_params(self, values: Mapping[str, Any]) -> Any:
+        """The params with these values of what varies."""
+        return self.params._replace(**values)
+
     def settings(self) -> dict[str, Any]:
         """What `with_params` of the registered environment takes to give this one."""
         varied = {name: values.tolist() for name, values in self.varied.items()}

@@ -45,9 +45,9 @@ class Parameters:
         is_ours = self.dynamics.engine is None
         constants = self.dynamics.step.__globals__.items() if is_ours else ()
         numbers = {k.lower(): v for k, v in constants if k.isupper() and type(v) in (int, float)}
-        known = {**numbers, **self.dynamics.params._asdict()}
-        read_only = known.keys() - set(dir(self))
         self._varying = frozenset((*self.dynamics.varied, *self.dynamics.randomized))
+        known = {**dict.fromkeys(self._varying), **numbers, **self.dynamics.params._asdict()}
+        read_only = known.keys() - set(dir(self))
         for name in read_only - self._varying:
             setattr(self, name, known[name])
         self._read_only = read_only
@@ -464,15 +464,19 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         Those that vary are arrays (num_envs,) of the environment's dtype: numbers that differ from
         environment to environment, and those that `randomize` drew at the last reset. All others
         are one number, True or False. Each is an attribute as well: `env.gravity`.
+
+        Of a MuJoCo task, the fields of its model that vary come last, such as `body_mass`,
+        (num_envs, nbody) float64.
         """
-        params = self.dynamics.params
-        return params._replace(**self.memory.get_params()) if self._varying else params
+        dynamics = self.dynamics
+        return dynamics.shown_params(self.memory.get_params()) if self._varying else dynamics.params
 
     def _params_of_each(self) -> list[Any]:
         """The parameters of each environment, if some vary."""
         params = self.memory.get_params() if self._varying else {}
-        each = zip(*(values.tolist() for values in params.values()), strict=True)
-        return [self.dynamics.params._replace(**dict(zip(params, v, strict=True))) for v in each]
+        rows = (values.tolist() if values.ndim == 1 else [*values] for values in params.values())
+        each = zip(*rows, strict=True)
+        return [self.dynamics.shown_params(dict(zip(params, v, strict=True))) for v in each]
 
     def _states(self) -> States:
         return States(
@@ -603,8 +607,8 @@ def _check_varied(dynamics: Dynamics, num_envs: int) -> None:
     for name, values in dynamics.varied.items():
         if len(values) != num_envs:
             raise ValueError(
-                f"{dynamics.id}: {name} has shape {values.shape}: expected ({num_envs},), a number "
-                f"for each environment, or one number"
+                f"{dynamics.id}: {name} has shape {values.shape}: expected "
+                f"{(num_envs, *values.shape[1:])}, one for each environment, or one for all"
             )
 
 

@@ -288,7 +288,7 @@ class Stiff(NamedTuple):
 BAD: list[tuple[Any, type[Exception], str]] = [
     (lambda: make(gravity=[1.0] * N), TypeError, "no parameter gravity"),
     (lambda: rlcpu.make_vec(SPRING, 3, patience=[1.0, 2.0]), ValueError,
-     r"Spring-v0: patience has shape \(2,\): expected \(3,\), a number for each environment"),
+     r"Spring-v0: patience has shape \(2,\): expected \(3,\), one for each environment"),
     (lambda: SPRING.with_params(patience=np.ones((2, 2))), ValueError, r"shape \(2, 2\)"),
     (lambda: SPRING.with_params(patience=[]), ValueError, r"expected \(num_envs,\)"),
     (lambda: SPRING.with_params(patience=[2.0, np.nan]), ValueError, r"patience\[1\]=nan"),

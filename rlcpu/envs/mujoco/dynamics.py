@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import dataclasses
 import functools
 import inspect
 import math
@@ -12,6 +14,7 @@ import pickle
 import types
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -21,7 +24,7 @@ from gymnasium.spaces import Box
 
 from rlcpu.envs import dynamics as base
 from rlcpu.envs.layout import floats
-from rlcpu.envs.mujoco.library import make_view
+from rlcpu.envs.mujoco.library import INTEGRATION, make_view
 from rlcpu.envs.mujoco.varied import (
     Varied,
     check_values,
@@ -74,6 +77,7 @@ def never(data: Any, params: Any) -> bool:
     return False
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MuJoCoDynamics(base.Dynamics):
     """A task of MuJoCo as a model, the fields that it reads, and scalar functions.
 
@@ -139,75 +143,60 @@ class MuJoCoDynamics(base.Dynamics):
     """
 
     xml: Any
-    model: mujoco.MjModel
     frame_skip: int
     fields: tuple[str, ...]
-    names: Mapping[str, str]
-    measure: Callable[..., Any]
-    reward: Callable[..., Any]
-    terminated: Callable[..., Any]
-    truncated: Callable[..., Any]
-    settle_steps: int
-    current: bool
-    measure_size: int
-    view: Any
-    look: Any
-    randomize: Callable[..., Any] | None
-    varied_fields: Varied
-    given_values: Mapping[str, Any]
+    observe: Callable[..., None] = field()
+    reward: Callable[..., float]
+    observation_size: Any = 0  # refused: it stands in the place of a property of `Dynamics`
+    reset_draws: Any = 0
+    terminated: Callable[..., bool] = never
+    truncated: Callable[..., bool] = never
+    measure: Callable[..., tuple[float, ...]] = measure_nothing
+    names: Mapping[str, str] = field(default_factory=dict)
+    randomized: tuple[str, ...] = ()
+    params: Any = NoParams()  # noqa: RUF009 - a tuple
+    settle_steps: int = 0
+    current: bool = False
+    # What is found.
+    model: mujoco.MjModel = field(init=False)
+    varied_fields: Varied = field(init=False)
+    view: Any = field(init=False)
+    look: Any = field(init=False)
+    measure_size: int = field(init=False)
+    _given: Mapping[str, Any] = field(init=False)
+    _changed: Mapping[str, Any] = field(init=False)
+    observation_space: Any = field(init=False)
+    action_space: Any = field(init=False)
+    # What other environments are given.
+    step: Any = field(init=False, default=None)
+    step_draws: int = field(init=False, default=0)
+    action_mask: Any = field(init=False, default=None)
+    picture: Any = field(init=False, default=None)
+    original: str | None = field(init=False, default=None)
+    reset_options: Mapping[str, Any] = field(init=False, default_factory=dict)
 
-    def __init__(
-        self,
-        *,
-        id: str,
-        xml: Any,
-        frame_skip: int,
-        fields: tuple[str, ...],
-        reset: Callable[..., None],
-        observe: Callable[..., None],
-        reward: Callable[..., float],
-        observation_size: int | Callable[..., int],
-        reset_draws: int | Callable[..., int] = 0,
-        terminated: Callable[..., bool] = never,
-        truncated: Callable[..., bool] = never,
-        measure: Callable[..., tuple[float, ...]] = measure_nothing,
-        names: Mapping[str, str] | None = None,
-        randomize: Callable[..., None] | None = None,
-        randomized: tuple[str, ...] = (),
-        varied: Mapping[str, Any] | None = None,
-        params: Any = NoParams(),  # noqa: B008 - a tuple
-        settle_steps: int = 0,
-        current: bool = False,
-        max_episode_steps: int | None = None,
-        reward_threshold: float | None = None,
-    ) -> None:
-        self._given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
-        self._changed: dict[str, Any] = {}
-        given = {k: v for k, v in self._given.items() if k != "observation_size"}
-        given |= {"names": dict(names or {}), "reset_draws": 0, "step_draws": 0}
-        # Of this class's own, not of params: `varied_fields` and `given_values` tell.
-        given |= {"varied": {}, "randomized": ()}
-        vars(self).update(given, reset_options={}, original=None)
+    def __post_init__(self) -> None:
+        names = [each.name for each in dataclasses.fields(self) if each.init]
+        self._set(_given={name: getattr(self, name) for name in names}, _changed={}, reset_draws=0)
         check_description(self)
         for name in self._functions():
             self._check_function(name)
-        vars(self)["frame_skip"] = check_count(f"{id}: frame_skip", frame_skip)
-        vars(self)["settle_steps"] = check_count(f"{id}: settle_steps", settle_steps, 0)
-        vars(self)["params"] = _convert_params(id, params)
+        self._set(
+            frame_skip=check_count(f"{self.id}: frame_skip", self.frame_skip),
+            settle_steps=check_count(f"{self.id}: settle_steps", self.settle_steps, 0),
+            params=_convert_params(self.id, self.params),
+        )
         try:
             self._find_all()
         except ValueError as error:
-            raise ValueError(f"{id}: {error}") from None
+            raise ValueError(f"{self.id}: {error}") from None
         try:
             self._try_functions()
         except mujoco.FatalError as error:
-            raise ValueError(f"{id}: MuJoCo failed: {error}") from None
+            raise ValueError(f"{self.id}: MuJoCo failed: {error}") from None
 
-    # `Dynamics` is a dataclass whose fields are none of this class's arguments.
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self):
-            raise AttributeError(f"{self.id}: {name} cannot be set: make another MuJoCoDynamics")
-        vars(self)[name] = value
+    def _set(self, **values: Any) -> None:
+        vars(self).update(values)
 
     def __repr__(self) -> str:
         return f"MuJoCoDynamics({self.id})"
@@ -220,7 +209,9 @@ class MuJoCoDynamics(base.Dynamics):
         for name in ("observation_size", "reset_draws"):
             if callable(self._given[name]):
                 base._check_importable(self, name, self._given[name])
-        return functools.partial(MuJoCoDynamics, **{**self._given, "params": self.params}), ()
+        return functools.partial(
+            _make_again, {**self._given, "params": self.params}, self._changed
+        ), ()
 
     @functools.cached_property
     def engine(self) -> Any:
@@ -228,12 +219,6 @@ class MuJoCoDynamics(base.Dynamics):
         from rlcpu.envs.mujoco import batch
 
         return batch
-
-    @property
-    def observation_size(self) -> int:
-        """Numbers in an observation."""
-        space: Any = self.observation_space
-        return int(space.shape[0])
 
     def observed_as(self, dtype: Any) -> Box:
         """The observation space of environments of a dtype."""
@@ -265,7 +250,7 @@ class MuJoCoDynamics(base.Dynamics):
         known = self.params._asdict()
         fields = {name: params.pop(name) for name in [*params] if self._is_field(name)}
         if fields:
-            changes["varied"] = {**(self._given["varied"] or {}), **fields}
+            changes["varied"] = {**self._given["varied"], **fields}
         for name, value in params.items():
             if name not in known:
                 valid = ", ".join((*known, "frame_skip", "xml_file"))
@@ -276,19 +261,24 @@ class MuJoCoDynamics(base.Dynamics):
                 kind = _kind(known[name])
                 wanted = {"b": "True or False", "n": "a number"}.get(kind, f"{kind[1:]} numbers")
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {wanted}")
-        changes["params"] = self.params._replace(**params)
-        made = MuJoCoDynamics(**{**self._given, **changes})
-        renamed = {"xml_file" if k == "xml" else k: v for k, v in changes.items() if k != "params"}
+        renamed = {"xml_file" if k == "xml" else k: v for k, v in changes.items()}
         renamed |= {name: np.asarray(v).tolist() for name, v in renamed.pop("varied", {}).items()}
-        made._changed.update({**self._changed, **renamed})
-        return made
+        changes["params"] = self.params._replace(**params)
+        return _make_again({**self._given, **changes}, {**self._changed, **renamed})
+
+    def shown_params(self, values: Mapping[str, Any]) -> Any:
+        """See `Dynamics.shown_params`; fields of the model come after the task's own."""
+        kind: Any = collections.namedtuple(  # type: ignore[misc]
+            type(self.params).__name__, (*self.params._fields, *values)
+        )
+        return kind(*self.params, *values.values())
 
     def resized(self, num_envs: int, first: int = 0) -> MuJoCoDynamics:
         """See `Dynamics.resized`; varied fields go round."""
-        if not self.given_values:
+        if not self.varied:
             return self
         rows = np.arange(first, first + num_envs)
-        varied = {name: v[rows % len(v)] for name, v in self.given_values.items()}
+        varied = {name: v[rows % len(v)] for name, v in self.varied.items()}
         return self.with_params(**varied)
 
     def _is_field(self, name: str) -> bool:
@@ -315,7 +305,8 @@ class MuJoCoDynamics(base.Dynamics):
 
     def _find_all(self) -> None:
         """The model, the places of fields and names in it, and the spaces."""
-        model = vars(self)["model"] = load_model(self.xml)
+        model = load_model(self.xml)
+        self._set(model=model)
         self._find_varied()
         for name in (*self.fields, *self.names):
             if not isinstance(name, str) or not name.isidentifier():
@@ -329,34 +320,36 @@ class MuJoCoDynamics(base.Dynamics):
         # `ctrl` takes the actions; the other two every task has.
         needed = dict.fromkeys((*self.fields, "qpos", "qvel", "ctrl"))
         clocks = {"dt": self.dt, "timestep": float(model.opt.timestep)}
-        made = make_view(model, tuple(needed), {**constants, **clocks})
-        vars(self)["view"], vars(self)["look"] = made
+        view, look = make_view(model, tuple(needed), {**constants, **clocks})
         size, draws = self._given["observation_size"], self._given["reset_draws"]
         size = size(model, self.params) if callable(size) else size
         draws = draws(model, self.params) if callable(draws) else draws
-        vars(self)["reset_draws"] = check_count("reset_draws", draws, 0)
         size = check_count("observation_size", size)
-        vars(self)["observation_space"] = Box(-np.inf, np.inf, (size,), np.float64)
         limited = model.actuator_ctrllimited.astype(bool)[:, None]
         bounds = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
         low, high = bounds.astype(np.float32).T
-        vars(self)["action_space"] = Box(low, high, dtype=np.float32)
-        integration = mujoco.mjtState.mjSTATE_INTEGRATION
-        vars(self)["state"] = floats(mujoco.mj_stateSize(model, integration))
+        self._set(
+            view=view,
+            look=look,
+            observation_size=size,
+            reset_draws=check_count("reset_draws", draws, 0),
+            observation_space=Box(-np.inf, np.inf, (size,), np.float64),
+            action_space=Box(low, high, dtype=np.float32),
+            state=floats(mujoco.mj_stateSize(model, INTEGRATION)),
+        )
 
     def _find_varied(self) -> None:
         """Set the model's numbers that are given, and find those that vary."""
-        drawn, given = tuple(self._given["randomized"]), dict(self._given["varied"] or {})
+        drawn, given = tuple(self.randomized), dict(self.varied)
         if bool(drawn) != (self.randomize is not None):
             raise ValueError(f"randomized={drawn}: expected the fields that randomize writes")
-        for name in [*given]:
+        for name in self.varied:
             given[name] = check_values(self.model, self.id, name, given[name])
             if given[name].ndim == numbers_of(self.model, name).ndim:  # the same for all
                 write(self.model, name, given.pop(name))
-        if self._given["varied"] and len(given) < len(self._given["varied"]):
+        if len(given) < len(self.varied):
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
-        vars(self)["given_values"] = given
-        vars(self)["varied_fields"] = find_varied(self.model, given, drawn)
+        self._set(varied=given, varied_fields=find_varied(self.model, given, drawn))
 
     def _check_function(self, name: str) -> None:
         """Check that a function is plain Python, takes its arguments and holds nothing refused."""
@@ -385,7 +378,7 @@ class MuJoCoDynamics(base.Dynamics):
         space = self.action_space
         for trial, uniform in enumerate((0.0, 0.5, 1.0 - 2.0**-53)):
             data = mujoco.MjData(self._trial_model(trial))
-            for bound in (space.low, space.high):  # type: ignore[union-attr]
+            for bound in (space.low, space.high):
                 self._reset(data, uniform)
                 before = self._measure(data)
                 vars(self).setdefault("measure_size", len(before))
@@ -420,7 +413,7 @@ class MuJoCoDynamics(base.Dynamics):
     def _trial_model(self, trial: int) -> mujoco.MjModel:
         """The model, with numbers as an environment may have them."""
         model = copy.copy(self.model)
-        for name, values in self.given_values.items():
+        for name, values in self.varied.items():
             write(model, name, values[-trial % len(values)])
         if self.randomize is not None:
             seen = look_at(model, self.varied_fields)
@@ -478,6 +471,13 @@ class MuJoCoDynamics(base.Dynamics):
             ) from None
         except Exception as error:
             raise ValueError(f"{self.id}: {name} raised {error!r}") from error
+
+
+def _make_again(given: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoDynamics:
+    """A task of these arguments, which were changed from the registered one's."""
+    made = MuJoCoDynamics(**given)
+    made._set(_changed=changed)
+    return made
 
 
 # ---------------------------------------------------------------- arguments
@@ -567,13 +567,13 @@ def _convert_params(name: str, params: Any) -> Any:
     if not isinstance(params, tuple) or not hasattr(params, "_fields"):
         raise TypeError(f"{name}: params={params!r} has to be an instance of a NamedTuple class")
     converted: list[Any] = []
-    for field, value in zip(params._fields, params, strict=True):
+    for key, value in zip(params._fields, params, strict=True):
         items = value if isinstance(value, tuple | list) else (value,)
         for item in items:
             if not isinstance(item, numbers.Real | np.bool_):
-                raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
+                raise TypeError(f"{name}: {key}={value!r} has to be a number, True or False")
             if math.isnan(item):
-                raise ValueError(f"{name}: {field}={value!r} has to be a number, not NaN")
+                raise ValueError(f"{name}: {key}={value!r} has to be a number, not NaN")
         kind = _kind(value)
         if kind == "b":
             converted.append(bool(value))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,104 +26,64 @@ VARIED = 12
 HEADER = 13
 
 
-class Arrays(NamedTuple):
-    """What a call reads and writes: N simulations, K steps; their addresses follow the header.
-
-    What has the dtype of the environments is marked as real; S are the numbers of an observation.
-    An array that is not wanted has the address 0.
-
-    Attributes:
-        observation: (N, S) float64, of the present states.
-        measured: (N, measure_size) float64, after the last step or reset.
-        elapsed: (N,) uint32, steps of the running episodes, or `PENDING`.
-        returns: (N,) float64, of the running episodes so far.
-        streams: (N, 4) uint64, see `rlcpu.envs.mujoco.physics.POLICY_KEY`.
-        unstable: (N,) uint32, how often MuJoCo has found the simulation unstable.
-        uniforms: (N, reset_draws) float64, of the last reset.
-        physics, nominal: (N, V) float64, see `rlcpu.envs.mujoco.varied`: the model's numbers as
-            they are, and as they were given.
-        applied: (N, nu) float32, the last actions, within the bounds if a policy chose them.
-        gained: (N,) float64, the last rewards.
-        ended: (N, 2) uint8, whether the last step terminated and truncated the episode.
-        numbers: (P,) float64, run-time params.
-        mask: (N,) uint8, what `RESTART` restarts.
-        bounds: (2, nu) float32, lowest and highest numbers of an action.
-        sums: (N, 5) float64, see `rlcpu.envs.rollout.EPISODES`.
-        actions: (K, N, nu) float32; `STEP` reads it, `ROLLOUT` writes it.
-        observations: (K, N, S) real, before each step.
-        log_probs, values: (K, N) float32.
-        rewards, totals: (K, N) real, totals where an episode ended: its return.
-        flags: (2, K, N) uint8, terminated, then truncated.
-        finals: (K, N, S) real, where an episode ended: what its last step led to.
-        lengths: (K, N) uint32, where an episode ended: its steps.
-        last: (N, S) real, after the last step.
-    """
-
-    observation: Any
-    measured: Any
-    elapsed: Any
-    returns: Any
-    streams: Any
-    unstable: Any
-    uniforms: Any
-    physics: Any
-    nominal: Any
-    applied: Any
-    gained: Any
-    ended: Any
-    numbers: Any
-    mask: Any
-    bounds: Any
-    sums: Any
-    actions: Any
-    observations: Any
-    log_probs: Any
-    values: Any
-    rewards: Any
-    totals: Any
-    flags: Any
-    finals: Any
-    lengths: Any
-    last: Any
-
-
-_FIRST_POLICY = HEADER + len(Arrays._fields)
-#: After the arrays come address and size of each of the policy's.
-JOB_SIZE = _FIRST_POLICY + 2 * len(PolicyArrays._fields)
-
 _K, _N, _S, _A = (f"job[{k}]" for k in (NUM_STEPS, NUM_ENVS, SEEN, ACTED))
-#: Shape and dtype of each array; None is the environments' own.
+#: What a call reads and writes, by name: shape, and dtype; None is that of the environments. N
+#: simulations, K steps, S numbers of an observation. One that is not wanted has the address 0.
 _LAYOUT: dict[str, tuple[str, Any]] = {
+    # Of the present states.
     "observation": (f"({_N}, {_S})", np.float64),
+    # After the last step or reset.
     "measured": (f"({_N}, job[{MEASURED}])", np.float64),
+    # Steps and returns of the running episodes so far; `PENDING` steps of one that has finished.
     "elapsed": (f"({_N},)", np.uint32),
     "returns": (f"({_N},)", np.float64),
+    # See `rlcpu.envs.mujoco.physics.POLICY_KEY`.
     "streams": (f"({_N}, 4)", np.uint64),
+    # How often MuJoCo has found the simulation unstable.
     "unstable": (f"({_N},)", np.uint32),
+    # Of the last reset.
     "uniforms": (f"({_N}, job[{DRAWS}])", np.float64),
+    # The model's numbers as they are, and as they were given; see `rlcpu.envs.mujoco.varied`.
     "physics": (f"({_N}, job[{VARIED}])", np.float64),
     "nominal": (f"({_N}, job[{VARIED}])", np.float64),
+    # The last actions, within the bounds if a policy chose them, and rewards.
     "applied": (f"({_N}, {_A})", np.float32),
     "gained": (f"({_N},)", np.float64),
+    # Whether the last step terminated and truncated the episode.
     "ended": (f"({_N}, 2)", np.uint8),
+    # Run-time params.
     "numbers": (f"(job[{NUMBERS}],)", np.float64),
+    # What `RESTART` restarts.
     "mask": (f"({_N},)", np.uint8),
+    # Lowest and highest numbers of an action.
     "bounds": (f"(2, {_A})", np.float32),
+    # See `rlcpu.envs.rollout.EPISODES`.
     "sums": (f"({_N}, 5)", np.float64),
+    # `STEP` reads them, `ROLLOUT` writes them.
     "actions": (f"({_K}, {_N}, {_A})", np.float32),
+    # Before each step.
     "observations": (f"({_K}, {_N}, {_S})", None),
     "log_probs": (f"({_K}, {_N})", np.float32),
     "values": (f"({_K}, {_N})", np.float32),
     "rewards": (f"({_K}, {_N})", None),
-    "totals": (f"({_K}, {_N})", None),
+    # Terminated, then truncated.
     "flags": (f"(2, {_K}, {_N})", np.uint8),
-    "finals": (f"({_K}, {_N}, {_S})", None),
+    # Where an episode ended: its return and steps, and what its last step led to.
+    "totals": (f"({_K}, {_N})", None),
     "lengths": (f"({_K}, {_N})", np.uint32),
+    "finals": (f"({_K}, {_N}, {_S})", None),
+    # After the last step.
     "last": (f"({_N}, {_S})", None),
 }
+NAMES = tuple(_LAYOUT)
+Arrays: Any = collections.namedtuple("Arrays", NAMES)  # type: ignore[misc]
+
+_FIRST_POLICY = HEADER + len(NAMES)
+#: After the arrays come address and size of each of the policy's.
+JOB_SIZE = _FIRST_POLICY + 2 * len(PolicyArrays._fields)
 
 
-_PLACES = {name: HEADER + k for k, name in enumerate(Arrays._fields)}
+_PLACES = {name: HEADER + k for k, name in enumerate(NAMES)}
 
 
 def place_of(name: str) -> int:

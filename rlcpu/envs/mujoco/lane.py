@@ -18,13 +18,13 @@ from rlcpu.envs.mujoco.job import (
     JOB_SIZE,
     LIMIT,
     MODE,
+    NAMES,
     NUM_STEPS,
     RECORD,
     RESTART,
     SAME_STEP,
     STEP,
     TASK,
-    Arrays,
     make_open,
     make_open_policy,
 )
@@ -92,7 +92,7 @@ def advance(m, d, i, address, job, arrays, like):
 
 def _make_single(dtype: type) -> Any:
     """See `make_run`."""
-    names = [name for name in Arrays._fields if name not in _OF_ROLLOUTS]
+    names = [name for name in NAMES if name not in _OF_ROLLOUTS]
     open_arrays, real = make_open(names, dtype), dtype
 
     def run(m, d, i, address):
@@ -129,7 +129,7 @@ def _make_single(dtype: type) -> Any:
 
 def _make_rollout(policy: PolicyCode, dtype: type, action_size: int, observation_size: int) -> Any:
     """See `make_run`."""
-    open_arrays, open_policy = make_open(Arrays._fields, dtype), make_open_policy()
+    open_arrays, open_policy = make_open(NAMES, dtype), make_open_policy()
     scratch, choose = make_choose(policy, action_size, observation_size)
     real = dtype
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.library import INTEGRATION
+from rlcpu.envs.mujoco.varied import write
 
 SIZE = 480
 
@@ -51,8 +52,13 @@ class Renderer:
     def remember(self, actions: npt.NDArray[Any]) -> None:
         """Nothing of an action is drawn."""
 
-    def render(self, states: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One (height, width, 3) picture per state, (n, state_size); None without a mode."""
+    def render(
+        self, states: npt.NDArray[Any], params: Sequence[Any] = ()
+    ) -> tuple[npt.NDArray[np.uint8], ...] | None:
+        """One (height, width, 3) picture per state, (n, state_size); None without a mode.
+
+        With params of each state, its model has the numbers that they hold.
+        """
         if self._mode is None:
             gymnasium.logger.warn(
                 f"{self._dynamics.id} was made without a render mode: "
@@ -61,7 +67,9 @@ class Renderer:
             return None
         model, data, viewer = self._open()
         frames = []
-        for state in states:
+        for i, state in enumerate(states):
+            for place in self._dynamics.varied_fields.fields if params else ():
+                write(model, place.name, getattr(params[i], place.name))
             mujoco.mj_setState(model, data, state, INTEGRATION)
             mujoco.mj_forward(model, data)
             frames.append(viewer.render(self._mode))

@@ -188,6 +188,19 @@ def rows_of(
     return rows
 
 
+def split(varied: Varied, rows: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
+    """The fields of `rows`, (num_envs, size), by name: views (num_envs, *shape).
+
+    Of a number of mjOption it is (num_envs,).
+    """
+    found, begin = {}, 0
+    for place in varied.fields:
+        shape = place.shape if place.is_address or place.shape != (1,) else ()
+        found[place.name] = rows[:, begin : begin + place.size].reshape(-1, *shape)
+        begin += place.size
+    return found
+
+
 def look_at(model: mujoco.MjModel, varied: Varied) -> Any:
     """What `randomize` is given in plain Python: the fields that it writes, by name."""
     return _kind(varied)(*(numbers_of(model, name) for name in varied.drawn))
