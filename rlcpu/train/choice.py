@@ -12,8 +12,8 @@ from typing import Any
 FITTING: dict[str, str] = {"FrozenLake-v1": "dqn", "CliffWalking-v1": "dqn"}
 #: Environment steps by environment and algorithm, where they are not the usual ones.
 STEPS: dict[str, dict[str, int]] = {
-    "CartPole-v1": {"dqn": 50_000},
-    "Acrobot-v1": {"ppo": 500_000, "dqn": 60_000},
+    "CartPole-v1": {"dqn": 50_000, "pqn": 500_000},
+    "Acrobot-v1": {"dqn": 60_000},
     "Pendulum-v1": {"ppo": 500_000, "sac": 15_000, "td3": 15_000, "ddpg": 15_000},
     "FrozenLake-v1": {"ppo": 500_000, "dqn": 30_000},
     "CliffWalking-v1": {"dqn": 20_000},

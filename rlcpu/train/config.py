@@ -268,7 +268,8 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 # ---------------------------------------------------------------- by environment
 
-#: Settings tuned on this library, on ten seeds each.
+#: Settings tuned on this library, on ten seeds each. Those of Acrobot, on four, end at -69; with
+#: gamma = 0.99 and half as many epochs and steps it was -81.
 DEFAULTS: dict[str, PPOConfig] = {
     "CartPole-v1": PPOConfig(
         num_envs=64,
@@ -282,9 +283,11 @@ DEFAULTS: dict[str, PPOConfig] = {
     "Acrobot-v1": PPOConfig(
         num_envs=64,
         num_steps=64,
-        num_epochs=4,
+        num_epochs=8,
         minibatch_size=512,
         learning_rate=1.5e-3,
+        learning_rate_schedule="linear",
+        gamma=0.995,
         lambda_=0.94,
         normalize_observations=True,
     ),
@@ -394,6 +397,19 @@ GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})
 DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
     {"entropy_coefficient": 0.05, "reward_scale": 0.1}
 )
+#: Of tables with many states. Seeds 0 and 1 of Taxi's learn the best way from every start.
+TABLE = GENERAL_SYMBOLS.replace(
+    {
+        "num_epochs": 4,
+        "learning_rate": 1e-3,
+        "learning_rate_schedule": "linear",
+        "entropy_coefficient": 0.01,
+    }
+)
+DEFAULTS["Taxi-v4"] = TABLE.replace({"reward_scale": 0.1})
+# By value iteration on its table: the policy that is best under gamma = 0.99 arrives within 200
+# steps in 0.863 of the episodes, that under 0.995 in 0.894. Tried on three seeds.
+DEFAULTS["FrozenLake8x8-v1"] = TABLE.replace({"gamma": 0.995, "entropy_coefficient": 0.002})
 #: Tried on Breakout alone, with one seed.
 MINATAR = GENERAL_SYMBOLS.replace(
     {

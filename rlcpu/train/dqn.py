@@ -222,15 +222,17 @@ TABLE = DQNConfig(
 )
 #: Settings tuned on this library, on two or three seeds each.
 DEFAULTS: dict[str, DQNConfig] = {
+    # Four seeds solve it after 2,000 to 39,000 steps, and stay there. With larger steps of networks
+    # and targets (2e-3, 0.02) they do after 2,000 to 14,000, and one ends at 257.
     "CartPole-v1": DQNConfig(
         num_envs=16,
         num_steps=8,
         num_updates=64,
         capacity=50_000,
         batch_size=128,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         n_step=5,
-        tau=0.02,
+        tau=0.005,
         max_gradient_norm=10.0,
         hidden=(64, 64),
         exploration_steps=12_000,
