@@ -95,12 +95,11 @@ def train(env_id: str, algorithm: str, seed: int) -> Run:
 
 
 def compile_kernels(env_id: str, algorithm: str) -> None:
-    """Learn a little, and evaluate, so that no run's seconds have compiling in them."""
+    """Learn a little, so that no run's seconds have compiling in them."""
     agent, _ = make(env_id, algorithm, 0)
     config = agent.config
     enough = getattr(config, "learning_starts", 0) + getattr(config, "batch_size", 0)
     agent.learn(enough + 2 * config.num_envs * config.num_steps)
-    agent.evaluate(EPISODES)
 
 
 def study(
