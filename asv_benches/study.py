@@ -108,26 +108,18 @@ def study(
     """Make the runs that are missing, seed by seed and kept as they come."""
     end = time.monotonic() + 60 * minutes
     runs = {(r["env"], r["algorithm"], r["seed"]): r for r in load(path)}
-    for env_id, algorithm in pairs:
-        agent, steps = make(env_id, algorithm, 0)
-        wanted = settings_of(agent, steps)
-        old = [
-            k for k, r in runs.items() if k[:2] == (env_id, algorithm) and r["settings"] != wanted
-        ]
-        for key in old:
-            del runs[key]
-        missing = [seed for seed in seeds if (env_id, algorithm, seed) not in runs]
+    for pair in pairs:
+        wanted = settings_of(*make(*pair, 0))
+        runs = {k: r for k, r in runs.items() if k[:2] != pair or r["settings"] == wanted}
+        missing = [seed for seed in seeds if (*pair, seed) not in runs]
         if missing and time.monotonic() < end:
-            compile_kernels(env_id, algorithm)
+            compile_kernels(*pair)
         for seed in missing:
             if time.monotonic() >= end:
-                break
-            run = runs[env_id, algorithm, seed] = train(env_id, algorithm, seed)
+                return
+            run = runs[*pair, seed] = train(*pair, seed)
             save(path, runs.values())
-            print(
-                f"{env_id} {algorithm} {seed}: {run['mean']:.1f}, {run['seconds']:.1f} s",
-                flush=True,
-            )
+            print(*pair, f"{seed}: {run['mean']:.1f}, {run['seconds']:.1f} s", flush=True)
 
 
 # ---------------------------------------------------------------- saved
@@ -185,21 +177,17 @@ class Line(NamedTuple):
         return "" if goal is None else "yes" if self.mean + self.error >= goal else "no"
 
     def cells(self) -> tuple[str, ...]:
-        """What the tables show, under `HEAD`."""
+        """What the tables show, under `HEAD`; default is what `rlcpu train` takes."""
+        from rlcpu.train.choice import fitting
+
         goals = (self.published, self.threshold)
         shown = ["-" if goal is None else f"{goal:g} {self.reaches(goal)}" for goal in goals]
         mean = f"{self.mean:.2f}" if abs(self.mean) < 10 else f"{self.mean:.1f}"
         error = f" +- {self.error:.2g}" if self.seeds > 1 else ""
-        steps, seconds = f"{self.steps:,}", f"{self.seconds:.3g} s"
-        return (
-            self.env,
-            self.algorithm.upper(),
-            f"{mean}{error}",
-            str(self.seeds),
-            *shown,
-            steps,
-            seconds,
-        )
+        chosen = " (default)" if fitting(self.env) == self.algorithm else ""
+        agent, steps = f"{self.algorithm.upper()}{chosen}", f"{self.steps:,}"
+        figures = (mean + error, str(self.seeds), *shown, steps, f"{self.seconds:.3g} s")
+        return (self.env, agent, *figures)
 
 
 HEAD = ("environment", "agent", "return", "seeds", "rl-zoo", "threshold", "steps", "CPU")
@@ -207,7 +195,8 @@ NOTE = (
     "Mean over seeds of the mean return of 100 greedy episodes, and its standard error, with the "
     "default settings, at the end of the default steps. rl-zoo: what rl-baselines3-zoo prints of "
     "one trained agent; threshold: Gymnasium's; yes: the mean is not below it by more than one "
-    "standard error. CPU: median seconds of a run, one thread, kernels compiled before."
+    "standard error. Default: what `rlcpu train` takes. CPU: median seconds of a run, one thread, "
+    "kernels compiled before, on a machine that others used too."
 )
 
 

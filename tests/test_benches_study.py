@@ -36,6 +36,7 @@ def test_a_line_has_the_mean_over_seeds_and_its_standard_error() -> None:
     assert (line.mean, line.seeds, line.steps) == (480.0, 3, 200)
     assert line.error == pytest.approx(10.0 / 3**0.5)
     assert (line.published, line.threshold) == (500.0, 475.0)
+    assert line.cells()[1] == "PPO (default)"
     assert line.cells()[2:6] == ("480.0 +- 5.8", "3", "500 no", "475 yes")
 
 
@@ -80,9 +81,9 @@ def test_a_run_is_that_of_an_agent_with_default_settings(tmp_path, monkeypatch) 
     pytest.importorskip("matplotlib")
     study.save(tmp_path / "study" / "m.json", [run])
     chapter = study.chapter(tmp_path, "m")
-    assert chapter["cells"][0][:2] == ("CartPole-v1", "PPO")
+    assert chapter["cells"][0][:2] == ("CartPole-v1", "PPO (default)")
     assert chapter["pictures"][0][0].startswith("data:image/svg+xml")
-    assert "| CartPole-v1 | PPO |" in study.markdown(tmp_path)
+    assert "| CartPole-v1 | PPO (default) |" in study.markdown(tmp_path)
 
 
 def test_the_study_has_every_environment_and_every_choice() -> None:
