@@ -14,8 +14,15 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed pac
 
 from asv_benches import study  # noqa: E402
 from rlcpu.envs.registration import find, known  # noqa: E402
-from rlcpu.train import PPO  # noqa: E402
-from rlcpu.train.choice import FITTING, STEPS, default_steps, fitting  # noqa: E402
+from rlcpu.train import DQN, PPO, PQN  # noqa: E402
+from rlcpu.train.choice import (  # noqa: E402
+    FITTING,
+    REPLAY_STEPS,
+    STEPS,
+    USUAL_STEPS,
+    default_steps,
+    fitting,
+)
 
 
 def run_of(mean: float, seed: int = 0, **fields: Any) -> study.Run:
@@ -91,7 +98,12 @@ def test_the_study_has_every_environment_and_every_choice() -> None:
     assert set(study.PAIRS) == built_in - {"BipedalWalkerHardcore-v3"}
     assert all(algorithm in study.PAIRS[id] for id, algorithm in FITTING.items())
     assert fitting("Own-v0") == "ppo"
-    assert default_steps(PPO("CartPole-v1", num_envs=1)) > 0
+
+
+def test_who_learns_from_a_buffer_takes_fewer_steps() -> None:
+    agents = PPO("MountainCar-v0"), PQN("MountainCar-v0"), DQN("MountainCar-v0")
+    assert [default_steps(agent) for agent in agents] == [USUAL_STEPS, USUAL_STEPS, REPLAY_STEPS]
+    assert default_steps(DQN("CliffWalking-v1")) == STEPS["CliffWalking-v1"]["dqn"]
 
 
 def test_saved_runs_belong_to_the_study() -> None:
