@@ -24,6 +24,7 @@ from asv_benches.peers.rows import RESULTS
 
 Run = dict[str, Any]
 EPISODES, POINTS = 100, 30
+COLOURS = (pictures.OURS[0], pictures.OURS[3], pictures.OURS[2])
 #: Algorithms that fit each environment, and returns that rl-baselines3-zoo's page on trained agents
 #: prints, of one run each; those of the landers are of the versions -v2.
 PAIRS: dict[str, dict[str, float | None]] = {
@@ -231,7 +232,7 @@ def draw(env_id: str, groups: Mapping[str, list[Run]], threshold: float | None) 
 
     def plot(both: Any) -> None:
         for column, axes in enumerate(both):
-            for colour, (algorithm, runs) in zip(pictures.OURS[::2], groups.items(), strict=False):
+            for colour, (algorithm, runs) in zip(COLOURS, groups.items(), strict=False):
                 curves = np.array([run["curve"] for run in runs], dtype=float)
                 x, y = np.median(curves[..., column], axis=0), curves[..., 2]
                 axes.plot(x, y.mean(axis=0), color=colour, label=algorithm.upper())
