@@ -37,7 +37,7 @@ def rows() -> list[Row]:
 
 
 def _example() -> dict[str, Any]:
-    from rlcpu.train.off_policy import example_of
+    from rlcpu.train.buffers import example_of
 
     return {**example_of("CartPole-v1"), "discount": np.float32(0)}
 

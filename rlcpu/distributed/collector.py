@@ -15,7 +15,7 @@ from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
 from rlcpu.kernels.checks import check_count
-from rlcpu.train.off_policy import example_of
+from rlcpu.train.buffers import example_of
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -90,7 +90,7 @@ class Collector:
 
         Returns:
             What there is to tell, and the transitions as columns (size, ...): those of
-            `rlcpu.train.off_policy.example_of`, and `discount`. They may
+            `rlcpu.train.buffers.example_of`, and `discount`. They may
             be views of memory that the next call overwrites.
 
         Raises:

@@ -20,8 +20,8 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.replay.structure import Structure
+from rlcpu.train.buffers import example_of
 from rlcpu.train.history import clock
-from rlcpu.train.off_policy import example_of
 
 if TYPE_CHECKING:
     from rlcpu.train.history import History

@@ -11,8 +11,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +23,10 @@ from rlcpu.envs.registration import find, is_of_gymnasium, known, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
-from rlcpu.train.config import PPOConfig, check_env
+from rlcpu.train.config import check_env
 from rlcpu.train.files import replacing
 
 Array = npt.NDArray[Any]
-FORMAT = "rlcpu PPO 1"
 #: What follows from the learner's parameters while an agent learns.
 _OF_LEARNER = {"policy_parameters", "policy_value_parameters", "policy_log_std", "learner_copies"}
 
@@ -51,15 +49,116 @@ class Snapshot(NamedTuple):
     num_updates: int
 
 
-def state_of(agent: Any) -> dict[str, Array]:
+class Agent:
+    """Base of all agents: how they get to files and back.
+
+    A class brings what it learns and acts with, `_parts`, and numbers of its own.
+    """
+
+    algorithm: ClassVar[str]
+    Config: ClassVar[Any]
+    env: VectorEnv
+    config: Any
+    seed: int
+    steps: int
+    returns: Any
+    rng: np.random.Generator
+
+    def _parts(self) -> dict[str, Any]:
+        """What has a `state()` by name: "policy", "env", and "learner", which writes networks."""
+        raise NotImplementedError
+
+    def _numbers(self) -> dict[str, Any]:
+        """What else a file keeps of this class, as JSON takes it."""
+        return {}
+
+    def _take_numbers(self, numbers: dict[str, Any]) -> None:
+        """Go on from what `_numbers` gave, which stands among others."""
+
+    def _more_arrays(self) -> dict[str, Array]:
+        """Arrays that a file keeps and `_arguments_of` reads."""
+        return {}
+
+    @classmethod
+    def _arguments_of(
+        cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
+    ) -> dict[str, Any]:
+        """Arguments for the agent of a file; takes `_more_arrays` out of its arrays."""
+        return {}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything that the agent is to one file, a buffer too.
+
+        An older file stays whole until the new one is.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        arrays = {**state_of(self), **self._more_arrays()}
+        named: dict[str, Any] = {f"state {name}": array for name, array in arrays.items()}
+        described = json.dumps(describe(self))
+        with replacing(path) as file:
+            np.savez(file, format=_format(type(self)), description=described, **named)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        env: VectorEnv | None = None,
+        num_threads: int | None = None,
+    ) -> Self:
+        """The agent of a file; it goes on exactly as the saved one would have.
+
+        Args:
+            path: what `save` wrote.
+            env: environments to go on in, for an environment that is not registered; they take
+                over the saved state.
+            num_threads: threads at most; None takes all of numba's.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged or something else, or env does not fit.
+        """
+        name = os.fspath(path)
+        description, arrays = read(path, _format(cls))
+        try:
+            options = cls._arguments_of(description, arrays, num_threads)
+            config = cls.Config(**description["config"])
+            _check_sizes(find_env(description, env), config, arrays)
+            made = make_env(description, config.num_envs, env, num_threads)
+            seed = description["seed"]
+            agent = cls(made, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
+            _restore(agent, description, arrays)
+        except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{name}: does not fit: {error}") from error
+        return agent
+
+
+def _format(kind: type[Agent]) -> str:
+    return f"rlcpu {kind.algorithm} 1"
+
+
+def state_of(agent: Agent) -> dict[str, Array]:
     """Every array of an agent that a checkpoint keeps, to read or to write."""
-    parts = {
-        "policy": agent.policy.state(),
-        "normalizer": agent.normalizer.state(),
-        "learner": agent.updater.state(),
-        "env": agent.env.memory.state(),
-    }
+    parts = {name: part.state() for name, part in agent._parts().items()}
     return {f"{part}_{name}": array for part in parts for name, array in parts[part].items()}
+
+
+def _restore(agent: Agent, description: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Make a new agent the described one."""
+    state = state_of(agent)
+    check_fit(state, arrays)
+    for name, target in state.items():
+        target[...] = arrays[name]
+    agent._parts()["learner"].write_networks()
+    for name, target in state.items():
+        if name.startswith("policy_"):  # its user may have written to it after the last update
+            target[...] = arrays[name]
+    agent.steps = description["steps"]
+    agent.returns.extend(map(float, description["returns"]))
+    agent.rng.bit_generator.state = description["rng"]
+    agent._take_numbers(description)
 
 
 def take_snapshot(agent: Any) -> Snapshot:
@@ -91,40 +190,8 @@ def go_back(agent: Any, snapshot: Snapshot) -> None:
     agent.history.go_back(snapshot.num_updates)
 
 
-def save(agent: Any, path: str | os.PathLike[str]) -> None:
-    """Write an agent to a file; an older file stays whole until the new one is."""
-    arrays: dict[str, Any] = {f"state {name}": value for name, value in state_of(agent).items()}
-    write(path, FORMAT, _describe(agent), arrays)
-
-
-def write(
-    path: str | os.PathLike[str], format: str, description: Any, arrays: dict[str, Any]
-) -> None:
-    """Write what is described as JSON, and arrays whose names begin with "state "."""
-    with replacing(path) as file:
-        np.savez(file, format=format, description=json.dumps(description), **arrays)
-
-
-def load(
-    kind: type, path: str | os.PathLike[str], env: VectorEnv | None, num_threads: int | None
-) -> Any:
-    """The agent of class `kind` in a file; see `PPO.load`."""
-    name = os.fspath(path)
-    description, arrays, (snapshot, rng) = read(path, FORMAT, _check_description)
-    try:
-        agent = _rebuild(kind, description, arrays, env, num_threads)
-        check_fit(state_of(agent), arrays)
-    except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"{name}: does not fit: {error}") from error
-    go_back(agent, snapshot)
-    agent.rng.bit_generator.state = rng
-    return agent
-
-
-def read(
-    path: str | os.PathLike[str], format: str, check: Callable[[Any, dict[str, Array]], Any]
-) -> tuple[dict[str, Any], dict[str, Array], Any]:
-    """Description and arrays of a file, and what `check` makes of them.
+def read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Description and arrays of a file.
 
     Raises:
         FileNotFoundError: there is none.
@@ -132,7 +199,8 @@ def read(
     """
     try:
         description, arrays = _read(path, format)
-        return description, arrays, check(description, arrays)
+        _check_description(description, arrays)
+        return description, arrays
     except FileNotFoundError:
         raise
     except Exception as error:  # NumPy's readers, and zip's, raise many kinds
@@ -198,45 +266,25 @@ def _read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> Array:
         return np.ndarray(shape, dtype, data, order="F" if in_columns else "C")
 
 
-def _check_description(
-    description: Any, arrays: dict[str, Array]
-) -> tuple[Snapshot, dict[str, Any]]:
-    """What `go_back` takes, and the state of the generator of `predict`, if it is one."""
-    returns = tuple(map(float, description["returns"]))
-    if not np.isfinite(returns).all():
+def _check_description(description: Any, arrays: dict[str, Array]) -> None:
+    """Raise an exception of any kind unless an agent can go on from it."""
+    if not np.isfinite([float(total) for total in description["returns"]]).all():
         raise ValueError("returns are not finite")
     if (arrays["learner_counters"] < 0).any():
         raise ValueError("counters are negative")
-    steps = check_count("steps", description["steps"], 0)
-    observations = check_count("observations", description["observations"], 0)
+    check_count("steps", description["steps"], 0)
     np.random.default_rng(0).bit_generator.state = description["rng"]
-    return Snapshot(arrays, steps, observations, returns, 0), description["rng"]
 
 
-def _rebuild(
-    kind: type,
-    description: dict[str, Any],
-    arrays: dict[str, Array],
-    env: VectorEnv | None,
-    num_threads: int | None,
-) -> Any:
-    """A new agent like the described one, of the arrays' size; they are still to be copied."""
-    config = PPOConfig(**description["config"])
-    dynamics = find_env(description, env)
-    layers = dynamics.observation_size, *config.hidden
-    outputs = sum(dynamics.choices) or dynamics.num_actions + dynamics.action_size
-    value_layers = (*layers, 1) if config.value == "separate" else ()
-    sizes = {
-        "policy_parameters": num_parameters((*layers, outputs + (config.value == "shared"))),
-        "policy_value_parameters": num_parameters(value_layers),
-    }
-    if dynamics.engine is None:
-        sizes["env_words"] = -(-config.num_envs // LANES) * NUM_WORDS * LANES
-    for name, size in sizes.items():
-        if arrays[name].size != size:
-            raise ValueError(f"{name} has {arrays[name].size} numbers, expected {size}")
-    env = make_env(description, config.num_envs, env, num_threads)
-    return kind(env, seed=description["seed"], num_threads=num_threads, config=config)
+def _check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array]) -> None:
+    """Raise ValueError where settings would make more than the file's arrays have room for."""
+    least = num_parameters((dynamics.observation_size, *config.hidden))
+    if arrays["policy_parameters"].size < least:
+        found = arrays["policy_parameters"].size
+        raise ValueError(f"policy_parameters has {found} numbers, expected {least} at least")
+    words = -(-config.num_envs // LANES) * NUM_WORDS * LANES
+    if dynamics.engine is None and arrays["env_words"].size != words:
+        raise ValueError(f"env_words has {arrays['env_words'].size} numbers, expected {words}")
 
 
 def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
@@ -308,14 +356,14 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
     }
 
 
-def _describe(agent: Any) -> dict[str, Any]:
+def describe(agent: Agent) -> dict[str, Any]:
     """What is no array, as JSON takes it."""
     return {
         **describe_env(agent.env),
         "config": dataclasses.asdict(agent.config),
         "seed": agent.seed,
         "steps": agent.steps,
-        "observations": agent.normalizer.count,
         "returns": list(agent.returns),
         "rng": agent.rng.bit_generator.state,
+        **agent._numbers(),
     }

@@ -1,4 +1,4 @@
-"""What agents that learn from a replay buffer have in common: settings, the loop, files.
+"""What agents that learn from a replay buffer have in common: settings, and the loop.
 
 A round of `learn` collects `num_steps` steps of every environment in one call, stores them, and
 makes `num_updates` updates from minibatches of the buffer. An agent of its own brings a policy, a
@@ -13,11 +13,9 @@ import dataclasses
 import functools
 import math
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +23,12 @@ import numpy.typing as npt
 from rlcpu import replay
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.observations import View
-from rlcpu.envs.registration import find, make_vec
+from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.stages import StagedLearner, Transitions
-from rlcpu.replay.buffer import Buffer
-from rlcpu.replay.structure import Structure
-from rlcpu.train import checkpoint
+from rlcpu.train import buffers, checkpoint
 from rlcpu.train.actors import Actor, Squashed, check_masks
 from rlcpu.train.config import Settings, check_env, describe_unknown
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
@@ -48,12 +43,6 @@ WINDOW, FEW = 100, 10
 REPORT_STEPS, LOOK_STEPS = 500, 2000
 #: Minibatches that are drawn, and learnt from, in one call.
 AT_ONCE = 8
-#: Classes of buffers by the name that settings give them.
-BUFFERS: dict[str, type[Buffer]] = {
-    "uniform": replay.ReplayBuffer,
-    "prioritized": replay.PrioritizedReplayBuffer,
-    "return": replay.ReturnWeightedBuffer,
-}
 _OWN = ("seed", "num_threads", "dtype", "buffer", "config")
 
 
@@ -114,7 +103,7 @@ class OffPolicyConfig(Settings):
             raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
 
 
-class OffPolicy:
+class OffPolicy(checkpoint.Agent):
     """An agent that learns from a replay buffer; base of `DQN`, `SAC`, `TD3` and `DDPG`.
 
     `PQN` shares its methods, and learns from each rollout at once.
@@ -128,7 +117,7 @@ class OffPolicy:
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
         buffer: what `rlcpu.replay` makes, uniform, prioritised or return-weighted, with the fields
-            of `rlcpu.train.off_policy.example_of(env)`; None makes one as the settings say.
+            of `rlcpu.train.buffers.example_of(env)`; None makes one as the settings say.
         config: all settings at once; None takes the environment's default ones.
         **settings: fields of the config that are to be different.
 
@@ -235,64 +224,14 @@ class OffPolicy:
 
     def _take_buffer(self, buffer: Any, seed: int) -> Any:
         """The given buffer, after checks, or a new one."""
-        example = example_of(self.env)
-        config = self.config
         if buffer is None:
-            kind: Any = BUFFERS[config.replay]
-            options = {}
-            if config.replay != "return":
-                options = {"num_envs": config.num_envs, "n_step": config.n_step}
-                options["gamma"] = config.gamma
-            made: Buffer = kind(config.capacity, example, seed=seed, **options)
-            return made
-        if not isinstance(buffer, replay.ReplayBuffer | replay.ReturnWeightedBuffer):
-            raise TypeError(
-                f"buffer={buffer!r}: expected a ReplayBuffer, PrioritizedReplayBuffer or "
-                "ReturnWeightedBuffer"
-            )
-        if buffer.device != "cpu":
-            raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
-        held, wanted = buffer.structure.fields, Structure(example).fields
-        if sorted(held) != sorted(wanted):
-            found, fields = ([_show(f) for f in x] for x in (held, wanted))
-            raise ValueError(
-                f"buffer has the fields {', '.join(found)}: expected {', '.join(fields)}"
-            )
-        if buffer.num_envs not in (None, self.env.num_envs):
-            raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {self.env.num_envs}")
+            return buffers.make_buffer(self.env, self.config, seed)
+        buffers.check_buffer(buffer, self.env)
         return buffer
 
     def _remember(self, rollout: Rollout) -> None:
         """Store a rollout's transitions."""
-        columns = rollout.transitions(example_of(self.env), packed=True)
-        if columns["reward"].dtype != np.float32:
-            columns["reward"] = columns["reward"].astype(np.float32)
-        if isinstance(self.buffer, replay.ReturnWeightedBuffer):
-            self._add_weighted(self.buffer, columns, rollout)
-            return
-        if self.buffer.num_envs is not None:
-            shape = rollout.rewards.shape
-            columns = {name: x.reshape(*shape, *x.shape[1:]) for name, x in columns.items()}
-        self.buffer.add(columns)
-
-    def _add_weighted(
-        self, buffer: replay.ReturnWeightedBuffer, columns: Any, rollout: Rollout
-    ) -> None:
-        """Store transitions with the return of their episode.
-
-        While an episode runs, its transitions have the mean of the last returns in its place.
-        """
-        count, num_envs = buffer.num_added, self.env.num_envs
-        buffer.add(columns, float(np.mean(self.returns)) if self.returns else 0.0)
-        ends = zip(
-            rollout.final_indices, rollout.episode_lengths, rollout.episode_returns, strict=True
-        )
-        for (step, i), length, total in ends:
-            steps = np.arange(max(step + 1 - length, -count // num_envs), step + 1)
-            places = count + steps * num_envs + i
-            places = places[places >= max(0, buffer.num_added - buffer.capacity)]
-            if places.size:
-                buffer.update_values(places % buffer.capacity, total)
+        buffers.add(self.buffer, rollout, self.env, self.returns)
 
     # ------------------------------------------------------------ learning
 
@@ -451,7 +390,7 @@ class OffPolicy:
                     **self._options(),
                 },
             )
-            if self._has_priorities():
+            if buffers.has_priorities(self.buffer):
                 buffer: Any = self.buffer
                 buffer.update_priorities(batch.indices, transitions.errors)
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
@@ -513,11 +452,6 @@ class OffPolicy:
         except EndlessEpisodeError:  # of a policy that goes in circles, as early ones may
             return False
 
-    def _has_priorities(self) -> bool:
-        return getattr(self.buffer, "prioritized", False) or isinstance(
-            self.buffer, replay.PrioritizedReplayBuffer
-        )
-
     @property
     def num_updates(self) -> int:
         """Updates so far."""
@@ -562,142 +496,27 @@ class OffPolicy:
         """Returns (num_episodes,) of whole new episodes; see `rlcpu.train.evaluate.evaluate`."""
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
-    # ------------------------------------------------------------ files
+    # ------------------------------------------------------------ files, see `checkpoint.Agent`
 
-    def _state(self) -> dict[str, Array]:
-        """Every array of the agent that a checkpoint keeps, but for its buffer's."""
-        parts = {
-            "policy": self.policy.state(),
-            "learner": self.learner.state(),
-            "env": self.env.memory.state(),
-        }
-        return {f"{part}_{name}": array for part in parts for name, array in parts[part].items()}
+    def _parts(self) -> dict[str, Any]:
+        return {"policy": self.policy, "learner": self.learner, "env": self.env.memory}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything that the agent is to one file, its buffer too.
+    def _numbers(self) -> dict[str, Any]:
+        kind = None if self.buffer is None else type(self.buffer).__name__
+        return {"looked": self._looked, "buffer": kind}
 
-        An older file stays whole until the new one is.
+    def _take_numbers(self, numbers: dict[str, Any]) -> None:
+        self._looked = check_count("looked", numbers["looked"], 0)
 
-        Raises:
-            OSError: it cannot be written.
-        """
-        description = {
-            **checkpoint.describe_env(self.env),
-            "config": dataclasses.asdict(self.config),
-            "seed": self.seed,
-            "steps": self.steps,
-            "looked": self._looked,
-            "returns": list(self.returns),
-            "rng": self.rng.bit_generator.state,
-            "buffer": None if self.buffer is None else type(self.buffer).__name__,
-        }
-        arrays = {f"state {name}": array for name, array in self._state().items()}
-        if self.buffer is not None:
-            arrays |= _files_of(self.buffer)
-        checkpoint.write(path, f"rlcpu {self.algorithm} 1", description, arrays)
+    def _more_arrays(self) -> dict[str, Array]:
+        return {} if self.buffer is None else buffers.files_of(self.buffer)
 
     @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        env: VectorEnv | None = None,
-        num_threads: int | None = None,
-    ) -> Self:
-        """The agent of a file; it goes on exactly as the saved one would have.
-
-        Args:
-            path: what `save` wrote.
-            env: environments to go on in, for an environment that is not registered; they take
-                over the saved state.
-            num_threads: threads at most; None takes all of numba's.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is damaged or something else, or env does not fit.
-        """
-        name = os.fspath(path)
-        description, arrays, _ = checkpoint.read(
-            path, f"rlcpu {cls.algorithm} 1", lambda description, arrays: None
-        )
-        try:
-            agent = cls._rebuild(description, arrays, env, num_threads)
-            state = agent._state()
-            checkpoint.check_fit(state, arrays)
-            for part, target in state.items():
-                target[...] = arrays[part]
-            agent.learner.write_networks()
-            agent.steps = check_count("steps", description["steps"], 0)
-            agent._looked = check_count("looked", description["looked"], 0)
-            agent.returns.extend(map(float, description["returns"]))
-            agent.rng.bit_generator.state = description["rng"]
-        except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{name}: does not fit: {error}") from error
-        return agent
-
-    @classmethod
-    def _rebuild(
-        cls, description: Any, arrays: dict[str, Array], env: Any, num_threads: int | None
-    ) -> Self:
-        """A new agent like the described one; its arrays are still to be copied."""
-        config = cls.Config(**description["config"])
-        env = checkpoint.make_env(description, config.num_envs, env, num_threads)
-        buffer = None
-        if description["buffer"] is not None:
-            buffer = _buffer_of(getattr(replay, description["buffer"]), arrays, num_threads)
-        return cls(
-            env, seed=description["seed"], num_threads=num_threads, buffer=buffer, config=config
-        )
-
-
-def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
-    """One transition of an environment, as the example of a buffer for an agent.
-
-    Example:
-        >>> sorted(example_of("CartPole-v1"))[:3]
-        ['action', 'next_observation', 'observation']
-    """
-    dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
-    seen = View.of(dynamics, "uint8", np.dtype(np.float32)).kept
-    vector = np.zeros(dynamics.action_size, np.float32)
-    masked = dynamics.num_masked
-    masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}
-    return {
-        **masks,
-        "observation": seen,
-        "action": np.int64(0) if dynamics.is_discrete else vector,
-        "reward": np.float32(0),
-        "next_observation": seen,
-        "terminated": False,
-        "truncated": False,
-    }
-
-
-def _files_of(buffer: Buffer) -> dict[str, Array]:
-    """A buffer's files as arrays for a checkpoint."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "buffer")
-        buffer.save(place)
-        buffer.forget_folder()
-        files = sorted(place.iterdir())
-        return {f"state buffer {file.name}": np.fromfile(file, np.uint8) for file in files}
-
-
-def _buffer_of(kind: Any, arrays: dict[str, Array], num_threads: int | None) -> Buffer:
-    """The buffer of such arrays, which are taken out."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "buffer")
-        place.mkdir()
-        for part in [name for name in arrays if name.startswith("buffer ")]:
-            # A name in a file may not lead out of the folder.
-            arrays.pop(part).tofile(place / Path(part.removeprefix("buffer ")).name)
-        buffer: Buffer = kind.load(place, num_threads=num_threads)
-        buffer.forget_folder()
-        return buffer
-
-
-def _show(field: Any) -> str:
-    return f"{field.name} {field.dtype} {field.shape}"
+    def _arguments_of(
+        cls, description: dict[str, Any], arrays: dict[str, Array], num_threads: int | None
+    ) -> dict[str, Any]:
+        name = description["buffer"]
+        return {"buffer": name and buffers.buffer_of(name, arrays, num_threads)}
 
 
 @functools.cache

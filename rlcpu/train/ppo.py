@@ -37,7 +37,7 @@ WINDOW = 100
 _OWN = ("seed", "num_threads", "dtype", "policy", "config")
 
 
-class PPO:
+class PPO(checkpoint.Agent):
     """An agent that learns by proximal policy optimisation.
 
     Every field of `PPOConfig`, such as `learning_rate`, is a keyword argument too; None keeps what
@@ -72,6 +72,10 @@ class PPO:
     ledger: Any = None
     #: What makes a rollout: `rlcpu.collect`, or collectors in other processes.
     collect_rollout: Any = staticmethod(collect)
+
+    algorithm = "PPO"
+    Config = PPOConfig
+    config: PPOConfig
 
     def __init__(
         self,
@@ -364,31 +368,19 @@ class PPO:
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything that the agent is to one file; see `rlcpu.train.checkpoint`."""
+        """See `rlcpu.train.checkpoint.Agent.save`."""
         self._finish_going_back()
-        checkpoint.save(self, path)
+        super().save(path)
 
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        env: VectorEnv | None = None,
-        num_threads: int | None = None,
-    ) -> PPO:
-        """The agent of a file; it goes on exactly as the saved one would have.
+    def _parts(self) -> dict[str, Any]:
+        parts = {"policy": self.policy, "normalizer": self.normalizer, "learner": self.updater}
+        return {**parts, "env": self.env.memory}
 
-        Args:
-            path: what `save` wrote.
-            env: environments to go on in, for an environment that is not registered; they take
-                over the saved state.
-            num_threads: threads at most; None takes all of numba's.
+    def _numbers(self) -> dict[str, Any]:
+        return {"observations": self.normalizer.count}
 
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is damaged or something else, or env does not fit.
-        """
-        return checkpoint.load(cls, path, env, num_threads)
+    def _take_numbers(self, numbers: dict[str, Any]) -> None:
+        self.normalizer.count = check_count("observations", numbers["observations"], 0)
 
 
 def _samples_of(rollout: Rollout) -> Array:

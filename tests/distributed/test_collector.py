@@ -10,7 +10,7 @@ from rlcpu.distributed.collector import n_step_transitions
 from rlcpu.envs.registration import find
 from rlcpu.replay import ReplayBuffer
 from rlcpu.train.actors import EpsilonGreedy
-from rlcpu.train.off_policy import example_of
+from rlcpu.train.buffers import example_of
 
 
 @given(

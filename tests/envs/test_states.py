@@ -17,7 +17,7 @@ from rlcpu.envs import Board, Dynamics, Rng, check
 from rlcpu.envs.observations import View
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO
-from rlcpu.train.off_policy import example_of
+from rlcpu.train.buffers import example_of
 from tests import naive
 
 

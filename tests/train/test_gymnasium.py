@@ -17,7 +17,7 @@ from rlcpu.cli_arguments import CommandError
 from rlcpu.cli_pictures import check_renderer, film
 from rlcpu.envs import GymnasiumEnv
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
-from rlcpu.train.off_policy import example_of
+from rlcpu.train.buffers import example_of
 from tests.envs.gymnasium_cases import MODES, Book, Reach, make_books
 from tests.envs.test_gymnasium_env import Faulty
 

@@ -33,7 +33,7 @@ def make_agent() -> PPO:
 
 
 def everything(agent: PPO) -> dict[str, Any]:
-    described = checkpoint._describe(agent)
+    described = checkpoint.describe(agent)
     arrays = {name: array.tolist() for name, array in checkpoint.state_of(agent).items()}
     return {**described, **arrays}
 

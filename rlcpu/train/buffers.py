@@ -1,0 +1,139 @@
+"""The replay buffer of an agent: what it holds, how it is made, filled and kept in files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu import replay
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.observations import View
+from rlcpu.envs.registration import find
+from rlcpu.envs.results import Rollout
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.replay.buffer import Buffer
+from rlcpu.replay.structure import Structure
+
+Array = npt.NDArray[Any]
+#: Classes of buffers by the name that settings give them.
+BUFFERS: dict[str, type[Buffer]] = {
+    "uniform": replay.ReplayBuffer,
+    "prioritized": replay.PrioritizedReplayBuffer,
+    "return": replay.ReturnWeightedBuffer,
+}
+
+
+def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
+    """One transition of an environment, as the example of a buffer for an agent.
+
+    Example:
+        >>> sorted(example_of("CartPole-v1"))[:3]
+        ['action', 'next_observation', 'observation']
+    """
+    dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
+    seen = View.of(dynamics, "uint8", np.dtype(np.float32)).kept
+    vector = np.zeros(dynamics.action_size, np.float32)
+    masked = dynamics.num_masked
+    masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}
+    return {
+        **masks,
+        "observation": seen,
+        "action": np.int64(0) if dynamics.is_discrete else vector,
+        "reward": np.float32(0),
+        "next_observation": seen,
+        "terminated": False,
+        "truncated": False,
+    }
+
+
+def make_buffer(env: VectorEnv, config: Any, seed: int) -> Any:
+    """That of an `OffPolicyConfig`."""
+    kind: Any = BUFFERS[config.replay]
+    options = {}
+    if config.replay != "return":
+        options = {"num_envs": config.num_envs, "n_step": config.n_step, "gamma": config.gamma}
+    return kind(config.capacity, example_of(env), seed=seed, **options)
+
+
+def check_buffer(buffer: Any, env: VectorEnv) -> None:
+    """Raise TypeError or ValueError unless a buffer holds the transitions of an environment."""
+    if not isinstance(buffer, replay.ReplayBuffer | replay.ReturnWeightedBuffer):
+        raise TypeError(
+            f"buffer={buffer!r}: expected a ReplayBuffer, PrioritizedReplayBuffer or "
+            "ReturnWeightedBuffer"
+        )
+    if buffer.device != "cpu":
+        raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
+    held, wanted = buffer.structure.fields, Structure(example_of(env)).fields
+    if sorted(held) != sorted(wanted):
+        found, fields = (
+            ", ".join(f"{field.name} {field.dtype} {field.shape}" for field in each)
+            for each in (held, wanted)
+        )
+        raise ValueError(f"buffer has the fields {found}: expected {fields}")
+    if buffer.num_envs not in (None, env.num_envs):
+        raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
+
+
+def has_priorities(buffer: Any) -> bool:
+    """Whether it wants the temporal differences of what it drew."""
+    is_prioritized = isinstance(buffer, replay.PrioritizedReplayBuffer)
+    return is_prioritized or getattr(buffer, "prioritized", False)
+
+
+def add(buffer: Any, rollout: Rollout, env: VectorEnv, returns: Sequence[float]) -> None:
+    """Store a rollout's transitions; `returns` are those of the last episodes, its own too."""
+    columns = rollout.transitions(example_of(env), packed=True)
+    if columns["reward"].dtype != np.float32:
+        columns["reward"] = columns["reward"].astype(np.float32)
+    if isinstance(buffer, replay.ReturnWeightedBuffer):
+        _add_weighted(buffer, columns, rollout, float(np.mean(returns)) if returns else 0.0)
+        return
+    if buffer.num_envs is not None:
+        shape = rollout.rewards.shape
+        columns = {name: x.reshape(*shape, *x.shape[1:]) for name, x in columns.items()}
+    buffer.add(columns)
+
+
+def _add_weighted(
+    buffer: replay.ReturnWeightedBuffer, columns: Any, rollout: Rollout, mean: float
+) -> None:
+    """Store transitions with the return of their episode; while it runs, `mean` is in its place."""
+    count, num_envs = buffer.num_added, rollout.rewards.shape[1]
+    buffer.add(columns, mean)
+    ends = zip(rollout.final_indices, rollout.episode_lengths, rollout.episode_returns, strict=True)
+    for (step, i), length, total in ends:
+        steps = np.arange(max(step + 1 - length, -count // num_envs), step + 1)
+        places = count + steps * num_envs + i
+        places = places[places >= max(0, buffer.num_added - buffer.capacity)]
+        if places.size:
+            buffer.update_values(places % buffer.capacity, total)
+
+
+def files_of(buffer: Buffer) -> dict[str, Array]:
+    """A buffer's files as arrays for a checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "buffer")
+        buffer.save(place)
+        buffer.forget_folder()
+        files = sorted(place.iterdir())
+        return {f"buffer {file.name}": np.fromfile(file, np.uint8) for file in files}
+
+
+def buffer_of(name: str, arrays: dict[str, Array], num_threads: int | None) -> Buffer:
+    """The buffer of the class of a name, of such arrays, which are taken out."""
+    kind: Any = getattr(replay, name)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "buffer")
+        place.mkdir()
+        for part in [name for name in arrays if name.startswith("buffer ")]:
+            # A name in a file may not lead out of the folder.
+            arrays.pop(part).tofile(place / Path(part.removeprefix("buffer ")).name)
+        buffer: Buffer = kind.load(place, num_threads=num_threads)
+        buffer.forget_folder()
+        return buffer
