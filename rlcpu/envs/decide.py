@@ -13,7 +13,7 @@ from rlcpu.envs.layout import make_decode
 from rlcpu.envs.masks import make_unpack
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import define, inline, merge, specialise
-from rlcpu.kernels.mlp import forward
+from rlcpu.kernels.mlp import forward, lanes_for
 from rlcpu.kernels.random import uniforms
 from rlcpu.kernels.rows import row_access
 from rlcpu.nn.heads import categorical, gaussian
@@ -129,7 +129,8 @@ def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Call
 
     @merge
     def prepare(state, params, policy, count, scratch):
-        lanes = (count + 15) // 16 * 16
+        activation = policy.settings[0]
+        lanes = lanes_for(count, activation)
         inputs = policy.sizes[0]
         mean, scale = take(policy.mean), take(policy.scale)
         if plain:
@@ -142,7 +143,6 @@ def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Call
                 own = vary(params, state, i)
                 put(rows, lanes, i, observe(load(state, LANES, i), own))
             see(rows, lanes, scratch, mean, scale)
-        activation = policy.settings[0]
         end = policy.sizes.sum() * lanes
         if value == "separate":
             critic = scratch[end:]

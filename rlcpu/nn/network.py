@@ -33,7 +33,14 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, kernel, specialise
 from rlcpu.kernels.matmul import Matrix, product, transpose
 from rlcpu.kernels.memory import address
-from rlcpu.kernels.mlp import NORM_EPSILON, NORMALIZED, RELU, TANH, hyperbolic_tangent
+from rlcpu.kernels.mlp import (
+    NORM_EPSILON,
+    NORMALIZED,
+    RELU,
+    TANH,
+    hyperbolic_tangent,
+    lanes_for,
+)
 from rlcpu.kernels.mlp import forward as forward_lanes
 from rlcpu.kernels.vectors import width
 from rlcpu.nn.heads import fill
@@ -189,7 +196,7 @@ def run_rows(
     outputs = np.empty((len(inputs), sizes[-1]), np.float32)
     for begin in range(0, len(inputs), BATCH):
         part = inputs[begin : begin + BATCH]
-        lanes = (len(part) + 15) // 16 * 16
+        lanes = lanes_for.py_func(len(part), activation)
         space = np.zeros((sizes.sum(), lanes), np.float32)
         space[: sizes[0], : len(part)] = part.T
         run_network(parameters, sizes, activation, space.ravel(), lanes)

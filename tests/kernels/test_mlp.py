@@ -68,7 +68,7 @@ def naive_forward(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("activation", [TANH, RELU])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("lanes", [16, 48, 64])
+@pytest.mark.parametrize("lanes", [1, 16, 48, 64])
 def test_forward_equals_numpy(
     dtype: Any, activation: int, architecture: tuple[int, ...], lanes: int
 ) -> None:

@@ -8,53 +8,13 @@ import numpy as np
 
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import define, inline, inline_exact, source_of_tuple, specialise
-from rlcpu.kernels.mlp import TANH, hyperbolic_tangent
+from rlcpu.kernels.mlp import forward_one
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import gaussian
 from rlcpu.nn.network import CLIP
 
 single, u32 = np.float32, np.uint32
 _MASK, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
-
-tanh = specialise(hyperbolic_tangent, np.float32)
-
-
-@inline
-def add_scaled(target, row, by):
-    """Add a multiple of a row."""
-    for k in range(target.size):
-        target[k] += row[k] * by
-
-
-@inline
-def activate(row, activation):
-    """The hidden layers' activation, in place."""
-    if activation == TANH:
-        for k in range(row.size):
-            row[k] = tanh(row[k])
-    else:
-        for k in range(row.size):
-            row[k] = max(row[k], single(0))
-
-
-@inline
-def forward_one(parameters, sizes, activation, cells):
-    """All layers for one input; see `rlcpu.kernels.mlp.make_forward`, with one lane."""
-    weights = inputs = outputs = 0
-    layers = sizes.size - 1
-    for layer in range(layers):
-        fan_in, fan_out = sizes[layer], sizes[layer + 1]
-        biases, outputs = weights + fan_in * fan_out, inputs + fan_in
-        target = cells[outputs : outputs + fan_out]
-        for k in range(fan_out):
-            target[k] = parameters[biases + k]
-        for k in range(fan_in):
-            begin = weights + k * fan_out
-            add_scaled(target, parameters[begin : begin + fan_out], cells[inputs + k])
-        if layer < layers - 1:
-            activate(target, activation)
-        weights, inputs = biases + fan_out, outputs
-    return outputs
 
 
 def make_choose(policy: PolicyCode, action_size: int, observation_size: int) -> tuple[Any, Any]:
