@@ -107,7 +107,7 @@ def test_a_network_acts_as_it_does_in_python() -> None:
 
 
 def test_the_noise_of_a_network_is_normal() -> None:
-    env = rlcpu.make_vec(CHEETAH, 64)
+    env = rlcpu.make_vec(CHEETAH, 64, dtype="float64")
     policy = MLP(env.single_observation_space, env.single_action_space, (8,), value=None)
     policy.parameters[:] = 0.0
     env.reset(seed=0)

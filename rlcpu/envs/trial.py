@@ -144,24 +144,31 @@ def is_array(value: Any) -> bool:
     return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
 
 
-def convert_params(name: str, params: Any) -> Any:
-    """The params with every bool a bool and every number a float."""
+def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
+    """The params with every bool a bool and every number a float, and tuples of them if allowed."""
     if not isinstance(params, tuple) or not hasattr(params, "_fields"):
         raise TypeError(
             f"{name}: params={params!r} has to be an instance of a NamedTuple class, "
             f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
         )
+    converted: list[Any] = []
     for field, value in zip(params._fields, params, strict=True):
-        if not is_bool(value) and not isinstance(value, Real):
-            raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
-        try:
-            wrong = "not NaN" if math.isnan(value) else ""
-        except OverflowError:
-            wrong = "at most 1.8e308"
-        if wrong:
-            raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
+        several = tuples and isinstance(value, tuple | list)
+        for item in value if several else (value,):
+            if not is_bool(item) and not isinstance(item, Real):
+                raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
+            try:
+                wrong = "not NaN" if math.isnan(item) else ""
+            except OverflowError:
+                wrong = "at most 1.8e308"
+            if wrong:
+                raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
+        if several:
+            converted.append(tuple(map(float, value)))
+        else:
+            converted.append(bool(value) if is_bool(value) else float(value))
     kind: Any = type(params)
-    return kind(*(bool(v) if is_bool(v) else float(v) for v in params))
+    return kind(*converted)
 
 
 def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:

@@ -345,8 +345,8 @@ class Prepared:
 
     def __init__(self, env: Any, policy: Policy) -> None:
         code, sizes = policy.code(env.dynamics), (env.code.action_size, env.code.observation_size)
-        if code.act is None:  # a network takes observations of any size
-            sizes = sizes[0], 0
+        if code.act is None:  # a network takes observations of any size, with any value network
+            code, sizes = code._replace(value="none"), (sizes[0], 0)
         if code.act is None and code.head is None:  # and gives actions of any size
             code, sizes = code._replace(draws=0), (0, 0)
         self._run = make_run(code, env.scalar_type, *sizes)

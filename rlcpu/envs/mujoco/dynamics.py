@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import inspect
 import math
-import numbers
 import os
 import pickle
 import types
@@ -33,7 +32,7 @@ from rlcpu.envs.mujoco.varied import (
     numbers_of,
     write,
 )
-from rlcpu.envs.trial import check_description
+from rlcpu.envs.trial import check_description, convert_params
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import Rng
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
@@ -184,7 +183,7 @@ class MuJoCoDynamics(base.Dynamics):
         self._set(
             frame_skip=check_count(f"{self.id}: frame_skip", self.frame_skip),
             settle_steps=check_count(f"{self.id}: settle_steps", self.settle_steps, 0),
-            params=_convert_params(self.id, self.params),
+            params=convert_params(self.id, self.params, tuples=True),
         )
         try:
             self._find_all()
@@ -556,27 +555,3 @@ def _kind(value: Any) -> str:
     if isinstance(value, bool | np.bool_):
         return "b"
     return f"t{len(value)}" if isinstance(value, tuple | list) else "n"
-
-
-def _convert_params(name: str, params: Any) -> Any:
-    """The parameters with bools, floats and tuples of floats.
-
-    Raises:
-        TypeError, ValueError: they are no NamedTuple, or hold something else.
-    """
-    if not isinstance(params, tuple) or not hasattr(params, "_fields"):
-        raise TypeError(f"{name}: params={params!r} has to be an instance of a NamedTuple class")
-    converted: list[Any] = []
-    for key, value in zip(params._fields, params, strict=True):
-        items = value if isinstance(value, tuple | list) else (value,)
-        for item in items:
-            if not isinstance(item, numbers.Real | np.bool_):
-                raise TypeError(f"{name}: {key}={value!r} has to be a number, True or False")
-            if math.isnan(item):
-                raise ValueError(f"{name}: {key}={value!r} has to be a number, not NaN")
-        kind = _kind(value)
-        if kind == "b":
-            converted.append(bool(value))
-        else:
-            converted.append(tuple(map(float, value)) if kind != "n" else float(value))
-    return type(params)(*converted)

@@ -92,9 +92,8 @@ def _make_keep_all(action_size: int) -> Any:
 
 
 def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
-    separate, shared = policy.value == "separate", policy.value == "shared"
     act = _act_gaussian() if policy.head is None else _act_by_head(policy, action_size)
-    low, high = single(-CLIP), single(CLIP)
+    low, high, headed, numbers = single(-CLIP), single(CLIP), bool(policy.head), policy.outputs
 
     @inline
     def scratch(constants):
@@ -111,9 +110,10 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
         activation, value = constants.settings[0], single(0)
         first = forward_one(constants.weights, constants.sizes, activation, cells)
-        if shared:
-            value = cells[first + arrays.applied.shape[1]]
-        if separate:
+        outputs = numbers if headed else constants.log_std.size
+        if constants.sizes[-1] > outputs:  # a network that shares its layers with the policy's
+            value = cells[first + outputs]
+        if constants.value_sizes.size > 1:
             critic = cells[constants.sizes.sum() :]
             for k in range(constants.mean.size):
                 critic[k] = cells[k]
