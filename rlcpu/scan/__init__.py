@@ -15,28 +15,24 @@ from rlcpu.scan.recurrences.returns import (
 )
 
 if TYPE_CHECKING:
-    from rlcpu.scan.kalman import (
-        KalmanGradients,
+    from rlcpu.scan.kalman.loglik import KalmanGradients, kalman_loglik, kalman_loglik_vjp
+    from rlcpu.scan.kalman.states import (
         KalmanStates,
         SmoothedStates,
         kalman_filter,
-        kalman_loglik,
-        kalman_loglik_vjp,
         kalman_smooth,
     )
     from rlcpu.scan.log_sums import logcumsumexp, logcumsumexp_vjp
     from rlcpu.scan.recurrences.linear import LinearGradients, linear_scan, linear_scan_vjp
-    from rlcpu.scan.tridiagonal import (
+    from rlcpu.scan.tridiagonal.factor import TridiagonalFactors, factor_tridiagonal
+    from rlcpu.scan.tridiagonal.solve import solve_tridiagonal
+    from rlcpu.scan.tridiagonal.status import (
         SingularMatrixError,
         SingularSystemError,
         Status,
-        TridiagonalFactors,
-        TridiagonalGradients,
         TridiagonalInfo,
-        factor_tridiagonal,
-        solve_tridiagonal,
-        tridiagonal_vjp,
     )
+    from rlcpu.scan.tridiagonal.vjp import TridiagonalGradients, tridiagonal_vjp
 
 __all__ = [
     "Advantages",
@@ -78,10 +74,12 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
         # Imported at first use: who needs returns does not wait for solvers and filters.
         if name not in __all__:
             raise AttributeError(f"module 'rlcpu.scan' has no attribute {name!r}")
-        from rlcpu.scan import kalman, log_sums, tridiagonal
+        from rlcpu.scan import log_sums
+        from rlcpu.scan.kalman import loglik, states
         from rlcpu.scan.recurrences import linear
+        from rlcpu.scan.tridiagonal import factor, solve, status, vjp
 
-        chapters = linear, log_sums, tridiagonal, kalman
+        chapters = linear, log_sums, solve, status, factor, vjp, loglik, states
         value = next(getattr(each, name) for each in chapters if hasattr(each, name))
         globals()[name] = value
         return value

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import prange, types
 
-from rlcpu.kernels.compile import EXACT, c_function, kernel
+from rlcpu.kernels.compile import EXACT, c_function
 from rlcpu.kernels.memory import (
     address,
     call_at,
@@ -28,8 +28,9 @@ from rlcpu.kernels.memory import (
     store,
     stream,
 )
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.threads import launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
+from rlcpu.scan.device import for_cores
 from rlcpu.scan.gather import ONE, distance_of, extremes, gather, scatter
 from rlcpu.scan.layout import address_of
 from rlcpu.scan.plans import (
@@ -437,6 +438,4 @@ def drive(table, plan, parameter, beside):
     return not failed.any()
 
 
-_DRIVERS = Kernels(
-    kernel(drive, fastmath=EXACT), kernel(drive, parallel=True, fastmath=EXACT), GRAIN
-)
+_DRIVERS = for_cores(drive, GRAIN, fastmath=EXACT)

@@ -1,10 +1,18 @@
-"""Where functions of scan are computed: on the host's cores, or on the device of their arrays."""
+"""Where functions of scan are computed: on one core or all, or on the device of their arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rlcpu.backends import cpu_only, device_of, find
+from rlcpu.kernels.compile import kernel
+from rlcpu.kernels.threads import Kernels
+
+
+def for_cores(driver: Callable[..., Any], grain: int, **options: Any) -> Kernels:
+    """A driver, whose loop is a `prange`, as kernels for one core and for all; see `kernel`."""
+    return Kernels(kernel(driver, **options), kernel(driver, parallel=True, **options), grain)
 
 
 def backend_of(chapter: str, *arrays: Any) -> Any:

@@ -63,10 +63,10 @@ def gather(array, starts, own, sizes, distance, inside, plane):
     lanes, (room, count, rows, first, last), tiles = width(plane, ONE), sizes, False
     firsts, ends = shifted(own, FIRST * room), shifted(own, (LAST if reach > 0 else STOP) * room)
     if distance == 1:
-        for k in range(first, min(inside[0], last)):
-            _gather_row(shifted(source, starts[0] + k * step), count, shifted(plane, k * lanes))
-        for k in range(max(first, inside[1]), last):
-            _gather_row(shifted(source, starts[0] + k * step), count, shifted(plane, k * lanes))
+        for k in range(first, last):  # lanes that are not there repeat the last one
+            if not inside[0] <= k < inside[1]:
+                row = shifted(source, starts[0] + k * step)
+                store(load(row, 0, ONE, count, row[count - 1]), plane, k * lanes)
     elif distance == 0 and count == lanes:
         for k in range(first, last):
             store(fill(source[starts[0] + k * step], ONE), plane, k * lanes)
@@ -82,12 +82,6 @@ def gather(array, starts, own, sizes, distance, inside, plane):
             plane[lane] = source[starts[lane]] if firsts[lane] == 0 else other
         for k in range(ends[lane], 0 if tiles else rows):
             plane[k * lanes + lane] = other
-
-
-@inlined
-def _gather_row(row, count, target):
-    """Lanes side by side, the last one again for those that are not there."""
-    store(load(row, 0, ONE, count, row[count - 1]), target, 0)
 
 
 @inlined

@@ -85,14 +85,10 @@ class Layout(NamedTuple):
         """An array that lacks the time axis."""
         if array.ndim == 0:
             return repeated(array.tobytes(), array.dtype)
-        return place_of(self.ends(array).reshape(self.outer, 1, self.inner))._replace(time=0)
-
-    def ends(self, array: Array) -> Array:
-        """The numbers of an array that lacks the time axis, lane by lane."""
-        if self.is_plain and array.size == self.outer * self.inner:
-            return np.ascontiguousarray(array).reshape(-1)
-        whole = np.expand_dims(array, self.order[self.axis]) if array.ndim else array
-        return np.ascontiguousarray(self.flat(whole)[:, 0]).reshape(-1)
+        if not self.is_plain or array.size != self.outer * self.inner:
+            array = self.flat(np.expand_dims(array, self.order[self.axis]))[:, 0]
+        numbers = np.ascontiguousarray(array).reshape(self.outer, 1, self.inner)
+        return place_of(numbers)._replace(time=0)
 
     def target(self, array: Array) -> Place | None:
         """The array itself; None if three strides cannot describe it or its runs have gaps."""
@@ -114,12 +110,7 @@ class Layout(NamedTuple):
         count = math.prod(self.shape)
         numbers = np.empty(count + LINE // np.dtype(dtype).itemsize, dtype)
         begin = -address_of(numbers) % LINE // numbers.itemsize
-        return self.shaped(numbers[begin : begin + count])
-
-    def shaped(self, array: Array) -> Array:
-        """An array in the common order as the caller has it."""
-        array = array.reshape(self.shape)
-        return array if self.is_plain else array.transpose(np.argsort(self.order))
+        return numbers[begin : begin + count].reshape(self.shape).transpose(np.argsort(self.order))
 
     def flat(self, array: Array) -> Array:
         """The array as (outer, num_steps, inner), a view of it where NumPy can make one."""

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, inline_exact, kernel
+from rlcpu.kernels.compile import EXACT, inline_exact
 from rlcpu.kernels.maths import exp64, log64
 from rlcpu.kernels.memory import pointer_to, shifted
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.scan.arguments import check_axis, check_out, check_real, check_shape
-from rlcpu.scan.device import backend_of
+from rlcpu.scan.device import backend_of, for_cores
 from rlcpu.scan.layout import Layout, layout_of
 from rlcpu.scan.recurrences.linear import linear_scan
 
@@ -249,15 +249,11 @@ def kernels() -> Kernels:
     each part of each lane, and then that after.
     """
 
-    def make(parallel: bool) -> Any:
-        @kernel(parallel=parallel, fastmath=EXACT)
-        def scan(sizes, x, out, is_total, states, like):
-            for number in prange(sizes[0] * sizes[3] * ((sizes[2] + LANES - 1) // LANES)):
-                _unit(sizes, x, out, is_total, states, like, np.int64(number))
+    def scan(sizes, x, out, is_total, states, like):
+        for number in prange(sizes[0] * sizes[3] * ((sizes[2] + LANES - 1) // LANES)):
+            _unit(sizes, x, out, is_total, states, like, np.int64(number))
 
-        return scan
-
-    return Kernels(make(False), make(True), GRAIN)
+    return for_cores(scan, GRAIN, fastmath=EXACT)
 
 
 def run_log_sums(

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, kernel, specialise
+from rlcpu.kernels.compile import EXACT, specialise
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.arguments import check_alike
-from rlcpu.scan.device import check_on_host
+from rlcpu.scan.device import check_on_host, for_cores
 from rlcpu.scan.kalman import workspace as ws
 from rlcpu.scan.kalman.passes import SETTLED, address_of, backward, drivers, forward
 from rlcpu.scan.kalman.small import make_small, pad
@@ -178,15 +178,11 @@ def _defect_kernels() -> Kernels:
     """Drivers of `defect` over (count, n, n) float64 matrices; codes (count,) int8."""
     scalar = specialise(defect, np.float64, exact=True)
 
-    def make(parallel: bool) -> Any:
-        @kernel(parallel=parallel, fastmath=EXACT)
-        def find_defects(matrices, tolerance, codes):
-            for k in prange(len(matrices)):
-                codes[k] = scalar(matrices[k], np.empty_like(matrices[k]), tolerance)
+    def find_defects(matrices, tolerance, codes):
+        for k in prange(len(matrices)):
+            codes[k] = scalar(matrices[k], np.empty_like(matrices[k]), tolerance)
 
-        return find_defects
-
-    return Kernels(make(False), make(True), _GRAIN)
+    return for_cores(find_defects, _GRAIN, fastmath=EXACT)
 
 
 def check_covariances(name: str, matrices: Array) -> None:

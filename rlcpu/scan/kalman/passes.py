@@ -44,10 +44,11 @@ from typing import Any
 import numpy as np
 from numba import prange, types
 
-from rlcpu.kernels.compile import c_function, compact, kernel
+from rlcpu.kernels.compile import c_function, compact
 from rlcpu.kernels.memory import call_at, pointer_to
 from rlcpu.kernels.threads import Kernels
 from rlcpu.kernels.vectors import VECTOR_BYTES, Vector
+from rlcpu.scan.device import for_cores
 from rlcpu.scan.kalman import workspace as ws
 from rlcpu.scan.kalman.workspace import (
     AT,
@@ -392,22 +393,18 @@ def drivers() -> Kernels:
     """
     line = VECTOR_BYTES
 
-    def make(parallel: bool) -> Any:
-        @kernel(parallel=parallel)
-        def run_blocks(functions, table, size, blocks, tolerance, files):
-            for block in prange(blocks):
-                memory = np.zeros(size + 8 * ws.END + line, np.uint8)
-                cells = (memory.ctypes.data + line - 1) & -line
-                t, source = pointer_to(cells + size, np.int64(0)), pointer_to(table, np.int64(0))
-                for i in range(ws.END):
-                    t[i] = source[i]
-                t[ws.FIRST] = block * t[ws.LANES]
-                arguments = (cells, cells, cells, cells + size, tolerance)
-                call_at(functions[0], arguments + files)
-                if functions[1] != 0:
-                    call_at(functions[1], arguments + files)
-                memory[0] = 0  # keeps it alive until now: an address does not
+    def run_blocks(functions, table, size, blocks, tolerance, files):
+        for block in prange(blocks):
+            memory = np.zeros(size + 8 * ws.END + line, np.uint8)
+            cells = (memory.ctypes.data + line - 1) & -line
+            t, source = pointer_to(cells + size, np.int64(0)), pointer_to(table, np.int64(0))
+            for i in range(ws.END):
+                t[i] = source[i]
+            t[ws.FIRST] = block * t[ws.LANES]
+            arguments = (cells, cells, cells, cells + size, tolerance)
+            call_at(functions[0], arguments + files)
+            if functions[1] != 0:
+                call_at(functions[1], arguments + files)
+            memory[0] = 0  # keeps it alive until now: an address does not
 
-        return run_blocks
-
-    return Kernels(make(False), make(True), GRAIN)
+    return for_cores(run_blocks, GRAIN)

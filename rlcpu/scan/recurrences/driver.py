@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, compact, define, inline_exact, kernel, njit
+from rlcpu.kernels.compile import EXACT, compact, define, inline_exact, njit
 from rlcpu.kernels.memory import (
     address,
     fence,
@@ -41,6 +41,8 @@ from rlcpu.kernels.memory import (
 )
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, smallest_normal, where
+from rlcpu.kernels.vectors import width as width_of
+from rlcpu.scan.device import for_cores
 from rlcpu.scan.layout import REPEATED, Layout, Place, address_of
 from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, link, link_always
 
@@ -104,20 +106,15 @@ def make_loads(dtype: Any) -> tuple[Any, Any]:
     return numbers, flags
 
 
-def make_write(dtype: Any) -> Any:
-    """Function: write the first `count` numbers of a vector; `streamed`, past the caches."""
-    full = lanes_of(dtype)
-
-    @inline_exact
-    def write(vector, pointer, by, count, streamed):
-        if count < full:
-            store(vector, pointer, by, count)
-        elif streamed:
-            stream(vector, pointer, by)
-        else:
-            store(vector, pointer, by)
-
-    return write
+@inline_exact
+def write(vector, pointer, by, count, streamed):
+    """Write the first `count` numbers of a vector; `streamed`, past the caches."""
+    if count < width_of(pointer, 1):
+        store(vector, pointer, by, count)
+    elif streamed:
+        stream(vector, pointer, by)
+    else:
+        store(vector, pointer, by)
 
 
 def of_steps(names: str, expressions: dict[str, str], **namespace: Any) -> Any:
@@ -180,7 +177,7 @@ def make_begin(rule: Rule, dtype: Any) -> Any:
 
 def make_advance(rule: Rule, dtype: Any, read: Any, ask: Any) -> Any:
     """Function: one step of a block of lanes, whose results are written."""
-    full, two, write = lanes_of(dtype), rule.outputs == 2, make_write(dtype)
+    full, two = lanes_of(dtype), rule.outputs == 2
     coefficients, results = rule.coefficients, rule.results
     connect = link if rule.cuts else link_always
     rows = {f: f"state.memory, by + {i} * state.room" for i, f in enumerate(rule.sees, 1)}
@@ -264,7 +261,7 @@ class Area(NamedTuple):
 def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
     """Functions along rows: a and b of a piece; its results."""
     full, plane, two = lanes_of(dtype), REGISTERS * lanes_of(dtype) * pitch, rule.outputs == 2
-    coefficients, results, write = rule.coefficients, rule.results, make_write(dtype)
+    coefficients, results = rule.coefficients, rule.results
     (arrays_at, read, ask), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
     at = {f: f"seen, by + {i * plane}" for i, f in enumerate(rule.sees)}
     see = of_steps("seen, by", {f: f"load({each}, 1)" for f, each in at.items()}, load=load)
@@ -399,74 +396,51 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
 # ---------------------------------------------------------------- windows
 
 
-class Windows(NamedTuple):
-    """Scratch memory of steps, each of `room` lanes: pointers."""
-
-    a: Any
-    b: Any
-    values: Any  # of the observations after the steps
-    room: Any
-
-
 def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Function: some windows of a block of lanes, of a rule that sees the next value alone."""
+    """Function: some windows of a block of lanes, of a rule that sees the next value alone.
+
+    a, b and the value after each step, in scratch memory; then each window from its last step on.
+    """
     full, zero, one, value = lanes_of(dtype), dtype(0.0), dtype(1.0), Step._fields.index("value")
     (arrays_at, read, _), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
-    coefficients, write, see = rule.coefficients, make_write(dtype), of_steps("x", {"value": "x"})
-
-    @inline_exact
-    def prepare(here, following, area, at, length, options):
-        """As many steps or lanes as lie side by side."""
-        compact()
-        for by in range(0, length, full):
-            count = min(full, length - by)
-            after = numbers(following, by, count)
-            a, b = coefficients(read(here, by, count), see(after), options)
-            store(a, area.a, at + by)
-            store(b, area.b, at + by)
-            store(after, area.values, at + by)
-
-    @inline_exact
-    def slide(plan, area, outer, lane, steps, width):
-        """From the last step of each window to its first."""
-        compact()
-        jump, length = (steps[1] - steps[0], steps[1] - steps[0]) if is_rows else (1, width)
-        for step in range(steps[0], steps[1], jump):
-            target = place(plan, np.int64(FIRST), outer, step, lane, zero)
-            for by in range(0, length, full):
-                at = (step - steps[0] + plan[WINDOW] - 1) * area.room + by
-                y = load(area.values, at, 1)
-                for _ in range(plan[WINDOW]):
-                    y = link(load(area.a, at, 1), load(area.b, at, 1), y)
-                    at -= area.room
-                write(y, target, by, min(full, length - by), False)
+    coefficients, see = rule.coefficients, of_steps("x", {"value": "x"})
 
     @inline_exact
     def windows(plan, options, outer, lane, width, begin):
         compact()
-        k, last, room = np.int64(0), plan[STEPS] - 1, 1 if is_rows else WIDE * full
-        stop = min(begin + plan[SPAN], plan[STEPS])
-        end, jump = stop - 1 + plan[WINDOW], PIECE if is_rows else 1
-        size = (end - begin) * room + full
+        k, n, last, room = np.int64(0), plan[WINDOW], plan[STEPS] - 1, 1 if is_rows else WIDE * full
+        stop = min(begin + plan[SPAN], last + 1)
+        end, final = stop - 1 + n, place(plan, k + LAST, outer, 0, lane, zero)
+        size, step = (end - begin) * room + full, begin
         memory = np.empty(3 * size, dtype)
         a = address(memory)
-        area = Windows(a, shifted(a, size), shifted(a, 2 * size), room)
-        inside = min(end, last)
-        for step in range(begin, inside, jump):
-            here = arrays_at(plan, k, outer, step, lane)
-            following = place(plan, k + value, outer, step + 1, lane, zero)
-            length = min(jump, inside - step) if is_rows else width
-            prepare(here, following, area, (step - begin) * room, length, options)
-        if end > last:
-            here = arrays_at(plan, k, outer, last, lane)
-            following = place(plan, k + LAST, outer, 0, lane, zero)
-            prepare(here, following, area, (last - begin) * room, width, options)
-            for step in range(last + 1, end):  # changes nothing
-                for i in range(width):
-                    at = (step - begin) * room + i
-                    area.a[at], area.b[at] = one, zero
-                    area.values[at] = following[i * plan[LANES + LAST]]
-        slide(plan, area, outer, lane, (begin, stop), width)
+        b, values = shifted(a, size), shifted(a, 2 * size)
+        while step < min(end, last + 1):  # as many steps or lanes at once as lie side by side
+            here, following, run = arrays_at(plan, k, outer, step, lane), final, width
+            if step < last:
+                following = place(plan, k + value, outer, step + 1, lane, zero)
+                run = min(PIECE, min(end, last) - step) if is_rows else width
+            for by in range(0, run, full):
+                count, at = min(full, run - by), (step - begin) * room + by
+                after = numbers(following, by, count)
+                factor, part = coefficients(read(here, by, count), see(after), options)
+                store(factor, a, at)
+                store(part, b, at)
+                store(after, values, at)
+            step += run if is_rows else 1
+        for at in range((step - begin) * room, (end - begin) * room):  # changes nothing
+            a[at], b[at] = one, zero
+            values[at] = final[min(at % room, width - 1) * plan[LANES + LAST]]
+        run = stop - begin if is_rows else width
+        for step in range(begin, stop, run if is_rows else 1):
+            target = place(plan, k + FIRST, outer, step, lane, zero)
+            for by in range(0, run, full):
+                at = (step - begin + n - 1) * room + by
+                y = load(values, at, 1)
+                for _ in range(n):
+                    y = link(load(a, at, 1), load(b, at, 1), y)
+                    at -= room
+                write(y, target, by, min(full, run - by), False)
         return memory.size  # alive up to here
 
     return windows
@@ -506,15 +480,11 @@ def kernels(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) ->
             body(plan, options, outer, lane, stop - lane)
         fence()
 
-    def make(parallel: bool) -> Any:
-        @kernel(parallel=parallel, fastmath=EXACT)
-        def scan(plan, options, blocks):
-            for number in prange(blocks):
-                block(plan, options, np.int64(number))
+    def scan(plan, options, blocks):
+        for number in prange(blocks):
+            block(plan, options, np.int64(number))
 
-        return scan
-
-    return Kernels(make(False), make(True), GRAIN)
+    return for_cores(scan, GRAIN, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- from checked arrays to a plan

@@ -17,17 +17,8 @@ from rlcpu.kernels.memory import VECTOR_BYTES
 from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.blocks import run
 from rlcpu.scan.plans import Cut, Input, batch_order, fitted, make_plan, parts_of
+from rlcpu.scan.tridiagonal import lanes
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
-from rlcpu.scan.tridiagonal.lanes import (
-    CHECK,
-    CHECKED,
-    EXPAND,
-    REDUCE,
-    RESIDUAL,
-    RING,
-    SOLVE,
-    inputs_of,
-)
 from rlcpu.scan.tridiagonal.status import REFINED
 
 #: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
@@ -97,41 +88,40 @@ def solve_arrays(
 def _solve(
     arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None, check: bool | None
 ) -> tuple[bool, Array | None]:
-    """Solve systems once; whether all is finite, and backward errors (batch...,).
+    """Solve systems once; whether all is finite, and backward errors (batch...,) if there are any.
 
-    Errors of whole systems are found while their equations are in the caches.
-
-    Args:
-        arrays: all checked.
-        lengths: unknowns of each system; None for n.
-        mode: how to solve.
-        cut: how to cut systems; None for whole ones.
-        check: whether to look at errors: True for all, False where pivots are small (else they are
-            0; None where nothing was looked at), None for never.
+    They are found while the equations are in the caches. `check` is True for all of them, False
+    where chunks and rings have small pivots (the others are 0), and None for none.
     """
     out = arrays.out
-    n, systems = out.shape[-1], out.size // out.shape[-1]
+    systems = out.size // out.shape[-1]
     doubtful = np.inf if check is None or mode.pivoting == 0 else DOUBTFUL
     limit = np.array([-1.0 if check else doubtful], out.dtype)
-    inputs = inputs_of(arrays, mode.transposed)
-    plan = make_plan(inputs, [out], cut=cut, periodic=mode.periodic, lengths=lengths, shared=limit)
+    options: Any = {"cut": cut, "periodic": mode.periodic, "lengths": lengths, "shared": limit}
+    plan = make_plan(lanes.inputs_of(arrays, mode.transposed), [out], **options)
     work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
     if cut is None:
         if not (mode.periodic or check):
-            return run(SOLVE, *work), None
+            return run(lanes.SOLVE, *work), None
         found = np.empty((systems, 1))
-        well = run(RING if mode.periodic else CHECKED, *work, None, found)
+        well = run(lanes.RING if mode.periodic else lanes.CHECKED, *work, None, found)
         return well, _by_system(found, out)
     rests = np.empty((systems, cut.chunks, 2 * REST + 1))
-    run(REDUCE, *work, None, rests)
-    parts = _parts(np.full(systems, n) if lengths is None else _in_order(lengths, out), cut)
+    run(lanes.REDUCE, *work, None, rests)
+    parts = np.maximum(parts_of(_ends(lengths, out).reshape(-1), cut.rows), 1)
     ends = np.zeros((systems, cut.chunks, 4))
     join_all(rests, parts, ends)
-    well = run(EXPAND, *work, ends)
+    well = run(lanes.EXPAND, *work, ends)
     if lengths is not None:
-        out[np.arange(n) >= lengths[..., None]] = 0
+        out[np.arange(out.shape[-1]) >= lengths[..., None]] = 0
     looks = check or np.fmax.reduce(rests[..., -1], None) > limit[0]
     return well, backward_errors(arrays, lengths, mode) if looks else None
+
+
+def _ends(lengths: Array | None, out: Array) -> Array:
+    """Unknowns of each system (batch...,), batch axes in the order of a driver."""
+    ends = np.full(out.shape[:-1], out.shape[-1]) if lengths is None else lengths
+    return ends.transpose(batch_order(out))
 
 
 def _by_system(found: Array, out: Array) -> Array:
@@ -139,16 +129,6 @@ def _by_system(found: Array, out: Array) -> Array:
     order = batch_order(out)
     shape = [out.shape[i] for i in order]
     return found.max(-1).reshape(shape).transpose(np.argsort(order)).astype(out.dtype)
-
-
-def _parts(lengths: Array, cut: Cut) -> Array:
-    """Chunks of systems of these lengths."""
-    return np.maximum(parts_of(lengths, cut.rows), 1)
-
-
-def _in_order(numbers: Array, out: Array) -> Array:
-    """One number of each system (batch...,) as a driver counts systems."""
-    return numbers.transpose(batch_order(out)).reshape(-1)
 
 
 def cut_systems(out: Array) -> Cut | None:
@@ -198,14 +178,14 @@ def backward_errors(
     out, cut = arrays.out, cut_systems(arrays.out)
     target = out if lack is None else lack
     chunks, order = cut.chunks if cut else 1, batch_order(target)
-    inputs = [*inputs_of(arrays, mode.transposed), Input(out)]
+    inputs = [*lanes.inputs_of(arrays, mode.transposed), Input(out)]
     plan = make_plan(inputs, [target], cut=cut, periodic=mode.periodic, lengths=lengths)
     around = np.zeros((math.prod(out.shape[:-1]), chunks, 2))
     if mode.periodic or cut is not None:
-        ends = np.full(out.shape[:-1], out.shape[-1]) if lengths is None else lengths
-        _look_around(out.transpose(*order, -1), ends.transpose(order), mode.periodic, cut, around)
+        ends = _ends(lengths, target)
+        _look_around(out.transpose(*order, -1), ends, mode.periodic, cut, around)
     found = np.empty((math.prod(out.shape[:-1]), chunks))
-    function = CHECK if lack is None else RESIDUAL
+    function = lanes.CHECK if lack is None else lanes.RESIDUAL
     run(function, plan, out.dtype, 0.0, out.size, mode.num_threads, around, found)
     return _by_system(found, target)
 
@@ -213,15 +193,14 @@ def backward_errors(
 def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, around: Array) -> None:
     """Overwrite (systems, chunks, 2) with the unknowns before and after each chunk, zero if none.
 
-    Args:
-        x: (batch..., n) in the order in which a driver counts systems.
-        lengths: (batch...,) unknowns of each system.
-        periodic: whether the last one comes before the first.
-        cut: how systems are cut.
-        around: overwritten.
+    x is (batch..., n) and lengths (batch...,), with batch axes in the order of a driver.
     """
     cut = cut or Cut(1, x.shape[-1])
-    parts, ends, chunk = _parts(lengths, cut)[..., None], lengths[..., None], np.arange(cut.chunks)
+    parts, ends, chunk = (
+        np.maximum(parts_of(lengths, cut.rows), 1)[..., None],
+        lengths[..., None],
+        np.arange(cut.chunks),
+    )
     for side in range(2):
         border = ends * (chunk + side) // parts
         inside = (ends > 0) & (chunk < parts) & (periodic | ((border > 0) & (border < ends)))

@@ -415,14 +415,9 @@ def solve_ring(block, pivoting):
 
 @inlined
 def worst_error(block, before, after, is_solved):
-    """The largest backward error, NaN if any is, from x[-1] and x[m].
+    """The largest backward error, or NaN, from x[-1] and x[m], which are zero where there are none.
 
-    Args:
-        block: lanes of which the equations are inputs.
-        before: x[-1], zero where there is none.
-        after: x[m].
-        is_solved: whether x is in its plane; else it is an input, and what the equations lack is
-            written.
+    Unless x `is_solved`, and in its plane, it is an input, and what equations lack is written.
     """
     plane = BESIDE + SOLUTION if is_solved else X
     x, worst, trace = row_of(block, plane, 0, is_solved), nan_or_zero(before), nan_or_zero(before)

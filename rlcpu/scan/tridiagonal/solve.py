@@ -70,7 +70,7 @@ def solve_tridiagonal(
             beyond is not read, and zero in the result.
         check: "residual" computes the backward error of every system, refines those above 2**7
             times the dtype's epsilon (without pivoting, too), and fails what stays above 2**13
-            times. It takes more than twice as long.
+            times. It takes longer, most of all where systems are refined.
         return_info: also return a status for each system, and raise no `SingularSystemError`.
         out: array of the result's shape and dtype, overwritten with it; `rhs` itself or no input.
         num_threads: at most so many; None for all. The result does not depend on it.

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.compile import EXACT, inline_exact, kernel
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.kernels.compile import EXACT, inline_exact
+from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.scan.arguments import (
     Array,
     axis_last,
@@ -22,7 +22,7 @@ from rlcpu.scan.arguments import (
     repeated,
     sum_to_shape,
 )
-from rlcpu.scan.device import backend_of
+from rlcpu.scan.device import backend_of, for_cores
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.status import SingularSystemError, status_of
 
@@ -157,9 +157,7 @@ def _products(multipliers, x, lower, diagonal, upper, inner):
             _multiply(multipliers[begin:last], x[begin + inner : last + inner], upper[begin:last])
 
 
-PRODUCTS = Kernels(
-    kernel(_products, fastmath=EXACT), kernel(_products, parallel=True, fastmath=EXACT), 2**15
-)
+PRODUCTS = for_cores(_products, 2**15, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- results
