@@ -44,11 +44,11 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "LunarLander-v3": {"ppo": 242.1},
     "LunarLanderContinuous-v3": {"ppo": 270.9},
     "BipedalWalker-v3": {"ppo": 213.3},
-    "MinAtar/Breakout-v1": {"ppo": None},
-    "MinAtar/Asterix-v1": {"ppo": None},
-    "MinAtar/Freeway-v1": {"ppo": None},
-    "MinAtar/Seaquest-v1": {"ppo": None},
-    "MinAtar/SpaceInvaders-v1": {"ppo": None},
+    "MinAtar/Breakout-v1": {"ppo": None, "pqn": None},
+    "MinAtar/Asterix-v1": {"ppo": None, "pqn": None},
+    "MinAtar/Freeway-v1": {"ppo": None, "pqn": None},
+    "MinAtar/Seaquest-v1": {"ppo": None, "pqn": None},
+    "MinAtar/SpaceInvaders-v1": {"ppo": None, "pqn": None},
 }
 
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 #: The algorithm of an environment, where PPO is not the one that solves it best.
-FITTING: dict[str, str] = {"FrozenLake-v1": "dqn", "CliffWalking-v1": "dqn"}
+FITTING: dict[str, str] = {
+    "FrozenLake-v1": "dqn",
+    "CliffWalking-v1": "dqn",
+    "MinAtar/Asterix-v1": "pqn",
+}
 #: Environment steps by environment and algorithm, where they are not the usual ones.
 STEPS: dict[str, dict[str, int]] = {
     "CartPole-v1": {"dqn": 50_000, "pqn": 500_000},
@@ -25,7 +29,7 @@ STEPS: dict[str, dict[str, int]] = {
     "LunarLanderContinuous-v3": {"ppo": 3_000_000},
     "BipedalWalker-v3": {"ppo": 2_000_000},
     **{
-        f"MinAtar/{game}-v1": {"ppo": 3_000_000}
+        f"MinAtar/{game}-v1": {"ppo": 3_000_000, "pqn": 3_000_000}
         for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
     },
 }
