@@ -7,7 +7,7 @@ import keyword
 import math
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -35,6 +35,31 @@ from rlcpu.nn.workers import LINE
 Array = npt.NDArray[Any]
 #: Share of ones among inputs up to which adding up their weights is faster than a product.
 MANY_ONES = 0.2
+
+
+class Steps(NamedTuple):
+    """How an update steps.
+
+    Attributes:
+        learning_rate: of Adam.
+        epochs: how often all samples are seen.
+        minibatch_size: samples of a gradient step.
+        max_gradient_norm: gradients are scaled down to it, all networks' together.
+        epsilon: of Adam.
+        rectified: step by RAdam (Liu et al. 2020), whose first thousand steps are shorter.
+        normalize: a column of which every minibatch is brought to mean 0 and deviation 1.
+        stop_above: the name of a loss or statistic, and the mean over a minibatch above which the
+            update ends before that step.
+    """
+
+    learning_rate: float
+    epochs: int = 1
+    minibatch_size: int = 256
+    max_gradient_norm: float = math.inf
+    epsilon: float = 1e-8
+    rectified: bool = False
+    normalize: str | None = None
+    stop_above: tuple[str, float] | None = None
 
 
 class Learner(FlatLearner):
@@ -109,18 +134,11 @@ class Learner(FlatLearner):
         columns: Mapping[str, Array],
         actions: Array | None = None,
         *,
-        learning_rate: float,
-        weights: tuple[float, ...] | None = None,
-        scales: Sequence[float] | None = None,
-        epochs: int = 1,
-        minibatch_size: int = 256,
-        max_gradient_norm: float = math.inf,
-        epsilon: float = 1e-8,
-        rectified: bool = False,
-        normalize: str | None = None,
-        stop_above: tuple[str, float] | None = None,
         mean: Array | None = None,
         scale: Array | None = None,
+        weights: tuple[float, ...] | None = None,
+        scales: Sequence[float] | None = None,
+        **steps: Any,
     ) -> dict[str, float]:
         """Learn from S samples, and write the networks.
 
@@ -131,20 +149,12 @@ class Learner(FlatLearner):
             actions: (S,) or (S, action_size) of the learner's dtype of actions; with a masked head
                 (S, 1 + num_actions), the index and a 1 for each action that is allowed, and with
                 `categoricals` (S, number of choices).
-            learning_rate: of Adam.
-            weights: coefficients that losses read; None for those of the learner.
-            scales: what each loss is multiplied by; None for 1.
-            epochs: how often all samples are seen.
-            minibatch_size: samples of a gradient step.
-            max_gradient_norm: gradients are scaled down to it, all networks' together.
-            epsilon: of Adam.
-            rectified: step by RAdam (Liu et al. 2020), whose first thousand steps are shorter.
-            normalize: a column of which every minibatch is brought to mean 0 and deviation 1.
-            stop_above: the name of a loss or statistic, and the mean over a minibatch above which
-                the update ends before that step.
             mean: (input_size,) float32: networks see (input - mean) * scale, clipped to +-10; None
                 for 0.
             scale: (input_size,) float32; None for 1.
+            weights: coefficients that losses read; None for those of the learner.
+            scales: what each loss is multiplied by; None for 1.
+            **steps: fields of `rlcpu.nn.learner.Steps`, `learning_rate` at least.
 
         Returns:
             Means over the gradient steps: of each loss, by the name of its function, and of its
@@ -152,18 +162,20 @@ class Learner(FlatLearner):
 
         Raises:
             KeyError: a column is missing.
-            TypeError, ValueError: an argument is out of its range, or an array of another shape.
+            TypeError, ValueError: an argument is unknown or out of its range, or an array of
+                another shape.
             FloatingPointError: a loss or a parameter has become NaN or infinite; `learnt` holds
                 what came of it, the networks are untouched.
         """
-        epochs = check_count("epochs", epochs)
-        minibatch_size = check_count("minibatch_size", minibatch_size)
-        for name, given, known in (
-            ("normalize", normalize, self.columns),
-            ("stop_above", stop_above and stop_above[0], self._names()[:-1]),
+        given = Steps(**steps)
+        epochs = check_count("epochs", given.epochs)
+        minibatch_size = check_count("minibatch_size", given.minibatch_size)
+        for name, named, known in (
+            ("normalize", given.normalize, self.columns),
+            ("stop_above", given.stop_above and given.stop_above[0], self._names()[:-1]),
         ):
-            if given is not None and given not in known:
-                raise ValueError(f"{name}={given!r}: expected one of {', '.join(known)}")
+            if named is not None and named not in known:
+                raise ValueError(f"{name}={named!r}: expected one of {', '.join(known)}")
         if scales is not None and len(scales) != len(self.losses):
             raise ValueError(f"scales={scales!r}: expected {len(self.losses)} numbers")
         batch = self._make_batch(inputs, columns, actions, mean, scale)
@@ -175,19 +187,19 @@ class Learner(FlatLearner):
         count = batch.columns.shape[1]
         size = 0 if self.actions is None else batch.actions.size // count
         space = self._space_for(self._make_space, count, minibatch_size, size)
-        real, limit = self.dtype, stop_above or ("", math.inf)
+        real, limit = self.dtype, given.stop_above or ("", math.inf)
         settings = Settings(
             epochs=epochs,
             minibatch_size=minibatch_size,
-            normalized=-1 if normalize is None else self.columns.index(normalize),
+            normalized=-1 if given.normalize is None else self.columns.index(given.normalize),
             action_size=size,
-            learning_rate=real(learning_rate),
-            epsilon=real(epsilon),
-            rectified=bool(rectified),
+            learning_rate=real(given.learning_rate),
+            epsilon=real(given.epsilon),
+            rectified=bool(given.rectified),
             scales=tuple(map(real, scales or [1.0] * len(self.losses))),
             weights=_as_reals(self.weights if weights is None else weights, real),
-            max_norm=real(max_gradient_norm),
-            watched=-1 if stop_above is None else names.index(limit[0]),
+            max_norm=real(given.max_gradient_norm),
+            watched=-1 if given.stop_above is None else names.index(limit[0]),
             most=float(limit[1]),
             steps=int(self.counters[0]),
             shuffles=int(self.counters[1]),
@@ -196,13 +208,13 @@ class Learner(FlatLearner):
             patience=self._patience(min(minibatch_size, PART)),
         )
         self._run(self._kernel, self.num_workers, space, batch, space, settings)
-        *means, steps = space.report.tolist()
-        self.counters += int(steps), epochs
-        report = {name: mean / max(steps, 1.0) for name, mean in zip(names, means, strict=True)}
+        *means, taken = space.report.tolist()
+        self.counters += int(taken), epochs
+        report = {name: mean / max(taken, 1.0) for name, mean in zip(names, means, strict=True)}
         # What an update may be ended by is no part of the loss: it may overflow before it is.
         self._check_finite({k: value for k, value in report.items() if k != limit[0]})
         self.write_networks()
-        return {**report, "num_gradients": int(steps)}
+        return {**report, "num_gradients": int(taken)}
 
     def _names(self) -> list[str]:
         names = []

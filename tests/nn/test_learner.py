@@ -236,6 +236,8 @@ def test_bad_batches(change: dict[str, Any], match: str) -> None:
 def test_bad_options(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         make_learner().update(*make_problem(), learning_rate=1e-3, **options)
+    with pytest.raises(TypeError, match="epoch'"):
+        make_learner().update(*make_problem(), learning_rate=1e-3, epoch=1)
 
 
 @pytest.mark.parametrize(
