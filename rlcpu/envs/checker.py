@@ -12,7 +12,7 @@ import dataclasses
 import math
 import traceback
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -338,6 +338,45 @@ class Trial:
         # The keys are those of the seeds; a reset is turn 0 of the streams, the step is turn 1.
         draws = self._kernel_draws("reset", seed, n, dtype)
         noise = self._kernel_draws("step", seed, n, dtype)
+        plain = self._plain_functions()
+        shown, reached = dynamics.observation, env.memory.get_state().T
+        rows = env._drivers.observe(env)
+        masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
+        seen = np.column_stack([columns_of(shown, rows), masks])
+        flags = [terminated, truncated][: 1 + dynamics.truncates]
+        names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
+        names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
+        names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
+        results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
+        own = env._params_of_each() or [()] * n
+        taken = [
+            Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
+            for case, a, u, p in zip(cases, actions.tolist(), noise, own, strict=True)
+        ]
+        starts = list(zip(draws, drawn, strict=True))
+        last_bits = [
+            self._differ("reset", plain["reset"], starts, fresh, names, dtype),
+            self._differ("step", plain["step"], taken, results, names, dtype),
+        ]
+        if dynamics.randomize is not None:
+            rngs = self._kernel_draws("randomize", seed, n, dtype)
+            given = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
+            found = np.array([[getattr(p, key) for key in dynamics.randomized] for p in drawn])
+            labels = list(dynamics.randomized)
+            last_bits.append(
+                self._differ("randomize", plain["randomize"], given, found, labels, dtype)
+            )
+        if dtype is np.float64 and any(last_bits):
+            self.note(
+                "note",
+                f"the last bits of {sum(last_bits)} of {2 * n} resets and steps in float64 are "
+                "not those of plain Python",
+            )
+        return True
+
+    def _plain_functions(self) -> dict[str, Callable[..., Array]]:
+        """Reset, step and randomize in plain Python, whose results are numbers in one array."""
+        dynamics, layout, shown = self.dynamics, self.dynamics.state, self.dynamics.observation
         functions = {key: getattr(dynamics, key) for key in dynamics.functions}
 
         def randomize(rng: Any, params: Any) -> Array:
@@ -355,38 +394,7 @@ class Trial:
                 seen = *seen, *self.plain(functions, "action_mask", reached, params)
             return np.array([*numbers_of(layout, reached), reward, *flags, *seen], np.float64)
 
-        shown, reached = dynamics.observation, env.memory.get_state().T
-        rows = env._drivers.observe(env)
-        masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
-        seen = np.column_stack([columns_of(shown, rows), masks])
-        flags = [terminated, truncated][: 1 + dynamics.truncates]
-        names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
-        names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
-        names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
-        results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
-        own = env._params_of_each() or [()] * n
-        taken = [
-            Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
-            for case, a, u, p in zip(cases, actions.tolist(), noise, own, strict=True)
-        ]
-        starts = list(zip(draws, drawn, strict=True))
-        last_bits = [
-            self._differ("reset", reset, starts, fresh, names, dtype),
-            self._differ("step", step, taken, results, names, dtype),
-        ]
-        if dynamics.randomize is not None:
-            rngs = self._kernel_draws("randomize", seed, n, dtype)
-            given = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
-            found = np.array([[getattr(p, key) for key in dynamics.randomized] for p in drawn])
-            labels = list(dynamics.randomized)
-            last_bits.append(self._differ("randomize", randomize, given, found, labels, dtype))
-        if dtype is np.float64 and any(last_bits):
-            self.note(
-                "note",
-                f"the last bits of {sum(last_bits)} of {2 * n} resets and steps in float64 are "
-                "not those of plain Python",
-            )
-        return True
+        return {"randomize": randomize, "reset": reset, "step": step}
 
     def _differ(
         self, name: str, plain: Any, inputs: Any, results: Array, names: list[str], dtype: Any

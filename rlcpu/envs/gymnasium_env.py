@@ -24,10 +24,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rlcpu.envs.arguments import check_mode
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.masks import mask_rows, masks_of_infos, pack_masks
 from rlcpu.envs.observations import View
-from rlcpu.envs.vector_env import VectorEnv, check_mode
+from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import splitmix64, stream_seeds
 

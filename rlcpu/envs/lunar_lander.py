@@ -18,9 +18,8 @@ same, in the wind   92 +- 166 (-39 51 253), 47 %    107 +- 165 (-29 183 260), 51
 =================== =============================== =====================================
 
 The numbers of impacts in `lander_legs.py` were chosen by these returns; an agent that PPO trained
-here returns 288 +- 18 in Gymnasium's, which had no part in that. The two differ most where legs hit
-the ground at 10 m/s and more: Box2D's hull takes off again after 1 in 20 of such crashes, this
-one's after 1 in 15.
+here returns 288 +- 18 in Gymnasium's. The two differ most where legs hit the ground at 10 m/s and
+more: Box2D's hull takes off again after 1 in 20 of such crashes, this one's after 1 in 15.
 """
 
 from __future__ import annotations

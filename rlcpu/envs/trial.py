@@ -206,7 +206,16 @@ def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
     if dynamics.randomize is None:
         return names
     for uniform in _TRIAL_UNIFORMS:
-        drawn = _call(dynamics, "randomize", TrialRng(uniform), dynamics.params)
+        try:
+            drawn = _call(dynamics, "randomize", TrialRng(uniform), dynamics.params)
+        except ValueError as error:  # TypeError as the cause from Python 3.13 on
+            what, _, unknown = str(error.__cause__).partition("Got unexpected field names: ")
+            if what or not unknown:
+                raise
+            raise TypeError(
+                f"{dynamics.id}: randomize replaces {unknown[1:-1]}, which params does not have; "
+                f"it has: {', '.join(dynamics.params._fields)}"
+            ) from None
         found = drawn_names(dynamics, drawn)
         if names and found != names:
             raise TypeError(
@@ -226,13 +235,23 @@ def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
         raise TypeError(f"{start}; returned {drawn!r}")
     values: dict[str, Any] = drawn._asdict()  # type: ignore[attr-defined]
     if type(drawn) is type(dynamics.params):
+        for name in defaults.keys() - set(valid):
+            if values[name] is not defaults[name]:
+                raise TypeError(
+                    f"{dynamics.id}: randomize sets {name}={values[name]!r}: it has to stay "
+                    f"{defaults[name]}, the same in all environments: it is an option of the "
+                    "machine code"
+                )
         values = {name: values[name] for name in valid if name not in dynamics.varied}
     for name, value in values.items():
         if name not in valid:
             raise TypeError(f"{start} ({', '.join(valid)}); returned {name}={value!r}")
         if name in dynamics.varied:
             raise TypeError(f"{dynamics.id}: randomize draws {name}, which is given as an array")
-        if is_bool(value) or not isinstance(value, Real) or math.isnan(value):
+        if is_bool(value) or not isinstance(value, Real):
+            kind = type(value).__name__
+            raise TypeError(f"{start}; returned {name}={value!r}, which is of type {kind}")
+        if math.isnan(value):
             raise TypeError(f"{start}, not NaN; returned {name}={value!r}")
     return tuple(values)
 

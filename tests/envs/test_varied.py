@@ -313,6 +313,12 @@ BAD: list[tuple[Any, type[Exception], str]] = [
     (lambda: dataclasses.replace(SPRING, randomize=lambda rng, params: (
         Stiff(1.0) if rng.uniform(0) < 0.4 else randomize(rng, params))), TypeError,
      "the same names each time; returned scale, start after stiffness"),
+    (lambda: dataclasses.replace(SPRING, randomize=lambda rng, p: p._replace(stifness=1.0)),
+     TypeError, r"Spring-v0: randomize replaces 'stifness', which params does not have; it has: "),
+    (lambda: dataclasses.replace(SPRING, randomize=lambda rng, p: p._replace(scale="1")),
+     TypeError, r"returned scale='1', which is of type str"),
+    (lambda: dataclasses.replace(SPRING, randomize=lambda rng, p: p._replace(damped=False)),
+     TypeError, "randomize sets damped=False: it has to stay True"),
     (lambda: dataclasses.replace(SPRING, randomize=lambda rng, params: Stiff(1.0 / rng.uniform(0))),
      ValueError, "randomize raised ZeroDivisionError"),
 ]  # fmt: skip

@@ -6,11 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from rlcpu.envs.arguments import (
+    Array,
+    convert_actions,
+    describe_bad_actions,
+    find_bad_actions,
+)
 from rlcpu.envs.mujoco import batch as driver
 from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.render import Renderer
 from rlcpu.envs.scalar_env import ScalarEnv
-from rlcpu.envs.vector_env import Array, convert_actions, describe_bad_actions, find_bad_actions
 
 
 class ScalarTask(ScalarEnv):

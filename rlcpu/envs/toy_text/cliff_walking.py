@@ -36,13 +36,17 @@ def reset(rng: Rng, params: Params) -> State:
     return State(START)
 
 
+def walk(cell: int, way: int, width: int, height: int) -> int:
+    """The next cell of a grid, or the same at its edge: 0 up, 1 right, 2 down, 3 left."""
+    x = min(max(cell % width + (way == 1) - (way == 3), 0), width - 1)
+    y = min(max(cell // width + (way == 2) - (way == 0), 0), height - 1)
+    return width * y + x
+
+
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
     """One step: action 0 is up, 1 right, 2 down, 3 left."""
     turn = rng.integers(0, 3) - 1 if params.is_slippery else 0
-    way = (action + turn) % 4
-    x = min(max(s.cell % WIDTH + (way == 1) - (way == 3), 0), WIDTH - 1)
-    y = min(max(s.cell // WIDTH + (way == 2) - (way == 0), 0), HEIGHT - 1)
-    here = WIDTH * y + x
+    here = walk(s.cell, (action + turn) % 4, WIDTH, HEIGHT)
     falls = here > START and here < GOAL
     return State(START if falls else here), -100.0 if falls else -1.0, here == GOAL
 

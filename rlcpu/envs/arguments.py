@@ -1,0 +1,171 @@
+"""What users give to environments, checked and converted: actions, states, options of a reset."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels.checks import as_array, as_numbers
+
+Array = npt.NDArray[Any]
+_DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
+
+
+def check_mode(mode: Any) -> AutoresetMode:
+    """The autoreset mode of a mode or its name."""
+    try:
+        return AutoresetMode(mode)
+    except (TypeError, ValueError):
+        known = ", ".join(repr(each.value) for each in AutoresetMode)
+        raise ValueError(f"autoreset_mode={mode!r}: expected an AutoresetMode or {known}") from None
+
+
+def check_dtype(dtype: Any) -> type:
+    """`np.float32` or `np.float64`."""
+    try:
+        return _DTYPES[np.dtype(dtype).name]
+    except (TypeError, KeyError):
+        raise ValueError(f'dtype={dtype!r}: expected "float32" or "float64"') from None
+
+
+def check_varied(dynamics: Dynamics, num_envs: int) -> None:
+    """Raise ValueError unless what varies has a row for each environment."""
+    for name, values in dynamics.varied.items():
+        if len(values) != num_envs:
+            raise ValueError(
+                f"{dynamics.id}: {name} has shape {values.shape}: expected "
+                f"{(num_envs, *values.shape[1:])}, one for each environment, or one for all"
+            )
+
+
+def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
+    """The actions as a contiguous array of the dtype that kernels take.
+
+    Raises:
+        TypeError: actions of another kind of dtype.
+        ValueError: actions of another shape, or beyond int64.
+    """
+    array = as_array("actions", actions)
+    check_actions(array, dynamics, shape)
+    beyond: Any = ()
+    if array.dtype == np.uint64:
+        beyond = np.flatnonzero(
+            (array > np.iinfo(np.int64).max).reshape(len(array), -1).any(axis=1)
+        )
+    if len(beyond):
+        raise ValueError(describe_bad_actions(array, beyond, dynamics))
+    return np.ascontiguousarray(array, np.int64 if dynamics.is_discrete else np.float32)
+
+
+def check_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> None:
+    """Raise unless an array on any device has the kind of dtype and the shape of actions.
+
+    Raises:
+        TypeError: another kind of dtype.
+        ValueError: another shape.
+    """
+    wanted, kinds = ("an integer", "iu") if dynamics.is_discrete else ("a real", "fiu")
+    if actions.dtype.kind not in kinds:
+        raise TypeError(f"actions have dtype {actions.dtype}: expected {wanted} dtype")
+    if actions.shape != shape:
+        raise ValueError(f"actions have shape {actions.shape}: expected {shape}")
+
+
+def find_bad_actions(actions: Array, dynamics: Dynamics) -> Array:
+    """Indices of the actions which the environment cannot take."""
+    if dynamics.choices:
+        return np.flatnonzero(((actions < 0) | (actions >= dynamics.choices)).any(axis=1))
+    if dynamics.is_discrete:
+        return np.flatnonzero((actions < 0) | (actions >= dynamics.num_actions))
+    return np.flatnonzero(np.isnan(actions).any(axis=1))
+
+
+def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
+    """Message that names the first of the bad actions."""
+    wanted = f"0 to {dynamics.num_actions - 1}" if dynamics.is_discrete else "a number"
+    if dynamics.choices:
+        wanted = f"whole numbers from 0 on, below {list(dynamics.choices)}"
+    first = bad[0]
+    return (
+        f"actions[{first}]={actions[first]} of {dynamics.id} ({len(bad)} such): expected {wanted}"
+    )
+
+
+def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
+    """The state as an array of the environment's dtype.
+
+    Raises:
+        TypeError: no real numbers.
+        ValueError: another shape, or numbers that are not finite in the dtype.
+    """
+    given = as_numbers("state", state)
+    if given.shape != shape:
+        raise ValueError(f"state has shape {given.shape}: expected {shape}")
+    with np.errstate(over="ignore"):
+        values = given.astype(dtype)
+    if not np.isfinite(values).all():
+        raise ValueError(f"state holds NaN or infinity in {dtype}: expected finite numbers")
+    return values
+
+
+def reset_mask(options: dict[str, Any] | None, num_envs: int) -> npt.NDArray[np.bool_]:
+    """The environments to reset, (num_envs,) bool: all, unless the options hold a mask.
+
+    Raises:
+        TypeError: the mask is no bool array.
+        ValueError: the mask has another shape, or selects nothing.
+    """
+    if options is not None and not isinstance(options, dict):
+        raise TypeError(f"options={options!r}: expected a dict or None")
+    if options is None or "reset_mask" not in options:
+        return np.ones(num_envs, np.bool_)
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        kind = getattr(mask, "dtype", type(mask).__name__)
+        raise TypeError(f'options["reset_mask"] is of {kind}: expected a NumPy array of bool')
+    if mask.shape != (num_envs,):
+        raise ValueError(f'options["reset_mask"] has shape {mask.shape}: expected ({num_envs},)')
+    if not mask.any():
+        raise ValueError('options["reset_mask"] is all False: expected at least one True')
+    return mask
+
+
+def reset_bounds(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
+    """The params of one reset: the environment's, with the bounds that the options hold.
+
+    Raises:
+        ValueError: an unknown option, a bound that is no number, or a low above its high.
+    """
+    changes: dict[str, float] = {}
+    for name, value in (options or {}).items():
+        if name == "reset_mask":
+            continue
+        if name not in dynamics.reset_options:
+            known = ", ".join(["reset_mask", *dynamics.reset_options])
+            raise ValueError(f"options[{name!r}] is unknown to {dynamics.id}: expected {known}")
+        try:
+            number = float(value)
+        except (OverflowError, TypeError, ValueError):
+            raise ValueError(f"options[{name!r}]={value!r}: expected a number") from None
+        if not math.isfinite(number):
+            raise ValueError(f"options[{name!r}]={value!r}: expected a finite number")
+        fields = dynamics.reset_options[name]
+        varying = [each for each in fields if each in (*dynamics.varied, *dynamics.randomized)]
+        if varying:
+            raise ValueError(
+                f"options[{name!r}] sets {varying[0]} for one reset, which varies from environment "
+                f"to environment of {dynamics.id}: expected no such option"
+            )
+        changes.update(dict.fromkeys(fields, number))
+    if not changes:
+        return dynamics.params
+    params = dynamics.with_params(**changes).params
+    low, high = getattr(params, "reset_low", 0.0), getattr(params, "reset_high", 0.0)
+    if low > high:
+        raise ValueError(f'options["low"]={low} is above options["high"]={high}')
+    return params
