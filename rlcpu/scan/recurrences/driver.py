@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba import prange
+from numba import prange, types
 
-from rlcpu.kernels.compile import EXACT, compact, define, inline_exact, njit
+from rlcpu.kernels.compile import EXACT, c_function, compact, define, inline_exact, njit
 from rlcpu.kernels.memory import (
     address,
+    call_at,
     fence,
     load,
     load_mask,
@@ -39,7 +40,7 @@ from rlcpu.kernels.memory import (
     stream,
     to_line,
 )
-from rlcpu.kernels.threads import Kernels, check_num_threads, launch
+from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, smallest_normal, where
 from rlcpu.kernels.vectors import width as width_of
 from rlcpu.scan.device import for_cores
@@ -449,19 +450,17 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 # ---------------------------------------------------------------- kernels
 
 
-@functools.cache
-def kernels(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> Kernels:
-    """Drivers: (plan, options, blocks)."""
+def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> Any:
+    """Function (plan, options, number), of two pointers and a number: all steps of one block."""
     group = REGISTERS * lanes_of(dtype)
     if has_windows:
         body = make_windows(rule, dtype, is_rows)
     else:
         body = make_rows(rule, dtype) if is_rows else make_columns(rule, dtype)
 
-    @called
-    def block(integers, numbers, number):
+    def scan(plan, numbers, number):
         compact()
-        plan, options = address(integers), (numbers[0], numbers[1], numbers[2])
+        options = dtype(numbers[0]), dtype(numbers[1]), dtype(numbers[2])
         if has_windows:
             width, inner = plan[WIDTH], plan[INNER]
             pieces, slices = (plan[STEPS] - 1) // plan[SPAN] + 1, (inner - 1) // width + 1
@@ -480,11 +479,24 @@ def kernels(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) ->
             body(plan, options, outer, lane, stop - lane)
         fence()
 
-    def scan(plan, options, blocks):
-        for number in prange(blocks):
-            block(plan, options, np.int64(number))
+    return scan
 
-    return for_cores(scan, GRAIN, fastmath=EXACT)
+
+@functools.cache
+def address_of_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> int:
+    """Address of the compiled function of a block."""
+    kinds = types.CPointer(types.int64), types.CPointer(types.float64), types.int64
+    return c_function(make_block(rule, dtype, is_rows, has_windows), kinds, fastmath=EXACT)
+
+
+def run_blocks(function, plan, options, blocks):
+    """Call the function at an address for each block; `options` are float64 for every dtype."""
+    for number in prange(blocks):
+        call_at(function, (plan.ctypes.data, options.ctypes.data, np.int64(number)))
+
+
+#: One loop serves all rules, and links none of their code.
+_DRIVERS = for_cores(run_blocks, GRAIN)
 
 
 # ---------------------------------------------------------------- from checked arrays to a plan
@@ -552,10 +564,10 @@ def run(
     plan = [outer, steps, inner, width, offset, streamed, problem.direction, ends, window, span]
     for numbers in zip(*(array[1:] for array in arrays), strict=True):  # addresses, then strides
         plan += numbers
-    options = np.array([*problem.options, 0.0, 0.0, 0.0][:3], dtype)
+    options = np.array([*problem.options, 0.0, 0.0, 0.0][:3])
     kind: Any = dtype.type
-    drivers = kernels(rule, kind, inner == 1, window > 0)
-    launch(drivers, work, num_threads, np.array(plan, np.int64), options, blocks)
+    block, table = address_of_block(rule, kind, inner == 1, window > 0), np.array(plan, np.int64)
+    launch(_DRIVERS, work, num_threads, block, table, options, blocks)
     for out, array in zip(outs, written, strict=True):
         if array is not out:
             np.copyto(out, array)

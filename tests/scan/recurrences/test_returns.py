@@ -184,9 +184,10 @@ def test_scalar_functions_run_unjitted():
 )
 @pytest.mark.parametrize("is_rows", [False, True])
 def test_float32_is_computed_in_vectors_of_float32(is_rows):
-    kernel = driver.kernels(rules.ADVANTAGES, np.float32, is_rows).serial
-    scan = numba.njit(error_model="numpy")(kernel.py_func)
-    scan.compile((numba.int64[::1], numba.float32[::1], numba.int64))
+    block = driver.make_block(rules.ADVANTAGES, np.float32, is_rows)
+    scan = numba.njit(error_model="numpy")(block)
+    pointer = numba.types.CPointer
+    scan.compile((pointer(numba.int64), pointer(numba.float64), numba.int64))
     code = next(iter(scan.inspect_asm().values()))
     assert len(re.findall(r"\bv(?:add|mul|sub)ps\b.*%[yz]mm", code)) >= 5
     moves = r"\bv(?:mov|shuf|unpck|perm|blend|broadcast|extract|insert|xor|and)\w*"
