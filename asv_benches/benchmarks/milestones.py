@@ -125,9 +125,16 @@ class Scan(Quick):
 
 
 class Training(Quick):
-    """PPO on CartPole-v1, default settings: 50,000 steps of a new agent."""
+    """PPO with its default settings."""
 
     @milestone
     def track_ppo(self):
+        """50,000 steps of a new agent in CartPole-v1."""
         agent = require("rlcpu.train.PPO")
         return lambda: agent("CartPole-v1", seed=0).learn(50_000)
+
+    @milestone
+    def track_ppo_planes(self):
+        """Two rollouts of an agent that goes on, in MinAtar's Breakout."""
+        agent = require("rlcpu.train.PPO")("MinAtar/Breakout-v1", seed=0)
+        return lambda: agent.learn(16_384)

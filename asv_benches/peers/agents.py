@@ -1,8 +1,9 @@
 """The table `agents`: agents that learn off-policy, beside stable-baselines3's and a torch program.
 
 Settings are rl-baselines3-zoo's. SAC and TD3 make one update a step, so that their rate is that of
-updates; DQN makes 128 updates after every 256 steps. PQN has CleanRL's settings. The networks are
-never compared while they start: both sides have learnt for a while before the first call.
+updates; DQN makes 128 updates after every 256 steps. PQN has CleanRL's settings, PPO on a game of
+MinAtar ours, and stable-baselines3 steps the package of the game there. The networks are never
+compared while they start: both sides have learnt for a while before the first call.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ LIMIT_S = 900.0
 #: Steps of one call.
 ACTOR_STEPS, DQN_STEPS, PQN_STEPS = 100, 1024, 2048
 HIDDEN, BATCH = 256, 256
+#: Observed as planes of cells; a rollout of our settings.
+GAME, GAME_STEPS = "MinAtar/Breakout-v1", 8192
 #: Multiply-adds of a sample's pass through the actor and a critic of Pendulum.
 ACTOR = 3 * HIDDEN + HIDDEN * HIDDEN + HIDDEN * 2
 CRITIC = 4 * HIDDEN + HIDDEN * HIDDEN + HIDDEN
@@ -32,6 +35,8 @@ SAC_OPERATIONS = 2 * BATCH * (4 * ACTOR + 2 * 6 * CRITIC)
 
 def rows() -> list[Row]:
     row, table = partial(duels, limit_s=LIMIT_S), []
+    what = "PPO, MinAtar's Breakout, 64 environments, 128-128, four epochs"
+    table += row("ppo", what, our_game_ppo, {"": (f"{PEER}, minatar", stable_game_ppo, 10)})
     what = "PQN, CartPole, 4 environments, 120-84 normalised"
     table += row("pqn", what, our_pqn, {"": ("torch", torch_pqn, 25)})
     for name in ("SAC", "TD3"):
@@ -65,6 +70,12 @@ def our_ppo(env_id: str, steps: int) -> Job:
     from rlcpu.train.zoo import ppo_config
 
     return learning(PPO(env_id, seed=0, config=ppo_config(env_id)), steps, steps)
+
+
+def our_game_ppo() -> Job:
+    from rlcpu.train import PPO
+
+    return learning(PPO(GAME, seed=0), 2 * GAME_STEPS, 4 * GAME_STEPS)
 
 
 def our_actor_critic(name: str, operations: int = 1) -> Job:
@@ -152,6 +163,20 @@ def stable_ppo(env_id: str, steps: int, kind: str) -> Job:
     classes = {"vec_env_cls": getattr(vec_env, kind), "vec_env_kwargs": options}
     made = env_util.make_vec_env(env_id, config.num_envs, **classes)
     return stable_learning(stable_ppo_agent(vec_env.VecNormalize(made), config), steps, steps)
+
+
+def stable_game_ppo() -> Job:
+    """The same settings in the package that first had the game."""
+    from minatar.gym import register_envs
+    from stable_baselines3.common import env_util
+
+    from rlcpu.envs.registration import find
+    from rlcpu.train.config import default_config
+
+    register_envs()
+    config = default_config(find(GAME))
+    envs = env_util.make_vec_env(GAME, config.num_envs)
+    return stable_learning(stable_ppo_agent(envs, config), GAME_STEPS, GAME_STEPS)
 
 
 def stable_actor_critic(algorithm: str) -> Job:
