@@ -20,20 +20,18 @@ from rlcpu.envs.lane import (
     Structure,
     compile_lane,
     env_kernel,
-    load_rows,
     make_draw_words,
     make_turn,
     pack,
-    store_rows,
 )
 from rlcpu.kernels.compile import define, inline
 from rlcpu.kernels.random import GOLDEN, keys
-from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.threads import Kernels, launch
 
 #: Blocks that one iteration of a parallel loop takes.
 CHUNK = 16
-u32 = np.uint32
+i64, u32 = np.int64, np.uint32
 
 
 class Memory:
@@ -207,14 +205,15 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
             bad += count_bad(flat[begin * width : min(begin + CHUNK * LANES, n) * width])
         if bad > 0:
             return bad
-        whole = n // LANES
+        # Of another type than the constant: `step_block` is compiled once.
+        whole, full = n // LANES, i64(LANES)
         for c in prange(chunks):
             chosen: Any = np.zeros(width * LANES, action_type)
             for block in range(c * CHUNK, min((c + 1) * CHUNK, whole)):
                 begin = block * LANES
                 take_actions(flat, begin, LANES, chosen)
                 step_block(
-                    LANES, state[block], words[block], chosen, params, clock,
+                    full, state[block], words[block], chosen, params, clock,
                     begin, n, seen, rewards, terminated, truncated, ended,
                 )  # fmt: skip
         begin = whole * LANES
@@ -228,7 +227,7 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
             take_actions(flat, begin, rest, chosen)
             step_block(
                 rest, state[whole], words[whole], chosen, params, clock,
-                0, LANES, seen_rows, reward_row, flag_rows[0], flag_rows[1], final_rows,
+                i64(0), full, seen_rows, reward_row, flag_rows[0], flag_rows[1], final_rows,
             )  # fmt: skip
             copy_rows(reward_row, rewards, rest, begin)
             copy_rows(flag_rows[0], terminated, rest, begin)
@@ -252,8 +251,8 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
     get_action = _make_get_action(env)
-    set_observation = store_rows(env.shown_rows, "observations", np.float32)
-    set_final = store_rows(env.shown_rows, "finals", np.float32)
+    set_observation = store_rows(env.shown_rows, "observations")
+    set_final = store_rows(env.shown_rows, "finals")
 
     @inline
     def step_block(
@@ -370,7 +369,7 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
     """Driver (state, params, observations): writes observations in rows, one column per lane."""
     lane = compile_lane(env, dtype)
     load, observe, unpack, vary = lane.load, lane.observe, lane.unpack, lane.vary
-    put, size = store_rows(env.shown_rows, "observations", np.float32), env.shown_rows
+    put, size = store_rows(env.shown_rows, "observations"), env.shown_rows
 
     @env_kernel(env, dtype)
     def observe_batch(state, numbers, observations):

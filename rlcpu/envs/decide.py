@@ -8,16 +8,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.envs.lane import LANES, Structure, compile_lane, load_rows, store_rows
+from rlcpu.envs.lane import LANES, Structure, compile_lane
 from rlcpu.envs.layout import make_decode
 from rlcpu.envs.masks import make_unpack
 from rlcpu.envs.policies import PolicyCode
+from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, merge, specialise
-from rlcpu.kernels.mlp import forward, lanes_for
+from rlcpu.kernels.matmul import MANY_ONES
+from rlcpu.kernels.mlp import first_layer, forward, lanes_for
 from rlcpu.kernels.random import uniforms
-from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.nn.heads import categorical, gaussian
 from rlcpu.nn.network import CLIP
+
+#: Rows of scratch memory that hold where the ones of each lane begin.
+STARTS = 2
 
 
 class Decide(NamedTuple):
@@ -92,11 +97,15 @@ def _decide_by_network(
     has_value = policy.value != "none"
     none = np.float32(0)
 
-    rows = 1 if env.observation.is_plain else 1 + env.observation_rows
+    plain, size = env.observation.is_plain, env.observation_rows
 
     @inline
     def scratch(sizes, value_sizes):
-        return np.empty((sizes.sum() + value_sizes.sum() + rows) * LANES, np.float32)
+        rows = sizes.sum() + value_sizes.sum() + 1
+        if not plain:
+            widest = max(sizes.max(), value_sizes.max())
+            rows += size + STARTS + (widest + 15) * 16 // LANES + 1
+        return np.empty(rows * LANES, np.float32)
 
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
@@ -119,44 +128,98 @@ def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Call
     lane = compile_lane(env, dtype)
     load, observe, vary = lane.load, lane.observe, lane.vary
     size = env.observation_rows
-    plain, see = env.observation.is_plain, _make_see(env, dtype)
+    see, is_binary = _make_see(env, dtype), not env.observation.is_plain
+    find: Any = _make_find(env) if is_binary else None
     take = inline(
-        define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(size))})")
-        if plain
-        else lambda row: row
+        (lambda row: row)
+        if is_binary
+        else define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(size))})")
     )
-    put = store_rows(size, "observations", np.float32)
+    put = store_rows(size, "observations")
 
     @merge
     def prepare(state, params, policy, count, scratch):
         activation = policy.settings[0]
         lanes = lanes_for(count, activation)
-        inputs = policy.sizes[0]
+        inputs, few = policy.sizes[0], False
         mean, scale = take(policy.mean), take(policy.scale)
-        if plain:
-            for i in range(lanes):
-                seen = observe(load(state, LANES, i), vary(params, state, i))
-                put(scratch, lanes, i, see(seen, mean, scale))
-        else:
-            rows = scratch[scratch.size - size * LANES :]
+        if is_binary:
+            end = scratch.size - size * LANES
+            begin = end - STARTS * LANES
+            rows, starts = scratch[end:], scratch[begin:end].view(np.int32)
+            columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
+            tile = scratch[(policy.sizes.sum() + policy.value_sizes.sum() + 1) * LANES : begin]
             for i in range(lanes):
                 own = vary(params, state, i)
                 put(rows, lanes, i, observe(load(state, LANES, i), own))
-            see(rows, lanes, scratch, mean, scale)
+            if lanes > 1 and policy.sizes.size > 2 and is_plain_scale(mean, scale):
+                most = np.int64(MANY_ONES * inputs * lanes)
+                few = find(rows, lanes, count, inputs, starts, columns, most) <= most
+            if not few:
+                see(rows, lanes, scratch, mean, scale)
+        else:
+            for i in range(lanes):
+                seen = observe(load(state, LANES, i), vary(params, state, i))
+                put(scratch, lanes, i, see(seen, mean, scale))
         end = policy.sizes.sum() * lanes
         if value == "separate":
-            critic = scratch[end:]
-            for k in range(inputs * lanes):
-                critic[k] = scratch[k]
-            value_row = end + forward(
-                policy.value_weights, policy.value_sizes, activation, critic, lanes
-            )
-        first = forward(policy.weights, policy.sizes, activation, scratch, lanes)
+            critic, values = scratch[end:], (policy.value_weights, policy.value_sizes)
+            if is_binary and few:
+                first_layer(*values, activation, critic, lanes, starts, columns, tile)
+            if not few:
+                for k in range(inputs * lanes):
+                    critic[k] = scratch[k]
+            value_row = end + forward(*values, activation, critic, lanes, few)
+        actions = policy.weights, policy.sizes
+        if is_binary and few:
+            first_layer(*actions, activation, scratch, lanes, starts, columns, tile)
+        first = forward(*actions, activation, scratch, lanes, few)
         if value != "separate":
             value_row = first + outputs * lanes
         return lanes, first, value_row
 
     return prepare
+
+
+@inline
+def is_plain_scale(mean, scale):
+    """Whether networks see observations as they are."""
+    same = True
+    for k in range(mean.size):
+        same &= (mean[k] == np.float32(0)) & (scale[k] == np.float32(1))
+    return same
+
+
+def _make_find(env: Structure) -> Callable[..., Any]:
+    """Which inputs of the first `count` lanes are one, of a choice or of planes.
+
+    An inlinable function (rows, lanes, count, inputs, starts, columns, most) -> how many there are,
+    which writes `starts` and `columns` as `first_layer` takes them. It stops above `most`.
+    """
+    planes = env.observation.fields[0].size
+
+    @inline
+    def find_choice(rows, lanes, count, inputs, starts, columns, most):
+        chosen, found = rows.view(np.int32), 0
+        for i in range(lanes):
+            starts[i] = found
+            if i < count and 0 <= chosen[i] < inputs:
+                columns[found] = chosen[i]
+                found += 1
+        starts[lanes] = found
+        return found
+
+    @inline
+    def find_cells(rows, lanes, count, inputs, starts, columns, most):
+        words, found = rows.view(np.uint32), 0
+        for i in range(lanes):
+            starts[i] = found
+            if i < count and found <= most:
+                found = append_cells(words, i, lanes, planes, inputs // planes, columns, found)
+        starts[lanes] = found
+        return found
+
+    return find_cells if planes else find_choice
 
 
 def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:

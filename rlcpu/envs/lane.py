@@ -28,7 +28,7 @@ from rlcpu.kernels.compile import (
     freeze,
     inline,
     kernel,
-    source_of_tuple,
+    merge,
     specialise,
 )
 from rlcpu.kernels.random import (
@@ -39,7 +39,7 @@ from rlcpu.kernels.random import (
     mix,
     uniforms,
 )
-from rlcpu.kernels.rows import row_access
+from rlcpu.kernels.rows import load_rows, row_access, store_rows
 
 #: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
 #: the state of a block and an MLP's activations (64 x 64 float32: 16 KB a layer) stay in L1.
@@ -192,21 +192,23 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     functions = (user_step, user_reset, user_observe, user_mask)
     noisy, truncates, size = env.step_draws != 0, env.truncates, env.state.rows(dtype)
     decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
-    load_all, store_all = load_rows(size, "state"), store_rows(size, "state", dtype)
+    load_all, store_all = load_rows(size, "state"), store_rows(size, "state")
     show = make_encode(env.observation, np.float32)
     pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
 
-    @inline
+    @merge
     def act(state, action, params, a, b):
-        if noisy:
-            return user_step(state, action, params, step_draws(a, b))
+        return user_step(state, action, params, step_draws(a, b))
+
+    @merge
+    def act_alone(state, action, params, a, b):
         return user_step(state, action, params)
 
-    @inline
+    advance = act if noisy else act_alone
+
+    @merge
     def step(state, action, params, a, b):
-        result = act(state, action, params, a, b)
-        if truncates:
-            return result
+        result = advance(state, action, params, a, b)
         return result[0], result[1], result[2], False
 
     @inline
@@ -235,13 +237,13 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         store=store_all if plain else store,
         decode=decode,
         encode=encode,
-        select=make_select(env.state),
+        select=make_select(env.state, dtype),
         unpack=_unpack(env),
         vary=_make_vary(env, dtype),
         redraw=redraw,
         choose=_make_choose(env),
         keep=_make_keep(env, dtype),
-        step=step,
+        step=advance if truncates else step,
         reset=reset,
         observe=user_observe if env.observation.is_plain and not is_masked else observe,
         rows=size,
@@ -331,7 +333,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     one, zero, mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
     u32 = np.uint32
 
-    @inline
+    @merge
     def turn(state, words, i, action, bits, params, limit):
         elapsed = get_word(words, ELAPSED * LANES + i)
         pending = False if same_step else elapsed == mark
@@ -359,30 +361,6 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
         return Turn(reached, kept, reward, terminated, truncated, total, elapsed, own, drawn)
 
     return turn
-
-
-@functools.cache
-def load_rows(count: int, scope: str, convert: type | None = None) -> Callable[..., Any]:
-    """Inlinable function (rows, stride, i) -> tuple of `count` numbers."""
-    peek, _ = row_access(scope)
-    items = source_of_tuple(f"convert(peek(rows, {row} * stride + i))" for row in range(count))
-    source = f"def load(rows, stride, i): return {items}"
-    return inline(define(source, peek=peek, convert=convert or _same))
-
-
-@functools.cache
-def store_rows(count: int, scope: str, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (rows, stride, i, values) that writes `count` numbers."""
-    pokes = {f"poke{row}": row_access(scope, row)[1] for row in range(count)}
-    lines = "".join(
-        f"\n    poke{row}(rows, {row} * stride + i, real(values[{row}]))" for row in range(count)
-    )
-    return inline(define(f"def store(rows, stride, i, values):{lines}", real=dtype, **pokes))
-
-
-@inline
-def _same(x):
-    return x
 
 
 def _unpack(env: Structure) -> Callable[..., Any]:

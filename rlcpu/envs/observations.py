@@ -18,10 +18,10 @@ from numba import prange
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.masks import mask_rows, masks_of
-from rlcpu.kernels.boards import make_store_bits
+from rlcpu.kernels.boards import append_cells, make_store_bits
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.threads import Kernels, launch
-from rlcpu.nn.minibatch import Ones
+from rlcpu.nn.ones import Ones
 
 Array = npt.NDArray[Any]
 #: How planes can be delivered.
@@ -112,17 +112,9 @@ class View(NamedTuple):
             return rows.copy(order="C").view(np.uint32).reshape(*before, *self.shape)
         if not isinstance(rows, np.ndarray):
             return self._decode_anywhere(rows, before)
-        flat = rows if rows.ndim == 2 else rows.reshape(-1, rows.shape[-1])
-        if not (flat.flags.c_contiguous or flat.flags.f_contiguous):
-            flat = flat.copy()
-        in_order = flat if flat.flags.c_contiguous else flat.T
-        n, strides = len(flat), np.array(flat.strides) // 4
         cells = math.prod(self.size[1:])
-        found = np.empty((n, self.size[0], cells), self.form)
-        launch(
-            _expand_kernels(cells), found.size, None,
-            in_order.reshape(-1).view(np.uint32), strides[0], strides[1], found,
-        )  # fmt: skip
+        found = np.empty((math.prod(before), self.size[0], cells), self.form)
+        launch(_expand_kernels(cells), found.size, None, *_words_of(rows), found)
         return found.reshape(*before, *self.size)
 
     def inputs(self, rows: Any) -> Any:
@@ -140,7 +132,17 @@ class View(NamedTuple):
         if self.kind == "choice":
             chosen = self.decode(rows).astype(np.int32)
             return Ones(np.arange(len(chosen) + 1), chosen, self.size[0])
-        return Ones.of(self._replace(form="uint8").decode(rows).reshape(len(rows), -1))
+        words, stride, word_stride = _words_of(rows)
+        planes, cells = self.size[0], math.prod(self.size[1:])
+        starts = np.empty(len(rows) + 1, np.int64)
+        columns = np.empty(int(np.bitwise_count(words).sum()), np.int32)
+        found = _find_ones(words, stride, word_stride, planes, cells, starts, columns)
+        return Ones(starts, columns[:found], planes * cells)
+
+    def ones_of(self, kept: Any) -> Ones | None:
+        """The same of observations that were kept, see `keep`."""
+        rows = kept.reshape(len(kept), -1).view(np.float32)
+        return self._replace(num_masked=0).ones(rows)
 
     @property
     def kept(self) -> Any:
@@ -177,6 +179,27 @@ class View(NamedTuple):
         for bit in range(32):
             found[..., bit::32] = (words >> bit) & 1
         return found[..., : math.prod(self.size[1:])].reshape(*before, *self.size)
+
+
+def _words_of(rows: Array) -> tuple[Array, int, int]:
+    """Rows (..., shown rows) as flat uint32, and the distances of two observations and two rows."""
+    flat = rows if rows.ndim == 2 else rows.reshape(-1, rows.shape[-1])
+    if not (flat.flags.c_contiguous or flat.flags.f_contiguous):
+        flat = flat.copy()
+    in_order = flat if flat.flags.c_contiguous else flat.T
+    stride, word_stride = flat.strides
+    return in_order.reshape(-1).view(np.uint32), stride // 4, word_stride // 4
+
+
+@kernel(subject="observations")
+def _find_ones(words, stride, word_stride, planes, cells, starts, columns):
+    """Write which cells are set, as `Ones` have them; returns how many they are."""
+    found = 0
+    for i in range(starts.size - 1):
+        starts[i] = found
+        found = append_cells(words, i * stride, word_stride, planes, cells, columns, found)
+    starts[starts.size - 1] = found
+    return found
 
 
 @functools.cache

@@ -24,11 +24,10 @@ from rlcpu.envs.lane import (
     env_kernel,
     make_draw_words,
     make_turn,
-    store_rows,
 )
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import define, inline, inline_exact, merge
-from rlcpu.kernels.rows import ANY, row_access
+from rlcpu.kernels.rows import ANY, row_access, store_rows
 from rlcpu.kernels.threads import Kernels
 
 u32 = np.uint32
@@ -344,10 +343,10 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     """Every step: each lane's results go into rows that `save` copies to the `Records`."""
     width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
     numbers = env.observation_rows if env.observation.is_plain else 0
-    put_seen = store_rows(size, "observations", np.float32)
-    put_final = store_rows(size, "finals", np.float32)
+    put_seen = store_rows(size, "observations")
+    put_final = store_rows(size, "finals")
     action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
-    put_actions: Any = store_rows(width, "actions", action_type)
+    put_actions: Any = store_rows(width, "actions")
     _, put_action = row_access("actions")
     names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
     put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (

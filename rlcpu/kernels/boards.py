@@ -26,7 +26,7 @@ from numba.extending import (
 )
 
 from rlcpu.kernels import hooks
-from rlcpu.kernels.compile import INLINE
+from rlcpu.kernels.compile import INLINE, inline
 from rlcpu.kernels.memory import pointer_at
 
 #: Cells of a board.
@@ -265,6 +265,34 @@ def _count(self):
 
 
 # ---------------------------------------------------------------- cells as numbers
+
+
+@intrinsic
+def _lowest_bit(typing, word):
+    """Position of the lowest bit of a uint64 that is not 0."""
+    last = ir.Constant(ir.IntType(1), 1)
+    return types.int64(types.uint64), lambda _, builder, __, args: builder.cttz(args[0], last)
+
+
+@inline
+def append_cells(words, at, stride, planes, cells, columns, found):
+    """Append to `columns` which of the planes' cells are set, plane after plane.
+
+    Word w of plane p, 32 cells each, is words[at + (4 * p + w) * stride]; cell c of plane p is the
+    number p * cells + c. `found` numbers are in `columns` before; returns how many are after.
+    """
+    half, every = _u64(32), ~_ZERO
+    for p in range(planes):
+        for part in range(2):
+            word = _u64(words[at]) | _u64(words[at + stride]) << half
+            size = min(cells - 64 * part, 64)
+            word &= every >> _u64(64 - size) if size > 0 else _ZERO
+            while word != _ZERO:
+                columns[found] = p * cells + 64 * part + _lowest_bit(word)
+                word &= word - _ONE
+                found += 1
+            at += 2 * stride
+    return found
 
 
 @functools.cache

@@ -19,13 +19,26 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from rlcpu.kernels.compile import inline, outline
-from rlcpu.kernels.memory import load_vector, store_vector, transposed
-from rlcpu.kernels.vectors import I64, VECTOR_BYTES, Vector, call, lanes_of, splat, suffix, width
+from rlcpu.kernels.memory import load, load_vector, store, store_vector, transposed
+from rlcpu.kernels.vectors import (
+    I64,
+    VECTOR_BYTES,
+    Vector,
+    call,
+    fill,
+    lanes_of,
+    maximum,
+    splat,
+    suffix,
+    width,
+)
 
 #: 16 of AVX-512's and NEON's 32 registers hold a tile, 8 of AVX2's 16.
 TILE_ROWS = 4 if VECTOR_BYTES == 32 else 8
 #: Height below the last full tile, such as the few outputs of the last layer.
 FEW_ROWS = 4
+#: Share of ones among zeros up to which `sum_of_rows` is faster than a product.
+MANY_ONES = 0.2
 
 
 class Matrix(NamedTuple):
@@ -179,3 +192,31 @@ def _make_product(is_column: bool, decorate: Any) -> Callable[..., None]:
 product_from_column = _make_product(True, inline)
 #: out = max(start + left @ right, floor); `start` is a matrix, or one row with a row stride of 0.
 product = _make_product(False, outline)
+
+
+# ---------------------------------------------------------------- ones among zeros
+
+
+@inline
+def sum_of_rows(columns, bounds, right, start, out, size, floor):
+    """One row of a product whose left factor is zeros but for a few ones.
+
+    out = max(start + sum of the rows columns[bounds[0]:bounds[1]] of `right`, floor), of `size`
+    numbers; start and out are matrices of one row.
+    """
+    first, last = bounds
+    one = width(out.values, 1)
+    whole = size - size % (4 * one)
+    for at in range(0, whole, 4 * one):
+        total = load(start.values, start.begin + at, 4)
+        for k in range(first, last):
+            row = right.begin + columns[k] * right.row_stride
+            total = total + load(right.values, row + at, 4)
+        store(maximum(fill(floor, 4), total), out.values, out.begin + at)
+    for at in range(whole, size, one):
+        count = min(one, size - at)
+        total = load(start.values, start.begin + at, 1, count, 0.0)
+        for k in range(first, last):
+            row = right.begin + columns[k] * right.row_stride
+            total = total + load(right.values, row + at, 1, count, 0.0)
+        store(maximum(fill(floor, 1), total), out.values, out.begin + at, count)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlcpu.kernels.compile import inline, specialise
-from rlcpu.kernels.matmul import Matrix, product_from_column
+from rlcpu.kernels.matmul import Matrix, product_from_column, sum_of_rows, transpose
 from rlcpu.kernels.memory import address, load, store
 from rlcpu.kernels.vectors import fill, fma, maximum, width
 
@@ -36,13 +36,14 @@ def make_forward(dtype: type) -> Callable[..., int]:
     """The forward pass in one dtype, as a plain function that kernels inline.
 
     Returns:
-        `forward(parameters, sizes, activation, activations, lanes) -> index`: runs all layers on
-        one block. `parameters` (P,) flat; `sizes` (L + 1,) int64; `activation` TANH or RELU, plus
-        NORMALIZED or not, of the hidden layers; `activations` (sum(sizes) * lanes,) flat, layer
-        after layer with one row of `lanes` numbers per unit: the first `sizes[0]` rows are the
-        input, all others are overwritten; `lanes` a multiple of 16 (best of 32; 64 fit in the
-        first-level cache), or 1 where layers are not normalised: one input of 4-256-256-2 takes a
-        third of the time of 16. The last layer has no activation: its rows begin at the returned
+        `forward(parameters, sizes, activation, activations, lanes, given) -> index`: runs all
+        layers on one block, or if `given` those after the first, whose product `first_layer` made
+        of 16 lanes or more. `parameters` (P,) flat; `sizes` (L + 1,) int64; `activation` TANH or
+        RELU, plus NORMALIZED or not, of the hidden layers; `activations` (sum(sizes) * lanes,)
+        flat, layer after layer with one row of `lanes` numbers per unit: the first `sizes[0]` rows
+        are the input, all others are overwritten; `lanes` a multiple of 16 (best of 32; 64 fit in
+        the first-level cache), or 1 where layers are not normalised: one input of 4-256-256-2 takes
+        a third of the time of 16. The last layer has no activation: its rows begin at the returned
         index.
     """
     tanh = specialise(hyperbolic_tangent, dtype)
@@ -83,7 +84,7 @@ def make_forward(dtype: type) -> Callable[..., int]:
                 store(maximum(fill(floor, 1), y), cells, k * lanes + lane)
 
     @inline
-    def forward(parameters, sizes, activation, activations, lanes):
+    def forward(parameters, sizes, activation, activations, lanes, given=False):
         if lanes == 1:
             return forward_one(parameters, sizes, activation, activations)
         pointer, cells = address(parameters), address(activations)
@@ -93,14 +94,15 @@ def make_forward(dtype: type) -> Callable[..., int]:
             fan_in, fan_out = sizes[layer], sizes[layer + 1]
             biases, outputs = weights + fan_in * fan_out, inputs + fan_in * lanes
             hidden = layer < layers - 1
-            product_from_column(
-                Matrix(pointer, weights, 1, fan_out),
-                Matrix(cells, inputs, lanes, 1),
-                Matrix(pointer, biases, 1, 0),
-                Matrix(cells, outputs, lanes, 1),
-                (fan_out, fan_in, lanes),
-                zero if hidden and activation == RELU else none,
-            )
+            if not (given and layer == 0):
+                product_from_column(
+                    Matrix(pointer, weights, 1, fan_out),
+                    Matrix(cells, inputs, lanes, 1),
+                    Matrix(pointer, biases, 1, 0),
+                    Matrix(cells, outputs, lanes, 1),
+                    (fan_out, fan_in, lanes),
+                    zero if hidden and activation == RELU else none,
+                )
             weights, inputs = biases + fan_out, outputs
             end = outputs + fan_out * lanes
             if hidden and activation >= NORMALIZED:
@@ -166,6 +168,34 @@ def make_forward_one(dtype: type) -> Callable[..., int]:
 def lanes_for(count, activation):
     """Lanes of a pass for so many inputs; see `make_forward`."""
     return 1 if count == 1 and activation < NORMALIZED else (count + 15) // 16 * 16
+
+
+@inline
+def first_layer(parameters, sizes, activation, activations, lanes, starts, columns, tile):
+    """What the first layer, a hidden one, makes of inputs that are zeros but for a few ones.
+
+    Those of lane i are columns[starts[i]:starts[i + 1]]. Each lane adds up rows of the weights; the
+    rows of 16 lanes are then transposed. `tile` (16 * (sizes[1] + 15),) is scratch, float32.
+    """
+    pointer, cells, rows = address(parameters), address(activations), address(tile)
+    ones, step = address(columns), width(cells, 1)
+    fan_in, fan_out = sizes[0], sizes[1]
+    across = (fan_out + step - 1) // step * step
+    whole = fan_out - fan_out % step
+    biases = Matrix(pointer, fan_in * fan_out, 0, 1)
+    floor = np.float32(0) if activation == RELU else np.float32(-np.inf)
+    for lane in range(0, lanes, step):
+        place = fan_in * lanes + lane
+        for i in range(step):
+            bounds = starts[lane + i], starts[lane + i + 1]
+            out = Matrix(rows, i * across, across, 1)
+            sum_of_rows(ones, bounds, Matrix(pointer, 0, fan_out, 1), biases, out, fan_out, floor)
+        for unit in range(0, whole, step):
+            out = Matrix(cells, place + unit * lanes, lanes, 1)
+            transpose(Matrix(rows, unit, across, 1), out)
+        for unit in range(whole, fan_out):
+            for i in range(step):
+                activations[place + unit * lanes + i] = tile[i * across + unit]
 
 
 def hyperbolic_tangent(x: float) -> float:

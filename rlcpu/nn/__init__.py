@@ -4,8 +4,8 @@ from rlcpu.nn.adam import Adam
 from rlcpu.nn.heads import Head, categorical, gaussian, of_action, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
-from rlcpu.nn.minibatch import Ones
 from rlcpu.nn.network import Network
+from rlcpu.nn.ones import Ones
 
 __all__ = [
     "Adam",

@@ -19,8 +19,8 @@ from rlcpu.kernels.hooks import cache_of
 from rlcpu.nn import network
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.losses import Loss, Objective, Term
-from rlcpu.nn.minibatch import Ones
 from rlcpu.nn.network import Network
+from rlcpu.nn.ones import Ones
 from rlcpu.nn.update import (
     CHUNK,
     PART,
@@ -33,8 +33,6 @@ from rlcpu.nn.update import (
 from rlcpu.nn.workers import LINE
 
 Array = npt.NDArray[Any]
-#: Share of ones among inputs up to which adding up their weights is faster than a product.
-MANY_ONES = 0.2
 
 
 class Steps(NamedTuple):
@@ -255,9 +253,8 @@ class Learner(FlatLearner):
         """Numbers, or starts and columns of ones; what is not there is empty."""
         if isinstance(inputs, Ones):
             inputs.check(size)
-            count = len(inputs.starts) - 1
             has_hidden = min(len(each.sizes) for each in self.networks) > 2
-            if has_hidden and not is_scaled and len(inputs.columns) <= MANY_ONES * count * size:
+            if has_hidden and not is_scaled and inputs.are_few():
                 places = np.ascontiguousarray(inputs.starts), np.ascontiguousarray(inputs.columns)
                 return np.zeros((0, size), np.float32), *places
             inputs = inputs.expand()

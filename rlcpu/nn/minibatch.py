@@ -4,72 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline
 from rlcpu.kernels.random import mix
 from rlcpu.nn.heads import fill
-from rlcpu.nn.network import BIASES, CLIP, WEIGHTS, WIDTH_IN, WIDTH_OUT
+from rlcpu.nn.network import CLIP
 
 #: Four pass the tests of evenness, two do not; two more for safety.
 ROUNDS = 6
 
 u32 = np.uint32
-
-
-class Ones(NamedTuple):
-    """Inputs of S samples that are zeros but for a few ones, such as boards and choices.
-
-    A first layer adds up the rows of its weights that belong to the ones, in the place of
-    multiplying all of them.
-
-    Attributes:
-        starts: (S + 1,) int64: those of sample i are `columns[starts[i]:starts[i + 1]]`.
-        columns: (any,) int32, which inputs are one.
-        size: how many inputs a sample has.
-    """
-
-    starts: npt.NDArray[np.int64]
-    columns: npt.NDArray[np.int32]
-    size: int
-
-    @classmethod
-    def of(cls, inputs: npt.NDArray[Any]) -> Ones:
-        """Of an array (S, size) of zeros and ones, of uint8 or bool.
-
-        Raises:
-            TypeError: it is of another dtype, or has other axes.
-        """
-        if inputs.dtype not in (np.uint8, np.bool_) or inputs.ndim != 2:
-            shape = f"shape {inputs.shape} and dtype {inputs.dtype}"
-            raise TypeError(f"inputs have {shape}: expected (S, size) of uint8 or bool")
-        count, size = inputs.shape
-        places = np.flatnonzero(inputs.reshape(-1).view(np.bool_))
-        starts = np.searchsorted(places, np.arange(count + 1) * size)
-        return cls(starts, (places % size).astype(np.int32), size)
-
-    def check(self, size: int) -> None:
-        """Raise ValueError unless they are inputs of networks of so many."""
-        starts, columns = np.asarray(self.starts), np.asarray(self.columns)
-        kinds = f"{starts.dtype} {starts.ndim} {columns.dtype} {columns.ndim}"
-        if kinds != "int64 1 int32 1" or self.size != size or len(starts) < 2:
-            raise ValueError(
-                f"inputs have starts {starts.shape} {starts.dtype}, columns {columns.shape} "
-                f"{columns.dtype}, size {self.size}: expected (S + 1,) int64, (any,) int32, {size}"
-            )
-        if starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():
-            raise ValueError(f"starts of inputs: expected to grow from 0 to {len(columns)}")
-        if len(columns) and not 0 <= columns.min() <= columns.max() < size:
-            raise ValueError(f"columns of inputs: expected 0 to {size - 1}")
-
-    def expand(self) -> npt.NDArray[np.float32]:
-        """All inputs, (S, size) float32."""
-        inputs = np.zeros((len(self.starts) - 1, self.size), np.float32)
-        inputs[np.repeat(np.arange(len(inputs)), np.diff(self.starts)), self.columns] = 1.0
-        return inputs
 
 
 @inline
@@ -162,36 +108,6 @@ def see(inputs, batch, samples):
             x = (batch.inputs[begin + k] - batch.mean[k]) * batch.scale[k]
             x = -CLIP if x < -CLIP else x
             inputs[i * width + k] = CLIP if x > CLIP else x
-
-
-@inline
-def add_rows_of_ones(cells, network, batch, samples):
-    """What the first layer makes of ones, in front of its activation."""
-    begin, biases = network.table[0, WEIGHTS], network.table[0, BIASES]
-    width, place = network.table[0, WIDTH_OUT], samples.size * network.table[0, WIDTH_IN]
-    for i in range(samples.size):
-        out = cells[place + i * width : place + (i + 1) * width]
-        for j in range(width):
-            out[j] = network.parameters[biases + j]
-        for k in range(batch.starts[samples[i]], batch.starts[samples[i] + 1]):
-            at = begin + batch.ones[k] * width
-            row = network.parameters[at : at + width]
-            for j in range(width):
-                out[j] += row[j]
-
-
-@inline
-def add_to_rows_of_ones(gradients, cells, network, batch, samples):
-    """The gradient of that by the weights; cells are what `backward` leaves."""
-    begin, width = network.table[0, WEIGHTS], network.table[0, WIDTH_OUT]
-    place = samples.size * network.table[0, WIDTH_IN]
-    for i in range(samples.size):
-        slopes = cells[place + i * width : place + (i + 1) * width]
-        for k in range(batch.starts[samples[i]], batch.starts[samples[i] + 1]):
-            at = begin + batch.ones[k] * width
-            row = gradients[at : at + width]
-            for j in range(width):
-                row[j] += slopes[j]
 
 
 @inline

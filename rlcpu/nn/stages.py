@@ -33,7 +33,6 @@ from rlcpu.nn.adam import make_adam, make_rates, make_sums
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.heads import fill
 from rlcpu.nn.network import (
-    CLIP,
     COLUMNS,
     ROWS,
     UNIT,
@@ -42,9 +41,8 @@ from rlcpu.nn.network import (
     Network,
     copy_last,
     copy_square,
-    make_backward,
-    make_forward,
 )
+from rlcpu.nn.transitions import Chunk, Transitions
 from rlcpu.nn.update import PART
 from rlcpu.nn.workers import LINE, Board, claim, finish, item_of, stop, wait
 
@@ -55,37 +53,6 @@ SLICE = 64
 SUMS = 4
 #: Products of weights and samples of a minibatch from which on a second thread pays for its start.
 SHARED = 4_000_000
-
-
-class Transitions(NamedTuple):
-    """S transitions, update after update; flat arrays.
-
-    Attributes:
-        observations, next_observations: (S * observation_size,) float32.
-        actions: (S,) int64, or (S * action_size,) float32.
-        rewards, discounts, weights: (S,) float32; discounts are of the next value, weights of the
-            sample's loss.
-        terminated: (S,) bool: there is no next value.
-        mean, scale: (observation_size,) float32: networks see (observation - mean) *
-            scale, clipped to +-10.
-        center, half: (action_size,) float32 of actions: networks see (action - center) / half.
-        errors: (S,) float32, overwritten: size of the temporal difference.
-        allowed: (S * num_actions,) bool, the action masks of next observations; empty without any.
-    """
-
-    observations: Any
-    next_observations: Any
-    actions: Any
-    rewards: Any
-    discounts: Any
-    weights: Any
-    terminated: Any
-    mean: Any
-    scale: Any
-    center: Any
-    half: Any
-    errors: Any
-    allowed: Any = np.zeros(0, np.bool_)
 
 
 class Layout(NamedTuple):
@@ -167,22 +134,6 @@ class Settings(NamedTuple):
     patience: int
 
 
-class Chunk(NamedTuple):
-    """Samples that pass the networks together: those of one part.
-
-    Attributes:
-        begin: the first of them among all transitions.
-        size: how many.
-        share: 1 / samples of a minibatch.
-        update: number of the update, from 1 on, over all calls.
-    """
-
-    begin: int
-    size: int
-    share: Any
-    update: int
-
-
 class Stage(NamedTuple):
     """What one stage learns, and how.
 
@@ -198,41 +149,6 @@ class Stage(NamedTuple):
     networks: tuple[int, ...]
     statistics: tuple[str, ...]
     finish: Callable[[type], Callable[..., None]] | None = None
-
-
-# ---------------------------------------------------------------- what gradients are made with
-
-
-@functools.cache
-def make_passes(dtype: type) -> tuple[Callable[..., Any], ...]:
-    """`forward`, `backward` and `backward_to_inputs` of `rlcpu.nn.network`, called, not inlined.
-
-    Gradients run them from several places. `backward` overwrites the gradients.
-    """
-    return (
-        make_forward(dtype, outline),
-        make_backward(dtype, "parameters", outline),
-        make_backward(dtype, "inputs", outline),
-    )
-
-
-@inline
-def see(inputs, width, observations, chunk, batch):
-    """Observations of a chunk, normalised and clipped, as a network's inputs (count, width)."""
-    _see(inputs, width, observations, chunk.begin, chunk.size, batch.mean, batch.scale)
-
-
-@outline
-def _see(inputs, width, observations, first, count, mean, scale):
-    compact()
-    size = mean.size
-    fill(inputs[: count * width], 0.0)
-    for i in range(count):
-        begin = (first + i) * size
-        for k in range(size):
-            x = (observations[begin + k] - mean[k]) * scale[k]
-            x = -CLIP if x < -CLIP else x
-            inputs[i * width + k] = CLIP if x > CLIP else x
 
 
 # ---------------------------------------------------------------- one slice

@@ -19,17 +19,17 @@ from rlcpu.nn import flat
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
 from rlcpu.nn.heads import fill
 from rlcpu.nn.losses import Loss, Objective, make_losses
-from rlcpu.nn.minibatch import add_rows_of_ones, add_to_rows_of_ones, gather, make_shuffle
+from rlcpu.nn.minibatch import gather, make_shuffle
 from rlcpu.nn.network import (
     CELLS,
     WIDTH_IN,
     WIDTH_OUT,
     Network,
-    make_backward,
-    make_forward,
     network_of,
     refresh_copies,
 )
+from rlcpu.nn.ones import add_slopes, make_sum_ones
+from rlcpu.nn.passes import make_backward, make_forward
 from rlcpu.nn.workers import Board, claim, finish, item_of, stop, wait
 
 #: Samples of a part of a minibatch, which one worker takes; two parts of each of two networks keep
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
     Attributes:
         inputs: (S * input_size,) float32; empty where they are ones.
-        starts, ones: see `rlcpu.nn.minibatch.Ones`; empty where inputs are any numbers.
+        starts, ones: see `rlcpu.nn.ones.Ones`; empty where inputs are any numbers.
         mean, scale: (input_size,) float32: networks see (input - mean) * scale, clipped to +-10.
         actions: (S * action_size,) int64 or float32; empty where no loss reads any.
         columns: (C, S) float32.
@@ -203,6 +203,7 @@ def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
     may use, of which network, and from which samples.
     """
     forward, backward = make_forward(dtype), make_backward(dtype)
+    sum_ones = make_sum_ones(dtype)
     losses, columns = make_losses(dtype, objective), 2 * objective.most_numbers
     actions = columns + len(objective.columns)
     zero, one = dtype(0), dtype(1)
@@ -221,7 +222,9 @@ def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
         gather(batch, samples, inputs, rows[columns:actions], taken, moments, settings)
         is_ones = batch.starts.size > 0
         if is_ones:
-            add_rows_of_ones(cells, network, batch, samples)
+            for i in range(count):
+                bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
+                sum_ones(cells, network, count, i, bounds, batch.ones)
         outputs = cells[forward(network, cells, count, is_ones) :]
         begin, end = layout.begins[k], layout.begins[k + 1]
         packed = begin + layout.free[k]
@@ -230,7 +233,9 @@ def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
         losses(k, outputs, width, rows, free, by_free, share, layout, settings, sums)
         backward(network, cells, space.slopes[worker], gradients[packed:end], count, is_ones)
         if is_ones:
-            add_to_rows_of_ones(gradients[packed:end], cells, network, batch, samples)
+            for i in range(count):
+                bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
+                add_slopes(gradients[packed:end], cells, network, count, i, bounds, batch.ones)
 
     @merge
     def gradient(item, learnt, layout, batch, space, settings):

@@ -26,7 +26,7 @@ from rlcpu.kernels.compile import inline, merge, specialise
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import exponential, fill, standard_normal
 from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, Network, network_of
-from rlcpu.nn.stages import make_passes, see
+from rlcpu.nn.transitions import make_passes, see
 from rlcpu.train.off_policy import OffPolicyConfig
 
 u32 = np.uint32

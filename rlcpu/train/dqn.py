@@ -24,10 +24,12 @@ import numpy as np
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.kernels.compile import inline, merge, specialise
 from rlcpu.nn.heads import fill
-from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, network_of
-from rlcpu.nn.stages import Stage, StagedLearner, Transitions, make_passes, see
+from rlcpu.nn.network import WIDTH_OUT, network_of
+from rlcpu.nn.ones import add_slopes
+from rlcpu.nn.stages import Stage, StagedLearner
+from rlcpu.nn.transitions import Transitions, make_passes, make_see
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
-from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
+from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -77,7 +79,7 @@ def huber(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
 
 def make_gradient(dtype: type) -> Callable[..., None]:
     """The gradient of a chunk; networks are 0, which is learnt, and 1, its target."""
-    forward, backward, _ = make_passes(dtype)
+    (forward, backward, _), see = make_passes(dtype), make_see(dtype)
     target_of, loss_of = specialise(bootstrap, dtype), specialise(huber, dtype)
     zero = dtype(0)
 
@@ -118,7 +120,7 @@ def make_gradient(dtype: type) -> Callable[..., None]:
     def gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
         online, target = network_of(learnt, layout, 0), network_of(learnt, layout, 1)
         table, count = online.table, chunk.size
-        wide, width = table[0, WIDTH_IN], table[layout.layers[0] - 1, WIDTH_OUT]
+        width, few = table[layout.layers[0] - 1, WIDTH_OUT], batch.ones.starts.size > 0
         actions = np.int64(settings.coefficients.actions)
         dueling, double = settings.coefficients.dueling > zero, settings.coefficients.double > zero
         cells, others, targets = (
@@ -126,19 +128,19 @@ def make_gradient(dtype: type) -> Callable[..., None]:
             space.cells[worker, 1],
             space.rows[worker, 0],
         )
-        see(others, wide, batch.next_observations, chunk, batch)
-        valued = others[forward(target, others, count) :]
+        see(others, target, batch.next_observations, batch.next_ones, chunk, batch)
+        valued = others[forward(target, others, count, few) :]
         chosen = valued
         if double:
-            see(cells, wide, batch.next_observations, chunk, batch)
-            chosen = cells[forward(online, cells, count) :]
+            see(cells, online, batch.next_observations, batch.next_ones, chunk, batch)
+            chosen = cells[forward(online, cells, count, few) :]
         for i in range(count):
             k, begin = chunk.begin + i, i * width
             best = largest(chosen, begin, actions, batch.allowed, k * actions)
             value = value_of(valued, begin, best, actions, dueling)
             targets[i] = target_of(batch.rewards[k], batch.discounts[k], batch.terminated[k], value)
-        see(cells, wide, batch.observations, chunk, batch)
-        outputs = cells[forward(online, cells, count) :]
+        see(cells, online, batch.observations, batch.ones, chunk, batch)
+        outputs = cells[forward(online, cells, count, few) :]
         for i in range(count):
             k, begin = chunk.begin + i, i * width
             action = batch.actions[k]
@@ -150,12 +152,20 @@ def make_gradient(dtype: type) -> Callable[..., None]:
             sums[1] += value
             fill(outputs[begin : begin + width], zero)
             spread(outputs, begin, action, actions, dueling, slopes[0] * chunk.share)
-        end = layout.begins[1]
-        backward(online, cells, space.slopes[worker], gradients[:end], count)
+        own = gradients[: layout.begins[1]]
+        backward(online, cells, space.slopes[worker], own, count, few)
+        if few:
+            for i in range(count):
+                k, starts = chunk.begin + i, batch.ones.starts
+                add_slopes(
+                    own, cells, online, count, i, (starts[k], starts[k + 1]), batch.ones.columns
+                )
 
     return gradient
 
 
+#: Fields of `Transitions` that hold observations.
+SEEN = ("observations", "next_observations", "ones", "next_ones")
 #: An update of DQN.
 STAGES = (Stage(make_gradient, (0,), ("loss", "q_value")),)
 
@@ -323,6 +333,15 @@ class DQN(OffPolicy):
         if self.config.reward_scale == 1.0:
             return made
         return made._replace(rewards=made.rewards * np.float32(self.config.reward_scale))
+
+    def _seen(self, before: Array, after: Array) -> dict[str, Any]:
+        policy = self.policy
+        if not policy.observation_mean.any() and (policy.observation_scale == 1.0).all():
+            ones = [self.env.view.ones_of(kept) for kept in (before, after)]
+            if all(each is not None and each.are_few() for each in ones):
+                none = np.zeros(0, np.float32)
+                return dict(zip(SEEN, (none, none, *ones), strict=True))
+        return super()._seen(before, after)
 
     def _coefficients(self) -> Coefficients:
         config = self.config

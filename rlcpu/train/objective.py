@@ -20,8 +20,8 @@ from rlcpu.envs.networks import MLP
 from rlcpu.nn.heads import categorical, categoricals, gaussian, masked_categorical, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
-from rlcpu.nn.minibatch import Ones
 from rlcpu.nn.network import Network
+from rlcpu.nn.ones import Ones
 from rlcpu.train.config import PPOConfig
 
 Array = npt.NDArray[Any]

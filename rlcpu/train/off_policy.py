@@ -27,7 +27,8 @@ from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
-from rlcpu.nn.stages import StagedLearner, Transitions
+from rlcpu.nn.stages import StagedLearner
+from rlcpu.nn.transitions import Transitions
 from rlcpu.train import buffers, checkpoint
 from rlcpu.train.actors import Actor, Squashed, check_masks
 from rlcpu.train.config import Settings, check_env, describe_unknown
@@ -401,11 +402,9 @@ class OffPolicy(checkpoint.Agent):
         ones, discounts, errors, center, half = self._constants(size)
         masked = self.env.dynamics.num_masked > 0
         allowed = {"allowed": batch["next_action_mask"].reshape(-1)} if masked else {}
-        inputs_of = self.env.view.inputs_of
         return Transitions(
             **allowed,
-            observations=inputs_of(batch["observation"]).reshape(-1),
-            next_observations=inputs_of(batch["next_observation"]).reshape(-1),
+            **self._seen(batch["observation"], batch["next_observation"]),
             actions=batch["action"].reshape(-1),
             rewards=batch["reward"],
             discounts=discounts if batch.discounts is None else batch.discounts,
@@ -417,6 +416,12 @@ class OffPolicy(checkpoint.Agent):
             half=half,
             errors=errors,
         )
+
+    def _seen(self, before: Array, after: Array) -> dict[str, Any]:
+        """The fields of `Transitions` that hold observations, of what the buffer keeps."""
+        inputs = map(self.env.view.inputs_of, (before, after))
+        flat = (each.reshape(-1) for each in inputs)
+        return dict(zip(("observations", "next_observations"), flat, strict=True))
 
     def _constants(self, size: int) -> tuple[Array, ...]:
         """Arrays of a batch that are the same for all batches of its size."""

@@ -144,6 +144,33 @@ def test_rollouts_are_those_of_plain_python(dynamics: Dynamics, policy: str) -> 
     assert rollout.truncated.any()
 
 
+@pytest.mark.parametrize("dynamics", [TOY, WALK], ids=["planes", "choice"])
+@pytest.mark.parametrize("hidden", [(19, 7), (64,), ()])
+@pytest.mark.parametrize("are_many", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_networks_read_ones_as_the_numbers_that_they_are(
+    dynamics: Dynamics, hidden: tuple[int, ...], are_many: bool, scale: float
+) -> None:
+    policy = MLP(dynamics.observation_space, dynamics.action_space, hidden, "relu")
+    policy.parameters[:] = np.random.default_rng(0).normal(size=policy.parameters.size)
+    policy.observation_scale[:], policy.deterministic = scale, True
+    env = rlcpu.make_vec(dynamics, 70)
+    env.reset(seed=2)
+    if are_many and dynamics is TOY:
+        env.state.marks = np.full((70, 2), 2**64 - 1, np.uint64)
+    alone = rlcpu.make_vec(dynamics, 1)
+    alone.reset(seed=2)
+    single = rlcpu.collect(alone, policy, 12)
+    rollout = rlcpu.collect(env, policy, 12)
+    if not are_many:
+        np.testing.assert_array_equal(single.actions[:, 0], rollout.actions[:, 0])
+    seen = rollout.inputs.reshape(70 * 12, -1)
+    assert (seen[:70].mean() > 0.2) == (are_many and dynamics is TOY)
+    outputs = policy.outputs(seen)
+    np.testing.assert_array_equal(rollout.actions.ravel(), outputs.argmax(axis=1))
+    np.testing.assert_allclose(rollout.values.ravel(), policy.evaluate(seen), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.parametrize("planes", ["uint8", "float32", "bits"])
 def test_steps_are_those_of_plain_python(mode: str, planes: str) -> None:
@@ -443,3 +470,29 @@ def test_agents_learn_from_choices(kind: str) -> None:
     assert actions.shape == (7,)
     assert actions[5] == 0
     assert agent.predict(3) == actions[3]
+
+
+def test_dqn_learns_from_ones_what_it_learns_from_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    learnt = []
+    for ones_of in (View.ones_of, lambda view, kept: None):
+        monkeypatch.setattr(View, "ones_of", ones_of)
+        agent = DQN(WALK, seed=0, num_envs=16, hidden=(16,), learning_starts=256)
+        learnt.append((agent.learn(512).losses, agent.policy.network.parameters))
+    (ones, by_ones), (numbers, by_numbers) = learnt
+    assert ones == pytest.approx(numbers, rel=1e-4)
+    np.testing.assert_allclose(by_ones, by_numbers, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("cells", [1, 64, 65, 128])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_ones_of_planes_are_where_the_numbers_are_one(cells: int, order: Any) -> None:
+    """Bits beyond the cells, and the rows of a mask behind them, are of no plane."""
+    rng, view = np.random.default_rng(cells), View("planes", (2, 1, cells), "uint8", 3)
+    words = rng.integers(0, 2**32, (37, 9), dtype=np.uint32) & rng.integers(
+        0, 2**32, (37, 9), dtype=np.uint32
+    )
+    rows = np.array(words, order=order).view(np.float32)
+    ones = view.ones(rows)
+    assert ones is not None
+    ones.check(2 * cells)
+    np.testing.assert_array_equal(ones.expand(), view.inputs(rows))

@@ -13,7 +13,7 @@ import pytest
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.matmul import Matrix, product
 from rlcpu.kernels.memory import address
-from rlcpu.kernels.mlp import RELU, TANH, make_forward
+from rlcpu.kernels.mlp import RELU, TANH, first_layer, forward, make_forward
 from rlcpu.kernels.vectors import VECTOR_BYTES
 from tests.machine_code import assembly
 
@@ -137,3 +137,27 @@ def test_product_equals_numpy(dtype: Any, transposed: bool, shape: tuple[int, in
     run_product(*args, 0, out.ravel(), shape, dtype(0.25))
     expected = np.maximum(start[0] + left @ right, 0.25)
     np.testing.assert_allclose(out, expected, rtol=tolerance, atol=tolerance)
+
+
+@kernel
+def run_ones(parameters, sizes, activation, activations, lanes, starts, columns, tile):
+    first_layer(parameters, sizes, activation, activations, lanes, starts, columns, tile)
+    return forward(parameters, sizes, activation, activations, lanes, True)
+
+
+@pytest.mark.parametrize("activation", [TANH, RELU])
+@pytest.mark.parametrize("units", [1, 5, 16, 63, 64, 67, 200])
+def test_ones_are_summed_as_numpy_multiplies_them(activation: int, units: int) -> None:
+    sizes, lanes = np.array([40, units, 3]), 48
+    parameters, rng = random_parameters(sizes, np.float32), np.random.default_rng(units)
+    shares = np.linspace(0.0, 1.0, lanes)  # none in the first lane, all in the last one
+    inputs = rng.random((40, lanes)) < shares
+    activations = np.full(sizes.sum() * lanes, np.nan, np.float32)
+    starts = np.concatenate([[0], np.cumsum(inputs.sum(axis=0))]).astype(np.int32)
+    columns = np.nonzero(inputs.T)[1].astype(np.int32)
+    tile = np.full(16 * (units + 15), np.nan, np.float32)
+    first = run_ones(parameters, sizes, activation, activations, lanes, starts, columns, tile)
+    layers = naive_forward(parameters, sizes, activation, inputs)
+    expected = np.concatenate(layers[1:]).ravel()
+    np.testing.assert_allclose(activations[40 * lanes :], expected, rtol=2e-5, atol=2e-5)
+    assert first == (40 + units) * lanes

@@ -13,6 +13,7 @@ from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH
 from rlcpu.nn import network
 from rlcpu.nn.network import Packed
+from rlcpu.nn.passes import make_backward, make_forward
 from tests.train import naive
 
 ARCHITECTURES = [(4, 64, 64, 2), (4, 2), (20, 3), (6, 33, 17, 5), (1, 1), (30, 100, 40, 20, 18)]
@@ -21,7 +22,7 @@ DTYPES = [np.float32, np.float64]
 
 @functools.cache
 def passes(dtype: Any) -> tuple[Any, Any]:
-    forward, backward = network.make_forward(dtype), network.make_backward(dtype)
+    forward, backward = make_forward(dtype), make_backward(dtype)
 
     @kernel
     def run_forward(net, activations, samples):
