@@ -93,9 +93,10 @@ def info(args: argparse.Namespace) -> int:
     if args.env is not None:
         return explain(args.env.id)
     from rlcpu.cuda import describe
+    from rlcpu.kernels.processors import show_cpus
     from rlcpu.kernels.threads import show_config
 
-    config = {**show_config(), "cuda": describe()}
+    config = {**show_config(), **show_cpus(), "cuda": describe()}
     width = max(map(len, config))
     for name, value in config.items():
         print(f"{name:<{width}}  {value}")

@@ -1,0 +1,56 @@
+"""The CPUs of this machine: what limits them, their NUMA nodes, and how processes divide them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rlcpu.kernels.threads import usable_cpus
+
+
+def numa_nodes(root: Path = Path("/")) -> list[list[int]]:
+    """The CPUs of each NUMA node that this process may use; one list where Linux tells of none.
+
+    Args:
+        root: folder in the place of `/`, for tests.
+    """
+    allowed = set(range(os.cpu_count() or 1))
+    if hasattr(os, "sched_getaffinity"):
+        allowed = os.sched_getaffinity(0)
+    folders = (root / "sys/devices/system/node").glob("node[0-9]*")
+    nodes = []
+    for folder in sorted(folders, key=lambda path: int(path.name[4:])):
+        ranges = (folder / "cpulist").read_text().strip().split(",")  # such as 0-3,8; or nothing
+        ends = [[int(end) for end in each.split("-")] for each in ranges if each]
+        cpus = [cpu for each in ends for cpu in range(each[0], each[-1] + 1)]
+        nodes.append([cpu for cpu in cpus if cpu in allowed])
+    return [node for node in nodes if node] or [sorted(allowed)]
+
+
+def share_of_cpus(index: int, count: int, nodes: list[list[int]]) -> list[int]:
+    """CPUs for one of `count` processes of a machine: of one NUMA node, and of no other process.
+
+    Processes take turns among nodes. Those of a node that has fewer CPUs than processes share all.
+    """
+    node, rank = nodes[index % len(nodes)], index // len(nodes)
+    sharing = len(range(index % len(nodes), count, len(nodes)))
+    if sharing > len(node):
+        return node
+    return node[rank * len(node) // sharing : (rank + 1) * len(node) // sharing]
+
+
+def show_cpus(root: Path = Path("/")) -> dict[str, str]:
+    """Lines of `rlcpu info`: the limit that counts, those of Slurm, and NUMA nodes."""
+    count, reason = usable_cpus(root)
+    slurm = {name: value for name, value in os.environ.items() if name in _OF_SLURM}
+    told = [f"{count} ({reason})"] if reason else []
+    told += [f"{name}={value}" for name, value in slurm.items()]
+    sizes = [len(node) for node in numa_nodes(root)]
+    return {
+        "limits of CPUs": ", ".join(told) or "none",
+        "numa nodes": f"{len(sizes)} ({' + '.join(map(str, sizes))} CPUs)",
+    }
+
+
+#: What Slurm tells of CPUs; the first of them limits threads.
+_OF_SLURM = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE")
