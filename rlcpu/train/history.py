@@ -32,6 +32,8 @@ class Progress:
         time_collect, time_update, time_total: seconds in this call: simulating and inferring,
             updating the networks, everything. Compiling is left out.
         losses: NamedTuple of means over the last update; of `Losses` for PPO.
+        actors: of processes in the place of this one, by name: `collector_0_steps_per_second` of
+            its last answer, `shard_0_size` in transitions, and so on.
     """
 
     steps: int = 0
@@ -41,6 +43,7 @@ class Progress:
     time_update: float = 0.0
     time_total: float = 0.0
     losses: Any = dataclasses.field(default_factory=Losses)
+    actors: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def numbers(self) -> dict[str, float]:
         """All of it as numbers by name, as a logger takes them; losses are `loss_policy` and so on.
@@ -50,7 +53,8 @@ class Progress:
             ['steps', 'episodes', 'episode_return']
         """
         losses = {f"loss_{name}": value for name, value in self.losses._asdict().items()}
-        return {**{name: getattr(self, name) for name in _FIELDS[:-1]}, **losses}
+        own = {name: getattr(self, name) for name in _FIELDS if name not in ("losses", "actors")}
+        return {**own, **losses, **self.actors}
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Progress))
@@ -188,6 +192,10 @@ class TensorBoard:
         self.close()
 
 
+#: Processes of a kind that a bar has room for.
+_FEW = 4
+
+
 class Bar:
     """A progress bar on standard error, or a widget in notebooks; a context manager.
 
@@ -207,7 +215,13 @@ class Bar:
     def show(self, progress: Progress) -> None:
         """Move on to what has been reached."""
         self._bar.start_t = time.time() - (clock() - self._start)
-        self._bar.set_postfix_str(f"return {progress.episode_return:.1f}", refresh=False)
+        told = [f"return {progress.episode_return:.1f}"]
+        for kind, unit in (("collector", " steps/s"), ("shard", "")):
+            mine = [number for name, number in progress.actors.items() if name.startswith(kind)]
+            shown = [self._bar.format_sizeof(x) if x == x else "?" for x in mine[:_FEW]]
+            more = ["..."] * (len(mine) > _FEW)
+            told += [f"{kind}s {' '.join([*shown, *more])}{unit}"] if mine else []
+        self._bar.set_postfix_str(", ".join(told), refresh=False)
         self._bar.update(progress.steps - self._bar.n)
 
     def __enter__(self) -> Bar:

@@ -15,6 +15,7 @@ import pytest
 from rlcpu.cli import main
 from rlcpu.kernels import announce
 from rlcpu.train import PPO, History, TensorBoard, ppo
+from rlcpu.train.history import Bar
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
 
@@ -157,3 +158,12 @@ def test_command_line_writes_for_tensorboard(tmp_path: Path, capsys: Any) -> Non
     with pytest.raises(SystemExit):
         main([*command, "--tensorboard", str(tmp_path / "file")])
     assert "--tensorboard" in capsys.readouterr().err
+
+
+def test_the_bar_tells_of_actors(capsys: pytest.CaptureFixture[str]) -> None:
+    actors = {f"collector_{i}_steps_per_second": 1000.0 * (i + 1) for i in range(5)}
+    actors |= {"shard_0_size": 12.0, "collector_0_steps_per_second": float("nan")}
+    with Bar("CartPole-v1", 10) as bar:
+        bar.show(History(steps=10, episode_return=3.0, actors=actors))
+    shown = capsys.readouterr().err
+    assert "return 3.0, collectors ? 2.00k 3.00k 4.00k ... steps/s, shards 12.0" in shown
