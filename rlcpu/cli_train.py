@@ -77,7 +77,7 @@ def train(args: argparse.Namespace) -> int:
             raise CommandError(error) from error
     print_training(agent.env.dynamics.id, agent.history)
     if ledger := getattr(agent, "ledger", None):
-        print_ledger(ledger)
+        print_ledger(ledger, agent.history.actors)
     code = print_evaluation(returns, target)
     return results.print_files() or code
 
@@ -344,14 +344,16 @@ def print_training(env_id: str, history: History) -> None:
     print(f"training    mean return {history.episode_return:.1f} over the last episodes")
 
 
-def print_ledger(ledger: Ledger) -> None:
-    """Print what became of the transitions of collectors and shards."""
-    lost = ledger.lost_with_collectors + ledger.lost_with_shards
+def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
+    """Print what became of the transitions of collectors and shards, and how each of them was."""
     restarts = ledger.collector_restarts + ledger.shard_restarts
     made = f"{ledger.stored:,} transitions stored, {ledger.held:,} held, {ledger.sampled:,} drawn"
     if ledger.received:
         made = f"{ledger.received:,} steps made"
-    print(f"processes   {made}, {lost:,} lost in {restarts} restarts")
+    print(f"processes   {made}, {ledger.lost:,} lost in {restarts} restarts")
+    for name, number in actors.items():
+        kind, index, what = name.split("_", 2)
+        print(f"{f'{kind} {index}':<12}{what.replace('_', ' ')} {number:,.0f}")
 
 
 def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:

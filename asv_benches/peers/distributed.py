@@ -86,13 +86,13 @@ def our_blocks() -> Job:
 
     cluster, policy, replay = _cluster(), _policy(), _replay(1)
     collector = cluster.start(
-        Collector, "CartPole-v1", policy, num_envs=NUM_ENVS, seed=0, results={"collect": 2}
+        Collector, "CartPole-v1", policy, num_envs=NUM_ENVS, seed=0, results={"collect": 3}
     )
     numbers = cluster.put(policy.state())
     waiting = [collector.call("collect", numbers, NUM_STEPS) for _ in range(2)]
 
     def store() -> None:
-        made, block = waiting.pop(0)
+        made, block, _ = waiting.pop(0)
         waiting.append(collector.call("collect", numbers, NUM_STEPS))
         replay.add(block, collector.result(made).size)
         while replay.num_on_the_way > 4 * NUM_ENVS * NUM_STEPS:

@@ -9,7 +9,7 @@ from rlcpu.distributed.actors import Actor, Cluster, ClusterError
 from rlcpu.distributed.collector import Collector, Made
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
-from rlcpu.distributed.replay import EmptyError, LostError, Remote, ShardedReplay
+from rlcpu.distributed.replay import EmptyError, LostArgumentError, LostError, Remote, ShardedReplay
 from rlcpu.distributed.rollouts import RolloutCollector
 from rlcpu.distributed.shard import Drawn, ReplayShard, Standing
 
@@ -21,6 +21,7 @@ __all__ = [
     "Drawn",
     "EmptyError",
     "Ledger",
+    "LostArgumentError",
     "LostError",
     "Made",
     "Remote",

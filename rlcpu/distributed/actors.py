@@ -12,14 +12,24 @@ from types import TracebackType
 from typing import Any, Self
 
 import rlcpu
-from rlcpu.distributed.replay import LostError
+from rlcpu.distributed.replay import LostArgumentError, LostError
 
 #: Oldest version of Ray that this was tried with.
 OLDEST = (2, 40)
-#: Seconds in which an actor that died has to be back.
-PATIENCE = 60.0
+#: Seconds in which an actor that died has to be back. Ray takes up to half a minute to notice that
+#: a machine is gone, and another process may have to compile.
+PATIENCE = 120.0
 #: Seconds in which a cluster has to answer.
 CONNECT = 20
+
+
+#: How actors run: no call is made twice, and machines get as many of them each.
+_OPTIONS = {
+    "max_restarts": -1,
+    "max_task_retries": 0,
+    "num_cpus": 1,
+    "scheduling_strategy": "SPREAD",
+}
 
 
 class ClusterError(ConnectionError):
@@ -59,8 +69,7 @@ class Actor:
     ) -> None:
         self._ray, self._cluster = cluster.ray, cluster
         self._results = dict(results or {})
-        make = self._ray.remote(max_restarts=-1, max_task_retries=0, num_cpus=1)(kind)
-        self._handle = make.remote(*arguments, **options)
+        self._handle = self._ray.remote(**_OPTIONS)(kind).remote(*arguments, **options)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """See `Remote.call`; for a method with several results, their references."""
@@ -76,6 +85,8 @@ class Actor:
             return self._ray.get(call)
         except errors.RayTaskError as error:
             cause = error.cause
+            if isinstance(cause, errors.ObjectLostError):
+                raise LostArgumentError(str(cause)) from None
             raise (cause if isinstance(cause, Exception) else error) from None
         except (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError) as error:
             raise LostError(str(error)) from error
@@ -201,15 +212,25 @@ class Cluster:
         self.close()
 
 
+#: Bytes of the head of a frame of HTTP/2, which gRPC is made of, and how a client begins: RFC 9113,
+#: sections 3.4 and 4.1. A server answers at once with its settings, or it does not work.
+_FRAME, _SETTINGS = 9, b"\x04"
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
 @contextlib.contextmanager
 def _answering(address: str) -> Iterator[None]:
     """Turn Ray's long wait for a cluster that is not there into an error in seconds."""
     import socket
 
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
+    if host and port.isdigit() and os.environ.get("RAY_USE_TLS", "0") in ("0", ""):
         try:
-            socket.create_connection((host, int(port)), timeout=CONNECT).close()
+            with socket.create_connection((host, int(port)), timeout=CONNECT) as connection:
+                connection.sendall(_GREETING)
+                head = connection.recv(_FRAME, socket.MSG_WAITALL)
+                if head[3:4] != _SETTINGS:
+                    raise ConnectionError("it speaks another protocol than gRPC")
         except OSError as error:
             raise ClusterError(f"address={address!r} does not answer: {error}") from error
     try:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import os
+import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 import rlcpu
+from rlcpu.distributed.replay import LostError, Remote
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
 from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.processors import numa_nodes, share_of_cpus
 from rlcpu.train.buffers import example_of
 
 Array = npt.NDArray[Any]
@@ -35,7 +40,41 @@ class Made(NamedTuple):
     seconds: float
 
 
-class Collector:
+class Acting:
+    """What collectors have in common: a copy of the learner's policy, and CPUs of their own."""
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = copy.deepcopy(policy)  # arrays that Ray sends are read-only
+        self._nodes = numa_nodes()
+
+    def greet(self) -> tuple[str, None]:
+        """The version of rlcpu here."""
+        return rlcpu.__version__, None
+
+    def machine(self) -> str:
+        """The name of this machine."""
+        return platform.node()
+
+    def pin(self, index: int, count: int) -> None:
+        """Keep to CPUs that no other of this machine's collectors has, if it has NUMA nodes."""
+        if len(self._nodes) > 1:
+            os.sched_setaffinity(0, share_of_cpus(index, count, self._nodes))
+
+    def take_numbers(self, numbers: Mapping[str, Array]) -> None:
+        """Act by the numbers of another policy's `state()` from now on."""
+        for name, array in self.policy.state().items():
+            array[...] = numbers[name]
+
+
+def pin_all(collectors: Sequence[Remote]) -> None:
+    """Let the collectors of each machine divide its CPUs."""
+    with contextlib.suppress(LostError):  # who comes back is pinned then
+        machines = [each.result(each.call("machine")) for each in collectors]
+        for i, (each, machine) in enumerate(zip(collectors, machines, strict=True)):
+            each.call("pin", machines[:i].count(machine), machines.count(machine))
+
+
+class Collector(Acting):
     """Environments of its own, and a copy of the learner's policy, whose numbers are sent to it.
 
     Args:
@@ -47,6 +86,10 @@ class Collector:
         n_step: steps whose rewards are added up, see `n_step_transitions`.
         gamma: discount factor per step.
         num_threads: threads at most.
+        prioritized: whether to compute priorities, if the policy has `td_errors`: the shard gives
+            new transitions the largest priority otherwise. Source: Horgan et al. 2018,
+            "Distributed prioritized experience replay", section 3.
+        reward_scale: of rewards in priorities.
 
     Raises:
         TypeError, ValueError: an argument is bad.
@@ -63,25 +106,24 @@ class Collector:
         n_step: int = 1,
         gamma: float = 0.99,
         num_threads: int = 1,
+        prioritized: bool = False,
+        reward_scale: float = 1.0,
     ) -> None:
         self.env = make_vec(env, num_envs, dtype=dtype, num_threads=num_threads)
         streams = np.random.SeedSequence([seed, time.time_ns()])
         self.env.reset(seed=streams.generate_state(num_envs, np.uint64).tolist())
-        self.policy, self.gamma = (
-            copy.deepcopy(policy),
-            gamma,
-        )  # arrays that Ray sends are read-only
+        super().__init__(policy)
+        self.gamma, self.prioritized = gamma, prioritized and hasattr(policy, "td_errors")
+        self.reward_scale = reward_scale
         self.n_step = check_count("n_step", n_step)
         self._names = tuple(example_of(self.env))
         self._tail: Columns | None = None
         self._rollout: Rollout | None = None
         self._num_steps = 0
 
-    def greet(self) -> tuple[str, None]:
-        """The version of rlcpu here."""
-        return rlcpu.__version__, None
-
-    def collect(self, numbers: Mapping[str, Array], num_steps: int) -> tuple[Made, Columns]:
+    def collect(
+        self, numbers: Mapping[str, Array], num_steps: int
+    ) -> tuple[Made, Columns, Array | None]:
         """Act for some steps of every environment.
 
         Args:
@@ -89,16 +131,15 @@ class Collector:
             num_steps: T, of each environment.
 
         Returns:
-            What there is to tell, and the transitions as columns (size, ...): those of
-            `rlcpu.train.buffers.example_of`, and `discount`. They may
-            be views of memory that the next call overwrites.
+            What there is to tell, the transitions as columns (size, ...): those of
+            `rlcpu.train.buffers.example_of`, and `discount`, and their priorities (size,), if
+            it computes them. They may be views of memory that the next call overwrites.
 
         Raises:
             FloatingPointError: see `rlcpu.collect`.
         """
         start = time.perf_counter()
-        for name, array in self.policy.state().items():
-            array[...] = numbers[name]
+        self.take_numbers(numbers)
         out = self._rollout if num_steps == self._num_steps else None
         self._rollout = rollout = collect(self.env, self.policy, num_steps, out=out)
         self._num_steps = num_steps
@@ -111,8 +152,11 @@ class Collector:
         made, count = n_step_transitions(rows, self.n_step, self.gamma)
         self._tail = {name: column[count:].copy() for name, column in rows.items()}
         block = {name: column.reshape(-1, *column.shape[2:]) for name, column in made.items()}
+        size, priorities = len(block["reward"]), None
+        if self.prioritized and size:
+            priorities = self.policy.td_errors(block, self.env.view, self.reward_scale)
         seconds = time.perf_counter() - start
-        return Made(len(block["reward"]), rollout.episode_returns.copy(), seconds), block
+        return Made(size, rollout.episode_returns.copy(), seconds), block, priorities
 
 
 def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, int]:

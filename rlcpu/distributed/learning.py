@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from rlcpu.distributed.actors import Actor, Cluster
-from rlcpu.distributed.collector import Collector, Made
+from rlcpu.distributed.collector import Collector, Made, pin_all
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
 from rlcpu.distributed.replay import EmptyError, LostError, ShardedReplay
@@ -42,9 +43,9 @@ PAUSE = 0.1
 class Request:
     """Steps that a collector was asked for; `made` and `block` refer to its answer."""
 
-    def __init__(self, collector: int, size: int, calls: tuple[Any, Any]) -> None:
+    def __init__(self, collector: int, size: int, calls: tuple[Any, Any, Any]) -> None:
         self.collector, self.size = collector, size
-        self.made, self.block = calls
+        self.made, self.block, self.priorities = calls
 
 
 class Session:
@@ -134,16 +135,20 @@ class Session:
                     dtype=agent.env.dtype.name,
                     n_step=self._own_buffer.n_step,
                     gamma=self._own_buffer.gamma,
-                    results={"collect": 2},
+                    prioritized=kind is PrioritizedReplayBuffer,
+                    reward_scale=getattr(config, "reward_scale", 1.0),
+                    results={"collect": 3},
                 )
                 for stream in streams[:-1]
             ]
             for collector in self._collectors:
                 collector.revive()
+            pin_all(self._collectors)
         except BaseException:
             self.cluster.close()
             raise
         self._carried = [0] * num_collectors
+        self._speeds = {f"collector_{i}_steps_per_second": math.nan for i in range(num_collectors)}
         self._requests: dict[Any, Request] = {}
         self._idle = list(range(num_collectors))
         store = self.cluster.ray.cluster_resources().get("object_store_memory", 1e9)
@@ -226,6 +231,8 @@ class Session:
 
     def _gather(self, history: History, timeout: float) -> None:
         """Pass on the blocks that were made to shards, and count."""
+        if not self._requests:  # too much is on the way to shards
+            time.sleep(timeout)
         for call in self.cluster.wait(list(self._requests), timeout) if self._requests else []:
             request = self._requests.pop(call)
             collector, size, ledger = request.collector, request.size, self.ledger
@@ -240,15 +247,21 @@ class Session:
                 ledger.collector_restarts += 1
                 self.limiter.insert(-lost)
                 self._collectors[collector].revive()
+                pin_all(self._collectors)
                 self._idle.append(collector)
                 continue
             self._idle.append(collector)
+            self._speeds[f"collector_{collector}_steps_per_second"] = size / made.seconds
             self._carried[collector] += size - made.size
             ledger.carried += size - made.size
             if made.size:
-                self.replay.add(request.block, made.size)
+                self.replay.add(request.block, made.size, request.priorities)
             self.agent.count(size, made.returns, history)
+        lost = self.ledger.lost_on_the_way
         self.replay.settle()
+        self.limiter.insert(lost - self.ledger.lost_on_the_way)
+        sizes = {f"shard_{i}_size": size for i, size in enumerate(self.replay.sizes())}
+        history.actors = {**self._speeds, **sizes}
 
     def close(self) -> None:
         """End the processes."""

@@ -18,6 +18,7 @@ class Ledger:
         carried: made, but kept by collectors until the steps that follow are there (`n_step`).
         on_the_way: made, and sent to shards that have not answered.
         lost_with_collectors: requested from, or carried by, collectors that died.
+        lost_on_the_way: in blocks that a machine took with it.
         lost_with_shards: stored after the last save of a shard that died.
         overwritten: stored, until newer ones took their place.
         held: stored, and there.
@@ -35,6 +36,7 @@ class Ledger:
     carried: int = 0
     on_the_way: int = 0
     lost_with_collectors: int = 0
+    lost_on_the_way: int = 0
     lost_with_shards: int = 0
     overwritten: int = 0
     held: int = 0
@@ -44,10 +46,16 @@ class Ledger:
     shard_restarts: int = 0
     waits: int = 0
 
+    @property
+    def lost(self) -> int:
+        """All that was lost."""
+        return self.lost_with_collectors + self.lost_on_the_way + self.lost_with_shards
+
     def check(self) -> None:
         """Raise AssertionError unless everything that was requested is somewhere."""
         made = self.stored + self.received + self.on_the_way + self.carried
-        if self.requested != made + self.being_made + self.lost_with_collectors:
+        lost = self.lost_with_collectors + self.lost_on_the_way
+        if self.requested != made + self.being_made + lost:
             raise AssertionError(f"requested={self.requested} is not where it should be: {self}")
         if self.stored != self.held + self.overwritten + self.lost_with_shards:
             raise AssertionError(f"stored={self.stored} is not where it should be: {self}")

@@ -26,6 +26,10 @@ class LostError(Exception):
     """An actor died before it answered."""
 
 
+class LostArgumentError(Exception):
+    """What a call refers to was lost with the machine that held it; the call was not made."""
+
+
 class EmptyError(ValueError):
     """No shard holds a transition that could be drawn."""
 
@@ -41,6 +45,7 @@ class Remote(Protocol):
 
         Raises:
             LostError: the process died before it answered.
+            LostArgumentError: see there.
         """
 
     def is_ready(self, call: Any) -> bool:
@@ -51,20 +56,24 @@ class Remote(Protocol):
 
 
 class _Sent(NamedTuple):
-    """A block that was sent to a shard, and its call."""
+    """A block that was sent to a shard with its priorities, and its call."""
 
     size: int
-    block: Any
+    block: tuple[Any, Any]
     call: Any
 
 
 class _Request(NamedTuple):
-    """Transitions that were asked for: counts by shard, their shares of all draws, and calls."""
+    """Transitions that were asked for: counts by shard, their shares of all draws, and calls.
+
+    `updates` are the numbers of priorities that went with them.
+    """
 
     size: int
     counts: Array
     shares: Array
     calls: dict[int, Any]
+    updates: dict[int, int]
 
 
 class ShardedReplay:
@@ -75,7 +84,8 @@ class ShardedReplay:
     with which transitions were drawn in fact, so that they stay exact while weights move.
 
     The next batch is asked for when one is handed out (`prefetch`). It does not know the priorities
-    that were updated in between.
+    that were updated in between. These go with the message that asks for the one after it: a
+    message costs more than what it brings.
 
     Args:
         shards: of `ReplayShard`, all of one kind and example.
@@ -114,6 +124,8 @@ class ShardedReplay:
         self._requests: deque[_Request] = deque()
         self._sent: list[deque[_Sent]] = [deque() for _ in shards]
         self._updates: list[deque[tuple[int, Any]]] = [deque() for _ in shards]
+        #: Slots, tickets and priorities that go with the next message.
+        self._unsent: dict[int, tuple[Array, Array, Array]] = {}
         self._standings: list[Standing] = [shard.revive() for shard in shards]
         #: Transitions of each shard that the ledger has as stored, and not as lost.
         self._stored = [standing.added for standing in self._standings]
@@ -124,17 +136,23 @@ class ShardedReplay:
 
     def __len__(self) -> int:
         """Number of transitions held, as far as is known here."""
-        return sum(standing.held for standing in self._standings)
+        return sum(self.sizes())
+
+    def sizes(self) -> list[int]:
+        """Transitions that each shard holds, as far as is known here."""
+        return [standing.held for standing in self._standings]
 
     # ------------------------------------------------------------ adding
 
-    def add(self, block: Any, size: int | None = None) -> None:
+    def add(self, block: Any, size: int | None = None, priorities: Any = None) -> None:
         """Send transitions to the next shard in turn; returns before they are stored.
 
         Args:
             block: structured like the example, leaves (n, *shape), or a reference to such in the
                 object store, which is passed on and never read here.
             size: n, if it is a reference.
+            priorities: (n,), or a reference to them, or to None; without, new transitions get the
+                largest priority so far.
 
         Raises:
             TypeError, ValueError: the block does not fit the example.
@@ -146,16 +164,23 @@ class ShardedReplay:
             self.ledger.requested += size
         shard, self._next = self._next, (self._next + 1) % len(self._shards)
         self.ledger.on_the_way += size
-        self._send(shard, size, block)
+        self._send(shard, size, (block, priorities))
 
-    def _send(self, shard: int, size: int, block: Any) -> None:
+    def _send(self, shard: int, size: int, block: tuple[Any, Any]) -> None:
         standing = self._standings[shard]
         number = standing.blocks + len(self._sent[shard])
-        call = self._shards[shard].call("add", standing.life, number, block)
+        call = self._shards[shard].call("add", standing.life, number, *block)
         self._sent[shard].append(_Sent(size, block, call))
 
     def settle(self, *, wait: bool = False) -> None:
-        """Take note of the answers that have come, or of all of them."""
+        """Take note of the answers that have come, or of all of them.
+
+        The latter sends what has waited, and forgets batches that were asked for ahead.
+        """
+        while wait and self._requests:
+            self._read(self._requests.popleft())
+        for shard in list(self._unsent) if wait else ():
+            self._send_priorities(shard)
         for shard in range(len(self._shards)):
             while not self._settle_one(shard, wait):
                 self._recover(shard)
@@ -176,7 +201,14 @@ class ShardedReplay:
     def _take_stored(self, shard: int) -> None:
         """The answer to the oldest block that was sent."""
         sent = self._sent[shard]
-        standing = self._shards[shard].result(sent[0].call)
+        try:
+            standing = self._shards[shard].result(sent[0].call)
+        except LostArgumentError:
+            size = sent.popleft().size
+            self.ledger.on_the_way -= size
+            self.ledger.lost_on_the_way += size
+            self._send_again(shard)  # the shard takes nothing that comes after a gap
+            return
         if standing is None:  # meant for a life that has ended
             raise LostError
         size = sent.popleft().size
@@ -203,8 +235,9 @@ class ShardedReplay:
     def _recover(self, shard: int) -> None:
         """Wait for a shard that died, count what went with it, and send what it had not stored."""
         ledger, sent = self.ledger, self._sent[shard]
+        life = self._standings[shard].life
         self._standings[shard] = standing = self._shards[shard].revive()
-        ledger.shard_restarts += 1
+        ledger.shard_restarts += standing.life != life  # one death may lose several calls
         ledger.priorities_dropped += sum(count for count, _ in self._updates[shard])
         self._updates[shard].clear()
         # Blocks that it stored, saved, and did not live to tell of.
@@ -215,8 +248,12 @@ class ShardedReplay:
             ledger.stored += size
         ledger.lost_with_shards += self._stored[shard] - standing.added
         self._stored[shard] = standing.added
-        again = list(sent)
-        sent.clear()
+        self._send_again(shard)
+
+    def _send_again(self, shard: int) -> None:
+        """Send what a shard has not stored, with the numbers that it waits for."""
+        again = list(self._sent[shard])
+        self._sent[shard].clear()
         for each in again:
             self._send(shard, each.size, each.block)
 
@@ -258,8 +295,8 @@ class ShardedReplay:
         size = check_count("batch_size", batch_size)
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
         self.settle()
-        if self._requests and self._requests[0].size != size:
-            self._requests.clear()
+        while self._requests and self._requests[0].size != size:
+            self._read(self._requests.popleft())
         parts = self._answers(self._requests.popleft() if self._requests else self._ask(size))
         while len(self._requests) < self._prefetch and self._total() > 0.0:
             self._requests.append(self._ask(size))
@@ -276,31 +313,37 @@ class ShardedReplay:
             raise EmptyError("sample: no shard holds a transition of a priority above zero")
         shares = np.array([standing.total for standing in self._standings]) / self._total()
         counts = self._rng.multinomial(size, shares)
-        calls = {
-            shard: self._shards[shard].call("sample", int(counts[shard]))
-            for shard in np.flatnonzero(counts).tolist()
-        }
-        return _Request(size, counts, shares, calls)
+        calls, updates = {}, {}
+        for shard in np.flatnonzero(counts).tolist():
+            unsent = self._unsent.pop(shard, ())
+            updates[shard] = len(unsent[0]) if unsent else 0
+            calls[shard] = self._shards[shard].call("sample", int(counts[shard]), *unsent)
+        return _Request(size, counts, shares, calls, updates)
 
     def _answers(self, request: _Request) -> list[tuple[int, float, Drawn]]:
-        """What the shards drew, with their numbers and shares.
+        """What the shards drew, with their numbers and shares; the rest is drawn anew from all."""
+        parts, missing = self._read(request)
+        return parts + (self._answers(self._ask(missing)) if missing else [])
 
-        What a shard did not draw because it died is drawn anew from all.
-        """
+    def _read(self, request: _Request) -> tuple[list[tuple[int, float, Drawn]], int]:
+        """What the shards drew, and how many they did not because they died."""
         parts, missing = [], 0
         for shard, call in request.calls.items():
             try:
                 drawn = self._shards[shard].result(call)
             except LostError:
+                self.ledger.priorities_dropped += request.updates[shard]
                 self._recover(shard)
                 missing += int(request.counts[shard])
                 continue
             self._look(shard, drawn.standing)
+            self.ledger.priorities_applied += drawn.applied
+            self.ledger.priorities_dropped += request.updates[shard] - drawn.applied
             if len(drawn.slots):
                 parts.append((shard, float(request.shares[shard]), drawn))
             else:  # it has nothing left since it came back
                 missing += int(request.counts[shard])
-        return parts + (self._answers(self._ask(missing)) if missing else [])
+        return parts, missing
 
     def _join(
         self, size: int, parts: list[tuple[int, float, Drawn]], beta: float, out: Batch | None
@@ -339,7 +382,7 @@ class ShardedReplay:
         return out
 
     def update_priorities(self, indices: Array, priorities: npt.ArrayLike) -> None:
-        """Give transitions new priorities; returns before that is done.
+        """Give transitions new priorities, with the next message to their shards.
 
         Those that were overwritten or lost are passed over and counted.
 
@@ -360,12 +403,19 @@ class ShardedReplay:
         for shard in np.unique(indices["shard"]).tolist():
             own = indices["shard"] == shard
             some = indices[own]
-            arguments = some["slot"].copy(), some["ticket"].copy(), numbers[own]
-            call = self._shards[shard].call("update_priorities", *arguments)
-            self._updates[shard].append((len(some), call))
+            self._send_priorities(shard)
+            self._unsent[shard] = some["slot"].copy(), some["ticket"].copy(), numbers[own]
+
+    def _send_priorities(self, shard: int) -> None:
+        """Send those that have waited for a message, if there are any, in one of their own."""
+        if unsent := self._unsent.pop(shard, None):
+            call = self._shards[shard].call("update_priorities", *unsent)
+            self._updates[shard].append((len(unsent[0]), call))
 
     def save(self) -> None:
         """Let every shard save to its folder, and wait for it."""
+        for number in list(self._unsent):
+            self._send_priorities(number)
         calls = [shard.call("save") for shard in self._shards]
         for number, (shard, call) in enumerate(zip(self._shards, calls, strict=True)):
             try:

@@ -7,7 +7,6 @@ after a death, and a rollout is bit for bit the one that the agent would have ma
 
 from __future__ import annotations
 
-import copy
 import itertools
 import time
 from collections.abc import Mapping
@@ -16,8 +15,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-import rlcpu
 from rlcpu.distributed.actors import Cluster
+from rlcpu.distributed.collector import Acting, pin_all
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.replay import LostError
 from rlcpu.envs.collect import Rollout, prepare, take_rollout
@@ -46,7 +45,7 @@ class Part(NamedTuple):
     seconds: float
 
 
-class RolloutCollector:
+class RolloutCollector(Acting):
     """Makes rollouts of environments whose state comes with each call; keeps nothing but memory.
 
     Args:
@@ -61,12 +60,8 @@ class RolloutCollector:
     ) -> None:
         self.env = VectorEnv(dynamics, num_envs, num_threads=1, **options)
         self.env.reset(seed=0)
-        self.policy = copy.deepcopy(policy)  # arrays that Ray sends are read-only
+        super().__init__(policy)
         self._rollout: Rollout | None = None
-
-    def greet(self) -> tuple[str, None]:
-        """The version of rlcpu here."""
-        return rlcpu.__version__, None
 
     def collect(
         self, numbers: Mapping[str, Array], state: Mapping[str, Array], num_steps: int
@@ -79,8 +74,7 @@ class RolloutCollector:
             num_steps: T, of each environment.
         """
         start, env = time.perf_counter(), self.env
-        for name, array in self.policy.state().items():
-            array[...] = numbers[name]
+        self.take_numbers(numbers)
         env.memory.put(_ALL, state)
         prepared = prepare(env, self.policy)
         self._rollout = rollout = take_rollout(env, prepared.form, num_steps, self._rollout)
@@ -137,6 +131,7 @@ class RolloutSession:
             ]
             for collector in self._collectors:
                 collector.revive()
+            pin_all(self._collectors)
         except BaseException:
             self.cluster.close()
             raise
@@ -157,6 +152,10 @@ class RolloutSession:
         if any(each.faulty for each in made):
             prepared.check(env, policy, rollout)
         rollout._renew(policy, prepared)
+        self.agent.history.actors = {
+            f"collector_{i}_steps_per_second": self._size(i, num_steps) / each.seconds
+            for i, each in enumerate(made)
+        }
         return rollout
 
     def _ask_all(self, env: VectorEnv, policy: Any, num_steps: int) -> list[Part]:
@@ -183,6 +182,7 @@ class RolloutSession:
                     ledger.lost_with_collectors += size
                     ledger.collector_restarts += 1
                     self._collectors[i].revive()
+                    pin_all(self._collectors)
                     missing.append(i)
         return [made[i] for i in range(len(states))]
 

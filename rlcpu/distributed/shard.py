@@ -47,6 +47,7 @@ class Drawn(NamedTuple):
         tickets: (n,) int64, which name each transition for good.
         probabilities: (n,) float64, of each draw, within the shard.
         standing: of the shard then.
+        applied: priorities that came with the call and reached their transition.
     """
 
     leaves: list[Array]
@@ -54,6 +55,7 @@ class Drawn(NamedTuple):
     tickets: Array
     probabilities: Array
     standing: Standing
+    applied: int
 
 
 class ReplayShard:
@@ -107,13 +109,16 @@ class ReplayShard:
         """The version of rlcpu here, and the standing."""
         return rlcpu.__version__, self.standing()
 
-    def add(self, life: int, number: int, block: Any) -> Standing | None:
+    def add(
+        self, life: int, number: int, block: Any, priorities: Array | None = None
+    ) -> Standing | None:
         """Store a block of transitions.
 
         Args:
             life: of the `Standing` that the sender knows.
             number: of the block: `Standing.blocks`, counted on.
             block: structured like the example, leaves (n, *shape).
+            priorities: (n,); None gives them the largest one so far.
 
         Returns:
             The standing; None if the block was meant for another life, and is not stored.
@@ -130,22 +135,30 @@ class ReplayShard:
         count, capacity = self._added - before, self.buffer.capacity
         new = np.arange(max(before, before + count - capacity), before + count)
         self._tickets[new % capacity] = self._life + new
+        if priorities is not None:
+            buffer: Any = self.buffer
+            buffer.update_priorities(new % capacity, priorities[new - before])
         self._save_in_time()
         return self.standing()
 
-    def sample(self, count: int) -> Drawn:
-        """Draw so many transitions as the buffer does, or none if it has nothing to be drawn."""
+    def sample(self, count: int, *updates: Array) -> Drawn:
+        """Draw so many transitions as the buffer does, or none if it has nothing to be drawn.
+
+        Before that, `update_priorities(*updates)` if there are any.
+        """
+        applied = self.update_priorities(*updates)[0] if updates else 0
         if not self.buffer.total_weight() > 0.0:
             fields, none = self.buffer.structure.fields, np.empty(0, np.int64)
             leaves = [np.empty((0, *field.shape), field.dtype) for field in fields]
-            return Drawn(leaves, none, none, np.empty(0), self.standing())
+            return Drawn(leaves, none, none, np.empty(0), self.standing(), applied)
         batch = self.buffer.sample(count)
         probabilities = batch.probabilities
         if probabilities is None:
             probabilities = np.full(count, 1.0 / len(self.buffer))
         leaves = list(self.buffer.structure.collect(batch.data))
         slots = batch.indices
-        return Drawn(leaves, slots, self._tickets[slots], probabilities, self.standing())
+        tickets = self._tickets[slots]
+        return Drawn(leaves, slots, tickets, probabilities, self.standing(), applied)
 
     def update_priorities(
         self, slots: Array, tickets: Array, priorities: Array

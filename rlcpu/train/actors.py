@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import as_inputs, refuse_policy, shape_of
+from rlcpu.envs.observations import View
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
 from rlcpu.kernels.checks import as_numbers
@@ -326,6 +327,34 @@ class EpsilonGreedy(Actor):
         if masks is not None:
             drawn = np.argmax(np.where(np.isfinite(values), rng.random(values.shape), -1.0), axis=1)
         return np.where(explores, drawn, best)
+
+    def values(self, observations: npt.ArrayLike) -> Array:
+        """Q(s, .), (n, num_actions) float32, for (n, observation_size); see `Actor.outputs`."""
+        outputs = self.outputs(observations)
+        values, of_state = outputs[:, : self.num_actions], outputs[:, self.num_actions :]
+        if of_state.size:  # Wang et al. 2016, "Dueling network architectures", equation 9
+            values = values + of_state - values.mean(axis=1, keepdims=True)
+        return values
+
+    def td_errors(self, transitions: Mapping[str, Array], view: View, scale: float) -> Array:
+        """(n,) float32, |scale * r + discount * max_a Q(s', a) - Q(s, a)|, no Q(s') at an end.
+
+        Args:
+            transitions: columns (n, ...), `discount` among them, observations as they are kept.
+            view: of the observations.
+            scale: of the rewards.
+        """
+        taken = transitions["action"][:, None]
+        value = np.take_along_axis(
+            self.values(view.inputs_of(transitions["observation"])), taken, axis=1
+        )[:, 0]
+        after = self.values(view.inputs_of(transitions["next_observation"]))
+        if (masks := transitions.get("next_action_mask")) is not None:
+            after = forbid(after, masks | ~masks.any(axis=1, keepdims=True))
+        goes_on = np.where(transitions["terminated"], np.float32(0), transitions["discount"])
+        rewards = np.float32(scale) * transitions["reward"]
+        errors: Array = np.abs(rewards + goes_on * after.max(axis=1) - value)
+        return errors
 
 
 class Squashed(Actor):

@@ -139,8 +139,6 @@ class OffPolicy(checkpoint.Agent):
     config: Any
     policy: Any
     ledger: Any = None
-    #: What makes a rollout: `rlcpu.collect`, or collectors in other processes.
-    collect_rollout: Any = staticmethod(collect)
 
     def __init__(
         self,
@@ -351,6 +349,10 @@ class OffPolicy(checkpoint.Agent):
         if self._can_improve():
             history.losses = self.improve()
             history.time_update += clock() - now
+
+    def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
+        """`rlcpu.collect`; collectors in other processes take its place."""
+        return collect(*args, out=out)
 
     def _can_improve(self) -> bool:
         """Whether there is enough to learn from."""

@@ -70,8 +70,6 @@ class PPO(checkpoint.Agent):
     """
 
     ledger: Any = None
-    #: What makes a rollout: `rlcpu.collect`, or collectors in other processes.
-    collect_rollout: Any = staticmethod(collect)
 
     algorithm = "PPO"
     Config = PPOConfig
@@ -274,6 +272,10 @@ class PPO(checkpoint.Agent):
         history.episode_return = float(np.mean(self.returns)) if self.returns else float("nan")
         history.time_collect += clock() - start
         return rollout
+
+    def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
+        """`rlcpu.collect`; collectors in other processes take its place."""
+        return collect(*args, out=out)
 
     def _is_solved(self, target: float | None) -> bool:
         """Whether training episodes and a greedy evaluation reach the target.

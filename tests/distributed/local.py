@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rlcpu.distributed.replay import LostError
+from rlcpu.distributed.replay import LostArgumentError, LostError
 
 
 class Call:
@@ -25,6 +25,7 @@ class Local:
         self.make, self.object = make, make()
         self.line: deque[Call] = deque()
         self.unread: list[Call] = []
+        self.blocks_lost: list[Any] = []
 
     def call(self, method: str, *arguments: Any) -> Call:
         call = Call(method, arguments)
@@ -35,6 +36,9 @@ class Local:
         """Do what waits, or the first calls of it."""
         for _ in range(len(self.line) if count is None else min(count, len(self.line))):
             call = self.line.popleft()
+            if any(each is block for each in call.arguments for block in self.blocks_lost):
+                call.state = "argument lost"
+                continue
             call.answer = getattr(self.object, call.method)(*call.arguments)
             call.state = "answered"
             self.unread.append(call)
@@ -47,11 +51,19 @@ class Local:
         self.unread.clear()
         self.object = self.make()
 
+    def lose_block(self) -> bool:
+        """Lose the first block on the way, if there is one."""
+        waiting = [call.arguments[2] for call in self.line if call.method == "add"]
+        self.blocks_lost.extend(waiting[:1])
+        return bool(waiting)
+
     def result(self, call: Call) -> Any:
         while call.state == "sent":
             self.work(1)
         if call.state == "lost":
             raise LostError("died")
+        if call.state == "argument lost":
+            raise LostArgumentError("its machine died")
         if call in self.unread:
             self.unread.remove(call)
         return call.answer

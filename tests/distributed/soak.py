@@ -1,6 +1,6 @@
 """An agent learns while its collectors and shards are killed again and again.
 
-Half an hour of it: `python -m tests.distributed.soak --seconds 1800 --period 20`.
+Half an hour of it: `python -m tests.distributed.soak --minutes 30 --period 20`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ TITLES = "ray::Collector", "ray::RolloutCollector", "ray::ReplayShard"
 class Killer(threading.Thread):
     """Kills a random actor of this process's cluster, again and again, until it is stopped."""
 
-    def __init__(self, period: float, seed: int) -> None:
+    def __init__(self, period: float, seed: int, most: float) -> None:
         super().__init__(daemon=True)
+        self.most = most
         self.period, self.rng = period, np.random.default_rng(seed)
         self.killed: list[str] = []
         self.done = threading.Event()
 
     def run(self) -> None:
-        while not self.done.wait(self.period):
+        while len(self.killed) < self.most and not self.done.wait(self.period):
             found = actors()
             if found:
                 process = found[self.rng.integers(len(found))]
@@ -54,36 +55,43 @@ def actors() -> list[psutil.Process]:
     return found
 
 
-def soak(agent: Any, seconds: float, period: float, seed: int = 0) -> tuple[Any, Killer]:
-    """Learn for so many seconds beside a killer; returns the ledger and the killer."""
-    killer, end = Killer(period, seed), time.monotonic() + seconds
+def soak(
+    agent: Any,
+    seconds: float,
+    period: float,
+    seed: int = 0,
+    most: float = float("inf"),
+    callback: Any = None,
+) -> Killer:
+    """Learn for so many seconds, or until the callback returns False, beside `most` kills."""
+    killer, end = Killer(period, seed, most), time.monotonic() + seconds
+
+    def go_on(progress: Any) -> bool:
+        goes_on = callback is None or callback(progress) is not False
+        return goes_on and time.monotonic() < end
+
     killer.start()
     try:
-        agent.learn(
-            10**9,
-            num_collectors=2,
-            num_shards=2,
-            callback=lambda progress: time.monotonic() < end,
-        )
+        agent.learn(10**9, num_collectors=2, num_shards=2, callback=go_on)
     finally:
         killer.done.set()
         killer.join()
     agent.ledger.check()
-    return agent.ledger, killer
+    return killer
 
 
 def main() -> None:
     from rlcpu.train import DQN, SAC
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1800.0)
-    parser.add_argument("--period", type=float, default=20.0)
+    parser.add_argument("--minutes", type=float, default=30.0, help="of both environments together")
+    parser.add_argument("--period", type=float, default=20.0, help="seconds between two kills")
     args = parser.parse_args()
     for kind, env in ((DQN, "CartPole-v1"), (SAC, "Pendulum-v1")):
         agent: Any = kind(env, seed=0)
-        ledger, killer = soak(agent, args.seconds / 2, args.period)
+        killer = soak(agent, 30.0 * args.minutes, args.period)
         print(f"{env}: {agent.evaluate().mean():.1f} after {len(killer.killed)} kills")
-        print(ledger)
+        print(agent.ledger)
 
 
 if __name__ == "__main__":

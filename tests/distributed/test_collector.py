@@ -6,11 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.distributed import Collector, ReplayShard
-from rlcpu.distributed.collector import n_step_transitions
+from rlcpu.distributed.collector import Acting, n_step_transitions, pin_all
 from rlcpu.envs.registration import find
-from rlcpu.replay import ReplayBuffer
+from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rlcpu.train import DQN
 from rlcpu.train.actors import EpsilonGreedy
 from rlcpu.train.buffers import example_of
+from tests.distributed.local import Local
 
 
 @given(
@@ -53,7 +55,8 @@ def test_steps_that_wait_for_their_end_come_with_the_next_block():
     collector = Collector("CartPole-v1", policy, num_envs=2, seed=0, n_step=3, gamma=0.5)
     sizes = [collector.collect(policy.state(), 4)[0].size for _ in range(3)]
     assert sizes == [4, 8, 8]  # the first two steps of each environment are carried on
-    made, block = collector.collect(policy.state(), 1)
+    made, block, priorities = collector.collect(policy.state(), 1)
+    assert priorities is None
     assert made.size == len(block["reward"]) == 2
     assert block["observation"].shape == (2, 4)
     assert block["discount"].dtype == np.float32
@@ -66,7 +69,7 @@ def test_the_policy_has_the_numbers_that_were_sent():
     numbers["parameters"][:] = 0.0
     numbers["parameters"][-1] = 1.0  # the last bias: always the second action
     numbers["params"][0] = 0.0
-    _, block = collector.collect(numbers, 50)
+    _, block, _ = collector.collect(numbers, 50)
     assert (block["action"] == 1).all()
     assert policy.network.parameters.any()  # the caller's own are as they were
 
@@ -75,9 +78,56 @@ def test_the_policy_has_the_numbers_that_were_sent():
 def test_columns_are_those_of_the_example(env):
     """Masks, choices and planes too, in the dtypes that the learner's buffer has."""
     policy = EpsilonGreedy(find(env), (8,))
-    collector = Collector(env, policy, num_envs=2, seed=0, n_step=2)
+    collector = Collector(env, policy, num_envs=2, seed=0, n_step=2, prioritized=True)
     example = {**example_of(env), "discount": np.float32(0)}
-    shard = ReplayShard(ReplayBuffer, {"capacity": 50, "example": example})
-    made, block = collector.collect(policy.state(), 20)
-    standing = shard.add(shard.standing().life, 0, block)
+    options = {"capacity": 30, "example": example, "alpha": 1.0, "epsilon": 0.0}
+    shard = ReplayShard(PrioritizedReplayBuffer, options)
+    made, block, priorities = collector.collect(policy.state(), 20)
+    standing = shard.add(shard.standing().life, 0, block, priorities)
     assert standing.added == made.size == 38
+    np.testing.assert_allclose(standing.total, priorities[-30:].sum(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_priorities_are_the_errors_that_dqn_computes(dueling):
+    """Of an agent whose target network is still the one that it learns."""
+    agent = DQN(
+        "CartPole-v1", seed=2, hidden=(8,), dueling=dueling, reward_scale=0.5, batch_size=64
+    )
+    collector = Collector(
+        *("CartPole-v1", agent.policy),
+        num_envs=3,
+        seed=0,
+        n_step=3,
+        gamma=0.9,
+        prioritized=True,
+        reward_scale=0.5,
+    )
+    _, block, priorities = collector.collect(agent.policy.state(), 60)
+    assert block["terminated"].any()
+    buffer = ReplayBuffer(len(priorities), {**example_of("CartPole-v1"), "discount": np.float32(0)})
+    buffer.add(block)
+    batch = buffer.sample(64)
+    batch.discounts = batch["discount"]
+    transitions = agent._transitions(batch)
+    agent.learner.update(
+        transitions, 64, agent._coefficients(), period=1, tau=0.0, max_norm=1.0, epsilon=1e-8,
+        **agent._options(),
+    )  # fmt: skip
+    assert batch["terminated"].any()
+    np.testing.assert_allclose(priorities[batch.indices], transitions.errors, rtol=1e-4, atol=1e-5)
+
+
+def test_collectors_of_a_machine_divide_its_cpus(monkeypatch):
+    pinned = []
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cpus: pinned.append(cpus))
+    for nodes in ([[0, 1, 2]], [[0, 1], [2, 3]]):
+        monkeypatch.setattr("rlcpu.distributed.collector.numa_nodes", lambda nodes=nodes: nodes)
+        machines = ["one", "two", "one", "one"]
+        collectors = [Local(lambda: Acting(None)) for _ in machines]
+        for collector, machine in zip(collectors, machines, strict=True):
+            collector.object.machine = lambda machine=machine: machine
+        pin_all(collectors)
+        for collector in collectors:
+            collector.work()
+    assert pinned == [[0], [0, 1], [2, 3], [1]]  # nobody is pinned where there is one node

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -21,9 +24,28 @@ from tests.distributed.test_shard import EXAMPLE, block_of
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def machines():
+    """Two of Ray's machines, small ones, whose deaths are noticed in seconds."""
+    from ray.cluster_utils import Cluster as Machines
+
+    small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
+    noticed = {
+        "health_check_initial_delay_ms": 1000,
+        "health_check_period_ms": 1000,
+        "health_check_failure_threshold": 2,
+    }
+    machines = Machines(
+        initialize_head=True, head_node_args={"num_cpus": 4, "_system_config": noticed, **small}
+    )
+    machines.add_node(num_cpus=2, **small)
+    yield machines
+    machines.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster(machines):
     """One cluster for all tests that do not start their own; sessions in it use it too."""
-    with Cluster(4) as cluster:
+    with Cluster(4, machines.address) as cluster:
         yield cluster
 
 
@@ -103,7 +125,7 @@ def test_an_actor_of_another_version_is_refused(cluster, monkeypatch):
 
 def test_resources_that_are_not_there_are_named(cluster):
     with pytest.raises(
-        ClusterError, match=r"1000 actors want a CPU each: .* of the cluster's 4 are free"
+        ClusterError, match=r"1000 actors want a CPU each: .* of the cluster's 6 are free"
     ):
         DQN("CartPole-v1").learn(100, num_collectors=999)
 
@@ -136,17 +158,32 @@ def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
     assert ledger.priorities_applied > 0
 
 
-def test_a_soak_with_kills_loses_no_count(cluster):
-    agent = DQN("CartPole-v1", seed=0)
-    ledger, killer = soak(agent, seconds=30.0, period=5.0)
-    assert len(killer.killed) >= 3
-    restarts = ledger.collector_restarts + ledger.shard_restarts
-    assert 1 <= restarts <= len(killer.killed)
-    assert agent.evaluate(20).mean() > 60.0  # 9 before it has learnt
-    end = time.monotonic() + 30.0
-    while actors() and time.monotonic() < end:  # they are told to end, and take a moment
-        time.sleep(0.1)
-    assert not actors()
+def test_collectors_wait_while_shards_do_not_keep_up(cluster):
+    """A part of the object store is filled, and then no more is made until blocks are stored."""
+    agent = DQN("CartPole-v1", seed=0, learning_starts=10**8)
+    stopped = []
+
+    def stop(progress):
+        if not stopped:
+            stopped.extend(each for each in actors() if "Shard" in each.cmdline()[0])
+            for process in stopped:
+                process.suspend()
+            threading.Thread(target=resume).start()
+        return agent.ledger.waits == 0
+
+    def resume():
+        while agent.ledger.waits == 0:
+            time.sleep(0.1)
+        for process in stopped:
+            process.resume()
+
+    agent.learn(10**9, num_collectors=2, num_shards=2, callback=stop)
+    ledger = agent.ledger
+    ledger.check()
+    assert len(stopped) == 2
+    assert ledger.waits > 0
+    assert ledger.lost == 0
+    assert ledger.stored + ledger.carried + ledger.being_made == ledger.requested
 
 
 def test_ppo_learns_bit_for_bit_what_one_process_learns(cluster):
@@ -185,19 +222,72 @@ def test_sac_makes_an_update_a_step(cluster):
 def test_the_command_line_tells_what_became_of_transitions(cluster, capsys):
     command = ["train", "CartPole-v1", "--algo", "dqn", "--steps", "1500", "--target", "0"]
     assert cli.main([*command, "--collectors", "1", "--episodes", "5"]) == 0
-    assert "transitions stored" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "transitions stored" in told.out
+    assert re.search(r"collector 0 steps per second [\d,]+\nshard 0     size [\d,]+\n", told.out)
+    command[3] = "ppo"
+    assert cli.main([*command, "--collectors", "2", "--episodes", "5", "--seed", "3"]) == 0
+    assert "steps made, 0 lost in 0 restarts" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
-        cli.main(["train", "CartPole-v1", "--collectors", "1", "--shards", "1"])
+        cli.main([*command[:2], "--collectors", "1", "--shards", "1"])
     assert "--shards: PPO has no replay buffer" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
-def test_an_address_that_does_not_answer_is_an_error_in_seconds(address, monkeypatch):
+def test_kills_of_processes_and_of_a_machine_lose_no_count(cluster, machines):
+    """The machine dies with a shard and a collector; its actors go on at the other one."""
+    (machine,) = machines.worker_nodes
+    agent = DQN("CartPole-v1", seed=0)
+    found, updates = [], []
+
+    def kill_once(progress):
+        """Kill the machine; stop once much was learnt after its death and that of a process."""
+        if not found:
+            states = cluster.ray._private.state.actors().values()
+            alive = [each for each in states if each["State"] == "ALIVE"]
+            there = [each for each in alive if each["Address"]["NodeID"] == machine.node_id]
+            found.extend(each["ActorClassName"] for each in there)
+            machines.remove_node(machine, allow_graceful=False)
+        if killer_has_come() and not updates:
+            updates.append(agent.num_updates)
+        return not updates or agent.num_updates < updates[0] + 200
+
+    def killer_has_come():
+        ledger = agent.ledger
+        return ledger.collector_restarts + ledger.shard_restarts > len(found)
+
+    killer = soak(agent, seconds=100.0, period=8.0, most=1, callback=kill_once)
+    assert {"Collector", "ReplayShard"} <= set(found)
+    assert killer.killed
+    assert killer_has_come()
+    assert agent.num_updates >= updates[0] + 200
+    end = time.monotonic() + 30.0
+    while actors() and time.monotonic() < end:  # they are told to end, and take a moment
+        time.sleep(0.1)
+    assert not actors()
+
+
+@pytest.mark.parametrize("prefix", ["", "ray://"])
+@pytest.mark.parametrize("kind", ["nobody", "silent", "web"])
+def test_an_address_that_does_not_answer_is_an_error_in_seconds(kind, prefix, monkeypatch):
+    """Nobody listens, or somebody takes the connection and says nothing, or something else."""
     monkeypatch.setattr("ray.is_initialized", lambda: False)
-    start = time.monotonic()
-    with pytest.raises(ClusterError, match="does not answer"):
-        Cluster(1, address)
-    assert time.monotonic() - start < 30.0
+    monkeypatch.setattr("rlcpu.distributed.actors.CONNECT", 0.5)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if kind != "nobody":
+            server.listen()
+        if kind == "web":
+            threading.Thread(target=_say_bad_request, args=[server]).start()
+        address = f"{prefix}127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match="does not answer"):
+            Cluster(1, address)
+
+
+def _say_bad_request(server):
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(100)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 def test_nothing_is_left_behind():

@@ -98,6 +98,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("work"), st.integers(0, 2), st.integers(1, 3)),
     st.tuples(st.just("die"), st.integers(0, 2)),
     st.tuples(st.just("save"), st.integers(0, 2)),
+    st.tuples(st.just("lose"), st.integers(0, 2)),
     st.tuples(st.just("sample"), st.integers(1, 20)),
     st.tuples(st.just("settle")),
 )
@@ -106,7 +107,7 @@ ACTIONS = st.one_of(
 @given(st.lists(ACTIONS, max_size=40))
 def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, actions):
     replay, shards = make_replay(capacity=12, folder=tmp_path_factory.mktemp("shards"))
-    added = 0
+    added = updated = 0
     for name, *arguments in actions:
         if name == "add":
             replay.add(block_of(added, *arguments))
@@ -117,6 +118,8 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
             shards[arguments[0]].die()
         elif name == "save":
             shards[arguments[0]].object.save()
+        elif name == "lose":
+            shards[arguments[0]].lose_block()
         elif name == "sample":
             try:
                 batch = replay.sample(*arguments)
@@ -124,6 +127,7 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
                 continue
             assert ((batch["x"] >= 0) & (batch["x"] < added)).all()
             replay.update_priorities(batch.indices, 1.0)
+            updated += len(batch)
         else:
             replay.settle()
         replay.ledger.check()
@@ -132,9 +136,9 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
     ledger = replay.ledger
     assert ledger.requested == added
     assert ledger.on_the_way == 0
-    assert ledger.stored == added
+    assert ledger.stored == added - ledger.lost_on_the_way
     kept = [shard.object.standing() for shard in shards]
-    assert sum(standing.added for standing in kept) == added - ledger.lost_with_shards
+    assert sum(standing.added for standing in kept) == ledger.stored - ledger.lost_with_shards
     assert sum(standing.held for standing in kept) == ledger.held == len(replay)
     drawn = [shard.object.sample(500) for shard in shards]
     places = [
@@ -143,7 +147,7 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
         for slot, x in zip(each.slots.tolist(), each.leaves[0].tolist(), strict=True)
     ]
     assert len({x for *_, x in places}) == len(set(places))  # no transition is in two places
-    assert ledger.priorities_applied + ledger.priorities_dropped <= ledger.sampled
+    assert ledger.priorities_applied + ledger.priorities_dropped == updated
 
 
 def test_what_waits_at_a_death_is_sent_again(tmp_path):
@@ -159,6 +163,18 @@ def test_what_waits_at_a_death_is_sent_again(tmp_path):
     assert replay.ledger.lost_with_shards == 0
     assert len(replay) == 15
     assert sorted(set(replay.sample(1000)["x"])) == list(range(15))
+
+
+def test_a_block_that_is_lost_on_its_way_holds_up_none_behind_it():
+    replay, shards = make_replay(count=1)
+    for first in (0, 5, 10):
+        replay.add(block_of(first, 5))
+    assert shards[0].lose_block()
+    replay.settle(wait=True)
+    ledger = replay.ledger
+    ledger.check()
+    assert (ledger.lost_on_the_way, ledger.stored, ledger.shard_restarts) == (5, 10, 0)
+    assert sorted(set(replay.sample(1000)["x"])) == list(range(5, 15))
 
 
 def test_bad_arguments_are_named():

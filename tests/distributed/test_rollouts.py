@@ -46,7 +46,9 @@ def divide(monkeypatch):
 
     def divide(env, policy, count):
         return RolloutSession(
-            SimpleNamespace(env=env, policy=policy), num_collectors=count, address=None
+            SimpleNamespace(env=env, policy=policy, history=SimpleNamespace()),
+            num_collectors=count,
+            address=None,
         )
 
     return divide
