@@ -24,13 +24,16 @@ from rlcpu.envs.lane import (
     make_turn,
     pack,
 )
-from rlcpu.kernels.compile import define, inline
+from rlcpu.kernels.compile import define, inline, outline
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.threads import Kernels, launch
 
 #: Blocks that one iteration of a parallel loop takes.
 CHUNK = 16
+#: Rows of a state from which on the step of a block is called, not inlined: it has two callers, and
+#: its machine code takes long to make.
+LARGE = 32
 i64, u32 = np.int64, np.uint32
 
 
@@ -254,7 +257,7 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
 
-    @inline
+    @(outline if lane.rows > LARGE else inline)
     def step_block(
         count, state, words, actions, numbers, clock,
         begin, stride, observations, rewards, terminated, truncated, finals,

@@ -102,6 +102,17 @@ def make_node(
     return (rise, other if ends else m.kind, left, 1.0 if ends else 0.0, level, size), y, top
 
 
+def go_on(
+    base: float, nodes: Heights, tops: Heights, maker: Plain, x: float, hardcore: bool, rng: Rng
+) -> tuple[float, Heights, Heights, Plain]:
+    """The ground that is kept, moved on by a node if a walker at x goes where nobody has been."""
+    new, y, top = make_node(Maker(*maker), nodes[20], base + 21.0, hardcore, rng, 0)
+    node, block = (y,), (top,)
+    if cell_of(x) > base + BEHIND:
+        return base + 1.0, nodes[1:] + node, tops[1:] + block, new
+    return base, nodes, tops, maker
+
+
 def cell_of(x: float) -> float:
     """The node at or before x."""
     return math.floor(x / STEP) + 0.0
@@ -179,6 +190,9 @@ class Hit(NamedTuple):
     d: float
 
 
+NOTHING = Hit(-1.0, 1.0, FAR, FAR)
+
+
 def nearer(hit: Hit, ray: tuple[float, float], x: float, u: float, end: float, v: float) -> Hit:
     """The hit of a ray with the ground from (x, u) to (end, v), if there is one, else `hit`."""
     s, c = ray
@@ -187,42 +201,104 @@ def nearer(hit: Hit, ray: tuple[float, float], x: float, u: float, end: float, v
     return Hit(a, b, x * s - u * c, end * s - v * c) if meets else hit
 
 
-class Cells(NamedTuple):
-    """The ground from the walker's cell on, and the walker: x of the first node from it, its y."""
+class Seen(NamedTuple):
+    """The ground from the walker's cell on, as seen from the walker: x of the first node, heights.
+
+    `tops` are of the blocks before and behind each node: one more than there are cells.
+    """
 
     x: float
-    nodes: Heights
-    tops: Heights
-    y: float
+    nodes: tuple[float, ...]
+    tops: tuple[float, ...]
+
+
+def ahead(nodes: Heights, tops: Heights, base: float, x: float, y: float) -> Seen:
+    """The ground that a walker at (x, y) sees."""
+    k = min(max(cell_of(x) - base, 0.0), 8.0)
+    h, t = from_node(nodes, k), from_node(tops, k)
+    a = (h[0] - y, h[1] - y, h[2] - y, h[3] - y, h[4] - y, h[5] - y, h[6] - y)
+    b = (h[7] - y, h[8] - y, h[9] - y, h[10] - y, h[11] - y, h[12] - y)
+    c = (t[0] - y, t[0] - y, t[1] - y, t[2] - y, t[3] - y, t[4] - y, t[5] - y)
+    d = (t[6] - y, t[7] - y, t[8] - y, t[9] - y, t[10] - y, t[11] - y)
+    return Seen((base + k) * STEP - x, a + b, c + d)
+
+
+Ray = tuple[float, float]
 
 
 def look_cell(
-    hit: Hit, ray: tuple[float, float], cells: Cells, k: int, x: float, hardcore: bool
+    hit: Hit, ray: Ray, x: float, u: float, v: float, before: float, top: float, hardcore: bool
 ) -> Hit:
-    """The hit with cell k, or with the wall before it."""
-    x, y, end = cells.x + x, cells.nodes[k] - cells.y, cells.nodes[k + 1] - cells.y
+    """The hit with a cell from (x, u) to a node at height v, or with the wall before it.
+
+    `top` is that of the cell's block, `before` that of the block before.
+    """
     if hardcore:
-        top = cells.tops[k] - cells.y
-        hit = nearer(hit, ray, x, max(y, top), x + STEP, max(end, top))
-        before = cells.tops[k - 1] - cells.y if k > 0 else top
-        return nearer(hit, ray, x, max(y, before), x, max(y, top))
-    return nearer(hit, ray, x, y, x + STEP, end)
+        hit = nearer(hit, ray, x, max(u, top), x + STEP, max(v, top))
+        return nearer(hit, ray, x, max(u, before), x, max(u, top))
+    return nearer(hit, ray, x, u, x + STEP, v)
 
 
-def look(cells: Cells, number: float, hardcore: bool) -> float:
-    """How far ray `number` of 10 comes, as a part of its RANGE."""
-    ray, hit = (math.sin(0.15 * number), math.cos(0.15 * number)), Hit(-1.0, 1.0, FAR, FAR)
-    hit = look_cell(hit, ray, cells, 11, 11.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 10, 10.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 9, 9.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 8, 8.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 7, 7.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 6, 6.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 5, 5.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 4, 4.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 3, 3.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 2, 2.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 1, 1.0 * STEP, hardcore)
-    hit = look_cell(hit, ray, cells, 0, 0.0 * STEP, hardcore)
+def look_far(hit: Hit, ray: Ray, s: Seen, hardcore: bool) -> Hit:
+    """The hit with cells 9 to 11."""
+    x, h, t = s.x, s.nodes, s.tops
+    hit = look_cell(hit, ray, x + 11.0 * STEP, h[11], h[12], t[11], t[12], hardcore)
+    hit = look_cell(hit, ray, x + 10.0 * STEP, h[10], h[11], t[10], t[11], hardcore)
+    return look_cell(hit, ray, x + 9.0 * STEP, h[9], h[10], t[9], t[10], hardcore)
+
+
+def look_on(hit: Hit, ray: Ray, s: Seen, hardcore: bool) -> Hit:
+    """The hit with cells 5 to 8."""
+    x, h, t = s.x, s.nodes, s.tops
+    hit = look_cell(hit, ray, x + 8.0 * STEP, h[8], h[9], t[8], t[9], hardcore)
+    hit = look_cell(hit, ray, x + 7.0 * STEP, h[7], h[8], t[7], t[8], hardcore)
+    hit = look_cell(hit, ray, x + 6.0 * STEP, h[6], h[7], t[6], t[7], hardcore)
+    return look_cell(hit, ray, x + 5.0 * STEP, h[5], h[6], t[5], t[6], hardcore)
+
+
+def look_near(hit: Hit, ray: Ray, s: Seen, hardcore: bool) -> Hit:
+    """The hit with cells 0 to 4."""
+    x, h, t = s.x, s.nodes, s.tops
+    hit = look_cell(hit, ray, x + 4.0 * STEP, h[4], h[5], t[4], t[5], hardcore)
+    hit = look_cell(hit, ray, x + 3.0 * STEP, h[3], h[4], t[3], t[4], hardcore)
+    hit = look_cell(hit, ray, x + 2.0 * STEP, h[2], h[3], t[2], t[3], hardcore)
+    hit = look_cell(hit, ray, x + 1.0 * STEP, h[1], h[2], t[1], t[2], hardcore)
+    return look_cell(hit, ray, x, h[0], h[1], t[0], t[1], hardcore)
+
+
+def ray_of(number: float) -> Ray:
+    """Sine and cosine of the angle of a ray from straight down."""
+    return math.sin(0.15 * number), math.cos(0.15 * number)
+
+
+def way_to(hit: Hit) -> float:
+    """How far a ray comes, as a part of its RANGE."""
     far = hit.c - (hit.d - hit.c) * hit.a / (hit.b - hit.a)
     return min(max(far / RANGE, 0.0), 1.0)
+
+
+def look_down(s: Seen, number: float, hardcore: bool) -> float:
+    """How far a ray comes that reaches 5 cells."""
+    return way_to(look_near(NOTHING, ray_of(number), s, hardcore))
+
+
+def look_aside(s: Seen, number: float, hardcore: bool) -> float:
+    """How far a ray comes that reaches 9 cells."""
+    ray = ray_of(number)
+    return way_to(look_near(look_on(NOTHING, ray, s, hardcore), ray, s, hardcore))
+
+
+def look_ahead(s: Seen, number: float, hardcore: bool) -> float:
+    """How far a ray comes that reaches 12 cells."""
+    ray = ray_of(number)
+    hit = look_on(look_far(NOTHING, ray, s, hardcore), ray, s, hardcore)
+    return way_to(look_near(hit, ray, s, hardcore))
+
+
+def look(s: Seen, hardcore: bool) -> tuple[float, ...]:
+    """How far each of the ten rays of the lidar comes."""
+    down = (look_down(s, 0.0, hardcore), look_down(s, 1.0, hardcore), look_down(s, 2.0, hardcore))
+    a, b = look_aside(s, 3.0, hardcore), look_aside(s, 4.0, hardcore)
+    c, d = look_aside(s, 5.0, hardcore), look_ahead(s, 6.0, hardcore)
+    e, f = look_ahead(s, 7.0, hardcore), look_ahead(s, 8.0, hardcore)
+    return (*down, a, b, c, d, e, f, look_ahead(s, 9.0, hardcore))

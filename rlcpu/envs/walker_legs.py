@@ -3,11 +3,15 @@
 Source: Catto (2009), "Modeling and solving constraints", Game Developers Conference; the shapes and
 numbers are those of Gymnasium's BipedalWalker, what is said of Box2D is about its version 2.3.
 
-Joints hold exactly: the motion is that of the pin, and five spins. A motor that reaches its speed,
-and a joint at its stop, are stiff dampers in the matrix of masses (`Hinge.stiffness`), one that is
-too weak is a given moment; which of the two each of them is comes from the last step, and is
-corrected in a few rounds (semi-smooth Newton). In a round the impulses of the ground on two points
-of each leg are found by sweeps.
+A step has three parts, as in Box2D. First the velocities: bodies move as one, that is the pin and
+five spins. A motor that reaches its speed, and a joint at its stop, are stiff dampers in the matrix
+of masses (`Hinge.stiffness`), one that is too weak is a given moment; which of the two each of them
+is comes from the last step, and is corrected in four rounds (semi-smooth Newton). In a round the
+impulses of the ground on two points of each leg are found by a sweep that starts from the round
+before. Then the places (`correct`), with the same equations: joints go back to their stops, feet
+out of the ground, and lower legs to their knees. Last the impacts (`impact`): a lower leg that hits
+the ground between two steps does so on its own, and is off its knee until the next step. Walkers
+fall more often without that, in Box2D too.
 """
 
 from __future__ import annotations
@@ -31,6 +35,9 @@ STIFFNESS = 100.0  # kg m^2, of a joint that is held
 #: Box2D's motors come near their speed by 180 iterations in one step, each of which turns a joint
 #: as if its parts hung on nothing. The same in one go, with this number, gives like returns.
 REACH = 108.0
+TOLERANCE = 0.00125  # m, of the time at which a leg hits the ground
+LANDED = 0.0135  # m, gap to which it is lifted there
+SETTLED, LIFT = 0.015, 0.2  # m, gap of bodies at rest; part of the way there in one step
 SOFTNESS = 0.02  # kg m^2: impulse by which a speed decides whether a motor is too weak
 
 
@@ -62,21 +69,26 @@ class Motor(NamedTuple):
 
     Attributes:
         side: 1 if the stop is the lower one, else -1.
+        held: whether the joint is at the stop, or beyond it.
         start: impulse of the motor in the last step, from which this one starts (N m s).
         line: impulse of the motor at speed 0, if it is not too weak for it.
         reach: how that falls with speed (kg m^2).
         bound: the most that the motor gives.
-        stop: speed that leads to the stop (rad/s).
-        edge: impulse of the motor at that speed.
+        edge: impulse of the motor of a joint that rests at its stop.
     """
 
     side: float
+    held: bool
     start: float
     line: float
     reach: float
     bound: float
-    stop: float
     edge: float
+
+
+def beyond(angle: float, side: float, joint: Joint) -> float:
+    """How far a joint is beyond its stop on a side (rad)."""
+    return joint.low - angle if side > 0.0 else angle - joint.high
 
 
 def make_motor(impulse: float, angle: float, action: float, joint: Joint) -> Motor:
@@ -84,12 +96,43 @@ def make_motor(impulse: float, angle: float, action: float, joint: Joint) -> Mot
     side = 1.0 if 2.0 * angle < joint.low + joint.high else -1.0
     target = side * (joint.speed if action > 0.0 else (-joint.speed if action < 0.0 else 0.0))
     bound = MOTOR_IMPULSE * min(abs(action), 1.0)
-    way = angle - joint.low if side > 0.0 else joint.high - angle
-    stop = -(way + SLOP) / DT if way > 0.0 else 0.0
     start = min(max(side * impulse, -bound), bound)
     line = start + joint.reach * target
-    edge = min(max(line - joint.reach * stop, -bound), bound)
-    return Motor(side, start, line, joint.reach, bound, stop, edge)
+    held = beyond(angle, side, joint) >= 0.0
+    return Motor(side, held, start, line, joint.reach, bound, min(max(line, -bound), bound))
+
+
+Motors = tuple[Motor, Motor, Motor, Motor]
+
+
+def make_motors(impulses: Four, angles: Four, action: Four) -> Motors:
+    """Of hip, knee, hip and knee."""
+    return (
+        make_motor(impulses[0], angles[0], action[0], HIP),
+        make_motor(impulses[1], angles[1], action[1], KNEE),
+        make_motor(impulses[2], angles[2], action[2], HIP),
+        make_motor(impulses[3], angles[3], action[3], KNEE),
+    )
+
+
+def motor_starts(m: Motors) -> Four:
+    """Impulses that motors start from."""
+    return (
+        m[0].side * m[0].start,
+        m[1].side * m[1].start,
+        m[2].side * m[2].start,
+        m[3].side * m[3].start,
+    )
+
+
+def motor_impulses(m: Motors, w: Four) -> Four:
+    """Impulses of motors after a step that ends with these speeds."""
+    return (
+        motor_impulse(m[0], w[0]),
+        motor_impulse(m[1], w[1]),
+        motor_impulse(m[2], w[2]),
+        motor_impulse(m[3], w[3]),
+    )
 
 
 def motor_impulse(m: Motor, speed: float) -> float:
@@ -100,15 +143,20 @@ def motor_impulse(m: Motor, speed: float) -> float:
 def bend(m: Motor, impulse: float, speed: float) -> Hinge:
     """The law of a joint near an impulse and a speed, those of the last round."""
     impulse, speed = m.side * impulse, m.side * speed
-    stops = (speed <= m.stop - m.edge / STIFFNESS) & (impulse >= m.edge)
+    stops = m.held & (speed <= -m.edge / STIFFNESS) & (impulse >= m.edge)
     near = (m.line - min(max(impulse, -m.bound), m.bound)) / m.reach
     excess = impulse + SOFTNESS * (near - speed)
     weak = abs(excess) > m.bound
     drive = (m.bound if excess > 0.0 else -m.bound) if weak else m.line
     stiffness = 0.0 if weak else m.reach
-    return Hinge(
-        m.side * (STIFFNESS * m.stop if stops else drive), STIFFNESS if stops else stiffness
-    )
+    return Hinge(0.0 if stops else m.side * drive, STIFFNESS if stops else stiffness)
+
+
+def turn_back(m: Motor, angle: float, joint: Joint) -> Hinge:
+    """The law that brings a joint back to its stop, but for SLOP; it gives angles, not speeds."""
+    far = beyond(angle, m.side, joint) - SLOP
+    holds = m.held & (far > 0.0)
+    return Hinge(m.side * STIFFNESS * far if holds else 0.0, STIFFNESS if holds else 0.0)
 
 
 def contact(nn: float, nr: float, rr: float, vn: float, vr: float, friction: float) -> Any:
@@ -263,14 +311,18 @@ class Push(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A point of a leg that may touch the ground."""
+    """A point of a leg: what impulses do there, whether it touches the ground, and `target`.
+
+    That is its least velocity from the ground, or how far it has to move.
+    """
 
     normal: Row
     rub: Row
     nn: float
     nr: float
     rr: float
-    target: float  # m/s, the least velocity from the ground
+    touches: bool
+    target: float
 
 
 class Place(NamedTuple):
@@ -281,6 +333,9 @@ class Place(NamedTuple):
     nx: float
     ny: float
     gap: float
+
+
+Places = tuple[Place, Place, Place, Place]
 
 
 class Spins(NamedTuple):
@@ -319,13 +374,12 @@ def answer(a: Row, b: Row) -> float:
 
 
 def make_point(
-    leg: Leg, chain: Chain, root: Root, move: Triple, spins: Spins, place: Place
+    leg: Leg, chain: Chain, root: Root, move: Triple, spins: Spins, place: Place, target: float
 ) -> Point:
-    """A point of a leg: nearer than SKIN it must not approach the ground, else not pass REST."""
+    """A point of a leg that moves like this without impulses."""
     n = make_row(leg, chain, root, move, spins, place, place.nx, place.ny)
     r = make_row(leg, chain, root, move, spins, place, place.ny, -place.nx)
-    target = (REST - place.gap) / DT if place.gap > SKIN else 0.0
-    return Point(n, r, answer(n, n), answer(n, r), answer(r, r), target)
+    return Point(n, r, answer(n, n), answer(n, r), answer(r, r), place.gap < SKIN, target)
 
 
 def add(p: Point, dn: float, dr: float, root: Triple, leg: Spins) -> tuple[Triple, Spins]:
@@ -341,13 +395,16 @@ def add(p: Point, dn: float, dr: float, root: Triple, leg: Spins) -> tuple[Tripl
     )
 
 
-def push(p: Point, old: Push, root: Triple, leg: Spins) -> tuple[Push, Triple, Spins]:
+def push(
+    p: Point, old: Push, root: Triple, leg: Spins, friction: float
+) -> tuple[Push, Triple, Spins]:
     """New impulses at a point; velocities that all give the root, and moments on the leg."""
     n, r = p.normal, p.rub
     vn = n.free + dot(n.felt, root) + n.spin_upper * leg.upper + n.spin_lower * leg.lower
     vr = r.free + dot(r.felt, root) + r.spin_upper * leg.upper + r.spin_lower * leg.lower
     vn, vr = vn - p.nn * old.normal - p.nr * old.rub, vr - p.nr * old.normal - p.rr * old.rub
-    a, b = contact(p.nn, p.nr, p.rr, vn - p.target, vr, FRICTION)
+    a, b = contact(p.nn, p.nr, p.rr, vn - p.target, vr, friction)
+    a, b = a if p.touches else 0.0, b if p.touches else 0.0
     root, leg = add(p, a - old.normal, b - old.rub, root, leg)
     return Push(a, b), root, leg
 
@@ -410,12 +467,12 @@ def spins_of(c: Chain, p: Spins, v: Triple) -> Spins:
     return Spins(c.uu * upper + c.ul * lower, c.ul * upper + c.ll * lower)
 
 
-def sweep(points: Any, old: Pushes, felt: Motion) -> tuple[Pushes, Motion]:
+def sweep(points: Any, old: Pushes, felt: Motion, friction: float) -> tuple[Pushes, Motion]:
     """New impulses at all points, one after the other, and what their sum does (see `push`)."""
-    a, root, one = push(points[0], old.a, felt.root, felt.one)
-    b, root, one = push(points[1], old.b, root, one)
-    c, root, two = push(points[2], old.c, root, felt.two)
-    d, root, two = push(points[3], old.d, root, two)
+    a, root, one = push(points[0], old.a, felt.root, felt.one, friction)
+    b, root, one = push(points[1], old.b, root, one, friction)
+    c, root, two = push(points[2], old.c, root, felt.two, friction)
+    d, root, two = push(points[3], old.d, root, two, friction)
     return Pushes(a, b, c, d), Motion(root, one, two)
 
 
@@ -429,45 +486,79 @@ def settle(points: Any, old: Pushes) -> Motion:
     return Motion(root, one, two)
 
 
-def turn(
-    body: Body, momenta: Motion, motors: Any, w: Four, impulses: Four, places: Any, start: Pushes
-) -> Any:
-    """One round: velocity of the root, speeds and impulses of joints, impulses of the ground."""
-    hip1, knee1 = bend(motors[0], impulses[0], w[0]), bend(motors[1], impulses[1], w[1])
-    hip2, knee2 = bend(motors[2], impulses[2], w[2]), bend(motors[3], impulses[3], w[3])
-    c1, c2 = make_chain(body.one, hip1, knee1), make_chain(body.two, hip2, knee2)
+def move(
+    body: Body,
+    h: Hinges,
+    momenta: Motion,
+    places: Any,
+    targets: Four,
+    friction: float,
+    start: Pushes,
+) -> tuple[Motion, Pushes]:
+    """How a body moves under momenta, laws of joints and the ground, and impulses of the ground.
+
+    The same for velocities and for small displacements, whose momenta are masses times ways.
+    """
+    c1, c2 = make_chain(body.one, h.hip1, h.knee1), make_chain(body.two, h.hip2, h.knee2)
     root = make_root(body.hx, body.hy, c1, c2)
-    p = load(momenta, Hinges(hip1, knee1, hip2, knee2))
+    p = load(momenta, h)
     v = respond(root, reduce(reduce(p.root, c1, p.one), c2, p.two))
     s1, s2 = spins_of(c1, p.one, v), spins_of(c2, p.two, v)
-    pa = make_point(body.one, c1, root, v, s1, places[0])
-    pb = make_point(body.one, c1, root, v, s1, places[1])
-    pc = make_point(body.two, c2, root, v, s2, places[2])
-    pd = make_point(body.two, c2, root, v, s2, places[3])
+    pa = make_point(body.one, c1, root, v, s1, places[0], targets[0])
+    pb = make_point(body.one, c1, root, v, s1, places[1], targets[1])
+    pc = make_point(body.two, c2, root, v, s2, places[2], targets[2])
+    pd = make_point(body.two, c2, root, v, s2, places[3], targets[3])
     points = (pa, pb, pc, pd)
     felt = settle(points, start)
-    start, felt = sweep(points, start, felt)
-    start, felt = sweep(points, start, felt)
-    start, felt = sweep(points, start, felt)
+    start, felt = sweep(points, start, felt, friction)
     d, one, two = felt.root, felt.one, felt.two
     v = Triple(v.x + d.x, v.y + d.y, v.h + d.h)
     s1 = spins_of(c1, Spins(p.one.upper + one.upper, p.one.lower + one.lower), v)
     s2 = spins_of(c2, Spins(p.two.upper + two.upper, p.two.lower + two.lower), v)
-    w = (s1.upper - v.h, s1.lower - s1.upper, s2.upper - v.h, s2.lower - s2.upper)
-    impulses = (
-        hip1.drive - hip1.stiffness * w[0],
-        knee1.drive - knee1.stiffness * w[1],
-        hip2.drive - hip2.stiffness * w[2],
-        knee2.drive - knee2.stiffness * w[3],
+    return Motion(v, s1, s2), start
+
+
+NONE = Push(0.0, 0.0)
+UNTOUCHED = Pushes(NONE, NONE, NONE, NONE)
+STILL = (0.0, 0.0, 0.0, 0.0)
+
+
+def joint_speeds(m: Motion) -> Four:
+    """Of hip, knee, hip, knee."""
+    return (
+        m.one.upper - m.root.h,
+        m.one.lower - m.one.upper,
+        m.two.upper - m.root.h,
+        m.two.lower - m.two.upper,
     )
-    return v, w, impulses, start
 
 
-def momenta(body: Body, v: Triple, one: Spins, two: Spins) -> Motion:
+def turn(
+    body: Body, momenta: Motion, motors: Any, w: Four, impulses: Four, places: Any, start: Pushes
+) -> Any:
+    """One round: motion, speeds and impulses of joints, impulses of the ground."""
+    h = Hinges(
+        bend(motors[0], impulses[0], w[0]),
+        bend(motors[1], impulses[1], w[1]),
+        bend(motors[2], impulses[2], w[2]),
+        bend(motors[3], impulses[3], w[3]),
+    )
+    motion, start = move(body, h, momenta, places, STILL, FRICTION, start)
+    w = joint_speeds(motion)
+    impulses = (
+        h.hip1.drive - h.hip1.stiffness * w[0],
+        h.knee1.drive - h.knee1.stiffness * w[1],
+        h.hip2.drive - h.hip2.stiffness * w[2],
+        h.knee2.drive - h.knee2.stiffness * w[3],
+    )
+    return motion, w, impulses, start
+
+
+def momenta(body: Body, v: Triple, one: Spins, two: Spins, lowers: Four) -> Motion:
     """Momenta of bodies that went on straight since the last step, and fell.
 
     `v` is the velocity of the hull's centre of mass, and its spin; its pin's is that of where it
-    was then.
+    was then. `lowers` are the velocities of the lower legs.
     """
     hx, hy = body.hx, body.hy
     back = DT * v.h * v.h
@@ -475,19 +566,154 @@ def momenta(body: Body, v: Triple, one: Spins, two: Spins) -> Motion:
     fall = DT * GRAVITY
     gx, gy = HULL_MASS * v.x, HULL_MASS * (v.y + fall)
     gh = HULL_INERTIA * v.h + hx * gy - hy * gx
-    (x1, y1), s1 = leg_momenta(body.one, one, px, py + fall)
-    (x2, y2), s2 = leg_momenta(body.two, two, px, py + fall)
+    (x1, y1), s1 = leg_momenta(body.one, one, px, py + fall, lowers[0], lowers[1] + fall)
+    (x2, y2), s2 = leg_momenta(body.two, two, px, py + fall, lowers[2], lowers[3] + fall)
     return Motion(Triple(gx + x1 + x2, gy + y1 + y2, gh), s1, s2)
 
 
-def leg_momenta(leg: Leg, s: Spins, px: float, py: float) -> Any:
-    """Linear momentum of a leg, and moments of its parts."""
-    out, low = DT * s.upper * s.upper, DT * s.lower * s.lower
-    dx, dy = -s.upper * leg.ay + out * leg.ax, s.upper * leg.ax + out * leg.ay
-    ux, uy = UPPER_MASS * (px + dx), UPPER_MASS * (py + dy)
-    kx, ky = px + 2.0 * dx, py + 2.0 * dy
-    lx = LOWER_MASS * (kx - s.lower * leg.by + low * leg.bx)
-    ly = LOWER_MASS * (ky + s.lower * leg.bx + low * leg.by)
+def leg_momenta(leg: Leg, s: Spins, px: float, py: float, lx: float, ly: float) -> Any:
+    """Linear momentum of a leg whose lower part moves at (lx, ly), and moments of its parts."""
+    out = DT * s.upper * s.upper
+    ux = UPPER_MASS * (px - s.upper * leg.ay + out * leg.ax)
+    uy = UPPER_MASS * (py + s.upper * leg.ax + out * leg.ay)
+    lx, ly = LOWER_MASS * lx, LOWER_MASS * ly
     upper = UPPER_INERTIA * s.upper + leg.ax * (uy + 2.0 * ly) - leg.ay * (ux + 2.0 * lx)
     lower = LOWER_INERTIA * s.lower + leg.bx * ly - leg.by * lx
     return (ux + lx, uy + ly), Spins(upper, lower)
+
+
+def displacement(body: Body, offsets: Four, m: Motion) -> Motion:
+    """Masses times the ways of parts of legs from where bodies that go straight on would be.
+
+    These are `offsets` of lower legs from the last step, and what a turn bends the ways of all.
+    """
+    bend = 0.5 * DT * DT
+    back = bend * m.root.h * m.root.h
+    hx, hy = back * body.hx, back * body.hy
+    (x1, y1), s1 = leg_displacement(body.one, m.one, offsets[0] - hx, offsets[1] - hy, hx, hy)
+    (x2, y2), s2 = leg_displacement(body.two, m.two, offsets[2] - hx, offsets[3] - hy, hx, hy)
+    return Motion(Triple(x1 + x2, y1 + y2, 0.0), s1, s2)
+
+
+def leg_displacement(leg: Leg, s: Spins, ox: float, oy: float, hx: float, hy: float) -> Any:
+    """Of one leg, whose lower part is (ox, oy) off, and whose pin was bent by (hx, hy)."""
+    out, low = 0.5 * DT * DT * s.upper * s.upper, 0.5 * DT * DT * s.lower * s.lower
+    ux, uy = UPPER_MASS * (out * leg.ax - hx), UPPER_MASS * (out * leg.ay - hy)
+    lx = LOWER_MASS * (ox + 2.0 * out * leg.ax + low * leg.bx)
+    ly = LOWER_MASS * (oy + 2.0 * out * leg.ay + low * leg.by)
+    upper = leg.ax * (uy + 2.0 * ly) - leg.ay * (ux + 2.0 * lx)
+    return (ux + lx, uy + ly), Spins(upper, leg.bx * ly - leg.by * lx)
+
+
+def rise(place: Place, leg: Leg, m: Triple, spins: Spins, body: Body) -> float:
+    """How far a point has to be lifted after a step of this motion."""
+    back, out = 0.5 * DT * m.h * m.h, DT * spins.upper * spins.upper
+    low = 0.5 * DT * spins.lower * spins.lower
+    vx = m.x - 2.0 * spins.upper * leg.ay - spins.lower * place.y
+    vy = m.y + 2.0 * spins.upper * leg.ax + spins.lower * place.x
+    vx += back * body.hx - out * leg.ax - low * place.x
+    vy += back * body.hy - out * leg.ay - low * place.y
+    gap = place.gap + DT * (place.nx * vx + place.ny * vy)
+    near = (gap > REST) & (gap < SETTLED)
+    return LIFT * (SETTLED - gap) if near else REST - gap
+
+
+def correct(
+    body: Body, offsets: Four, motors: Motors, joints: Four, m: Motion, places: Places
+) -> Motion:
+    """Displacements that bring legs to their knees, joints to their stops, feet off the ground.
+
+    `joints` is where the motion `m` leads these.
+    """
+    hinges = Hinges(
+        turn_back(motors[0], joints[0], HIP),
+        turn_back(motors[1], joints[1], KNEE),
+        turn_back(motors[2], joints[2], HIP),
+        turn_back(motors[3], joints[3], KNEE),
+    )
+    targets = (
+        rise(places[0], body.one, m.root, m.one, body),
+        rise(places[1], body.one, m.root, m.one, body),
+        rise(places[2], body.two, m.root, m.two, body),
+        rise(places[3], body.two, m.root, m.two, body),
+    )
+    ways, _ = move(body, hinges, displacement(body, offsets, m), places, targets, 0.0, UNTOUCHED)
+    return ways
+
+
+# ---------------------------------------------------------------- impacts
+
+
+class Part(NamedTuple):
+    """A lower leg: its centre of mass (m), angle, and their velocities in this step."""
+
+    x: float
+    y: float
+    angle: float
+    vx: float
+    vy: float
+    spin: float
+
+
+def lower_part(knee_x: float, knee_y: float, angle: float, leg: Leg, m: Triple, s: Spins) -> Part:
+    """The lower part of a leg with its knee at (knee_x, knee_y), whose root moves like `m`."""
+    return Part(
+        knee_x + leg.bx,
+        knee_y + leg.by,
+        angle,
+        m.x - 2.0 * s.upper * leg.ay - s.lower * leg.by,
+        m.y + 2.0 * s.upper * leg.ax + s.lower * leg.bx,
+        s.lower,
+    )
+
+
+def gap_after(place: Place, rx: float, ry: float, dx: float, dy: float, angle: float) -> float:
+    """Gap of a point, (rx, ry) from its leg's centre, after that has moved and turned."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    dx += rx * cosine - ry * sine - rx
+    dy += rx * sine + ry * cosine - ry
+    return place.gap + place.nx * dx + place.ny * dy
+
+
+def impact(begin: Part, end: Part, leg: Leg, a: Place, b: Place) -> tuple[Part, bool, float]:
+    """Where a lower leg is that hits the ground in a step from `begin` to `end`.
+
+    It goes to where it hits, its point stops or slides there, and it goes on with what time is left
+    as if it hung on nothing: joints pull it back in the next step, as in Box2D. Also returned are
+    whether it hits, and where (x).
+    """
+    dx, dy, way = end.x - begin.x, end.y - begin.y, end.angle - begin.angle
+    gap_a = gap_after(a, a.x - leg.bx, a.y - leg.by, dx, dy, way)
+    gap_b = gap_after(b, b.x - leg.bx, b.y - leg.by, dx, dy, way)
+    p, gap = (b if gap_b < gap_a else a), min(gap_a, gap_b)
+    hits = (gap < REST - TOLERANCE) | (min(a.gap, b.gap) < REST + TOLERANCE)
+    part = min(max((p.gap - REST) / max(p.gap - gap, 1.0e-6), 0.0), 1.0)
+    sine, cosine = math.sin(part * way), math.cos(part * way)
+    rx, ry = p.x - leg.bx, p.y - leg.by
+    rx, ry = rx * cosine - ry * sine, rx * sine + ry * cosine
+    n, r = rx * p.ny - ry * p.nx, -rx * p.nx - ry * p.ny  # moments of pushes: normal, and along
+    nn, nr = 1.0 / LOWER_MASS + n * n / LOWER_INERTIA, n * r / LOWER_INERTIA
+    rr = 1.0 / LOWER_MASS + r * r / LOWER_INERTIA
+    vn = begin.vx * p.nx + begin.vy * p.ny + begin.spin * n
+    vr = begin.vx * p.ny - begin.vy * p.nx + begin.spin * r
+    normal, rub = contact(nn, nr, rr, vn, vr, FRICTION)
+    lift = max(LANDED - (p.gap + part * (gap - p.gap)), 0.0) / nn
+    vx = begin.vx + (p.nx * normal + p.ny * rub) / LOWER_MASS
+    vy = begin.vy + (p.ny * normal - p.nx * rub) / LOWER_MASS
+    spin = begin.spin + (n * normal + r * rub) / LOWER_INERTIA
+    rest = (1.0 - part) * DT
+    x = begin.x + part * dx + p.nx * lift / LOWER_MASS + rest * vx
+    y = begin.y + part * dy + p.ny * lift / LOWER_MASS + rest * vy
+    angle = begin.angle + part * way + n * lift / LOWER_INERTIA + rest * spin
+    return (
+        Part(
+            x if hits else end.x,
+            y if hits else end.y,
+            angle if hits else end.angle,
+            vx if hits else begin.vx,
+            vy if hits else begin.vy,
+            spin if hits else begin.spin,
+        ),
+        hits,
+        begin.x + part * dx + rx,
+    )
