@@ -14,6 +14,7 @@ FITTING: dict[str, str] = {
     "CliffWalking-v1": "dqn",
     "MinAtar/Asterix-v1": "pqn",
     "MinAtar/Freeway-v1": "pqn",
+    "MinAtar/Seaquest-v1": "pqn",
     "MinAtar/SpaceInvaders-v1": "pqn",
 }
 #: Environment steps by environment and algorithm, where they are not the usual ones.
