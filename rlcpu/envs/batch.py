@@ -24,17 +24,15 @@ from rlcpu.envs.lane import (
     make_turn,
     pack,
 )
-from rlcpu.kernels.compile import define, inline, outline
+from rlcpu.kernels.compile import define, inline
+from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.threads import Kernels, launch
 
 #: Blocks that one iteration of a parallel loop takes.
 CHUNK = 16
-#: Rows of a state from which on the step of a block is called, not inlined: it has two callers, and
-#: its machine code takes long to make.
-LARGE = 32
-i64, u32 = np.int64, np.uint32
+u32 = np.uint32
 
 
 class Memory:
@@ -193,50 +191,51 @@ def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> 
     width, outputs = max(env.action_size, 1), env.shown_rows
     finals_size = outputs * LANES if same_step else 0
     action_type = dtype if env.action_size and not env.choices else np.int32
-    real = dtype
+    nothing, blank, real_bytes = dtype(0), np.float32(0), np.dtype(dtype).itemsize
+    rest_size = LANES * (real_bytes + 4 * outputs + 2) + 4 * finals_size
 
     @env_kernel(env, dtype, parallel)
     def step(
         state, words, actions, params, clock, observations, rewards, terminated, truncated, finals
     ):  # fmt: skip
-        n = rewards.shape[0]
-        flat, seen, ended = actions.reshape(-1), observations.reshape(-1), finals.reshape(-1)
-        chunks = (state.shape[0] + CHUNK - 1) // CHUNK
+        n, blocks = rewards.shape[0], state.shape[0]
+        chunks = (blocks + CHUNK - 1) // CHUNK
         bad = 0
         for c in prange(chunks):
             begin = c * CHUNK * LANES
-            bad += count_bad(flat[begin * width : min(begin + CHUNK * LANES, n) * width])
+            count = min(CHUNK * LANES, n - begin)
+            bad += count_bad(shifted(address(actions), begin * width), count * width)
         if bad > 0:
             return bad
-        # Of another type than the constant: `step_block` is compiled once.
-        whole, full = n // LANES, i64(LANES)
+        # What a block that is not full leads to, in rows of LANES that are copied to their places.
+        # `step_block` is called in one place, because its code is written wherever it is called.
+        rest = np.empty(rest_size if n % LANES else 1, np.uint8)
         for c in prange(chunks):
             chosen: Any = np.zeros(width * LANES, action_type)
-            for block in range(c * CHUNK, min((c + 1) * CHUNK, whole)):
+            for block in range(c * CHUNK, min((c + 1) * CHUNK, blocks)):
                 begin = block * LANES
-                take_actions(flat, begin, LANES, chosen)
+                count = min(LANES, n - begin)
+                take_actions(shifted(address(actions), begin * width), count, address(chosen))
+                place, stride = (begin, n) if count == LANES else (0, LANES)
+                seen, ended = address(observations), address(finals)
+                paid, failed, cut = address(rewards), address(terminated), address(truncated)
+                if count < LANES:
+                    memory = rest.ctypes.data
+                    paid, memory = pointer_to(memory, nothing), memory + LANES * real_bytes
+                    seen, memory = pointer_to(memory, blank), memory + 4 * outputs * LANES
+                    ended, memory = pointer_to(memory, blank), memory + 4 * finals_size
+                    failed, cut = pointer_to(memory, False), pointer_to(memory + LANES, False)
                 step_block(
-                    full, state[block], words[block], chosen, params, clock,
-                    begin, n, seen, rewards, terminated, truncated, ended,
+                    count, state[block], words[block], address(chosen), params, clock,
+                    place, stride, seen, paid, failed, cut, ended,
                 )  # fmt: skip
-        begin = whole * LANES
-        rest = n - begin
-        if rest > 0:
-            chosen = np.zeros(width * LANES, action_type)
-            seen_rows = np.empty(outputs * LANES, np.float32)
-            reward_row: Any = np.empty(LANES, real)
-            flag_rows = np.empty((2, LANES), np.bool_)
-            final_rows = np.empty(finals_size, np.float32)
-            take_actions(flat, begin, rest, chosen)
-            step_block(
-                rest, state[whole], words[whole], chosen, params, clock,
-                i64(0), full, seen_rows, reward_row, flag_rows[0], flag_rows[1], final_rows,
-            )  # fmt: skip
-            copy_rows(reward_row, rewards, rest, begin)
-            copy_rows(flag_rows[0], terminated, rest, begin)
-            copy_rows(flag_rows[1], truncated, rest, begin)
-            copy_rows(seen_rows, seen, rest, begin)
-            copy_rows(final_rows, ended, rest, begin)
+                if count < LANES:
+                    copy_rows(paid, address(rewards), 1, count, begin)
+                    copy_rows(failed, address(terminated), 1, count, begin)
+                    copy_rows(cut, address(truncated), 1, count, begin)
+                    copy_rows(seen, address(observations), outputs, count, begin)
+                    copy_rows(ended, address(finals), finals_size // LANES, count, begin)
+        rest[0] = 0  # keeps it alive until now: an address does not
         clock[0] += u32(1)
         return bad
 
@@ -257,7 +256,7 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
 
-    @(outline if lane.rows > LARGE else inline)
+    @inline
     def step_block(
         count, state, words, actions, numbers, clock,
         begin, stride, observations, rewards, terminated, truncated, finals,
@@ -287,27 +286,27 @@ def _make_get_action(env: Structure) -> Any:
 
 
 def _make_count_bad(env: Structure) -> Any:
-    """Inlinable function that counts the actions of a slice which the environment cannot take."""
+    """Inlinable function (actions, count): how many the environment cannot take."""
     size = np.uint64(env.num_actions)
 
-    def out_of_range(actions):
+    def out_of_range(actions, count):
         bad: Any = 0
-        for i in range(actions.shape[0]):
+        for i in range(count):
             bad += np.uint64(actions[i]) >= size
         return bad
 
-    def not_a_number(actions):
+    def not_a_number(actions, count):
         bad: Any = 0
-        for i in range(actions.shape[0]):
+        for i in range(count):
             bad += actions[i] != actions[i]
         return bad
 
     if env.choices:
         width = len(env.choices)
         items = (f"(u64(actions[i + {k}]) >= u64({n}))" for k, n in enumerate(env.choices))
-        source = f"""def out_of_choices(actions):
+        source = f"""def out_of_choices(actions, count):
             bad = 0
-            for i in range(0, actions.shape[0], {width}):
+            for i in range(0, count, {width}):
                 bad += {" | ".join(items)}
             return bad"""
         return inline(define(source, u64=np.uint64))
@@ -315,7 +314,7 @@ def _make_count_bad(env: Structure) -> Any:
 
 
 def _make_take_actions(env: Structure) -> Any:
-    """Inlinable function (actions, begin, count, rows) that copies a block's actions into rows.
+    """Inlinable function (actions, count, rows) that copies a block's actions into rows.
 
     Discrete actions are narrowed to int32: an int64 in the loop over lanes would halve the width
     of its vectors.
@@ -324,10 +323,10 @@ def _make_take_actions(env: Structure) -> Any:
     peek, poke = row_access("source")[0], row_access("actions")[1]
 
     @inline
-    def take(actions, begin, count, rows):
+    def take(actions, count, rows):
         for i in range(count):
             for k in range(width):
-                poke(rows, k * LANES + i, peek(actions, (begin + i) * width + k))
+                poke(rows, k * LANES + i, peek(actions, i * width + k))
 
     return take
 
@@ -387,12 +386,11 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
 
 
 @inline
-def copy_rows(source, target, count, begin):
-    """Copy `count` items of each row of LANES into the end of the rows of a flat array."""
-    stride = begin + count
-    for row in range(target.shape[0] // stride):
+def copy_rows(source, target, rows, count, begin):
+    """Copy `count` items of each row of LANES to the end of a row of `begin + count`."""
+    for row in range(rows):
         for i in range(count):
-            target[row * stride + begin + i] = source[row * LANES + i]
+            target[row * (begin + count) + begin + i] = source[row * LANES + i]
 
 
 # ---------------------------------------------------------------- what VectorEnv asks for

@@ -36,7 +36,8 @@ ANY = "any"
 def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
     """Intrinsics `peek(array, index)` and `poke(array, index, value)` of one alias scope.
 
-    Both take a one-dimensional contiguous array and a non-negative index, and check no bounds.
+    Both take a one-dimensional contiguous array, or a pointer, and a non-negative index, and check
+    no bounds.
 
     Raises:
         ValueError: the name is none of `SCOPES`, with or without the number of a row, nor `ANY`.
@@ -152,7 +153,8 @@ def _scopes_of(name: str, row: int) -> tuple[str, ...]:
 
 
 def _check_row(array: Any) -> None:
-    if not (isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"):
+    is_row = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
+    if not (is_row or isinstance(array, types.CPointer)):
         raise errors.TypingError(f"rows have to be one-dimensional contiguous arrays, not {array}")
 
 

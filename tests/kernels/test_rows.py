@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from rlcpu.kernels.memory import address
 from rlcpu.kernels.rows import ANY, MAX_ROWS, SCOPES, row_access
 
 DTYPES = ["float32", "float64", "int32", "int64", "uint32", "bool"]
@@ -22,10 +23,16 @@ def test_values_are_read_and_written(dtype):
         for i in range(source.shape[0]):
             poke(target, i, peek(source, source.shape[0] - 1 - i))
 
+    @njit
+    def copy_behind_pointers(source, target):
+        for i in range(source.shape[0]):
+            poke(address(target), i, peek(address(source), source.shape[0] - 1 - i))
+
     source = np.random.default_rng(0).integers(0, 2**31, 37).astype(dtype)
-    target = np.zeros(37, dtype)
-    copy(source, target)
-    np.testing.assert_array_equal(target, source[::-1])
+    for compiled in (copy, copy_behind_pointers):
+        target = np.zeros(37, dtype)
+        compiled(source, target)
+        np.testing.assert_array_equal(target, source[::-1])
 
 
 def test_values_are_converted_to_the_dtype_of_the_row():
