@@ -24,6 +24,8 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
+# To colour messages, where colorama is installed, takes 1 % of the time of numba's compiler.
+os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 # Jupyter warns, which is an error here, unless it is told which folders to use.
 os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
 
