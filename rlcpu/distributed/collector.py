@@ -33,11 +33,13 @@ class Made(NamedTuple):
         size: transitions in the block; fewer than steps while n-step sums wait for their end.
         returns: (num_episodes,) float64, undiscounted, of the episodes that ended.
         seconds: that it took.
+        life: names this run of the process; another one after each restart.
     """
 
     size: int
     returns: Array
     seconds: float
+    life: int
 
 
 class Acting:
@@ -110,7 +112,8 @@ class Collector(Acting):
         reward_scale: float = 1.0,
     ) -> None:
         self.env = make_vec(env, num_envs, dtype=dtype, num_threads=num_threads)
-        streams = np.random.SeedSequence([seed, time.time_ns()])
+        self._life = time.time_ns()
+        streams = np.random.SeedSequence([seed, self._life])
         self.env.reset(seed=streams.generate_state(num_envs, np.uint64).tolist())
         super().__init__(policy)
         self.gamma, self.prioritized = gamma, prioritized and hasattr(policy, "td_errors")
@@ -149,14 +152,15 @@ class Collector(Acting):
         rows = {name: column.reshape(*shape, *column.shape[1:]) for name, column in columns.items()}
         if self._tail is not None:
             rows = {name: np.concatenate([self._tail[name], rows[name]]) for name in rows}
-        made, count = n_step_transitions(rows, self.n_step, self.gamma)
+        summed, count = n_step_transitions(rows, self.n_step, self.gamma)
         self._tail = {name: column[count:].copy() for name, column in rows.items()}
-        block = {name: column.reshape(-1, *column.shape[2:]) for name, column in made.items()}
+        block = {name: column.reshape(-1, *column.shape[2:]) for name, column in summed.items()}
         size, priorities = len(block["reward"]), None
         if self.prioritized and size:
             priorities = self.policy.td_errors(block, self.env.view, self.reward_scale)
         seconds = time.perf_counter() - start
-        return Made(size, rollout.episode_returns.copy(), seconds), block, priorities
+        made = Made(size, rollout.episode_returns.copy(), seconds, self._life)
+        return made, block, priorities
 
 
 def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, int]:

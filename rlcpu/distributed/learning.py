@@ -148,6 +148,7 @@ class Session:
             self.cluster.close()
             raise
         self._carried = [0] * num_collectors
+        self._lives: list[int | None] = [None] * num_collectors
         self._speeds = {f"collector_{i}_steps_per_second": math.nan for i in range(num_collectors)}
         self._requests: dict[Any, Request] = {}
         self._idle = list(range(num_collectors))
@@ -240,16 +241,15 @@ class Session:
             try:
                 made: Made = self._collectors[collector].result(request.made)
             except LostError:
-                lost = size + self._carried[collector]
-                ledger.carried -= self._carried[collector]
-                self._carried[collector] = 0
-                ledger.lost_with_collectors += lost
-                ledger.collector_restarts += 1
-                self.limiter.insert(-lost)
+                self._count_death(collector, size)
                 self._collectors[collector].revive()
                 pin_all(self._collectors)
                 self._idle.append(collector)
                 continue
+            if self._lives[collector] not in (made.life, None):  # it died while nobody asked it
+                self._count_death(collector, 0)
+                pin_all(self._collectors)
+            self._lives[collector] = made.life
             self._idle.append(collector)
             self._speeds[f"collector_{collector}_steps_per_second"] = size / made.seconds
             self._carried[collector] += size - made.size
@@ -262,6 +262,15 @@ class Session:
         self.limiter.insert(lost - self.ledger.lost_on_the_way)
         sizes = {f"shard_{i}_size": size for i, size in enumerate(self.replay.sizes())}
         history.actors = {**self._speeds, **sizes}
+
+    def _count_death(self, collector: int, size: int) -> None:
+        """Count what a collector was making, so many steps, and what it kept."""
+        lost = size + self._carried[collector]
+        self.ledger.carried -= self._carried[collector]
+        self.ledger.lost_with_collectors += lost
+        self.ledger.collector_restarts += 1
+        self.limiter.insert(-lost)
+        self._carried[collector], self._lives[collector] = 0, None
 
     def close(self) -> None:
         """End the processes."""
