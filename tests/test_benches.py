@@ -26,6 +26,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed package
 
+from asv_benches import study  # noqa: E402
 from asv_benches.peers import __main__ as command  # noqa: E402
 from asv_benches.peers import (  # noqa: E402
     cpp,
@@ -574,7 +575,9 @@ def test_the_report_of_the_saved_figures_is_one_file_with_pictures(tmp_path):
     name = next(rows.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
     report.write(tmp_path / "m.html", rows.RESULTS, name)
     text = (tmp_path / "m.html").read_text()
-    assert text.count("data:image/svg+xml;base64,") == 10  # the README's, and nine more
+    of_agents = len(study.chapter(rows.RESULTS, name)["pictures"])
+    # the README's, and nine more
+    assert text.count("data:image/svg+xml;base64,") == 10 + of_agents
     assert "http" not in text.replace("data:image", "")
     assert text.count("<table>") == text.count('<div class="scroll"><table>')
 

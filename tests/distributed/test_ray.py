@@ -233,32 +233,33 @@ def test_the_command_line_tells_what_became_of_transitions(cluster, capsys):
     assert "--shards: PPO has no replay buffer" in capsys.readouterr().err
 
 
-def test_kills_of_processes_and_of_a_machine_lose_no_count(cluster, machines):
+def test_kills_of_a_machine_and_of_a_process_lose_no_count(cluster, machines):
     """The machine dies with a shard and a collector; its actors go on at the other one."""
     (machine,) = machines.worker_nodes
     agent = DQN("CartPole-v1", seed=0)
-    found, updates = [], []
+    found, killed, updates = [], [], []
 
-    def kill_once(progress):
-        """Kill the machine; stop once much was learnt after its death and that of a process."""
+    def num_restarts():
+        return agent.ledger.collector_restarts + agent.ledger.shard_restarts
+
+    def kill(progress):
+        """Kill the machine, then a process; stop once much was learnt after both were noticed."""
         if not found:
             states = cluster.ray._private.state.actors().values()
             alive = [each for each in states if each["State"] == "ALIVE"]
             there = [each for each in alive if each["Address"]["NodeID"] == machine.node_id]
             found.extend(each["ActorClassName"] for each in there)
             machines.remove_node(machine, allow_graceful=False)
-        if killer_has_come() and not updates:
-            updates.append(agent.num_updates)
+        elif num_restarts() > len(found):
+            updates[:] = updates or [agent.num_updates]
+        elif num_restarts() == len(found) and (not killed or time.monotonic() > killed[-1] + 15.0):
+            actors()[0].kill()
+            killed.append(time.monotonic())
         return not updates or agent.num_updates < updates[0] + 200
 
-    def killer_has_come():
-        ledger = agent.ledger
-        return ledger.collector_restarts + ledger.shard_restarts > len(found)
-
-    killer = soak(agent, seconds=100.0, period=8.0, most=1, callback=kill_once)
+    soak(agent, seconds=120.0, period=1.0, most=0, callback=kill)
     assert {"Collector", "ReplayShard"} <= set(found)
-    assert killer.killed
-    assert killer_has_come()
+    assert num_restarts() > len(found)
     assert agent.num_updates >= updates[0] + 200
     end = time.monotonic() + 30.0
     while actors() and time.monotonic() < end:  # they are told to end, and take a moment
