@@ -187,9 +187,11 @@ class FlatLearner:
     def _patience(self, samples: int) -> int:
         """Looks at a worker of so many samples before one gives it up; see `workers.wait`.
 
-        A look takes 1.3 ns: about four times as long as the longest item.
+        A look takes 1.3 ns: about four times as long as the longest item, and a millisecond. A
+        virtual machine often takes a core away for less: without it, half of PPO's updates were
+        made by one thread.
         """
-        return int(10_000 + samples * self.learnt.parameters.size // 16)
+        return int(800_000 + samples * self.learnt.parameters.size // 16)
 
     def _run(self, kernel: Callable[..., None], workers: int, space: Any, *args: Any) -> None:
         """`kernel(worker, workers, learnt, layout, *args)` on this thread, and on others."""
