@@ -342,6 +342,8 @@ class ShardedReplay:
             if len(drawn.slots):
                 parts.append((shard, float(request.shares[shard]), drawn))
             else:  # it has nothing left since it came back
+                if drawn.standing.life != self._standings[shard].life:
+                    self._recover(shard)
                 missing += int(request.counts[shard])
         return parts, missing
 
