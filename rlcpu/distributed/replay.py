@@ -182,9 +182,13 @@ class ShardedReplay:
         for shard in list(self._unsent) if wait else ():
             self._send_priorities(shard)
         for shard in range(len(self._shards)):
-            while not self._settle_one(shard, wait):
+            while not self._settle_one(shard, wait) or (wait and self._has_died(shard)):
                 self._recover(shard)
         self._count()
+
+    def _has_died(self, shard: int) -> bool:
+        """Whether a shard died while nobody asked it, and is back."""
+        return bool(self._shards[shard].revive().life != self._standings[shard].life)
 
     def _settle_one(self, shard: int, wait: bool) -> bool:
         """Take note of a shard's answers; whether it lives."""
