@@ -89,7 +89,8 @@ def test_priorities_counts_and_state() -> None:
 def ray() -> Any:
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    # One of its own: without an address Ray joins a cluster that runs on this machine.
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
 
