@@ -11,11 +11,15 @@ ARGS ?=
 BIN := $(VENV)/bin
 PACKAGING := pyproject.toml setup.cfg
 PEERS_REQUIREMENTS := asv_benches/peers/requirements.txt
+# asv runs in its own folder, and keeps what it knows of a machine in the user's home.
+ASV := machine=$$($(BIN)/python -m asv_benches.peers.machine) && cd asv_benches && ../$(BIN)/asv machine \
+    --machine "$$machine" --yes && ../$(BIN)/asv
 PIP := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers bench study report clean
+.PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers bench history study report \
+    clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -53,7 +57,11 @@ peers: $(PEERS_VENV)/.installed  ## install what the peers' benchmark compares u
 	@echo "run, for instance: $(PEERS_VENV)/bin/python -m asv_benches.peers simulate"
 
 bench: $(VENV)/.installed-dev  ## measure every benchmark of the newest commit with asv
-	$(BIN)/python -m asv_benches.history --head
+	$(ASV) run --machine "$$machine" 'HEAD^!'
+
+history: $(VENV)/.installed-dev  ## measure the commits of asv_benches/history.txt, and tags, with asv
+	{ cut -d' ' -f1 asv_benches/history.txt; git tag --list 'v*'; } | { $(ASV) run HASHFILE:- \
+	    --machine "$$machine" --bench milestones --skip-existing-successful; }
 
 study: $(VENV)/.installed-dev  ## train agents over seeds (hours), e.g. make study ARGS="CartPole-v1:ppo"
 	NUMBA_NUM_THREADS=1 $(BIN)/python -m asv_benches.study $(ARGS)

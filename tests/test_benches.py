@@ -478,7 +478,7 @@ def test_quick_figures_are_saved_only_where_one_asks_for_them(calls, tmp_path, m
 
 
 def test_figures_are_the_rows_that_the_readme_shows(calls, monkeypatch):
-    monkeypatch.setattr(readme, "FIGURES", [readme.Figure("a", "y", "a job")])
+    monkeypatch.setattr(readme, "FIGURES", [{"table": "a", "row": "y", "job": "a job"}])
     command.main(["all", "--quick", "--figures"])
     assert calls == ["y"]
 
@@ -550,7 +550,8 @@ def test_a_page_has_every_table_and_what_is_missing(calls, tmp_path, monkeypatch
     pytest.importorskip("jinja2")
     pytest.importorskip("matplotlib")
     suite.measure_tables(["a", "b"], tmp_path, "m", PLAN)
-    monkeypatch.setattr(report, "CHAPTERS", [("c", "A & B", ("a", "b", "none"), "")])
+    chapter = {"name": "c", "title": "A & B", "tables": ["a", "b", "none"]}
+    monkeypatch.setitem(readme.CONTENT, "chapter", [chapter])
     report.write(tmp_path / "m.html", tmp_path, "m")
     text = (tmp_path / "m.html").read_text()
     assert "A &amp; B" in text
@@ -566,7 +567,7 @@ def test_a_report_of_nothing_says_how_to_measure(tmp_path):
 
 def test_every_printed_figure_belongs_to_a_row():
     names = {row.name for make in suite.TABLES.values() for row in make()}
-    assert set(report.PRINTED) <= names
+    assert set(readme.CONTENT["printed"]) <= names
 
 
 def test_the_report_of_the_saved_figures_is_one_file_with_pictures(tmp_path):
@@ -605,7 +606,8 @@ def results(tmp_path) -> Path:
 
 def test_readme_gets_the_newest_full_figures_and_keeps_its_text(tmp_path, results, monkeypatch):
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(readme, "FIGURES", [readme.Figure("collect", row().name, "a <job>")])
+    figure = {"table": "collect", "row": row().name, "job": "a <job>"}
+    monkeypatch.setattr(readme, "FIGURES", [figure])
     file, picture = tmp_path / "README.md", tmp_path / "speed.svg"
     file.write_text(f"before\n{readme.BEGIN}\nold figures\n{readme.END}\nafter\n")
     readme.rewrite(file, results, picture)

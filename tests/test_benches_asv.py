@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed package
 
-from asv_benches import history  # noqa: E402
 from asv_benches.benchmarks import _common as common  # noqa: E402
+from asv_benches.benchmarks import tables  # noqa: E402
+from asv_benches.peers.harness import Job  # noqa: E402
 
 FOLDER = ROOT / "asv_benches"
 MODULES = sorted(path.stem for path in (FOLDER / "benchmarks").glob("[a-z]*.py"))
-# Longer than a test may take: minutes of compilation, training, 400 MB of inputs.
-COSTLY = {"Kalman", "Ppo", "TridiagonalVariants", "FirstCall", "Import"}
+# Longer than a test may take: compilation, training, 400 MB of inputs.
+COSTLY = {"Ppo", "FirstCall", "Import"}
 
 
 def classes(module: str) -> list[type]:
@@ -39,7 +41,7 @@ CLASSES = {f"{module}.{each.__name__}": each for module in MODULES for each in c
 CHEAP = [
     name
     for name, each in CLASSES.items()
-    if each.__name__ not in COSTLY and not name.startswith(("milestones", "cuda"))
+    if each.__name__ not in COSTLY and not name.startswith("milestones")
 ]
 
 
@@ -69,7 +71,7 @@ def test_cheap_benchmarks_run(name, monkeypatch):
 
 def test_saved_results_belong_to_benchmarks():
     made = {f"{name}.{method}" for name, each in CLASSES.items() for method in methods(each)}
-    for path in history.RESULTS.glob("*/*-*.json"):
+    for path in (FOLDER / "results" / "asv").glob("*/*-*.json"):
         assert set(json.loads(path.read_text())["results"]) <= made
 
 
@@ -77,12 +79,30 @@ def test_what_a_commit_or_a_machine_lacks_is_not_applicable(monkeypatch):
     for path in ("rlcpu.no_such_module.name", "rlcpu.replay.NoSuchBuffer"):
         with pytest.raises(NotImplementedError, match=path.split(".")[-1]):
             common.require(path)
-    assert math.isnan(common.milestone(lambda self: common.require("rlcpu.no_name"))(None))
-    cuda = importlib.import_module("asv_benches.benchmarks.cuda")
-    monkeypatch.setattr(cuda, "require", lambda path: lambda: False)
-    for each in classes("cuda"):
-        with pytest.raises(NotImplementedError, match="no CUDA device"):
-            each().setup(*first(each))
+    absent = partial(common.require, "rlcpu.no_name")
+    assert math.isnan(common.milestone(absent)(None))
+    monkeypatch.setattr(tables.cuda, "missing", lambda: "no CUDA device")
+    with pytest.raises(NotImplementedError, match="no CUDA device"):
+        tables.Ours().setup("cuda.gae.rlcpu")
+    monkeypatch.setitem(tables.CONTENDERS, "gone", partial(importlib.import_module, "rlcpu.gone"))
+    with pytest.raises(NotImplementedError, match="gone"):
+        tables.Ours().setup("gone")
+
+
+def test_a_call_is_on_other_inputs_each_time_and_waited_for():
+    seen: list[object] = []
+    job = Job(
+        seen.append, lambda rng, count: [(k,) for k in range(2)], 1.0, lambda: seen.append("end")
+    )
+    call = common.call_of(job)
+    for _ in range(3):
+        call()
+    assert seen == [0, "end", 1, "end", 0, "end"]
+
+
+@pytest.mark.parametrize("function", tables.RETURNS)
+def test_returns_without_a_peer_run(function):
+    common.call_of(tables.returns(function, (4, 3)))()
 
 
 def test_fastest_is_one_call_of_the_fastest_burst(monkeypatch):
@@ -92,19 +112,9 @@ def test_fastest_is_one_call_of_the_fastest_burst(monkeypatch):
     assert common.fastest(lambda: None, 0.01, 0.0) == pytest.approx(0.032 / 16)
 
 
-def test_history_goes_on_where_it_stopped(monkeypatch, capsys):
-    done: list[str] = []
-    monkeypatch.setattr(history, "commits", lambda: ["a", "b", "c"])
-    monkeypatch.setattr(history, "measured", lambda name: {"b", *done})
-
-    def asv(*command: str) -> int:
-        if command[0] == "run":
-            done.append(command[-1][:-2])
-        return 0
-
-    monkeypatch.setattr(history, "asv", asv)
-    assert history.main(["--machine", "m", "--minutes", "0"]) == 0
-    assert done == ["a"]
-    assert "1 commits are left" in capsys.readouterr().out
-    assert history.main(["--machine", "m"]) == 0
-    assert done == ["a", "c"]
+def test_the_history_names_commits():
+    for line in (FOLDER / "history.txt").read_text("utf-8").splitlines():
+        commit, _, why = line.partition(" ")
+        assert len(commit) == 7
+        assert int(commit, 16) >= 0
+        assert why

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from asv_benches.peers.harness import Job
+
 BURST_S = 0.01  # of calls that are timed together: the clock's own 50 ns are nothing in it
 BURSTS_S = 0.4  # of bursts
 MILESTONE_S = 1.5  # of repetitions of one call
+POOL = 64  # inputs in turn: the branch predictor learns a single one by heart
 
 
 class Quick:
@@ -36,54 +41,33 @@ def require(path: str) -> Any:
         raise NotImplementedError(f"no {path} in this commit") from error
 
 
-def benchmark(
-    *names: str, timeout: float = 180, **params: list[Any]
-) -> Callable[[Callable[..., Any]], type[Quick]]:
-    """A class of asv, of a function that prepares what is timed.
-
-    Args:
-        names: of its `track_` methods, each the seconds of one call after one that compiles.
-        timeout: in seconds.
-        params: the function's parameters, and their values. It returns one call for each name.
-    """
-
-    def track(name: str) -> Callable[..., float]:
-        def seconds(self: Any, *values: Any) -> float:
-            return fastest(self.calls[name], BURST_S, BURSTS_S)
-
-        seconds.unit = "seconds"  # type: ignore[attr-defined]
-        return seconds
-
-    def decorate(prepare: Callable[..., Any]) -> type[Quick]:
-        def setup(self: Any, *values: Any) -> None:
-            calls = prepare(*values)
-            self.calls = dict(
-                zip(names, calls if isinstance(calls, tuple) else (calls,), strict=True)
-            )
-
-        body = {"__doc__": prepare.__doc__, "__module__": prepare.__module__, "setup": setup}
-        body |= {"timeout": timeout, "params": [*params.values()], "param_names": [*params]}
-        return type(prepare.__name__, (Quick,), body | {f"track_{n}": track(n) for n in names})
-
-    return decorate
-
-
-def milestone(prepare: Callable[[Any], Callable[[], Any]]) -> Callable[[Any], float]:
-    """A `track_` method: the seconds of the fastest of many calls of what `prepare` returns.
+def milestone(make: Callable[[], Job]) -> Callable[[Any], float]:
+    """A `track_` method: the seconds of the fastest of many calls of a job.
 
     Old commits are measured when there is time, on machines that others use too, where asv's
-    medians of ten samples move by half. NaN, which is "n/a", where `require` fails.
+    medians of ten samples move by half. NaN, which is "n/a", where the commit lacks something.
     """
 
-    @functools.wraps(prepare)
     def track(self: Any) -> float:
         try:
-            return fastest(prepare(self), 0.0, MILESTONE_S)
-        except NotImplementedError:
+            return fastest(call_of(make()), 0.0, MILESTONE_S)
+        except (NotImplementedError, ImportError, AttributeError):
             return float("nan")
 
     track.unit = "seconds"  # type: ignore[attr-defined]
     return track
+
+
+def call_of(job: Job) -> Callable[[], None]:
+    """One call of a job to its end, on other inputs each time."""
+    turns = itertools.cycle(list(job.inputs(np.random.default_rng(0), POOL)))
+    finish = job.finish or (lambda: None)
+
+    def call() -> None:
+        job.call(*next(turns))
+        finish()
+
+    return call
 
 
 def fastest(call: Callable[[], Any], burst_s: float, seconds: float) -> float:

@@ -108,8 +108,11 @@ def our_dqn(replay: str) -> Job:
 
 
 def torch_pqn() -> Job:
+    import torch
+
     from asv_benches.peers.torch_pqn import TorchPQN
 
+    torch.set_num_threads(1)  # more make its small minibatches slower
     return learning(TorchPQN(), 2 * DQN_STEPS, PQN_STEPS)
 
 

@@ -64,3 +64,7 @@ def versions() -> dict[str, str]:
         gcc = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True)
         found["gcc"] = gcc.stdout.strip()
     return found
+
+
+if __name__ == "__main__":
+    print(name())

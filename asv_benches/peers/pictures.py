@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from asv_benches.peers.rows import format_ratio
 
@@ -33,28 +33,15 @@ STYLE = {
 }
 
 
-class Axes(NamedTuple):
-    """What a plot's axes say.
+def curves(lines: Curves, axes: tuple[str, str, int], limits: Mapping[str, Curve | float]) -> str:
+    """Growth: one curve for each label, the machine's limits as dashed lines.
 
-    Attributes:
-        x, y: labels, with units.
-        x_base: of the logarithm: 2 or 10; 0 for a linear axis. The axis of y is logarithmic.
+    Args:
+        lines: label, abscissa, ordinate.
+        axes: labels of x and y, and the base of x's logarithm; y is logarithmic too.
+        limits: curves or numbers, by label.
     """
-
-    x: str
-    y: str
-    x_base: int = 2
-
-    def label(self, plot: Any) -> None:
-        plot.set_xlabel(self.x)
-        plot.set_ylabel(self.y)
-        if self.x_base:
-            plot.set_xscale("log", base=self.x_base)
-        plot.set_yscale("log")
-
-
-def curves(lines: Curves, axes: Axes, limits: Mapping[str, Curve | float]) -> str:
-    """Growth: one curve for each label, the machine's limits as dashed lines."""
+    x, y, base = axes
 
     def draw(plot: Any) -> None:
         colours = {True: iter(OURS * 2), False: iter(PEERS * 2)}
@@ -75,7 +62,8 @@ def curves(lines: Curves, axes: Axes, limits: Mapping[str, Curve | float]) -> st
                 plot.plot(*zip(*sorted(limit.items()), strict=True), **look)
             else:
                 plot.axhline(limit, **look)
-        axes.label(plot)
+        plot.set(xlabel=x, ylabel=y, yscale="log")
+        plot.set_xscale("log", base=base)
         legend_below(plot, 4.0)
 
     return picture(draw, (7.2, 4.0))

@@ -6,9 +6,10 @@ README.md and docs/speed.svg are written from the JSON files, never by hand.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from asv_benches.peers import pictures
 from asv_benches.peers.harness import FULL
@@ -32,36 +33,11 @@ HEAD = ["| What | Against | Ratio | rlcpu | Peer |", "| --- | --- | ---: | ---: 
 UNITS = "Medians, interleaved: rates in environment steps per second, times per call"
 
 
-class Figure(NamedTuple):
-    """A row of a table in a reader's words.
-
-    Attributes:
-        table: its name.
-        row: how the row's name begins; of ranked peers the best one is taken.
-        job: what is done.
-        peer: who else does it; "" takes the row's own word.
-    """
-
-    table: str
-    row: str
-    job: str
-    peer: str = ""
-
-
-FIGURES = (
-    Figure("simulate", "step-4096-cart", "step 4,096 CartPoles", "Gymnasium's CartPoleVectorEnv"),
-    Figure("simulate", "step-256-envpool", "step 256 CartPoles", "EnvPool"),
-    Figure(
-        "simulate", "exact-4096", "step 4,096, bit for bit as Gymnasium", "its CartPoleVectorEnv"
-    ),
-    Figure("simulate", "simulate-jax", "4,096 CartPoles x 1,000 steps a call", "JAX, lax.scan"),
-    Figure("simulate", "simulate-c++", "4,096 CartPoles x 1,000 steps a call", "C++ by hand"),
-    Figure("collect", "relu-torch", "collect with a network", "PyTorch and CartPoleVectorEnv"),
-    Figure("collect", "relu-jax", "collect with a network", "JAX, lax.scan"),
-    Figure("train", "zoo", "PPO until CartPole is solved, same settings", "stable-baselines3"),
-    Figure("replay", "buffer-prioritized", "sample 256 by priority of 1 million, update"),
-    Figure("scan", "gae-2048x1024-time-major-jax", "GAE, 2,048 steps x 1,024", "JAX, lax.scan"),
-)
+#: What the report and the README say.
+CONTENT: dict[str, Any] = tomllib.loads((Path(__file__).parent / "report.toml").read_text("utf-8"))
+#: Rows of tables in a reader's words: how a row's name begins, what is done and who else does it.
+#: Of ranked peers the best one is taken; without a peer the row names it.
+FIGURES: list[dict[str, str]] = CONTENT["figure"]
 
 
 def rewrite(readme: Path = README, results: Path = RESULTS, picture: Path = PICTURE) -> None:
@@ -99,18 +75,19 @@ def newest(results: Path = RESULTS) -> dict[str, Any]:
 
 def shows(table: str, name: str) -> bool:
     """Whether a row is needed for README.md."""
-    return any(table == each.table and name.startswith(each.row) for each in FIGURES)
+    return any(table == each["table"] and name.startswith(each["row"]) for each in FIGURES)
 
 
 def chosen(tables: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of `FIGURES` that were measured, in a reader's words."""
     found = []
     for figure in FIGURES:
-        rows = tables[figure.table]["rows"] if figure.table in tables else []
-        named = [row for row in rows if row["name"].startswith(figure.row) and row["ratio"]]
+        rows = tables[figure["table"]]["rows"] if figure["table"] in tables else []
+        named = [row for row in rows if row["name"].startswith(figure["row"]) and row["ratio"]]
         if named:
             row = closest(named)[0]
-            found.append({**row, "what": figure.job, "against": figure.peer or row["against"]})
+            against = figure.get("peer", row["against"])
+            found.append({**row, "what": figure["job"], "against": against})
     return found
 
 

@@ -98,13 +98,14 @@ def gae_rows(row: Callable[..., list[Row]]) -> list[Row]:
     return table
 
 
-def our_gae(problem: Rollouts) -> Job:
-    """`gae`, into the same arrays again."""
+def our_gae(problem: Rollouts, reuse: bool = True) -> Job:
+    """`gae`, into the same arrays again or not."""
     from rlcpu.scan import Advantages, gae
 
-    out = Advantages(*np.zeros((2, *problem.shape), np.float32))
     never = np.zeros(problem.shape, np.bool_)
-    options: dict[str, Any] = {"gamma": GAMMA, "lambda_": LAMBDA, "out": out}
+    options: dict[str, Any] = {"gamma": GAMMA, "lambda_": LAMBDA}
+    if reuse:
+        options["out"] = Advantages(*np.zeros((2, *problem.shape), np.float32))
     if problem.axis:
         options["axis"] = problem.axis
 
@@ -230,11 +231,11 @@ def logcumsumexp_rows(row: Callable[..., list[Row]]) -> list[Row]:
     ]
 
 
-def our_logcumsumexp(line: Line) -> Job:
-    """`logcumsumexp`, into the same array again, as NumPy's and torch's."""
+def our_logcumsumexp(line: Line, reuse: bool = True) -> Job:
+    """`logcumsumexp`, into the same array again, as NumPy's and torch's, or not."""
     from rlcpu.scan import logcumsumexp
 
-    return prepared(line, partial(logcumsumexp, out=np.zeros(line.size)))
+    return prepared(line, partial(logcumsumexp, out=np.zeros(line.size) if reuse else None))
 
 
 def numpy_logcumsumexp(line: Line) -> Job:

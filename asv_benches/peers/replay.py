@@ -240,8 +240,8 @@ def buffer_job(
     return Job(calls["prioritized"], drawn(lambda rng: errors(rng.random(size)), MILLION))
 
 
-def our_buffer(operation: str, size: int, capacity: int = MILLION, reuse: bool = True) -> Job:
-    """Ours; samples go into the same batch again (`out=`), as a training loop does, or do not."""
+def filled_buffer(operation: str, capacity: int) -> Any:
+    """Ours, full, the prioritised one for that operation."""
     from rlcpu import replay
 
     example = {name: x[0] for name, x in transitions(np.random.default_rng(0), 1).items()}
@@ -251,6 +251,12 @@ def our_buffer(operation: str, size: int, capacity: int = MILLION, reuse: bool =
         else replay.ReplayBuffer(capacity, example, seed=0)
     )
     fill(buffer.add, capacity)
+    return buffer
+
+
+def our_buffer(operation: str, size: int, capacity: int = MILLION, reuse: bool = True) -> Job:
+    """Ours; samples go into the same batch again (`out=`), as a training loop does, or do not."""
+    buffer = filled_buffer(operation, capacity)
     out = buffer.sample(size) if reuse else None
 
     def prioritized(priorities: np.ndarray) -> None:
