@@ -39,7 +39,8 @@ class Terminated(KeyboardInterrupt):
 
 def train(args: argparse.Namespace) -> int:
     """Train an agent, evaluate it greedily and report; returns the exit code."""
-    from rlcpu.envs.gymnasium_env import EnvironmentFailure, GymnasiumEnv
+    from rlcpu.envs.gymnasium_env import GymnasiumEnv
+    from rlcpu.envs.gymnasium_task import EnvironmentFailure
     from rlcpu.train.choice import default_steps
     from rlcpu.train.evaluate import EndlessEpisodeError
 
@@ -84,7 +85,7 @@ def train(args: argparse.Namespace) -> int:
 
 def evaluate(args: argparse.Namespace) -> int:
     """`rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
-    from rlcpu.envs.gymnasium_env import EnvironmentFailure
+    from rlcpu.envs.gymnasium_task import EnvironmentFailure
     from rlcpu.train.evaluate import EndlessEpisodeError
 
     agent = load_agent(args)

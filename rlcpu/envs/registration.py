@@ -14,7 +14,8 @@ from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous,
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.dynamics import known as _known
 from rlcpu.envs.games import GAMES, Limits, games
-from rlcpu.envs.gymnasium_env import GymnasiumTask, find_task, make
+from rlcpu.envs.gymnasium_env import make
+from rlcpu.envs.gymnasium_task import GymnasiumTask, find_task
 from rlcpu.envs.scalar_env import ScalarEnv
 from rlcpu.envs.vector_env import VectorEnv
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.gymnasium_env import GymnasiumTask
+from rlcpu.envs.gymnasium_task import GymnasiumTask
 from rlcpu.envs.lane import LANES, NUM_WORDS
 from rlcpu.envs.registration import find, is_of_gymnasium, known, make_vec
 from rlcpu.envs.vector_env import VectorEnv

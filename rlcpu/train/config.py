@@ -408,8 +408,7 @@ TABLE = GENERAL_SYMBOLS.replace(
 )
 DEFAULTS["Taxi-v4"] = TABLE.replace({"reward_scale": 0.1})
 DEFAULTS["Blackjack-v1"] = TABLE.replace({"entropy_coefficient": 0.002})
-# By value iteration on its table: the policy that is best under gamma = 0.99 arrives within 200
-# steps in 0.863 of the episodes, that under 0.995 in 0.894. Tried on three seeds.
+# The best policy under gamma = 0.99 arrives less often than that under 0.995: it is in a hurry.
 DEFAULTS["FrozenLake8x8-v1"] = TABLE.replace({"gamma": 0.995, "entropy_coefficient": 0.002})
 #: Tried on Breakout alone, with one seed.
 MINATAR = GENERAL_SYMBOLS.replace(
