@@ -390,8 +390,9 @@ ZOO_CARTPOLE = PPOConfig(
 #: For environments that nobody has tuned.
 GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_observations=True)
 #: The same where an observation is a choice or planes of cells. Divided by its deviation, the input
-#: of a rarely seen cell would be so large that every update of others disturbs it.
-GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False})
+#: of a rarely seen cell would be so large that every update of others disturbs it. Rewards are rare
+#: in such tasks: without the entropy a policy settles on one action before it has seen any.
+GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False, "entropy_coefficient": 0.01})
 # Episodes have no limit: without the entropy a policy that has fallen a few times walks into walls
 # for good. As its steps stay random, the safe way round is the better one (Sutton & Barto, 6.6).
 DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
@@ -403,7 +404,6 @@ TABLE = GENERAL_SYMBOLS.replace(
         "num_epochs": 4,
         "learning_rate": 1e-3,
         "learning_rate_schedule": "linear",
-        "entropy_coefficient": 0.01,
     }
 )
 DEFAULTS["Taxi-v4"] = TABLE.replace({"reward_scale": 0.1})
@@ -416,7 +416,6 @@ MINATAR = GENERAL_SYMBOLS.replace(
         "num_epochs": 4,
         "learning_rate": 1e-3,
         "learning_rate_schedule": "linear",
-        "entropy_coefficient": 0.01,
         "hidden": (128, 128),
     }
 )
