@@ -85,14 +85,12 @@ def our_blocks() -> Job:
     from rlcpu.distributed import Collector
 
     cluster, policy, replay = _cluster(), _policy(), _replay(1)
-    collector = cluster.start(
-        Collector, "CartPole-v1", policy, num_envs=NUM_ENVS, seed=0, results={"collect": 3}
-    )
+    collector = cluster.start(Collector, "CartPole-v1", policy, num_envs=NUM_ENVS, seed=0)
     numbers = cluster.put(policy.state())
     waiting = [collector.call("collect", numbers, NUM_STEPS) for _ in range(2)]
 
     def store() -> None:
-        made, block, _ = waiting.pop(0)
+        block, _, made = waiting.pop(0)
         waiting.append(collector.call("collect", numbers, NUM_STEPS))
         replay.add(block, collector.result(made).size)
         while replay.num_on_the_way > 4 * NUM_ENVS * NUM_STEPS:
@@ -113,7 +111,7 @@ def local_blocks() -> Job:
     buffer = PrioritizedReplayBuffer(CAPACITY, _example())
 
     def store() -> None:
-        buffer.add(collector.collect(policy.state(), NUM_STEPS)[1])
+        buffer.add(collector.collect(policy.state(), NUM_STEPS)[0])
 
     store()
     return Job(store, work=NUM_ENVS * NUM_STEPS)

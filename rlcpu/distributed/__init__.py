@@ -9,9 +9,16 @@ from rlcpu.distributed.actors import Actor, Cluster, ClusterError
 from rlcpu.distributed.collector import Collector, Made
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
-from rlcpu.distributed.replay import EmptyError, LostArgumentError, LostError, Remote, ShardedReplay
+from rlcpu.distributed.replay import (
+    EmptyError,
+    LostArgumentError,
+    LostError,
+    Remote,
+    ShardedReplay,
+    StoreFullError,
+)
 from rlcpu.distributed.rollouts import RolloutCollector
-from rlcpu.distributed.shard import Drawn, ReplayShard, Standing
+from rlcpu.distributed.shard import Drawn, ReplayShard, Standing, Updated
 
 __all__ = [
     "Actor",
@@ -30,4 +37,6 @@ __all__ = [
     "SamplesPerInsert",
     "ShardedReplay",
     "Standing",
+    "StoreFullError",
+    "Updated",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import rlcpu
-from rlcpu.distributed.replay import LostArgumentError, LostError
+from rlcpu.distributed.replay import LostArgumentError, LostError, StoreFullError
 
 #: Oldest version of Ray that this was tried with.
 OLDEST = (2, 40)
@@ -55,8 +56,10 @@ class Actor:
     Args:
         cluster: where to start it.
         kind: its class.
-        arguments: of its constructor, which is called again after each death.
-        results: values that each method returns, of those that return several, by name.
+        arguments, options: of its constructor, which is called again after each death.
+
+    Raises:
+        StoreFullError: they have no room in the object store.
     """
 
     def __init__(
@@ -65,18 +68,19 @@ class Actor:
         kind: type,
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
-        results: Mapping[str, int] | None = None,
     ) -> None:
-        self._ray, self._cluster = cluster.ray, cluster
-        self._results = dict(results or {})
-        self._handle = self._ray.remote(**_OPTIONS)(kind).remote(*arguments, **options)
+        self._ray = cluster.ray
+        self._num_results = getattr(kind, "num_results", {})
+        with _full(self._ray):
+            self._handle = self._ray.remote(**_OPTIONS)(kind).remote(*arguments, **options)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """See `Remote.call`; for a method with several results, their references."""
+        """See `Remote.call`."""
         remote = getattr(self._handle, method)
-        if method in self._results:
-            remote = remote.options(num_returns=self._results[method])
-        return remote.remote(*arguments)
+        if method in self._num_results:
+            remote = remote.options(num_returns=self._num_results[method])
+        with _full(self._ray):
+            return remote.remote(*arguments)
 
     def result(self, call: Any) -> Any:
         """See `Remote.result`. What the method itself raises is raised here."""
@@ -87,6 +91,8 @@ class Actor:
             cause = error.cause
             if isinstance(cause, errors.ObjectLostError):
                 raise LostArgumentError(str(cause)) from None
+            if isinstance(cause, (errors.ObjectStoreFullError, errors.OutOfDiskError)):
+                raise StoreFullError(str(cause)) from None
             raise (cause if isinstance(cause, Exception) else error) from None
         except (errors.RayActorError, errors.ObjectLostError, errors.WorkerCrashedError) as error:
             raise LostError(str(error)) from error
@@ -154,11 +160,8 @@ class Cluster:
             else:
                 with _answering(address):
                     ray.init(address=address, **quiet)
-        try:
+        with self.closed_on_error():
             self._wait_for_cpus(num_actors)
-        except BaseException:
-            self.close()
-            raise
 
     def _wait_for_cpus(self, wanted: int) -> None:
         """Wait for what actors that have just ended give back; ClusterError if it is not enough."""
@@ -172,15 +175,20 @@ class Cluster:
             time.sleep(0.1)
 
     def start(self, kind: type, *arguments: Any, **options: Any) -> Actor:
-        """Start an actor; `results` among the options goes to `Actor`."""
-        results = options.pop("results", None)
-        actor = Actor(self, kind, arguments, options, results)
+        """Start an actor."""
+        actor = Actor(self, kind, arguments, options)
         self._actors.append(actor)
         return actor
 
     def put(self, value: Any) -> Any:
-        """A reference to a copy in the object store."""
-        return self.ray.put(value)
+        """A reference to a copy in the object store; StoreFullError if it has no room."""
+        with _full(self.ray):
+            return self.ray.put(value)
+
+    def store_bytes(self) -> int:
+        """Size of the smallest object store of a machine."""
+        alive = [each["Resources"] for each in self.ray.nodes() if each["Alive"]]
+        return int(min(each.get("object_store_memory", math.inf) for each in alive))
 
     def wait(self, calls: list[Any], timeout: float) -> list[Any]:
         """Those calls that are answered, one at least if it comes in time."""
@@ -188,6 +196,15 @@ class Cluster:
         if not ready and timeout > 0.0:
             ready, _ = self.ray.wait(calls, num_returns=1, timeout=timeout)
         return list(ready)
+
+    @contextlib.contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """End everything if an exception leaves the context, and only then."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """End the actors, and the cluster if it was started here."""
@@ -210,6 +227,16 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+@contextlib.contextmanager
+def _full(ray: Any) -> Iterator[None]:
+    """Turn Ray's two errors of an object store without room into ours."""
+    errors = ray.exceptions
+    try:
+        yield
+    except (errors.ObjectStoreFullError, errors.OutOfDiskError) as error:
+        raise StoreFullError(str(error)) from error
 
 
 #: Bytes of the head of a frame of HTTP/2, which gRPC is made of, and how a client begins: RFC 9113,

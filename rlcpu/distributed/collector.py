@@ -7,8 +7,8 @@ import copy
 import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,15 @@ class Acting:
             array[...] = numbers[name]
 
 
+def start_collectors(cluster: Any, kind: type[Acting], arguments: Iterable[Any]) -> list[Any]:
+    """Collectors that are ready, one for each (positional, keyword) arguments; see `Cluster`."""
+    collectors = [cluster.start(kind, *given, **options) for given, options in arguments]
+    for each in collectors:
+        each.revive()
+    pin_all(collectors)
+    return collectors
+
+
 def pin_all(collectors: Sequence[Remote]) -> None:
     """Let the collectors of each machine divide its CPUs."""
     with contextlib.suppress(LostError):  # who comes back is pinned then
@@ -97,6 +106,9 @@ class Collector(Acting):
         TypeError, ValueError: an argument is bad.
     """
 
+    #: What is large comes first: if that has no room in the object store, nothing arrives.
+    num_results: ClassVar = {"collect": 3, "again": 3}
+
     def __init__(
         self,
         env: str | Dynamics,
@@ -123,10 +135,11 @@ class Collector(Acting):
         self._tail: Columns | None = None
         self._rollout: Rollout | None = None
         self._num_steps = 0
+        self._last: tuple[Any, Any, Any] = None, None, None
 
     def collect(
         self, numbers: Mapping[str, Array], num_steps: int
-    ) -> tuple[Made, Columns, Array | None]:
+    ) -> tuple[Columns, Array | None, Made]:
         """Act for some steps of every environment.
 
         Args:
@@ -134,9 +147,9 @@ class Collector(Acting):
             num_steps: T, of each environment.
 
         Returns:
-            What there is to tell, the transitions as columns (size, ...): those of
-            `rlcpu.train.buffers.example_of`, and `discount`, and their priorities (size,), if
-            it computes them. They may be views of memory that the next call overwrites.
+            The transitions as columns (size, ...): those of `rlcpu.train.buffers.example_of`, and
+            `discount`; their priorities (size,), if it computes them; and what there is to tell.
+            Arrays may be views of memory that the next call overwrites.
 
         Raises:
             FloatingPointError: see `rlcpu.collect`.
@@ -160,7 +173,12 @@ class Collector(Acting):
             priorities = self.policy.td_errors(block, self.env.view, self.reward_scale)
         seconds = time.perf_counter() - start
         made = Made(size, rollout.episode_returns.copy(), seconds, self._life)
-        return made, block, priorities
+        self._last = block, priorities, made
+        return self._last
+
+    def again(self) -> tuple[Columns | None, Array | None, Made | None]:
+        """What `collect` returned last, for its answer may get lost; None if it never did."""
+        return self._last
 
 
 def n_step_transitions(rows: Columns, n: int, gamma: float) -> tuple[Columns, int]:

@@ -7,15 +7,21 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from rlcpu.distributed.actors import Actor, Cluster
-from rlcpu.distributed.collector import Collector, Made, pin_all
+from rlcpu.distributed.collector import Collector, Made, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
-from rlcpu.distributed.replay import EmptyError, LostError, ShardedReplay
+from rlcpu.distributed.replay import (
+    EmptyError,
+    LostError,
+    ShardedReplay,
+    StoreFullError,
+    wait_for_room,
+)
 from rlcpu.distributed.shard import ReplayShard
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
@@ -40,12 +46,30 @@ STORE_SHARE = 0.25
 PAUSE = 0.1
 
 
-class Request:
-    """Steps that a collector was asked for; `made` and `block` refer to its answer."""
+class Request(NamedTuple):
+    """Steps that a collector was asked for; `block`, `priorities`, `made` refer to its answer."""
 
-    def __init__(self, collector: int, size: int, calls: tuple[Any, Any, Any]) -> None:
-        self.collector, self.size = collector, size
-        self.made, self.block, self.priorities = calls
+    collector: int
+    size: int
+    block: Any
+    priorities: Any
+    made: Any
+
+
+def _kind_of(agent: OffPolicy, num_collectors: int) -> type[ReplayBuffer]:
+    """The kind of shards that an agent needs; an exception if there are none for it."""
+    kind = next((kind for kind in KINDS if isinstance(agent.buffer, kind)), None)
+    if kind is None:
+        raise ValueError(
+            f"num_collectors={num_collectors}: {agent.algorithm} with buffer={agent.buffer!r} "
+            "learns here alone, expected a ReplayBuffer or PrioritizedReplayBuffer"
+        )
+    if not isinstance(agent.env, VectorEnv):
+        raise TypeError(
+            f"num_collectors={num_collectors}: collectors make environments of rlcpu, "
+            f"not {agent.env!r}"
+        )
+    return kind
 
 
 class Session:
@@ -83,41 +107,20 @@ class Session:
         folder: str | os.PathLike[str] | None = None,
         save_period: float = 30.0,
     ) -> None:
-        self.agent, config = agent, agent.config
         num_collectors = check_count("num_collectors", num_collectors)
         num_shards = check_count("num_shards", num_shards)
-        kind = next((kind for kind in KINDS if isinstance(agent.buffer, kind)), None)
-        if kind is None:
-            raise ValueError(
-                f"num_collectors={num_collectors}: {agent.algorithm} with buffer={agent.buffer!r} "
-                "learns here alone, expected a ReplayBuffer or PrioritizedReplayBuffer"
-            )
-        if not isinstance(agent.env, VectorEnv):
-            raise TypeError(
-                f"num_collectors={num_collectors}: collectors make environments of rlcpu, "
-                f"not {agent.env!r}"
-            )
+        kind = _kind_of(agent, num_collectors)
         example = {**example_of(agent.env), "discount": np.float32(0)}
         structure = Structure(example)
         size = sum(field.dtype.itemsize * math.prod(field.shape) for field in structure.fields)
-        wanted = min(BLOCK_BYTES // size, -(-total_steps // BLOCKS))
-        self._num_steps = max(config.num_steps, -(-wanted // config.num_envs))
-        block = self._block = self._num_steps * config.num_envs
-        draws = config.num_updates * config.batch_size
-        ratio = draws / (config.num_envs * config.num_steps)
-        slack = ratio * block * (num_collectors + 1) + draws
-        least = max(config.learning_starts, config.batch_size)
-        self.limiter = SamplesPerInsert(ratio, least, slack)
+        self.agent, self._own_buffer = agent, agent.buffer
+        self._limit(BLOCK_BYTES // size, total_steps, num_collectors)
         self.ledger = agent.ledger = Ledger()
-        self._own_buffer: Any = agent.buffer
-        self._published = -1
-        self._numbers: Any = None
+        streams = np.random.SeedSequence(agent.seed).generate_state(num_collectors + 1)
         self.cluster = Cluster(num_collectors + num_shards, address)
-        try:
-            self._shards = self._start_shards(kind, num_shards, example, folder, save_period)
-            streams = np.random.SeedSequence(agent.seed).generate_state(num_collectors + 1)
+        with self.cluster.closed_on_error():
             self.replay = ShardedReplay(
-                self._shards,
+                self._start_shards(kind, num_shards, example, folder, save_period),
                 structure,
                 beta=getattr(self._own_buffer, "beta", 0.4),
                 prioritized=kind is PrioritizedReplayBuffer,
@@ -125,37 +128,29 @@ class Session:
                 ledger=self.ledger,
             )
             self.limiter.insert(self.ledger.stored)
-            self._collectors = [
-                self.cluster.start(
-                    Collector,
-                    agent.env.dynamics,
-                    agent.policy,
-                    num_envs=config.num_envs,
-                    seed=int(stream),
-                    dtype=agent.env.dtype.name,
-                    n_step=self._own_buffer.n_step,
-                    gamma=self._own_buffer.gamma,
-                    prioritized=kind is PrioritizedReplayBuffer,
-                    reward_scale=getattr(config, "reward_scale", 1.0),
-                    results={"collect": 3},
-                )
-                for stream in streams[:-1]
-            ]
-            for collector in self._collectors:
-                collector.revive()
-            pin_all(self._collectors)
-        except BaseException:
-            self.cluster.close()
-            raise
+            self._collectors = self._start_collectors(kind, streams[:-1].tolist())
+            most = int(STORE_SHARE * self.cluster.store_bytes()) // size
+        self._most_on_the_way = max(most, 2 * self._block)
+        self._published, self._numbers, self._known_lost = -1, None, 0
         self._carried = [0] * num_collectors
         self._lives: list[int | None] = [None] * num_collectors
         self._speeds = {f"collector_{i}_steps_per_second": math.nan for i in range(num_collectors)}
         self._requests: dict[Any, Request] = {}
         self._idle = list(range(num_collectors))
-        store = self.cluster.ray.cluster_resources().get("object_store_memory", 1e9)
-        self._most_on_the_way = max(int(STORE_SHARE * store) // size, 2 * block)
         buffer: Any = self.replay  # has what a learner calls of a buffer
         agent.buffer = buffer
+
+    def _limit(self, full: int, total_steps: int, num_collectors: int) -> None:
+        """Choose the size of blocks, of at most so many transitions if possible, and a limiter."""
+        config = self.agent.config
+        wanted = min(full, -(-total_steps // BLOCKS))
+        self._num_steps = max(config.num_steps, -(-wanted // config.num_envs))
+        self._block = self._num_steps * config.num_envs
+        draws = config.num_updates * config.batch_size
+        ratio = draws / (config.num_envs * config.num_steps)
+        slack = ratio * self._block * (num_collectors + 1) + draws
+        least = max(config.learning_starts, config.batch_size)
+        self.limiter = SamplesPerInsert(ratio, least, slack)
 
     def _start_shards(
         self, kind: Any, count: int, example: Any, folder: Any, save_period: float
@@ -177,6 +172,22 @@ class Session:
             )
             for number in range(count)
         ]
+
+    def _start_collectors(self, kind: Any, seeds: list[int]) -> list[Actor]:
+        """Collectors that act as the agent does."""
+        agent, own, config = self.agent, self._own_buffer, self.agent.config
+        options = {
+            "num_envs": config.num_envs,
+            "dtype": agent.env.dtype.name,
+            "n_step": own.n_step,
+            "gamma": own.gamma,
+            "prioritized": kind is PrioritizedReplayBuffer,
+            "reward_scale": getattr(config, "reward_scale", 1.0),
+        }
+        given = agent.env.dynamics, agent.policy
+        return start_collectors(
+            self.cluster, Collector, [(given, {**options, "seed": seed}) for seed in seeds]
+        )
 
     # ------------------------------------------------------------ learning
 
@@ -211,7 +222,7 @@ class Session:
             self._publish()
             collector = self._idle.pop(0)
             calls = self._collectors[collector].call("collect", self._numbers, self._num_steps)
-            request = Request(collector, self._block, calls)
+            request = Request(collector, self._block, *calls)
             self._requests[request.made] = request
             self.limiter.insert(self._block)
             self.ledger.requested += self._block
@@ -227,7 +238,8 @@ class Session:
         if self._published != agent.num_updates or not agent.num_updates:
             if agent.steps >= agent.config.learning_starts:
                 agent.explore()
-            self._numbers = self.cluster.put(agent.policy.state())
+            put, numbers = self.cluster.put, agent.policy.state()
+            self._numbers = wait_for_room(lambda: put(numbers), self.ledger, self.replay.settle)
             self._published = agent.num_updates
 
     def _gather(self, history: History, timeout: float) -> None:
@@ -237,10 +249,11 @@ class Session:
         for call in self.cluster.wait(list(self._requests), timeout) if self._requests else []:
             request = self._requests.pop(call)
             collector, size, ledger = request.collector, request.size, self.ledger
-            ledger.being_made -= size
             try:
-                made: Made = self._collectors[collector].result(request.made)
+                request, made = self._read(request)
+                ledger.being_made -= size
             except LostError:
+                ledger.being_made -= size
                 self._count_death(collector, size)
                 self._collectors[collector].revive()
                 pin_all(self._collectors)
@@ -257,11 +270,30 @@ class Session:
             if made.size:
                 self.replay.add(request.block, made.size, request.priorities)
             self.agent.count(size, made.returns, history)
-        lost = self.ledger.lost_on_the_way
         self.replay.settle()
-        self.limiter.insert(lost - self.ledger.lost_on_the_way)
+        lost = self.ledger.lost_on_the_way
+        self.limiter.insert(self._known_lost - lost)
+        self._known_lost = lost
         sizes = {f"shard_{i}_size": size for i, size in enumerate(self.replay.sizes())}
         history.actors = {**self._speeds, **sizes}
+
+    def _read(self, request: Request) -> tuple[Request, Made]:
+        """What a collector tells; a block that had no room in the object store is sent again."""
+        collector = self._collectors[request.collector]
+
+        def again() -> tuple[Request, Made]:
+            found = Request(*request[:2], *collector.call("again"))
+            made = collector.result(found.made)
+            if made is None:
+                raise LostError("it died while nobody asked it")
+            return found, made
+
+        try:
+            return request, collector.result(request.made)
+        except StoreFullError:
+            self.ledger.waits += 1
+        found: tuple[Request, Made] = wait_for_room(again, self.ledger, self.replay.settle)
+        return found
 
     def _count_death(self, collector: int, size: int) -> None:
         """Count what a collector was making, so many steps, and what it kept."""

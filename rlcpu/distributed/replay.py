@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.distributed.ledger import Ledger
-from rlcpu.distributed.shard import Drawn, Standing
+from rlcpu.distributed.shard import Drawn, Standing, Updated
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import check_count, check_number, take_numbers
 from rlcpu.replay.items import Batch
@@ -21,6 +22,9 @@ Array = npt.NDArray[Any]
 #: What names a transition of any shard: the shard, its slot there, and its ticket.
 ITEM = np.dtype([("shard", np.int32), ("slot", np.int64), ("ticket", np.int64)])
 
+#: Seconds in which the object store has to have room again, and between two attempts.
+PATIENCE, PAUSE = 120.0, 0.05
+
 
 class LostError(Exception):
     """An actor died before it answered."""
@@ -28,6 +32,13 @@ class LostError(Exception):
 
 class LostArgumentError(Exception):
     """What a call refers to was lost with the machine that held it; the call was not made."""
+
+
+class StoreFullError(Exception):
+    """The object store, and the disk behind it, have no room for an argument or a result.
+
+    Where an argument has no room, nothing was called; else the call was made, and its result lost.
+    """
 
 
 class EmptyError(ValueError):
@@ -38,14 +49,20 @@ class Remote(Protocol):
     """An object in another process; calls are answered in the order in which they were sent."""
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """Send a call, and return what `result` and `is_ready` take."""
+        """Send a call, and return what `result` and `is_ready` take.
+
+        Of a method in its class's `num_results`, a list of them, one for each result.
+
+        Raises:
+            StoreFullError: the arguments have no room.
+        """
 
     def result(self, call: Any) -> Any:
         """Wait for the answer.
 
         Raises:
             LostError: the process died before it answered.
-            LostArgumentError: see there.
+            LostArgumentError, StoreFullError: see there.
         """
 
     def is_ready(self, call: Any) -> bool:
@@ -53,6 +70,31 @@ class Remote(Protocol):
 
     def revive(self) -> Any:
         """Wait until the process is back after its death, and return what it greets with."""
+
+
+def wait_for_room(
+    action: Callable[[], Any], ledger: Ledger, meanwhile: Callable[[], Any] = lambda: None
+) -> Any:
+    """Do what needs room in the object store once there is some; each attempt is counted.
+
+    Args:
+        action: to be done; its result is returned.
+        ledger: whose `waits` count.
+        meanwhile: called between attempts, to let go of what has been stored by now.
+
+    Raises:
+        StoreFullError: there was no room for minutes.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return action()
+        except StoreFullError:
+            if time.monotonic() > end:
+                raise
+        ledger.waits += 1
+        meanwhile()
+        time.sleep(PAUSE)
 
 
 class _Sent(NamedTuple):
@@ -66,7 +108,8 @@ class _Sent(NamedTuple):
 class _Request(NamedTuple):
     """Transitions that were asked for: counts by shard, their shares of all draws, and calls.
 
-    `updates` are the numbers of priorities that went with them.
+    A call has two results, `Updated` and `Drawn`. `updates` are the numbers of priorities that
+    went with them.
     """
 
     size: int
@@ -167,10 +210,24 @@ class ShardedReplay:
         self._send(shard, size, (block, priorities))
 
     def _send(self, shard: int, size: int, block: tuple[Any, Any]) -> None:
-        standing = self._standings[shard]
-        number = standing.blocks + len(self._sent[shard])
-        call = self._shards[shard].call("add", standing.life, number, *block)
+        def send() -> Any:
+            standing = self._standings[shard]
+            number = standing.blocks + len(self._sent[shard])
+            return self._shards[shard].call("add", standing.life, number, *block)
+
+        call = wait_for_room(send, self.ledger, self._let_go)
         self._sent[shard].append(_Sent(size, block, call))
+
+    def _call(self, shard: int, method: str, *arguments: Any) -> Any:
+        """Call a shard as soon as its arguments have room."""
+        call = self._shards[shard].call
+        return wait_for_room(lambda: call(method, *arguments), self.ledger, self._let_go)
+
+    def _let_go(self) -> None:
+        """Let go of blocks that were stored by now; what died is left to those who ask it."""
+        for shard in range(len(self._shards)):
+            self._settle_one(shard, False)
+        self._count()
 
     def settle(self, *, wait: bool = False) -> None:
         """Take note of the answers that have come, or of all of them.
@@ -224,17 +281,20 @@ class ShardedReplay:
     def _take_applied(self, shard: int) -> None:
         """The answer to the oldest update of priorities."""
         count, call = self._updates[shard][0]
-        applied, standing = self._shards[shard].result(call)
+        updated = self._shards[shard].result(call)
         self._updates[shard].popleft()
-        self._look(shard, standing)
-        self.ledger.priorities_applied += applied
-        self.ledger.priorities_dropped += count - applied
+        self._look(shard, count, updated)
 
-    def _look(self, shard: int, standing: Standing) -> None:
-        """Take over the newest weights; how much is stored is told by `add` alone."""
+    def _look(self, shard: int, count: int, updated: Updated) -> None:
+        """Count so many priorities that were sent, and take over the newest weights.
+
+        How much is stored is told by `add` alone.
+        """
+        self.ledger.priorities_applied += updated.applied
+        self.ledger.priorities_dropped += count - updated.applied
         known = self._standings[shard]
-        if standing.life == known.life:
-            self._standings[shard] = known._replace(total=standing.total)
+        if updated.standing.life == known.life:
+            self._standings[shard] = known._replace(total=updated.standing.total)
 
     def _recover(self, shard: int) -> None:
         """Wait for a shard that died, count what went with it, and send what it had not stored."""
@@ -253,6 +313,7 @@ class ShardedReplay:
         ledger.lost_with_shards += self._stored[shard] - standing.added
         self._stored[shard] = standing.added
         self._send_again(shard)
+        self._count()
 
     def _send_again(self, shard: int) -> None:
         """Send what a shard has not stored, with the numbers that it waits for."""
@@ -319,9 +380,10 @@ class ShardedReplay:
         counts = self._rng.multinomial(size, shares)
         calls, updates = {}, {}
         for shard in np.flatnonzero(counts).tolist():
-            unsent = self._unsent.pop(shard, ())
+            unsent = self._unsent.get(shard, ())
             updates[shard] = len(unsent[0]) if unsent else 0
-            calls[shard] = self._shards[shard].call("sample", int(counts[shard]), *unsent)
+            calls[shard] = self._call(shard, "sample", int(counts[shard]), *unsent)
+            self._unsent.pop(shard, None)
         return _Request(size, counts, shares, calls, updates)
 
     def _answers(self, request: _Request) -> list[tuple[int, float, Drawn]]:
@@ -332,24 +394,40 @@ class ShardedReplay:
     def _read(self, request: _Request) -> tuple[list[tuple[int, float, Drawn]], int]:
         """What the shards drew, and how many they did not because they died."""
         parts, missing = [], 0
-        for shard, call in request.calls.items():
+        for shard in request.calls:
             try:
-                drawn = self._shards[shard].result(call)
+                drawn = self._read_one(shard, request)
             except LostError:
-                self.ledger.priorities_dropped += request.updates[shard]
                 self._recover(shard)
-                missing += int(request.counts[shard])
-                continue
-            self._look(shard, drawn.standing)
-            self.ledger.priorities_applied += drawn.applied
-            self.ledger.priorities_dropped += request.updates[shard] - drawn.applied
-            if len(drawn.slots):
+                drawn = None
+            if drawn is not None and len(drawn.slots):
                 parts.append((shard, float(request.shares[shard]), drawn))
-            else:  # it has nothing left since it came back
-                if drawn.standing.life != self._standings[shard].life:
-                    self._recover(shard)
+            else:  # it died, or has nothing left since it came back
                 missing += int(request.counts[shard])
         return parts, missing
+
+    def _read_one(self, shard: int, request: _Request) -> Drawn:
+        """What a shard drew; where that had no room, it draws anew. LostError if it died."""
+        remote, (updated, drawn) = self._shards[shard], request.calls[shard]
+        sent, count = request.updates[shard], int(request.counts[shard])
+
+        def draw_again() -> Any:
+            return remote.result(remote.call("sample", count)[1])
+
+        try:
+            told: Updated = remote.result(updated)
+        except LostError:
+            self.ledger.priorities_dropped += sent
+            raise
+        self._look(shard, sent, told)
+        try:
+            found: Drawn = remote.result(drawn)
+        except StoreFullError:
+            self.ledger.waits += 1
+            found = wait_for_room(draw_again, self.ledger, self._let_go)
+        if not len(found.slots) and told.standing.life != self._standings[shard].life:
+            raise LostError("it died while nobody asked it")
+        return found
 
     def _join(
         self, size: int, parts: list[tuple[int, float, Drawn]], beta: float, out: Batch | None
@@ -415,7 +493,7 @@ class ShardedReplay:
     def _send_priorities(self, shard: int) -> None:
         """Send those that have waited for a message, if there are any, in one of their own."""
         if unsent := self._unsent.pop(shard, None):
-            call = self._shards[shard].call("update_priorities", *unsent)
+            call = self._call(shard, "update_priorities", *unsent)
             self._updates[shard].append((len(unsent[0]), call))
 
     def save(self) -> None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.distributed.actors import Cluster
-from rlcpu.distributed.collector import Acting, pin_all
+from rlcpu.distributed.collector import Acting, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
-from rlcpu.distributed.replay import LostError
+from rlcpu.distributed.replay import LostError, StoreFullError, wait_for_room
 from rlcpu.envs.collect import Rollout, prepare, take_rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.rollout import Records
@@ -117,24 +118,14 @@ class RolloutSession:
         bounds = np.linspace(0, env.num_envs, count + 1).astype(int).tolist()
         self._parts = [slice(*pair) for pair in itertools.pairwise(bounds)]
         options = {"dtype": env.dtype.name, "max_episode_steps": env.max_episode_steps}
+        sizes = [(part.stop - part.start, part.start) for part in self._parts]
+        arguments: list[Any] = [
+            ((env.dynamics.resized(size, start), agent.policy, size, options), {})
+            for size, start in sizes
+        ]
         self.cluster = Cluster(count, address)
-        try:
-            self._collectors = [
-                self.cluster.start(
-                    RolloutCollector,
-                    env.dynamics.resized(part.stop - part.start, part.start),
-                    agent.policy,
-                    part.stop - part.start,
-                    options,
-                )
-                for part in self._parts
-            ]
-            for collector in self._collectors:
-                collector.revive()
-            pin_all(self._collectors)
-        except BaseException:
-            self.cluster.close()
-            raise
+        with self.cluster.closed_on_error():
+            self._collectors = start_collectors(self.cluster, RolloutCollector, arguments)
         agent.collect_rollout = self.collect
 
     def collect(
@@ -161,13 +152,20 @@ class RolloutSession:
     def _ask_all(self, env: VectorEnv, policy: Any, num_steps: int) -> list[Part]:
         """The parts of a rollout; those of collectors that die are made anew."""
         ledger, made = self.ledger, dict[int, Part]()
-        numbers = self.cluster.put(policy.state())
+        numbers = wait_for_room(lambda: self.cluster.put(policy.state()), ledger)
         states = [env.memory.take(part) for part in self._parts]
+
+        def ask(i: int) -> Any:
+            return self._collectors[i].call("collect", numbers, states[i], num_steps)
+
+        def ask_again(i: int) -> Part:
+            part: Part = self._collectors[i].result(ask(i))
+            return part
+
         missing, calls = list(range(len(states))), dict[Any, int]()
         while missing or calls:
             for i in missing:
-                call = self._collectors[i].call("collect", numbers, states[i], num_steps)
-                calls[call] = i
+                calls[wait_for_room(partial(ask, i), ledger)] = i
                 ledger.requested += self._size(i, num_steps)
                 ledger.being_made += self._size(i, num_steps)
             missing = []
@@ -176,7 +174,11 @@ class RolloutSession:
                 size = self._size(i, num_steps)
                 ledger.being_made -= size
                 try:
-                    made[i] = self._collectors[i].result(call)
+                    try:
+                        made[i] = self._collectors[i].result(call)
+                    except StoreFullError:
+                        ledger.waits += 1
+                        made[i] = wait_for_room(partial(ask_again, i), ledger)
                     ledger.received += size
                 except LostError:
                     ledger.lost_with_collectors += size

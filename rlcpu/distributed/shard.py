@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,18 @@ class Standing(NamedTuple):
     total: float
 
 
+class Updated(NamedTuple):
+    """What became of new priorities.
+
+    Attributes:
+        applied: how many reached their transition.
+        standing: of the shard after that.
+    """
+
+    applied: int
+    standing: Standing
+
+
 class Drawn(NamedTuple):
     """Transitions of one shard.
 
@@ -46,16 +58,12 @@ class Drawn(NamedTuple):
         slots: (n,) int64, where they were.
         tickets: (n,) int64, which name each transition for good.
         probabilities: (n,) float64, of each draw, within the shard.
-        standing: of the shard then.
-        applied: priorities that came with the call and reached their transition.
     """
 
     leaves: list[Array]
     slots: Array
     tickets: Array
     probabilities: Array
-    standing: Standing
-    applied: int
 
 
 class ReplayShard:
@@ -74,6 +82,9 @@ class ReplayShard:
     Raises:
         TypeError, ValueError: an argument is bad, or the folder holds something else.
     """
+
+    #: What is small comes first, for it arrives also where there is no room for the rest.
+    num_results: ClassVar = {"sample": 2}
 
     def __init__(
         self,
@@ -141,35 +152,34 @@ class ReplayShard:
         self._save_in_time()
         return self.standing()
 
-    def sample(self, count: int, *updates: Array) -> Drawn:
+    def sample(self, count: int, *updates: Array) -> tuple[Updated, Drawn]:
         """Draw so many transitions as the buffer does, or none if it has nothing to be drawn.
 
         Before that, `update_priorities(*updates)` if there are any.
         """
-        applied = self.update_priorities(*updates)[0] if updates else 0
+        updated = self.update_priorities(*updates) if updates else Updated(0, self.standing())
+        return updated, self._draw(count)
+
+    def _draw(self, count: int) -> Drawn:
         if not self.buffer.total_weight() > 0.0:
             fields, none = self.buffer.structure.fields, np.empty(0, np.int64)
             leaves = [np.empty((0, *field.shape), field.dtype) for field in fields]
-            return Drawn(leaves, none, none, np.empty(0), self.standing(), applied)
+            return Drawn(leaves, none, none, np.empty(0))
         batch = self.buffer.sample(count)
         probabilities = batch.probabilities
         if probabilities is None:
             probabilities = np.full(count, 1.0 / len(self.buffer))
         leaves = list(self.buffer.structure.collect(batch.data))
-        slots = batch.indices
-        tickets = self._tickets[slots]
-        return Drawn(leaves, slots, tickets, probabilities, self.standing(), applied)
+        return Drawn(leaves, batch.indices, self._tickets[batch.indices], probabilities)
 
-    def update_priorities(
-        self, slots: Array, tickets: Array, priorities: Array
-    ) -> tuple[int, Standing]:
-        """Give transitions that are still there new priorities; how many were, and the standing."""
+    def update_priorities(self, slots: Array, tickets: Array, priorities: Array) -> Updated:
+        """Give transitions that are still there new priorities."""
         there = self._tickets[slots] == tickets
         buffer: Any = self.buffer
         if there.any():
             buffer.update_priorities(slots[there], priorities[there])
         self._save_in_time()
-        return int(there.sum()), self.standing()
+        return Updated(int(there.sum()), self.standing())
 
     # ------------------------------------------------------------ saving
 

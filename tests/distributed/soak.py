@@ -1,4 +1,4 @@
-"""An agent learns while its collectors and shards are killed again and again.
+"""Agents learn while their collectors and shards are killed again and again.
 
 Half an hour of it: `python -m tests.distributed.soak --minutes 30 --period 20`.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,29 +19,42 @@ import psutil
 
 #: How the processes of actors are called.
 TITLES = "ray::Collector", "ray::RolloutCollector", "ray::ReplayShard"
+#: Kills at least, and how many times as long as asked for it may take to learn.
+LEAST, LONGEST = 5, 6
+#: Seconds between two looks at what was learnt.
+LOOK = 10.0
 
 
 class Killer(threading.Thread):
-    """Kills a random actor of this process's cluster, again and again, until it is stopped."""
+    """Kills a random actor of this process's cluster, or two, again and again until it is stopped.
 
-    def __init__(self, period: float, seed: int, most: float) -> None:
+    However slow the machine is, the learner makes an update between two kills: a restart that takes
+    longer than the period would never come to its end.
+    """
+
+    def __init__(self, agent: Any, period: float, seed: int) -> None:
         super().__init__(daemon=True)
-        self.most = most
-        self.period, self.rng = period, np.random.default_rng(seed)
+        self.agent, self.period, self.rng = agent, period, np.random.default_rng(seed)
         self.killed: list[str] = []
         self.done = threading.Event()
 
     def run(self) -> None:
-        while len(self.killed) < self.most and not self.done.wait(self.period):
-            found = actors()
-            if found:
-                process = found[self.rng.integers(len(found))]
-                try:
-                    name = process.cmdline()[0]
-                    os.kill(process.pid, signal.SIGKILL)
-                except (psutil.Error, ProcessLookupError, IndexError):
-                    continue
-                self.killed.append(name)
+        before = 0
+        while not self.done.wait(self.period * self.rng.uniform(0.5, 1.5)):
+            if self.agent.num_updates > before:
+                before = self.agent.num_updates
+                found = actors()
+                count = min(len(found), 2 if self.rng.random() < 0.2 else 1)
+                for i in self.rng.permutation(len(found))[:count]:
+                    self.kill(found[i])
+
+    def kill(self, process: psutil.Process) -> None:
+        try:
+            name = process.cmdline()[0]
+            os.kill(process.pid, signal.SIGKILL)
+        except (psutil.Error, ProcessLookupError, IndexError):
+            return
+        self.killed.append(name)
 
 
 def actors() -> list[psutil.Process]:
@@ -55,28 +70,51 @@ def actors() -> list[psutil.Process]:
     return found
 
 
-def soak(
-    agent: Any,
-    seconds: float,
-    period: float,
-    seed: int = 0,
-    most: float = float("inf"),
-    callback: Any = None,
-) -> Killer:
-    """Learn for so many seconds, or until the callback returns False, beside `most` kills."""
-    killer, end = Killer(period, seed, most), time.monotonic() + seconds
+def remains() -> tuple[set[int], set[str], set[str]]:
+    """What a cluster could leave behind: processes, files, shared memory."""
+    children = psutil.Process().children(recursive=True)
+    return (
+        {each.pid for each in children if each.status() != psutil.STATUS_ZOMBIE},
+        {each for each in os.listdir(tempfile.gettempdir()) if "rlcpu-ray" in each},
+        {each for each in os.listdir("/dev/shm") if "plasma" in each},
+    )
+
+
+def soak(agent: Any, seconds: float, period: float, target: float, folder: Path) -> Killer:
+    """Learn for so many seconds, and until the agent was killed at often enough and has learnt.
+
+    Raises:
+        AssertionError: it does not learn, a transition is missing, or something is left behind.
+    """
+    before = remains()
+    killer, begin = Killer(agent, period, seed=0), time.monotonic()
+    next_look = begin + seconds
 
     def go_on(progress: Any) -> bool:
-        goes_on = callback is None or callback(progress) is not False
-        return goes_on and time.monotonic() < end
+        nonlocal next_look
+        now = time.monotonic()
+        assert now < begin + LONGEST * seconds, f"nothing learnt: {agent.evaluate(20)}"
+        if now < next_look or len(killer.killed) < LEAST:
+            return True
+        next_look = now + LOOK
+        return bool(agent.evaluate(20).mean() < target)
 
     killer.start()
     try:
-        agent.learn(10**9, num_collectors=2, num_shards=2, callback=go_on)
+        agent.learn(10**9, num_collectors=2, num_shards=2, replay_folder=folder, callback=go_on)
     finally:
         killer.done.set()
         killer.join()
-    agent.ledger.check()
+    ledger = agent.ledger
+    ledger.check()
+    assert ledger.on_the_way == 0, ledger
+    assert ledger.sampled == agent.num_updates * agent.config.batch_size, ledger
+    assert ledger.collector_restarts + ledger.shard_restarts > 0, ledger
+    end = time.monotonic() + 30.0
+    while remains()[0] - before[0] and time.monotonic() < end:  # they were told to end
+        time.sleep(0.1)
+    left = remains()
+    assert all(now <= then for now, then in zip(left, before, strict=True)), (before, left)
     return killer
 
 
@@ -87,11 +125,12 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="of both environments together")
     parser.add_argument("--period", type=float, default=20.0, help="seconds between two kills")
     args = parser.parse_args()
-    for kind, env in ((DQN, "CartPole-v1"), (SAC, "Pendulum-v1")):
+    for kind, env, target in (DQN, "CartPole-v1", 150.0), (SAC, "Pendulum-v1", -300.0):
         agent: Any = kind(env, seed=0)
-        killer = soak(agent, 30.0 * args.minutes, args.period)
+        with tempfile.TemporaryDirectory() as folder:
+            killer = soak(agent, 30.0 * args.minutes, args.period, target, Path(folder))
         print(f"{env}: {agent.evaluate().mean():.1f} after {len(killer.killed)} kills")
-        print(agent.ledger)
+        print(agent.ledger, flush=True)
 
 
 if __name__ == "__main__":

@@ -53,9 +53,9 @@ def test_n_step_transitions_are_those_of_a_plain_loop(steps, num_envs, n, seed):
 def test_steps_that_wait_for_their_end_come_with_the_next_block():
     policy = EpsilonGreedy(find("CartPole-v1"), (8,))
     collector = Collector("CartPole-v1", policy, num_envs=2, seed=0, n_step=3, gamma=0.5)
-    sizes = [collector.collect(policy.state(), 4)[0].size for _ in range(3)]
+    sizes = [collector.collect(policy.state(), 4)[2].size for _ in range(3)]
     assert sizes == [4, 8, 8]  # the first two steps of each environment are carried on
-    made, block, priorities = collector.collect(policy.state(), 1)
+    block, priorities, made = collector.collect(policy.state(), 1)
     assert priorities is None
     assert made.size == len(block["reward"]) == 2
     assert block["observation"].shape == (2, 4)
@@ -69,7 +69,7 @@ def test_the_policy_has_the_numbers_that_were_sent():
     numbers["parameters"][:] = 0.0
     numbers["parameters"][-1] = 1.0  # the last bias: always the second action
     numbers["params"][0] = 0.0
-    _, block, _ = collector.collect(numbers, 50)
+    block, _, _ = collector.collect(numbers, 50)
     assert (block["action"] == 1).all()
     assert policy.network.parameters.any()  # the caller's own are as they were
 
@@ -82,7 +82,7 @@ def test_columns_are_those_of_the_example(env):
     example = {**example_of(env), "discount": np.float32(0)}
     options = {"capacity": 30, "example": example, "alpha": 1.0, "epsilon": 0.0}
     shard = ReplayShard(PrioritizedReplayBuffer, options)
-    made, block, priorities = collector.collect(policy.state(), 20)
+    block, priorities, made = collector.collect(policy.state(), 20)
     standing = shard.add(shard.standing().life, 0, block, priorities)
     assert standing.added == made.size == 38
     np.testing.assert_allclose(standing.total, priorities[-30:].sum(), rtol=1e-6)
@@ -103,7 +103,7 @@ def test_priorities_are_the_errors_that_dqn_computes(dueling):
         prioritized=True,
         reward_scale=0.5,
     )
-    _, block, priorities = collector.collect(agent.policy.state(), 60)
+    block, priorities, _ = collector.collect(agent.policy.state(), 60)
     assert block["terminated"].any()
     buffer = ReplayBuffer(len(priorities), {**example_of("CartPole-v1"), "discount": np.float32(0)})
     buffer.add(block)

@@ -2,62 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import NamedTuple
-
 import pytest
 
 from rlcpu.distributed import learning
 from rlcpu.train import DQN
-from tests.distributed.local import Local
-
-
-class Part(NamedTuple):
-    """One of the three results of a collector's call."""
-
-    call: object
-    index: int
-
-    @property
-    def state(self):
-        return self.call.state
-
-
-class Worker(Local):
-    """Hands on references to parts of results, as Ray does."""
-
-    def call(self, method, *arguments):
-        given = [a.call.answer[a.index] if isinstance(a, Part) else a for a in arguments]
-        call = super().call(method, *given)
-        return [Part(call, i) for i in range(3)] if method == "collect" else call
-
-    def result(self, call):
-        return (
-            super().result(call.call)[call.index]
-            if isinstance(call, Part)
-            else super().result(call)
-        )
-
-
-class Here:
-    """Workers of this process, in the place of a cluster."""
-
-    ray = SimpleNamespace(cluster_resources=dict)
-
-    def __init__(self, num_actors, address):
-        pass
-
-    def start(self, kind, *arguments, results=None, **options):
-        return Worker(lambda: kind(*arguments, **options))
-
-    def put(self, value):
-        return value
-
-    def wait(self, calls, timeout):
-        return calls
-
-    def close(self):
-        pass
+from tests.distributed.local import Here
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
@@ -78,4 +27,33 @@ def test_what_a_dead_collector_kept_is_lost(monkeypatch, is_idle):
     block = 0 if is_idle else session._block
     assert (ledger.collector_restarts, ledger.lost_with_collectors) == (1, kept + block)
     assert ledger.carried == kept
+    ledger.check()
+
+
+def test_a_block_that_has_no_room_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr(learning, "Cluster", Here)
+    agent = DQN("CartPole-v1", seed=0, hidden=(8,), n_step=3, learning_starts=10**6)
+    with learning.Session(agent, 10_000) as session:
+        (collector,), ledger = session._collectors, session.ledger
+        session._dispatch()
+        collector.no_room = 3  # the answer, the question for it, and its answer
+        session._gather(agent.history, 0.0)
+        session.replay.settle(wait=True)
+        assert ledger.waits == 3
+        assert ledger.stored == session._block - ledger.carried
+        assert agent.steps == session._block
+        session._dispatch()
+        collector.no_room = 1
+        collector.work()
+        call = collector.call
+
+        def die(method, *arguments):
+            if method == "again":
+                collector.die()
+            return call(method, *arguments)
+
+        collector.call = die
+        session._gather(agent.history, 0.0)
+    assert (ledger.collector_restarts, ledger.carried) == (1, 0)
+    assert ledger.lost_with_collectors == session._block + 2 * agent.config.num_envs
     ledger.check()

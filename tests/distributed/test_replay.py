@@ -1,12 +1,14 @@
 """Many shards draw as one buffer would, and lose count of nothing when they die."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rlcpu.distributed import EmptyError, ShardedReplay
+from rlcpu.distributed import EmptyError, ShardedReplay, StoreFullError
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import Structure
 from tests.distributed.local import Local
@@ -63,7 +65,7 @@ def test_weights_are_of_the_probabilities_that_were_drawn_with():
     replay.settle(wait=True)
     # The shard's weights move, and nobody has told the replay: shares are still a half each.
     shard = shards[0].object
-    drawn = shard.sample(200)
+    _, drawn = shard.sample(200)
     shard.update_priorities(drawn.slots, drawn.tickets, np.full(200, 100.0))
     batch = replay.sample(4000)
     assert abs((batch.indices["shard"] == 0).mean() - 0.5) < 0.05
@@ -99,15 +101,23 @@ ACTIONS = st.one_of(
     st.tuples(st.just("die"), st.integers(0, 2)),
     st.tuples(st.just("save"), st.integers(0, 2)),
     st.tuples(st.just("lose"), st.integers(0, 2)),
+    st.tuples(st.just("fill"), st.integers(0, 2), st.integers(1, 3)),
     st.tuples(st.just("sample"), st.integers(1, 20)),
     st.tuples(st.just("settle")),
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_pauses():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rlcpu.distributed.replay.PAUSE", 0.0)
+        yield
+
+
 @given(st.lists(ACTIONS, max_size=40))
 def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, actions):
     replay, shards = make_replay(capacity=12, folder=tmp_path_factory.mktemp("shards"))
-    added = updated = 0
+    added = updated = filled = 0
     for name, *arguments in actions:
         if name == "add":
             replay.add(block_of(added, *arguments))
@@ -121,13 +131,14 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
         elif name == "lose":
             shards[arguments[0]].lose_block()
         elif name == "sample":
-            try:
+            with contextlib.suppress(EmptyError):
                 batch = replay.sample(*arguments)
-            except EmptyError:
-                continue
-            assert ((batch["x"] >= 0) & (batch["x"] < added)).all()
-            replay.update_priorities(batch.indices, 1.0)
-            updated += len(batch)
+                assert ((batch["x"] >= 0) & (batch["x"] < added)).all()
+                replay.update_priorities(batch.indices, 1.0)
+                updated += len(batch)
+        elif name == "fill":
+            shards[arguments[0]].no_room += arguments[1]
+            filled += arguments[1]
         else:
             replay.settle()
         replay.ledger.check()
@@ -140,7 +151,7 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
     kept = [shard.object.standing() for shard in shards]
     assert sum(standing.added for standing in kept) == ledger.stored - ledger.lost_with_shards
     assert sum(standing.held for standing in kept) == ledger.held == len(replay)
-    drawn = [shard.object.sample(500) for shard in shards]
+    drawn = [shard.object.sample(500)[1] for shard in shards]
     places = [
         (shard, slot, x)
         for shard, each in enumerate(drawn)
@@ -148,6 +159,50 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
     ]
     assert len({x for *_, x in places}) == len(set(places))  # no transition is in two places
     assert ledger.priorities_applied + ledger.priorities_dropped == updated
+    assert ledger.waits == filled - sum(shard.no_room for shard in shards)
+
+
+def test_the_ledger_is_right_after_a_death_that_a_draw_notices(tmp_path):
+    """The answer that was asked for ahead does not come; no other call is under way."""
+    replay, shards = make_replay(count=1, folder=tmp_path)
+    replay.add(block_of(0, 5))
+    replay.settle(wait=True)
+    shards[0].object.save()
+    replay.add(block_of(5, 5))
+    replay.settle(wait=True)
+    replay.sample(3)
+    shards[0].die()
+    replay.sample(3)
+    replay.ledger.check()
+    assert (replay.ledger.held, replay.ledger.lost_with_shards) == (5, 5)
+
+
+def test_what_has_no_room_waits_and_is_counted():
+    """Blocks, batches and priorities: all arrive once there is room, and none twice."""
+    replay, shards = make_replay(count=1)
+    shards[0].no_room = 3
+    replay.add(block_of(0, 20))
+    replay.settle(wait=True)
+    assert (replay.ledger.waits, replay.ledger.stored) == (3, 20)
+    shards[0].no_room = 2
+    batch = replay.sample(50)  # the call has no room, then the answer has none
+    assert replay.ledger.waits == 5
+    replay.update_priorities(batch.indices, 1.0)
+    replay.sample(50)
+    shards[0].no_room = 2  # the answer with what became of the priorities comes all the same
+    replay.sample(50)
+    replay.settle(wait=True)
+    assert replay.ledger.priorities_applied == 50
+    assert replay.ledger.waits == 7
+    replay.ledger.check()
+
+
+def test_a_store_that_stays_full_is_an_error_in_the_end(monkeypatch):
+    monkeypatch.setattr("rlcpu.distributed.replay.PATIENCE", 0.0)
+    replay, shards = make_replay(count=1)
+    shards[0].no_room = 10**9
+    with pytest.raises(StoreFullError):
+        replay.add(block_of(0, 20))
 
 
 def test_what_waits_at_a_death_is_sent_again(tmp_path):

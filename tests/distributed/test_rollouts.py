@@ -14,29 +14,7 @@ from rlcpu.envs.registration import find
 from rlcpu.policies import MLP
 from rlcpu.train import PQN
 from rlcpu.train.actors import EpsilonGreedy
-from tests.distributed.local import Local
-
-
-class Here:
-    """Collectors in this process, in the place of a cluster."""
-
-    def __init__(self, num_actors, address):
-        self.actors, self.dying = [], []
-
-    def start(self, kind, *arguments):
-        self.actors.append(Local(lambda: kind(*arguments)))
-        return self.actors[-1]
-
-    def put(self, value):
-        return value
-
-    def wait(self, calls, timeout):
-        while self.dying:
-            self.actors[self.dying.pop()].die()
-        return calls[-1:]  # the last one is there first
-
-    def close(self):
-        self.actors.clear()
+from tests.distributed.local import Here
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def test_tickets_name_what_is_in_their_slot(sizes, capacity):
         added += size
         assert standing.added == added
         assert standing.held == min(added, capacity)
-        drawn = shard.sample(20)
+        _, drawn = shard.sample(20)
         np.testing.assert_array_equal(drawn.tickets - life, drawn.leaves[0])
 
 
@@ -47,7 +47,7 @@ def test_priorities_of_what_was_overwritten_are_dropped():
     shard = make_shard(capacity=4)
     life = shard.standing().life
     shard.add(life, 0, block_of(0, 4))
-    drawn = shard.sample(50)
+    _, drawn = shard.sample(50)
     shard.add(life, 1, block_of(4, 2))  # takes the slots of 0 and 1
     before = shard.buffer.total_weight()
     old = drawn.leaves[0] < 2
@@ -67,10 +67,10 @@ def test_a_shard_goes_on_from_its_last_save(tmp_path, kind):
     shard = make_shard(tmp_path / "shard", kind=kind)
     life = shard.standing().life
     shard.add(life, 0, block_of(0, 5))
-    drawn = shard.sample(30)
+    _, drawn = shard.sample(30)
     shard.save()
     shard.add(life, 1, block_of(5, 4))
-    lost = shard.sample(30)
+    _, lost = shard.sample(30)
     again = make_shard(tmp_path / "shard", kind=kind)
     standing = again.standing()
     assert (standing.blocks, standing.added, standing.held) == (1, 5, 5)
@@ -93,7 +93,7 @@ def test_saves_come_in_time(tmp_path):
 
 
 def test_an_empty_shard_draws_nothing():
-    drawn = make_shard().sample(5)
+    _, drawn = make_shard().sample(5)
     assert len(drawn.slots) == 0
     assert [leaf.shape for leaf in drawn.leaves] == [(0,), (0,)]
 
