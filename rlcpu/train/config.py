@@ -398,7 +398,7 @@ GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False, "entropy_coe
 DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
     {"entropy_coefficient": 0.05, "reward_scale": 0.1}
 )
-#: Of tables with many states or much chance, tried on two seeds.
+#: Of tables with many states or much chance, and of an empty room; tried on two seeds or more.
 TABLE = GENERAL_SYMBOLS.replace(
     {
         "num_epochs": 4,
@@ -407,6 +407,7 @@ TABLE = GENERAL_SYMBOLS.replace(
     }
 )
 DEFAULTS["Taxi-v4"] = TABLE.replace({"reward_scale": 0.1})
+DEFAULTS["MiniGrid-Empty-8x8-v0"] = TABLE
 DEFAULTS["Blackjack-v1"] = TABLE.replace({"entropy_coefficient": 0.002})
 # The best policy under gamma = 0.99 arrives less often than that under 0.995: it is in a hurry.
 DEFAULTS["FrozenLake8x8-v1"] = TABLE.replace({"gamma": 0.995, "entropy_coefficient": 0.002})
