@@ -2,8 +2,9 @@
 
 `python -m asv_benches.study CartPole-v1 Pendulum-v1:sac --seeds 5` trains with the seeds 0 to 4 the
 pairs that are named, or all of `PAIRS`: as `rlcpu train` does, but to the end of the steps. It
-then evaluates 100 greedy episodes. Runs are kept in results/study: only what is missing there, or
-had other settings, is trained. The report and the documentation are made from these files.
+then evaluates 100 greedy episodes. Runs are kept in results/study.json, whatever machine made them:
+only what is missing there, or had other settings, is trained. The report and the documentation are
+made from it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from asv_benches.peers.rows import RESULTS
 
 Run = dict[str, Any]
 EPISODES, POINTS = 100, 30
+PATH = RESULTS / "study.json"
 COLOURS = (pictures.OURS[0], pictures.OURS[3], pictures.OURS[2])
 #: Algorithms that fit each environment, and returns that rl-baselines3-zoo's page on trained agents
-#: prints, of one run each; those of the landers are of the versions -v2.
+#: prints, of one run each: the landers' are of the versions -v2, HalfCheetah's of -v3 and of a
+#: million steps.
 PAIRS: dict[str, dict[str, float | None]] = {
     "CartPole-v1": {"ppo": 500.0, "dqn": 500.0, "pqn": None},
     "Acrobot-v1": {"ppo": -73.5, "dqn": -76.6},
@@ -44,6 +47,7 @@ PAIRS: dict[str, dict[str, float | None]] = {
     "LunarLander-v3": {"ppo": 242.1},
     "LunarLanderContinuous-v3": {"ppo": 270.9},
     "BipedalWalker-v3": {"ppo": 213.3},
+    "HalfCheetah-v5": {"ppo": 5819.1, "sac": 9535.5},
     "MinAtar/Breakout-v1": {"ppo": None, "pqn": None},
     "MinAtar/Asterix-v1": {"ppo": None, "pqn": None},
     "MinAtar/Freeway-v1": {"ppo": None, "pqn": None},
@@ -86,6 +90,7 @@ def train(env_id: str, algorithm: str, seed: int) -> Run:
         "env": env_id,
         "algorithm": algorithm,
         "seed": seed,
+        "machine": machine.name(),
         "settings": settings_of(agent, steps),
         "steps": steps,
         "seconds": round(seconds, 2),
@@ -126,14 +131,9 @@ def study(
 # ---------------------------------------------------------------- saved
 
 
-def path_of(folder: Path = RESULTS, name: str = "") -> Path:
-    """The file of one machine."""
-    return folder / "study" / f"{name or machine.name()}.json"
-
-
-def load(path: Path) -> list[Run]:
+def load(path: Path = PATH) -> list[Run]:
     """The runs of a file; none where there is no file."""
-    return json.loads(path.read_text())["runs"] if path.exists() else []
+    return json.loads(path.read_text()) if path.exists() else []
 
 
 def save(path: Path, runs: Iterable[Run]) -> None:
@@ -142,8 +142,7 @@ def save(path: Path, runs: Iterable[Run]) -> None:
     runs = sorted(runs, key=lambda r: (order[r["env"]], r["algorithm"], r["seed"]))
     lines = ",\n".join(json.dumps(run) for run in runs)
     path.parent.mkdir(parents=True, exist_ok=True)
-    head = json.dumps({"machine": machine.describe()})[:-1]
-    path.write_text(f'{head}, "runs": [\n{lines}\n]}}\n')
+    path.write_text(f"[\n{lines}\n]\n")
 
 
 # ---------------------------------------------------------------- shown
@@ -197,7 +196,7 @@ NOTE = (
     "default settings, at the end of the default steps. rl-zoo: what rl-baselines3-zoo prints of "
     "one trained agent; threshold: Gymnasium's; yes: the mean is not below it by more than one "
     "standard error. Default: what `rlcpu train` takes. CPU: median seconds of a run, one thread, "
-    "kernels compiled before, on a machine that others used too."
+    "kernels compiled before, on two-core machines that others used too."
 )
 
 
@@ -247,9 +246,9 @@ def draw(env_id: str, groups: Mapping[str, list[Run]], threshold: float | None) 
     return pictures.picture(plot, (8.0, 2.8), columns=2)
 
 
-def chapter(folder: Path, name: str) -> dict[str, Any]:
-    """What the report shows of a machine: pictures with captions, and the cells of the table."""
-    lines, groups = summary(load(path_of(folder, name))), grouped(load(path_of(folder, name)))
+def chapter(path: Path = PATH) -> dict[str, Any]:
+    """What the report shows: pictures with captions, and the cells of the table."""
+    lines, groups = summary(load(path)), grouped(load(path))
     thresholds = {line.env: line.threshold for line in lines}
     drawn = []
     for env_id, threshold in thresholds.items():
@@ -258,11 +257,9 @@ def chapter(folder: Path, name: str) -> dict[str, Any]:
     return {"pictures": drawn, "head": HEAD, "cells": [line.cells() for line in lines]}
 
 
-def markdown(folder: Path = RESULTS) -> str:
-    """The table of the documentation, from the newest file."""
-    saved = [json.loads(path.read_text()) for path in (folder / "study").glob("*.json")]
-    newest = max(saved, key=lambda each: str(each["machine"]["date"]))
-    rows = [HEAD, ["---"] * len(HEAD), *(line.cells() for line in summary(newest["runs"]))]
+def markdown(path: Path = PATH) -> str:
+    """The table of the documentation."""
+    rows = [HEAD, ["---"] * len(HEAD), *(line.cells() for line in summary(load(path)))]
     return "\n".join([*(f"| {' | '.join(cells)} |" for cells in rows), "", NOTE])
 
 
@@ -275,13 +272,13 @@ def main(arguments: list[str] | None = None) -> None:
     add("pairs", nargs="*", metavar="ENV[:ALGORITHM]", help="what to train (all)")
     add("--seeds", type=int, default=10, metavar="N", help="train with the seeds 0 to N - 1 (10)")
     add("--minutes", type=float, default=math.inf, help="begin no run after")
-    add("--results", type=Path, default=RESULTS, metavar="DIR", help="of the saved runs")
+    add("--results", type=Path, default=PATH, metavar="FILE", help="of the saved runs")
     options = parser.parse_args(arguments)
     try:
         chosen = [pair for text in options.pairs or PAIRS for pair in named(text)]
     except KeyError as error:
         parser.error(f"{error.args[0]!r}: the study has {', '.join(PAIRS)}, and their algorithms")
-    study(chosen, range(options.seeds), path_of(options.results), options.minutes)
+    study(chosen, range(options.seeds), options.results, options.minutes)
 
 
 def named(text: str) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ def write(path: Path, results: Path, name: str) -> None:
         raise FileNotFoundError(
             f"no {name}-*.json in {results}: run `python -m asv_benches.peers all` first"
         )
-    path.write_text(page(tables, name, study.chapter(results, name)))
+    path.write_text(page(tables, name, study.chapter()))
 
 
 def page(tables: Tables, name: str, agents: Mapping[str, Any]) -> str:
