@@ -2,7 +2,7 @@
 
 `python -m asv_benches.study CartPole-v1 Pendulum-v1:sac --seeds 5` trains with the seeds 0 to 4 the
 pairs that are named, or all of `PAIRS`: as `rlcpu train` does, but to the end of the steps. It
-then evaluates 100 greedy episodes. Runs are kept in results/study.json, whatever machine made them:
+then evaluates 100 greedy episodes. Runs are kept in results/study, whatever machine made them:
 only what is missing there, or had other settings, is trained. The report and the documentation are
 made from it.
 """
@@ -25,7 +25,7 @@ from asv_benches.peers.rows import RESULTS
 
 Run = dict[str, Any]
 EPISODES, POINTS = 100, 30
-PATH = RESULTS / "study.json"
+PATH = RESULTS / "study" / "runs.json"
 COLOURS = (pictures.OURS[0], pictures.OURS[3], pictures.OURS[2])
 #: Algorithms that fit each environment, and returns that rl-baselines3-zoo's page on trained agents
 #: prints, of one run each: the landers' are of the versions -v2, HalfCheetah's of -v3 and of a
