@@ -137,13 +137,12 @@ class ShardedReplay:
         prioritized: whether shards have priorities; without, batches have no weights.
         seed: of which shards are drawn from.
         prefetch: batches that are asked for ahead.
-        ledger: where transitions are counted.
+        ledger: where transitions are counted; of sequences, steps stored and sequences drawn.
+        num_envs, sequence_length: of shards that are `PrioritizedTrajectoryBuffer`s.
 
     Raises:
         TypeError, ValueError: an argument is bad.
     """
-
-    num_envs = None
 
     def __init__(
         self,
@@ -155,12 +154,17 @@ class ShardedReplay:
         seed: int = 0,
         prefetch: int = 1,
         ledger: Ledger | None = None,
+        num_envs: int | None = None,
+        sequence_length: int | None = None,
     ) -> None:
         if not shards:
             raise ValueError("shards: there is none, expected one at least")
         self.structure, self.ledger = structure, ledger or Ledger()
         self.beta = check_number("beta", beta, 0.0, 1.0)
         self.prioritized = prioritized
+        self.num_envs = num_envs
+        #: Leading axes of a batch's leaves, before that of the batch.
+        self._lead = () if sequence_length is None else (sequence_length,)
         self._shards = list(shards)
         self._rng = np.random.default_rng(seed)
         self._prefetch = check_count("prefetch", prefetch, 0)
@@ -192,22 +196,35 @@ class ShardedReplay:
 
         Args:
             block: structured like the example, leaves (n, *shape), or a reference to such in the
-                object store, which is passed on and never read here.
-            size: n, if it is a reference.
-            priorities: (n,), or a reference to them, or to None; without, new transitions get the
-                largest priority so far.
+                object store, which is passed on and never read here. For sequences, leaves are
+                (num_steps, num_envs, *shape); no sequence goes on in another block, so that blocks
+                that are to follow each other begin with the last steps of the one before.
+            size: n, or num_steps * num_envs, if it is a reference.
+            priorities: see `ReplayShard.add`, or a reference to them, or to None; without, what is
+                new gets the largest priority so far.
 
         Raises:
             TypeError, ValueError: the block does not fit the example.
         """
         if size is None:
-            arrays, lead = self.structure.check(block, 1)
-            size = lead[0] if lead else 1
-            block = self.structure.unflatten(arrays) if lead else _with_axis(self.structure, arrays)
+            block, size = self._check(block)
             self.ledger.requested += size
         shard, self._next = self._next, (self._next + 1) % len(self._shards)
         self.ledger.on_the_way += size
         self._send(shard, size, (block, priorities))
+
+    def _check(self, block: Any) -> tuple[Any, int]:
+        """A block that fits the example, and how many transitions it has."""
+        arrays, lead = self.structure.check(block, 1 + len(self._lead))
+        if not self._lead:
+            block = [array if lead else array[None] for array in arrays]
+            return self.structure.unflatten(block), lead[0] if lead else 1
+        if len(lead) != 2 or lead[0] < self._lead[0] or lead[1] != self.num_envs:
+            raise ValueError(
+                f"block has leading axes {lead}: expected (num_steps, {self.num_envs}) with "
+                f"{self._lead[0]} steps at least"
+            )
+        return self.structure.unflatten(arrays), lead[0] * lead[1]
 
     def _send(self, shard: int, size: int, block: tuple[Any, Any]) -> None:
         def send() -> Any:
@@ -342,7 +359,7 @@ class ShardedReplay:
     def sample(
         self, batch_size: int, *, beta: float | None = None, out: Batch | None = None
     ) -> Batch:
-        """Draw transitions from all shards, with replacement, in random order.
+        """Draw transitions, or sequences, from all shards, with replacement, in random order.
 
         Args:
             batch_size: how many.
@@ -350,8 +367,9 @@ class ShardedReplay:
             out: a batch that this replay returned for the same size: overwritten and returned.
 
         Returns:
-            Their copies, leaves (batch_size, *shape); `indices` are of dtype `ITEM`. A field
-            `discount` of the example is also the batch's `discounts`.
+            Their copies, leaves (batch_size, *shape), or (sequence_length, batch_size, *shape);
+            `indices` are of dtype `ITEM`. A field `discount` of transitions is also the batch's
+            `discounts`.
 
         Raises:
             TypeError, ValueError: an argument is of the wrong kind.
@@ -435,7 +453,8 @@ class ShardedReplay:
         """One batch of all parts; the order is random, for minibatches are slices of it."""
         fields = self.structure.fields
         if out is None:
-            leaves = [np.empty((size, *field.shape), field.dtype) for field in fields]
+            lead = (*self._lead, size)
+            leaves = [np.empty((*lead, *field.shape), field.dtype) for field in fields]
             data = self.structure.unflatten(leaves)
             out = Batch(data, leaves, np.empty(size, ITEM), self)
             out.probabilities = np.empty(size)
@@ -450,7 +469,7 @@ class ShardedReplay:
             places = order[begin : begin + len(drawn.slots)]
             begin += len(places)
             for target, source in zip(out.rows, drawn.leaves, strict=True):
-                target[places] = source
+                target[(*[slice(None)] * len(self._lead), places)] = source
             indices["shard"][places] = shard
             indices["slot"][places] = drawn.slots
             indices["ticket"][places] = drawn.tickets
@@ -461,7 +480,7 @@ class ShardedReplay:
             weights = (len(self) * probabilities) ** -beta
             out.weights = (weights / weights.max()).astype(np.float32)
         names = [field.name for field in fields]
-        if "discount" in names:
+        if "discount" in names and not self._lead:
             out.discounts = out.rows[names.index("discount")]
         return out
 
@@ -506,8 +525,3 @@ class ShardedReplay:
                 shard.result(call)
             except LostError:
                 self._recover(number)
-
-
-def _with_axis(structure: Structure, arrays: list[Array]) -> Any:
-    """One transition as a block of one."""
-    return structure.unflatten([array[None] for array in arrays])

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 import rlcpu
-from rlcpu.replay import ReplayBuffer, checkpoint
+from rlcpu.replay import PrioritizedTrajectoryBuffer, ReplayBuffer, checkpoint
 from rlcpu.replay.checkpoint import MANIFEST, Section
 from rlcpu.replay.checks import check_number
-from rlcpu.replay.items import spans
+from rlcpu.replay.items import Items, spans
 
 Array = npt.NDArray[Any]
 
@@ -26,7 +26,7 @@ class Standing(NamedTuple):
     Attributes:
         life: names this run of the process; another one after each restart.
         blocks: blocks stored, those of the last save included.
-        added: transitions stored, those of the last save included.
+        added: transitions stored, those of the last save included; of sequences, their steps.
         held: transitions that are there.
         total: sum of the weights that they are drawn by.
     """
@@ -51,10 +51,11 @@ class Updated(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Transitions of one shard.
+    """Transitions of one shard, or sequences.
 
     Attributes:
-        leaves: an array (n, *shape) for each field of the structure.
+        leaves: an array (n, *shape), or (sequence_length, n, *shape), for each field of the
+            structure.
         slots: (n,) int64, where they were.
         tickets: (n,) int64, which name each transition for good.
         probabilities: (n,) float64, of each draw, within the shard.
@@ -66,6 +67,11 @@ class Drawn(NamedTuple):
     probabilities: Array
 
 
+#: Arguments of buffers that a folder's have to be equal to, and those that a shard chooses.
+_SIZES = "capacity", "num_envs", "length", "sequence_length", "period"
+_NOT_TAKEN = "num_envs", "n_step", "derive_next"
+
+
 class ReplayShard:
     """A buffer of transitions whose every transition has a name, so that none is mistaken.
 
@@ -73,9 +79,14 @@ class ReplayShard:
     applied only where the slot still holds the transition that it was computed for. Blocks are
     numbered, and each is stored once.
 
+    With a `PrioritizedTrajectoryBuffer`, sequences are what is drawn and has a name. Each lies
+    within one block: what two blocks hold need not follow each other, for collectors take turns,
+    die, and blocks get lost.
+
     Args:
-        kind: `ReplayBuffer`, `PrioritizedReplayBuffer`, or a subclass.
-        options: arguments of its constructor, without `num_envs` and `n_step`.
+        kind: `ReplayBuffer`, `PrioritizedReplayBuffer`, `PrioritizedTrajectoryBuffer` (which draws
+            uniformly with alpha=0), or a subclass.
+        options: arguments of its constructor; for transitions without `num_envs` and `n_step`.
         folder: where to save, and what to go on from if there is something; None to save nothing.
         save_period: seconds between saves, each made at the end of the call that is then answered.
 
@@ -88,33 +99,43 @@ class ReplayShard:
 
     def __init__(
         self,
-        kind: type[ReplayBuffer],
+        kind: type[ReplayBuffer] | type[PrioritizedTrajectoryBuffer],
         options: Mapping[str, Any],
         *,
         folder: str | os.PathLike[str] | None = None,
         save_period: float = 30.0,
     ) -> None:
-        if not (isinstance(kind, type) and issubclass(kind, ReplayBuffer)):
-            raise TypeError(f"kind={kind!r}: expected ReplayBuffer or PrioritizedReplayBuffer")
-        for name in ("num_envs", "n_step", "derive_next"):
-            if name in options:
+        kinds = ReplayBuffer, PrioritizedTrajectoryBuffer
+        if not (isinstance(kind, type) and issubclass(kind, kinds)):
+            raise TypeError(
+                f"kind={kind!r}: expected ReplayBuffer, PrioritizedReplayBuffer or "
+                "PrioritizedTrajectoryBuffer"
+            )
+        for name in _NOT_TAKEN:
+            if name in options and issubclass(kind, ReplayBuffer):
                 raise TypeError(f"{name}: not for a shard, which gets single transitions")
         self._period = check_number("save_period", save_period, 0.0, 1e9)
         self._folder = None if folder is None else Path(folder)
         self._life = time.time_ns()  # later than all tickets of lives before
-        self._blocks = self._added = 0
+        self._blocks = 0
         self._saved: tuple[str, int] | None = None
         if self._folder is not None and (self._folder / MANIFEST).exists():
             self._load(kind, options)
         else:
             self.buffer = kind(**options)
-            self._tickets = np.full(self.buffer.capacity, -1, np.int64)
+            self._tickets = np.full(self._items.num_envs * self._items.per_env, -1, np.int64)
         self._next_save = time.monotonic() + self._period
+
+    @property
+    def _items(self) -> Items:
+        """What is drawn, transitions or sequences; each has a slot and a ticket."""
+        return self.buffer._items
 
     def standing(self) -> Standing:
         """See `Standing`."""
         buffer = self.buffer
-        return Standing(self._life, self._blocks, self._added, len(buffer), buffer.total_weight())
+        added = buffer.num_added * self._items.num_envs
+        return Standing(self._life, self._blocks, added, len(buffer), buffer.total_weight())
 
     def greet(self) -> tuple[str, Standing]:
         """The version of rlcpu here, and the standing."""
@@ -128,8 +149,11 @@ class ReplayShard:
         Args:
             life: of the `Standing` that the sender knows.
             number: of the block: `Standing.blocks`, counted on.
-            block: structured like the example, leaves (n, *shape).
-            priorities: (n,); None gives them the largest one so far.
+            block: structured like the example, leaves (n, *shape); for sequences, (num_steps,
+                num_envs, *shape).
+            priorities: (n,), or (num_sequences, num_envs) of those in the block that begin at the
+                buffer's steps 0, period, 2 * period and so on; None gives them the largest one so
+                far.
 
         Returns:
             The standing; None if the block was meant for another life, and is not stored.
@@ -139,21 +163,38 @@ class ReplayShard:
         """
         if life != self._life or number != self._blocks:
             return None
-        before = self._added
-        self.buffer.add(block)
-        self._added = self.buffer.num_added
+        buffer: Any = self.buffer
+        if self._items.steps:
+            buffer.cut()
+        before = buffer.num_added
+        buffer.add(block)
         self._blocks += 1
-        count, capacity = self._added - before, self.buffer.capacity
-        new = np.arange(max(before, before + count - capacity), before + count)
-        self._tickets[new % capacity] = self._life + new
-        if priorities is not None:
-            buffer: Any = self.buffer
-            buffer.update_priorities(new % capacity, priorities[new - before])
+        first, new, slots = self._name(before)
+        if priorities is not None and new.size:
+            given = np.reshape(priorities, (-1, self._items.num_envs))[new - first]
+            buffer.update_priorities(slots.ravel(), given.ravel())
         self._save_in_time()
         return self.standing()
 
+    def _name(self, before: int) -> tuple[int, Array, Array]:
+        """Give tickets to what came with the steps that were added since so many.
+
+        Returns:
+            The number of the first item that began, the numbers (n,) of those that are whole, and
+            their slots (n, num_envs).
+        """
+        items, after = self._items, self.buffer.num_added
+        first = -(-before // items.period)
+        begun = np.arange(first, -(-after // items.period))[-items.per_env :]
+        tickets = self._tickets.reshape(items.num_envs, items.per_env)
+        tickets[:, begun % items.per_env] = -1
+        new = begun[begun * items.period + (items.steps or 1) <= after]
+        tickets[:, new % items.per_env] = self._life + new
+        slots = (new % items.per_env)[:, None] + items.per_env * np.arange(items.num_envs)
+        return first, new, slots
+
     def sample(self, count: int, *updates: Array) -> tuple[Updated, Drawn]:
-        """Draw so many transitions as the buffer does, or none if it has nothing to be drawn.
+        """Draw so many items as the buffer does, or none if it has nothing to be drawn.
 
         Before that, `update_priorities(*updates)` if there are any.
         """
@@ -163,7 +204,8 @@ class ReplayShard:
     def _draw(self, count: int) -> Drawn:
         if not self.buffer.total_weight() > 0.0:
             fields, none = self.buffer.structure.fields, np.empty(0, np.int64)
-            leaves = [np.empty((0, *field.shape), field.dtype) for field in fields]
+            lead = (self._items.steps, 0) if self._items.steps else (0,)
+            leaves = [np.empty((*lead, *field.shape), field.dtype) for field in fields]
             return Drawn(leaves, none, none, np.empty(0))
         batch = self.buffer.sample(count)
         probabilities = batch.probabilities
@@ -187,34 +229,43 @@ class ReplayShard:
         """Write what has changed to the folder, as of this moment."""
         if self._folder is not None:
             since, added = self._saved or (None, 0)
-            slots = spans(added, self._added, self.buffer.capacity, 1)
-            held = [(0, 8 * len(self.buffer))]
-            tickets = Section("tickets", self._tickets.view(np.uint8), 8 * slots, held)
+            slots, held = self._begun(added), self._begun(0)
+            tickets = Section("tickets", self._tickets.view(np.uint8), 8 * slots, 8 * held)
             header = {
                 "buffer": "ReplayShard",
                 "blocks": self._blocks,
                 "part": self.buffer.describe(),
             }
             sections = [tickets, *self.buffer.sections(added, "part_")]
-            self._saved = checkpoint.save(self._folder, header, sections, since), self._added
+            token = checkpoint.save(self._folder, header, sections, since)
+            self._saved = token, self.buffer.num_added
         self._next_save = time.monotonic() + self._period
         return self.standing()
+
+    def _begun(self, before: int) -> Any:
+        """Ranges of slots of items that began with the steps added since so many."""
+        items = self._items
+        begin, end = (-(-step // items.period) for step in (before, self.buffer.num_added))
+        return spans(begin, end, items.per_env, items.num_envs)
 
     def _save_in_time(self) -> None:
         if time.monotonic() >= self._next_save:
             self.save()
 
-    def _load(self, kind: type[ReplayBuffer], options: Mapping[str, Any]) -> None:
+    def _load(self, kind: Any, options: Mapping[str, Any]) -> None:
         assert self._folder is not None
         with checkpoint.reading(self._folder, "ReplayShard") as reader:
             header, part = reader.header, reader.within("part_")
             rest = {"num_threads": options.get("num_threads")}
             self.buffer = kind.restored(header["part"], part, options["example"], rest)
-            self._blocks, self._added = int(header["blocks"]), self.buffer.num_added
-            if self.buffer.capacity != options["capacity"]:
-                held = f"holds capacity={self.buffer.capacity}"
-                raise ValueError(f"{self._folder}: {held}, expected {options['capacity']}")
-            self._tickets = np.zeros(self.buffer.capacity, np.int64)
+            self._blocks = int(header["blocks"])
+            for name in _SIZES:
+                if name in options and (held := getattr(self.buffer, name)) != options[name]:
+                    expected = f"expected {options[name]}"
+                    raise ValueError(f"{self._folder}: holds {name}={held}, {expected}")
+            items, added = self._items, self.buffer.num_added
+            self._tickets = np.zeros(items.num_envs * items.per_env, np.int64)
             reader.read_into("tickets", self._tickets.view(np.uint8))
-            self._tickets[len(self.buffer) :] = -1
-            self._saved = reader.token, self._added
+            begun = min(-(-added // items.period), items.per_env)
+            self._tickets.reshape(items.num_envs, -1)[:, begun:] = -1
+            self._saved = reader.token, added

@@ -278,6 +278,15 @@ class PrioritizedTrajectoryBuffer(TrajectoryBuffer, Prioritized):
     sequence gets the largest priority given so far when its last step comes.
     """
 
+    def cut(self) -> None:
+        """Let no sequence hold steps from before and from after: what comes next is another story.
+
+        Sequences that are not whole yet never will be. They have no priority, and none is to be
+        given to them.
+        """
+        with self.locked():
+            self._sampler.cut = self._ring.added
+
 
 @dataclass(eq=False, repr=False)
 class TrajectoryQueue(Sequences):

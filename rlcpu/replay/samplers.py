@@ -106,6 +106,8 @@ class ByPriority(_Weighted):
         self.num_threads = num_threads
         self.tree = backend.tree(check_count("capacity", items.num_envs * items.per_env), False)
         self.largest = 1.0
+        #: Step at which sequences that began before it and are not whole end for good.
+        self.cut = 0
 
     def add(self, before: Ring, after: Ring, *more: Array) -> None:
         """Give new items the largest priority, and none to those whose steps were overwritten."""
@@ -114,8 +116,8 @@ class ByPriority(_Weighted):
             self.tree.write_runs(items.num_envs, before.added, after.added, largest)
             return
         begin, end = items.numbers(after)
-        begin = max(begin, items.numbers(before)[1])
-        self.tree.write_runs(items.num_envs, begin, end, largest)
+        begin = max(begin, items.numbers(before)[1], -(-self.cut // items.period))
+        self.tree.write_runs(items.num_envs, min(begin, end), end, largest)
         # From `end` on, items have begun that are not whole yet.
         first, last = (-(-ring.added // items.period) for ring in (before, after))
         self.tree.write_runs(items.num_envs, max(first, end), last, np.zeros(1))
@@ -154,8 +156,8 @@ class ByPriority(_Weighted):
         return [self._section(spans(0, begun, items.per_env, items.num_envs))]
 
     def state(self) -> dict[str, Any]:
-        """The largest priority."""
-        return {"largest": self.largest}
+        """The largest priority, and where no sequence runs across."""
+        return {"largest": self.largest, "cut": self.cut}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
         """See `Uniform.restore`."""
@@ -164,6 +166,7 @@ class ByPriority(_Weighted):
         limits = self.tree.capacity, 0.0, self.tree.most
         self.tree.update(*check_pairs(self.backend, self.name, items, leaves[items], limits))
         self.largest = check_number("largest", state["largest"], 0.0, (3.0 * MOST) ** 2)
+        self.cut = check_count("cut", state.get("cut", 0), 0, ring.added + 1)
 
 
 # ---------------------------------------------------------------- by value

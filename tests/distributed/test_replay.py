@@ -12,7 +12,13 @@ from rlcpu.distributed import EmptyError, ShardedReplay, StoreFullError
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import Structure
 from tests.distributed.local import Local
-from tests.distributed.test_shard import EXAMPLE, block_of, make_shard
+from tests.distributed.test_shard import (
+    EXAMPLE,
+    block_of,
+    make_sequences,
+    make_shard,
+    steps_of,
+)
 
 STRUCTURE = Structure(EXAMPLE)
 
@@ -160,6 +166,70 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
     assert len({x for *_, x in places}) == len(set(places))  # no transition is in two places
     assert ledger.priorities_applied + ledger.priorities_dropped == updated
     assert ledger.waits == filled - sum(shard.no_room for shard in shards)
+
+
+@given(st.lists(ACTIONS, max_size=30))
+def test_sequences_are_whole_and_none_is_lost_uncounted(tmp_path_factory, actions):
+    """Blocks that get lost, and shards that go on from a save, tear no sequence."""
+    folder = tmp_path_factory.mktemp("shards")
+    shards = [
+        Local(lambda place=folder / f"{number}": make_sequences(place)) for number in range(2)
+    ]
+    replay = ShardedReplay(shards, STRUCTURE, num_envs=2, sequence_length=3)
+    begins, updated = [0], 0
+    for name, *arguments in actions:
+        if name == "add":
+            count = arguments[0] + 2
+            replay.add(steps_of(begins[-1], count))
+            begins.append(begins[-1] + count)
+        elif name == "sample":
+            with contextlib.suppress(EmptyError):
+                batch = replay.sample(*arguments)
+                x = batch["x"]
+                assert x.shape == (3, *arguments)
+                assert (x[1:] == x[:-1] + 2).all()
+                first, last = (np.searchsorted(begins, x[i] // 2, side="right") for i in (0, -1))
+                np.testing.assert_array_equal(first, last)
+                replay.update_priorities(batch.indices, 1.0)
+                updated += len(batch)
+        elif name == "work":
+            shards[arguments[0] % 2].work(arguments[1])
+        elif name == "die":
+            shards[arguments[0] % 2].die()
+        elif name == "save":
+            shards[arguments[0] % 2].object.save()
+        elif name == "lose":
+            shards[arguments[0] % 2].lose_block()
+        replay.ledger.check()
+    replay.settle(wait=True)
+    ledger = replay.ledger
+    ledger.check()
+    assert ledger.requested == 2 * begins[-1]
+    kept = [shard.object.standing() for shard in shards]
+    assert sum(standing.added for standing in kept) == ledger.stored - ledger.lost_with_shards
+    assert sum(standing.held for standing in kept) == ledger.held
+    assert ledger.priorities_applied + ledger.priorities_dropped == updated
+
+
+def test_sequences_of_two_shards_are_drawn_as_those_of_one_buffer():
+    shards = [Local(lambda: make_sequences(length=40)) for _ in range(2)]
+    replay = ShardedReplay(shards, STRUCTURE, num_envs=2, sequence_length=3, prefetch=0)
+    for first, count in ((0, 20), (20, 8), (28, 14)):
+        replay.add(steps_of(first, count))
+    replay.settle(wait=True)
+    drawn = np.concatenate([replay.sample(1000)["x"][0] for _ in range(20)])
+    expected = [
+        2 * step + env
+        for first, count in ((0, 20), (20, 8), (28, 14))
+        for step in range(first, first + count - 2, 2)
+        for env in (0, 1)
+    ]
+    seen, counts = np.unique(drawn, return_counts=True)
+    assert seen.tolist() == sorted(expected)
+    assert stats.chisquare(counts).pvalue > 1e-3
+    for block in (steps_of(0, 2), {"x": np.zeros((4, 3), int), "discount": np.zeros((4, 3))}):
+        with pytest.raises(ValueError, match=r"expected \(num_steps, 2\) with 3 steps at least"):
+            replay.add(block)
 
 
 def test_the_ledger_is_right_after_a_death_that_a_draw_notices(tmp_path):

@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.distributed import ReplayShard
-from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
+from rlcpu.replay import (
+    PrioritizedReplayBuffer,
+    PrioritizedTrajectoryBuffer,
+    ReplayBuffer,
+    TrajectoryBuffer,
+)
 
 EXAMPLE = {"x": np.int64(0), "discount": np.float32(0)}
 
@@ -41,6 +46,62 @@ def test_a_block_of_another_number_or_life_is_not_stored():
     assert shard.standing().added == 0
     assert shard.add(life, 0, block_of(0, 2)).added == 2
     assert shard.add(life, 0, block_of(0, 2)) is None  # the same again
+
+
+SEQUENCES = {"num_envs": 2, "sequence_length": 3, "period": 2, "length": 12}
+
+
+def make_sequences(folder=None, **options):
+    options = {"example": EXAMPLE, "alpha": 0.0, **SEQUENCES, **options}
+    return ReplayShard(PrioritizedTrajectoryBuffer, options, folder=folder, save_period=1e6)
+
+
+def steps_of(first, count):
+    """Steps of two environments: even numbers are those of the first one."""
+    numbers = 2 * np.arange(first, first + count)[:, None] + np.arange(2)
+    return {"x": numbers, "discount": np.ones((count, 2), np.float32)}
+
+
+@given(sizes=st.lists(st.integers(1, 15), min_size=1, max_size=8), reload=st.booleans())
+def test_sequences_lie_in_one_block_and_have_tickets_of_their_own(tmp_path_factory, sizes, reload):
+    folder = tmp_path_factory.mktemp("sequences") / "shard"
+    shard, begins, known, lives = make_sequences(folder), [], {}, []
+    for number, size in enumerate(sizes):
+        if reload and number == len(sizes) // 2:
+            shard.save()
+            shard = make_sequences(folder)
+        begins.append(sum(sizes[:number]))
+        standing = shard.add(shard.standing().life, number, steps_of(begins[-1], size))
+        assert (standing.blocks, standing.added) == (number + 1, 2 * (begins[-1] + size))
+        lives.append(standing.life)
+        _, drawn = shard.sample(50)
+        steps = drawn.leaves[0] // 2
+        if len(drawn.slots):
+            assert (drawn.leaves[0][1:] == drawn.leaves[0][:-1] + 2).all()
+            block = [np.searchsorted(begins, each, side="right") for each in (steps[0], steps[-1])]
+            np.testing.assert_array_equal(*block)
+        for slot, ticket, x in zip(drawn.slots, drawn.tickets, drawn.leaves[0][0], strict=True):
+            assert known.setdefault((int(slot), int(ticket)), int(x)) == x
+    _, drawn = shard.sample(1)
+    for (slot, ticket), x in known.items():  # a priority reaches its sequence, or none
+        arrays = np.array([slot]), np.array([ticket])
+        applied, _ = shard.update_priorities(*arrays, np.ones(1))
+        there = x // 2 >= sum(sizes) - SEQUENCES["length"]
+        assert applied == there
+
+
+def test_priorities_of_sequences_come_with_their_block():
+    shard = make_sequences(alpha=1.0, epsilon=0.0)
+    block, priorities = steps_of(0, 8), np.zeros((3, 2))
+    priorities[1, 1] = 2.0  # the sequence of steps 2, 3, 4 of the second environment
+    shard.add(shard.standing().life, 0, block, priorities)
+    _, drawn = shard.sample(20)
+    np.testing.assert_array_equal(drawn.leaves[0], np.tile([[5], [7], [9]], 20))
+
+
+def test_an_empty_shard_of_sequences_draws_none():
+    _, drawn = make_sequences().sample(5)
+    assert [leaf.shape for leaf in drawn.leaves] == [(3, 0), (3, 0)]
 
 
 def test_priorities_of_what_was_overwritten_are_dropped():
@@ -101,6 +162,11 @@ def test_an_empty_shard_draws_nothing():
 def test_bad_arguments_are_named(tmp_path):
     with pytest.raises(TypeError, match="kind=<class 'int'>"):
         ReplayShard(int, {})
+    with pytest.raises(TypeError, match=r"kind=.*expected .* or PrioritizedTrajectoryBuffer"):
+        ReplayShard(TrajectoryBuffer, {})
+    make_sequences(tmp_path / "sequences").save()
+    with pytest.raises(ValueError, match="holds sequence_length=3, expected 4"):
+        make_sequences(tmp_path / "sequences", sequence_length=4)
     with pytest.raises(TypeError, match="n_step: not for a shard"):
         ReplayShard(ReplayBuffer, {"capacity": 5, "example": EXAMPLE, "n_step": 3})
     ReplayBuffer(5, EXAMPLE).save(tmp_path / "other")

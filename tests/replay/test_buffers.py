@@ -187,3 +187,36 @@ def test_buffers_and_batches_say_what_is_in_them():
     tree = SumTree(1000)
     tree.update([3, 4], 2.0)
     assert repr(tree) == "SumTree(2 of 1,000 items have a priority)"
+
+
+@given(
+    adds=st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12),
+    length=st.sampled_from([6, 12, 20]),
+    steps=st.integers(1, 6),
+    period=st.sampled_from([1, 2]),
+)
+def test_no_sequence_runs_across_a_cut(tmp_path_factory, adds, length, steps, period):
+    """Those that may be drawn are those of a list of steps with the cuts marked."""
+    buffer = PrioritizedTrajectoryBuffer(2, length, {"x": 0}, steps, period, epsilon=0.5, alpha=0.0)
+    added, cuts = 0, []
+    for number, (count, cut) in enumerate(adds):
+        if cut:
+            buffer.cut()
+            cuts.append(added)
+        if number == len(adds) // 2:
+            folder = tmp_path_factory.mktemp("cut") / "saved"
+            buffer.save(folder)
+            buffer = PrioritizedTrajectoryBuffer.load(folder)
+        new = np.arange(added, added + count)
+        buffer.add({"x": np.stack([new, new], 1)})
+        added += count
+    whole = [
+        begin
+        for begin in range(0, added - steps + 1, period)
+        if begin >= added - length and not any(begin < cut < begin + steps for cut in cuts)
+    ]
+    assert buffer.total_weight() == pytest.approx(2 * len(whole))
+    if whole:
+        drawn = buffer.sample(300)["x"]
+        assert set(drawn[0].tolist()) <= set(whole)
+        np.testing.assert_array_equal(drawn - drawn[0], np.arange(steps)[:, None] + 0 * drawn)
