@@ -63,8 +63,8 @@ def gather(array, starts, own, sizes, distance, inside, plane):
     lanes, (room, count, rows, first, last), tiles = width(plane, ONE), sizes, False
     firsts, ends = shifted(own, FIRST * room), shifted(own, (LAST if reach > 0 else STOP) * room)
     if distance == 1:
-        for k in range(first, last):  # lanes that are not there repeat the last one
-            if not inside[0] <= k < inside[1]:
+        for begin, end in ((first, min(inside[0], last)), (max(first, inside[1]), last)):
+            for k in range(begin, end):  # lanes that are not there repeat the last one
                 row = shifted(source, starts[0] + k * step)
                 store(load(row, 0, ONE, count, row[count - 1]), plane, k * lanes)
     elif distance == 0 and count == lanes:
