@@ -115,7 +115,7 @@ def _solve(
     if lengths is not None:
         out[np.arange(out.shape[-1]) >= lengths[..., None]] = 0
     looks = check or np.fmax.reduce(rests[..., -1], None) > limit[0]
-    return well, backward_errors(arrays, lengths, mode) if looks else None
+    return well, backward_errors(arrays, lengths, mode)[0] if looks else None
 
 
 def _ends(lengths: Array | None, out: Array) -> Array:
@@ -158,36 +158,26 @@ def join_all(rests, parts, ends):
 # ---------------------------------------------------------------- refinement
 
 
-def backward_errors(
-    arrays: Arrays, lengths: Array | None, mode: Mode, lack: Array | None = None
-) -> Array:
-    """Smallest relative change of single numbers of each system that makes its solution exact.
-
-    Oettli and Prager 1964, see `equations.backward_error`. NaN where there is no solution, or none
-    that can be looked at without overflow.
-
-    Args:
-        arrays: systems and their solutions.
-        lengths: unknowns of each system; None for n.
-        mode: how they were solved.
-        lack: like out, overwritten with rhs less the left-hand sides; None if nobody asks.
+def backward_errors(arrays: Arrays, lengths: Array | None, mode: Mode) -> tuple[Array, Array]:
+    """How exact solutions are.
 
     Returns:
-        (batch...,) of the systems' dtype.
+        (batch...,) of the systems' dtype: the smallest relative change of single numbers of each
+        system that makes its solution exact (Oettli and Prager 1964, see
+        `equations.backward_error`), NaN where there is no solution, or none that can be looked at
+        without overflow; and what its equations lack, rhs less the left-hand sides (batch..., n).
     """
-    out, cut = arrays.out, cut_systems(arrays.out)
-    target = out if lack is None else lack
-    chunks, order = cut.chunks if cut else 1, batch_order(target)
+    out, cut, lack = arrays.out, cut_systems(arrays.out), np.empty_like(arrays.out)
+    chunks, order = cut.chunks if cut else 1, batch_order(lack)
     inputs = [*lanes.inputs_of(arrays, mode.transposed), Input(out)]
-    plan = make_plan(inputs, [target], cut=cut, periodic=mode.periodic, lengths=lengths)
+    plan = make_plan(inputs, [lack], cut=cut, periodic=mode.periodic, lengths=lengths)
     around = np.zeros((math.prod(out.shape[:-1]), chunks, 2))
     if mode.periodic or cut is not None:
-        ends = _ends(lengths, target)
+        ends = _ends(lengths, lack)
         _look_around(out.transpose(*order, -1), ends, mode.periodic, cut, around)
     found = np.empty((math.prod(out.shape[:-1]), chunks))
-    function = lanes.CHECK if lack is None else lanes.RESIDUAL
-    run(function, plan, out.dtype, 0.0, out.size, mode.num_threads, around, found)
-    return _by_system(found, target)
+    run(lanes.CHECK, plan, out.dtype, 0.0, out.size, mode.num_threads, around, found)
+    return _by_system(found, lack), lack
 
 
 def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, around: Array) -> None:
@@ -196,11 +186,8 @@ def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, arou
     x is (batch..., n) and lengths (batch...,), with batch axes in the order of a driver.
     """
     cut = cut or Cut(1, x.shape[-1])
-    parts, ends, chunk = (
-        np.maximum(parts_of(lengths, cut.rows), 1)[..., None],
-        lengths[..., None],
-        np.arange(cut.chunks),
-    )
+    parts = np.maximum(parts_of(lengths, cut.rows), 1)[..., None]
+    ends, chunk = lengths[..., None], np.arange(cut.chunks)
     for side in range(2):
         border = ends * (chunk + side) // parts
         inside = (ends > 0) & (chunk < parts) & (periodic | ((border > 0) & (border < ends)))
@@ -218,13 +205,14 @@ def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> 
     some: Any = ... if again.all() else again
     own = Arrays(*(array[some] for array in arrays))
     ends = None if lengths is None else lengths[some]
+    left, lack = backward_errors(own, ends, mode)
     for _ in range(STEPS):
-        lack = np.empty_like(own.out)
-        wrong = backward_errors(own, ends, mode, lack) > limit
+        wrong = left > limit
         if not wrong.any():
             break
         _solve(own._replace(rhs=lack, out=lack), ends, mode, cut_systems(lack), None)
         own.out[...] += np.where(np.isfinite(lack) & wrong[..., None], lack, 0)
+        left, lack = backward_errors(own, ends, mode)
+    errors[some] = left
     if some is not ...:
         arrays.out[some] = own.out
-    errors[some] = backward_errors(own, ends, mode)
