@@ -103,18 +103,10 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
 # ---------------------------------------------------------------- the driver
 
 
-@functools.cache
-def solve_kernel(dtype: Any, pivoting: bool) -> Any:
-    """Driver: (arrays, lengths, sizes, shift, pivots, out, status), in blocks of `WARP` threads.
-
-    `arrays` is a `Raw` of `Strided`; `lengths` int64 has the number of unknowns of each system, or
-    one for all; `shift` is 1 for transposed systems, else 0; `pivots` is scratch, `KEPT` * n
-    numbers for each thread of the grid; `status` int8 is overwritten with a `Status` for each.
-    """
-    width = LINE // np.dtype(dtype).itemsize
-    load, store = _make_tiles(width)
-    scale, free, find = (device_rule(rule, dtype) for rule in (scaled, eliminate, substitute))
-    shape, zero, one, swaps = (4, WARP, width + 1), dtype(0.0), dtype(1.0), dtype(pivoting)
+def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
+    """Device function: the elimination of one system, from the top down."""
+    scale, free = device_rule(scaled, dtype), device_rule(eliminate, dtype)
+    width, zero, one, swaps = LINE // np.dtype(dtype).itemsize, dtype(0), dtype(1), dtype(pivoting)
 
     def lacking(raw):
         """0, or NaN if a number is not finite."""
@@ -144,6 +136,13 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
                     pivots[at + 2 * room] = pivot.rhs
                     at += KEPT * room
         return pending, health
+
+    return descend
+
+
+def _make_ascend(dtype: Any, store: Any) -> Any:
+    """Device function: the unknowns of one system, from the bottom up."""
+    find, width, zero = device_rule(substitute, dtype), LINE // np.dtype(dtype).itemsize, dtype(0)
 
     def pivot_of(pivots, sizes, k):
         room = cuda.gridsize(1)
@@ -176,6 +175,22 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
                 known = rise(known, four, k - 3, stop, tile, i - 3)
             store(tile, sizes, own, first, begin, out)
         return known[2]
+
+    return ascend
+
+
+@functools.cache
+def solve_kernel(dtype: Any, pivoting: bool) -> Any:
+    """Driver: (arrays, lengths, sizes, shift, pivots, out, status), in blocks of `WARP` threads.
+
+    `arrays` is a `Raw` of `Strided`; `lengths` int64 has the number of unknowns of each system, or
+    one for all; `shift` is 1 for transposed systems, else 0; `pivots` is scratch, `KEPT` * n
+    numbers for each thread of the grid; `status` int8 is overwritten with a `Status` for each.
+    """
+    width = LINE // np.dtype(dtype).itemsize
+    load, store = _make_tiles(width)
+    descend, ascend = _make_descend(dtype, pivoting, load), _make_ascend(dtype, store)
+    shape = 4, WARP, width + 1
 
     @kernel(exact=True)
     def solve_systems(arrays, lengths, sizes, shift, pivots, out, status):
