@@ -202,8 +202,8 @@ def shape_of(plan, table):
         for j in range(inputs, inputs + table[COUNT]):
             overlap &= plan[HEADER + i * FIELDS + PLACE] != plan[HEADER + j * FIELDS + PLACE]
     blocks = (inner + lanes - 1) // lanes
-    if plan[OUTER] * chunks < 4:  # something for every core
-        blocks = inner // lanes // 4
+    if plan[OUTER] * chunks < 4:  # something for every core, and no core waits long for another
+        blocks = inner // lanes // 16
     room = lanes * max(min(PANEL // (inputs * plane * itemsize), blocks), 1)
     head = -leader[PLACE] % VECTOR_BYTES // itemsize  # in Python's sense, and so up to a line
     if leader[STEP] % lanes != 0:  # lines begin at other lanes in other rows
@@ -225,7 +225,9 @@ def find(plan, shape, lanes, panel, lists):
         count = shape.head
     if shape.overlap:
         first, count = min(first, plan[INNER] - lanes), max(count, lanes)
-    alike = shape.wide and plan[HEADER + (arrays - 1) * FIELDS + PLACE] == 0
+    has_lengths = plan[HEADER + (arrays - 1) * FIELDS + PLACE] != 0
+    together = shape.wide or (chunks == 1 and first % plan[INNER] + count <= plan[INNER])
+    alike = together and not has_lengths
     for lane in range(1 if alike else room):
         at, outer, chunk = first + min(lane, count - 1), group // chunks, group % chunks
         if not shape.wide:
