@@ -11,12 +11,14 @@ import numpy as np
 from rlcpu import backends
 from rlcpu.envs.faults import check_rollout, check_simulation
 from rlcpu.envs.networks import describe_fault, refuse_policy
-from rlcpu.envs.policies import Policy
+from rlcpu.envs.policies import POLICY_DTYPES, Policy
 from rlcpu.envs.results import Form, Rollout, Statistics
-from rlcpu.envs.rollout import FAULT, EnvArrays, collect_kernels, simulate_kernels
+from rlcpu.envs.rollout import FAULT, EnvArrays, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.hooks import address_of
+from rlcpu.kernels.mlp import layers_function
+from rlcpu.kernels.threads import launch
 
 __all__ = ["Rollout", "Statistics", "collect", "simulate"]
 
@@ -127,7 +129,14 @@ class Prepared:
         self.policy, self._dynamics, self._memory = policy, env.dynamics, env.memory
         self._numbers, self._env_code, self._real = env.numbers, env.code, env.scalar_type
         self._code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
-        self.policy_arrays = tuple(arrays)
+        if self._code.act is None:
+            arrays = arrays._replace(
+                settings=np.array([*arrays.settings, address_of(layers_function())])
+            )
+        self.policy_arrays = tuple(
+            np.ascontiguousarray(array, dtype)
+            for array, dtype in zip(arrays, POLICY_DTYPES.values(), strict=True)
+        )
         self._objects, self._values = self._marks(policy)
         bounds = np.zeros(0, np.float32)
         if not env.dynamics.is_discrete:
@@ -166,11 +175,11 @@ class Prepared:
         objects, values = policy.marks()  # type: ignore[attr-defined]
         return values == self._values and all(map(is_, objects, self._objects))
 
-    def run(self, env: VectorEnv, kernels: Kernels, num_steps: int, outputs: Any) -> bool:
+    def run(self, env: VectorEnv, kernels: Rollouts, num_steps: int, outputs: Any) -> bool:
         """Take K steps, after the resets that are missing; whether a number was not finite."""
         while code := launch(
-            kernels, num_steps * self.shared_envs, env.num_threads,
-            self.env_arrays, self.policy_arrays, num_steps, env.num_envs, outputs,
+            kernels.drivers, num_steps * self.shared_envs, env.num_threads,
+            kernels.address, self.env_arrays, self.policy_arrays, num_steps, env.num_envs, outputs,
         ):  # fmt: skip
             if code == FAULT:
                 return True
@@ -186,12 +195,12 @@ class Prepared:
         check_simulation(env, policy, self.sums)
 
     @functools.cached_property
-    def collect_kernels(self) -> Kernels:
+    def collect_kernels(self) -> Rollouts:
         """See there."""
         return collect_kernels(self._env_code, self._real, self._code)
 
     @functools.cached_property
-    def simulate_kernels(self) -> Kernels:
+    def simulate_kernels(self) -> Rollouts:
         """See there."""
         return simulate_kernels(self._env_code, self._real, self._code)
 

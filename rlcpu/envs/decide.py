@@ -15,7 +15,8 @@ from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, merge, specialise
 from rlcpu.kernels.matmul import MANY_ONES
-from rlcpu.kernels.mlp import first_layer, forward, lanes_for
+from rlcpu.kernels.memory import address, call_at
+from rlcpu.kernels.mlp import lanes_for
 from rlcpu.kernels.random import uniforms
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.nn.heads import categorical, gaussian
@@ -152,6 +153,7 @@ def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Call
             for i in range(lanes):
                 own = vary(params, state, i)
                 put(rows, lanes, i, observe(load(state, LANES, i), own))
+            ones = address(starts), address(columns), address(tile)
             if lanes > 1 and policy.sizes.size > 2 and is_plain_scale(mean, scale):
                 most = np.int64(MANY_ONES * inputs * lanes)
                 few = find(rows, lanes, count, inputs, starts, columns, most) <= most
@@ -161,24 +163,34 @@ def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Call
             for i in range(lanes):
                 seen = observe(load(state, LANES, i), vary(params, state, i))
                 put(scratch, lanes, i, see(seen, mean, scale))
+            ones = address(scratch), address(scratch), address(scratch)  # not looked at
         end = policy.sizes.sum() * lanes
         if value == "separate":
-            critic, values = scratch[end:], (policy.value_weights, policy.value_sizes)
-            if is_binary and few:
-                first_layer(*values, activation, critic, lanes, starts, columns, tile)
+            critic = scratch[end:]
             if not few:
                 for k in range(inputs * lanes):
                     critic[k] = scratch[k]
-            value_row = end + forward(*values, activation, critic, lanes, few)
-        actions = policy.weights, policy.sizes
-        if is_binary and few:
-            first_layer(*actions, activation, scratch, lanes, starts, columns, tile)
-        first = forward(*actions, activation, scratch, lanes, few)
+            run(policy.value_weights, policy.value_sizes, policy.settings, critic, lanes, few, ones)
+            value_row = end + (policy.value_sizes.sum() - 1) * lanes
+        run(policy.weights, policy.sizes, policy.settings, scratch, lanes, few, ones)
+        first = end - policy.sizes[-1] * lanes
         if value != "separate":
             value_row = first + outputs * lanes
         return lanes, first, value_row
 
     return prepare
+
+
+@inline
+def run(weights, sizes, settings, cells, lanes, few, ones):
+    """The layers of a network on a block: `rlcpu.kernels.mlp.run_layers`, at its address."""
+    call_at(
+        settings[2],
+        (
+            address(weights), weights.size, address(sizes), sizes.size, settings[0],
+            address(cells), cells.size, lanes, ones[0], ones[1], ones[2], np.int64(few),
+        ),
+    )  # fmt: skip
 
 
 @inline

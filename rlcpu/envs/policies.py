@@ -64,7 +64,8 @@ class PolicyArrays(NamedTuple):
         log_std: (action_size,) float32 of a Gaussian, or the params of a head of the policy's own.
         mean, scale: (observation_size,) float32: the network sees (observation - mean) * scale,
             clipped to +-10.
-        settings: (2,) int64: activation code, 1 for greedy actions.
+        settings: (2,) int64: activation code, 1 for greedy actions. Kernels of rollouts are given
+            a third number, the address of what runs a network.
     """
 
     weights: Array
@@ -82,6 +83,13 @@ class PolicyArrays(NamedTuple):
         empty, none = np.zeros(0, np.float32), np.zeros(1, np.int64)
         settings = np.zeros(2, np.int64)
         return cls(np.array(params, np.float32), none, empty, none, empty, empty, empty, settings)
+
+
+_WHOLE = ("sizes", "value_sizes", "settings")
+#: What kernels read these as.
+POLICY_DTYPES: dict[str, Any] = {
+    name: np.int64 if name in _WHOLE else np.float32 for name in PolicyArrays._fields
+}
 
 
 class Policy(Protocol):

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
+from numba import prange, types
 
 from rlcpu.envs.decide import make_decide
 from rlcpu.envs.lane import (
     ELAPSED,
     LANES,
+    NUM_WORDS,
     PENDING,
     Structure,
     compile_lane,
@@ -25,8 +26,10 @@ from rlcpu.envs.lane import (
     make_draw_words,
     make_turn,
 )
-from rlcpu.envs.policies import PolicyArrays, PolicyCode
-from rlcpu.kernels.compile import define, inline, inline_exact, merge
+from rlcpu.envs.policies import POLICY_DTYPES, PolicyArrays, PolicyCode
+from rlcpu.kernels.compile import EXACT, define, inline, inline_exact, kernel, merge
+from rlcpu.kernels.hooks import address_of
+from rlcpu.kernels.memory import array_at, call_at
 from rlcpu.kernels.rows import ANY, row_access, store_rows
 from rlcpu.kernels.threads import Kernels
 
@@ -38,6 +41,7 @@ FAULT = -1
 #: What `simulate` adds up: finished episodes, their returns, the squares of these, 0 (or NaN if a
 #: number was not finite), and the steps of these episodes.
 EPISODES, RETURNS, SQUARES, FAULTS, LENGTHS = range(5)
+WIDTH = 5
 
 
 class EnvArrays(NamedTuple):
@@ -89,10 +93,18 @@ class Records(NamedTuple):
     last: Any
 
 
+#: A frame is address and size of each array of `EnvArrays`, `PolicyArrays` and the outputs, and
+#: for each block whether there were numbers that are not finite.
+FIRST_POLICY = 2 * len(EnvArrays._fields)
+FIRST_OUTPUT = FIRST_POLICY + 2 * len(PolicyArrays._fields)
+FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
+
+
 class Recorder(NamedTuple):
     """What a driver does with the results of a block: functions that its loop inlines.
 
     Attributes:
+        open: (frame, number) -> outputs, of block `number`.
         start: (outputs, words, count, num_steps) -> rows, scratch of the block.
         put: (rows, i, seen, chosen, end, final) keeps one step of lane i: its observation, what the
             policy chose, the `Turn`, and the observation that the step led to.
@@ -102,100 +114,72 @@ class Recorder(NamedTuple):
             that are not finite.
     """
 
+    open: Callable[..., Any]
     start: Callable[..., Any]
     put: Callable[..., None]
     save: Callable[..., None]
     finish: Callable[..., Any]
 
 
-@functools.cache
-def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
-    """Kernels (env, policy, num_steps, num_envs, sums), which record nothing but sums.
+class Rollouts(NamedTuple):
+    """What runs the rollouts of one environment and policy.
 
-    `sums` is (blocks + 1, 5) float64, see `EPISODES`: one row per block and, last, one of all.
-    Both drivers take `EnvArrays` and `PolicyArrays` as plain tuples, and return how many
-    environments have finished and wait for a reset, in which case they do nothing, or `FAULT`.
+    Attributes:
+        drivers: (address, env, policy, num_steps, num_envs, outputs), the loops over blocks. They
+            take `EnvArrays` and `PolicyArrays` as plain tuples, and return how many environments
+            have finished and wait for a reset, in which case they do nothing, or `FAULT`.
+        function: all steps of a block, compiled for C.
+        address: of the function.
     """
-    run_block = _make_run_block(env, dtype, policy, _make_sums(env, dtype))
 
-    def make(parallel: bool) -> Any:
-        @env_kernel(env, dtype, parallel)
-        def simulate(env, policy, num_steps, num_envs, sums):
-            real, words, numbers, bounds, clock = env
-            weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
-            waiting = count_waiting(words, num_envs)
-            if waiting > 0:
-                return waiting
-            broken = 0
-            for block in prange(real.shape[0]):
-                broken += run_block(
-                    EnvArrays(real[block], words[block], numbers, bounds, clock),
-                    PolicyArrays(
-                        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
-                    ),
-                    num_steps, num_envs, block * LANES, sums[block],
-                )  # fmt: skip
-            add_up(sums)
-            clock[0] += u32(num_steps)
-            return waiting if broken == 0 else FAULT
-
-        return simulate
-
-    return Kernels(make(False), make(True), 16384 if policy.act else 1024)
+    drivers: Kernels
+    function: Any
+    address: int
 
 
 @functools.cache
-def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Kernels:
-    """Kernels (env, policy, num_steps, num_envs, records), which record every step.
+def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
+    """Kernels that record nothing but sums.
 
-    `records` are `Records` as a plain tuple; see `simulate_kernels` for the rest.
+    The output is `sums`, (blocks + 1, 5) float64, see `EPISODES`: one row per block and, last, one
+    of all.
     """
-    run_block = _make_run_block(env, dtype, policy, _make_records(env, dtype))
-
-    def make(parallel: bool) -> Any:
-        @env_kernel(env, dtype, parallel)
-        def collect(env, policy, num_steps, num_envs, records):
-            real, words, numbers, bounds, clock = env
-            weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings = policy
-            seen, actions, log_probs, values, rewards, flags, finals, totals, lengths, last = (
-                records
-            )
-            waiting = count_waiting(words, num_envs)
-            if waiting > 0:
-                return waiting
-            broken = 0
-            for block in prange(real.shape[0]):
-                broken += run_block(
-                    EnvArrays(real[block], words[block], numbers, bounds, clock),
-                    PolicyArrays(
-                        weights, sizes, value_weights, value_sizes, log_std, mean, scale, settings
-                    ),
-                    num_steps, num_envs, block * LANES,
-                    Records(
-                        seen, actions, log_probs, values, rewards, flags, finals, totals, lengths,
-                        last,
-                    ),
-                )  # fmt: skip
-            clock[0] += u32(num_steps)
-            return waiting if broken == 0 else FAULT
-
-        return collect
-
-    return Kernels(make(False), make(True), 8192 if policy.act else 1024)
+    function = _compile_block("simulate", env, dtype, policy, _make_sums(env, dtype))
+    drivers = _SIMULATE._replace(grain=16384 if policy.act else 1024)
+    return Rollouts(drivers, function, address_of(function))
 
 
-def _make_run_block(env: Structure, dtype: type, policy: PolicyCode, recorder: Recorder) -> Any:
-    """All steps of one block; returns whether there were numbers that are not finite."""
+@functools.cache
+def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
+    """Kernels that record every step; outputs are `Records` as a plain tuple."""
+    function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
+    drivers = _COLLECT._replace(grain=8192 if policy.act else 1024)
+    return Rollouts(drivers, function, address_of(function))
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def _compile_block(
+    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: Recorder
+) -> Any:
+    """Function (frame, num_steps, num_envs, number), compiled for C: all steps of one block.
+
+    It is compiled once for the loop on one core and that on all, neither of which optimises it
+    again. It writes to the frame whether there were numbers that are not finite.
+    """
     lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
     turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
     unpack, load, observe, vary = lane.unpack, lane.load, lane.observe, lane.vary
     unpack_policy, scratch, prepare, choose = decide
-    start, put, save, finish = recorder
+    open_outputs, start, put, save, finish = recorder
+    open_env, open_policy = _make_open_env(env, dtype), _make_open_policy()
     exact = dtype is np.float64
 
-    @inline
-    def run_block(env, policy, num_steps, num_envs, begin, outputs):
-        state, words = env.real, env.words
+    def run(frame, num_steps, num_envs, number):
+        env, policy = open_env(frame, number), open_policy(frame)
+        outputs = open_outputs(frame, number)
+        state, words, begin = env.real, env.words, number * LANES
         counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
@@ -212,9 +196,85 @@ def _make_run_block(env: Structure, dtype: type, policy: PolicyCode, recorder: R
                 end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
                 put(rows, i, seen, chosen, end, observe(end.reached, end.params))
             save(rows, outputs, step, num_steps, step * num_envs + begin, count)
-        return finish(rows, outputs, state, words, params, begin, count)
+        frame[FIRST_FAULT + number] = finish(rows, outputs, state, words, params, begin, count)
 
-    return run_block
+    run.__name__ = run.__qualname__ = name
+    compiled = env_kernel(env, dtype)(run)
+    compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
+    return compiled
+
+
+def _make_driver(is_sums: bool) -> Kernels:
+    """The loops over blocks; those of `simulate` add up sums."""
+    write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(PolicyArrays._fields)))
+    write_outputs = _make_write(1 if is_sums else len(Records._fields))
+    listed = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))
+
+    def run_blocks(address, env, policy, num_steps, num_envs, outputs):
+        words, clock = env[1], env[4]
+        waiting = count_waiting(words, num_envs)
+        if waiting > 0:
+            return waiting
+        blocks = words.shape[0]
+        frame = np.zeros(FIRST_FAULT + blocks, np.int64)
+        write_env(frame, 0, env)
+        write_policy(frame, FIRST_POLICY, policy)
+        write_outputs(frame, FIRST_OUTPUT, listed(outputs))
+        for block in prange(blocks):
+            call_at(address, (frame.ctypes.data, num_steps, num_envs, np.int64(block)))
+        if is_sums:
+            add_up(outputs)
+        clock[0] += u32(num_steps)
+        return FAULT if frame[FIRST_FAULT:].any() else waiting
+
+    serial = kernel(run_blocks, fastmath=EXACT)
+    return Kernels(serial, kernel(run_blocks, fastmath=EXACT, parallel=True), 0)
+
+
+def _make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
+    """Inlinable function: frame -> `made` of the arrays of these dtypes, from `first` on."""
+    space: dict[str, Any] = {"made": made, "array_at": array_at}
+    items = []
+    for k, (name, dtype) in enumerate(fields.items()):
+        space[f"like_{name}"] = dtype(0)
+        place = first + 2 * k
+        items.append(f"array_at(frame[{place}], (frame[{place + 1}],), like_{name})")
+    return inline(define(f"def open(frame): return made({', '.join(items)})", **space))
+
+
+def _make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (frame, number) -> `EnvArrays`, with the rows of one block."""
+    kinds = {"real": dtype, "words": u32, "numbers": dtype, "bounds": np.float32, "clock": u32}
+    open_all = _make_open(kinds, EnvArrays, 0)
+    real, words = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, NUM_WORDS * LANES
+
+    @inline
+    def open_env(frame, number):
+        arrays = open_all(frame)
+        return EnvArrays(
+            arrays.real[number * real : (number + 1) * real],
+            arrays.words[number * words : (number + 1) * words],
+            arrays.numbers,
+            arrays.bounds,
+            arrays.clock,
+        )
+
+    return open_env
+
+
+def _make_open_policy() -> Callable[..., Any]:
+    """Inlinable function: frame -> `PolicyArrays`."""
+    return _make_open(POLICY_DTYPES, PolicyArrays, FIRST_POLICY)
+
+
+def _make_write(count: int) -> Any:
+    """Inlinable function (frame, first, arrays): address and size of each of `count` arrays."""
+    lines = ["def write(frame, first, arrays):"]
+    for k in range(count):
+        lines.append(f"frame[first + {2 * k}] = arrays[{k}].ctypes.data")
+        lines.append(f"frame[first + {2 * k + 1}] = arrays[{k}].size")
+    source = "\n    ".join(lines)
+    return inline_exact(define(source))
 
 
 @inline
@@ -276,7 +336,12 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
     get, add = row_access("rewards")
     one, nothing, real = dtype(1), dtype(0), dtype
     spot = make_spot(env, dtype)
+    open_sums = _make_open({"sums": np.float64}, inline(lambda sums: sums), FIRST_OUTPUT)
     real_rows = *env.state.real_rows(dtype), env.state.rows(dtype)  # the last: returns
+
+    @inline
+    def open(frame, number):
+        return open_sums(frame)[number * WIDTH : (number + 1) * WIDTH]
 
     @merge
     def start(sums, words, count, num_steps):
@@ -314,7 +379,7 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
                 sums[FAULTS] += state[row * LANES + i] * nothing
         return 1 if sums[FAULTS] != 0.0 else 0
 
-    return Recorder(start, put, save, finish)
+    return Recorder(open, start, put, save, finish)
 
 
 @inline
@@ -357,6 +422,14 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     lane = compile_lane(env, dtype)
     load, observe, vary = lane.load, lane.observe, lane.vary
     real, nothing = dtype, dtype(0)
+    stored = np.float32 if env.action_size and not env.choices else np.int64
+    kinds: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
+    kinds |= {"actions": stored, "rewards": real, "totals": real, "lengths": u32, "flags": np.bool_}
+    open_records = _make_open(kinds, Records, FIRST_OUTPUT)
+
+    @inline
+    def open(frame, number):
+        return open_records(frame)
 
     @merge
     def start(records, words, count, num_steps):
@@ -426,4 +499,7 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
             broken += rows.last[i] != nothing
         return broken
 
-    return Recorder(start, put, save, finish)
+    return Recorder(open, start, put, save, finish)
+
+
+_SIMULATE, _COLLECT = _make_driver(True), _make_driver(False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
+from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -72,6 +73,12 @@ def call_at(typing, function, values):
         return context.get_dummy_value()
 
     return types.void(types.int64, values), generate
+
+
+@inline_exact
+def array_at(address, shape, like):
+    """The C-contiguous array at an address; whoever owns its memory keeps it alive."""
+    return carray(pointer_to(address, like), shape)
 
 
 @intrinsic

@@ -17,10 +17,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numba import carray, types
 
-from rlcpu.kernels.compile import inline, specialise
+from rlcpu.kernels.compile import inline, kernel, specialise
 from rlcpu.kernels.matmul import Matrix, product_from_column, sum_of_rows, transpose
 from rlcpu.kernels.memory import address, load, store
 from rlcpu.kernels.vectors import fill, fma, maximum, width
@@ -205,3 +207,32 @@ def hyperbolic_tangent(x: float) -> float:
 
 #: The forward passes of float32 networks.
 forward, forward_one = make_forward(np.float32), make_forward_one(np.float32)
+
+
+@functools.cache
+def layers_function() -> Any:
+    """`run_layers`, compiled for C: once for the networks of all environments and policies."""
+    numbers, words = types.CPointer(types.float32), types.CPointer(types.int32)
+    sizes, whole = types.CPointer(types.int64), types.int64
+    compiled = kernel(run_layers)
+    compiled.compile(
+        (numbers, whole, sizes, whole, whole, numbers, whole, whole, words, words, numbers, whole)
+    )
+    return compiled
+
+
+def run_layers(
+    parameters, num_parameters, sizes, num_sizes, activation, activations, room, lanes,
+    starts, columns, tile, few,
+):  # fmt: skip
+    """`forward`, as kernels of rollouts call it: compiled once for all of them.
+
+    Pointers in the place of arrays, with the sizes of some; `few` is 1 where the first layer is
+    that of `first_layer`, else 0, and the three pointers before it are not looked at.
+    """
+    parameters = carray(parameters, (num_parameters,))
+    activations = carray(activations, (room,))
+    sizes = carray(sizes, (num_sizes,))
+    if few != 0:
+        first_layer(parameters, sizes, activation, activations, lanes, starts, columns, tile)
+    forward(parameters, sizes, activation, activations, lanes, few != 0)

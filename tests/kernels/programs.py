@@ -29,14 +29,16 @@ def use(env, rollouts=True, assembly=False):
 
 def find_kernels(env, collector, simulator):
     from rlcpu.envs import batch, rollout
+    from rlcpu.kernels import mlp
     real = env.dtype.type
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)
     return {
         "reset": batch.reset_kernel(env.code, real),
         "observe": batch.observe_kernel(env.code, real),
         "step": batch.step_kernels(env.code, real, False).serial,
-        "collect": rollout.collect_kernels(env.code, real, codes[0]).serial,
-        "simulate": rollout.simulate_kernels(env.code, real, codes[1]).serial,
+        "collect": rollout.collect_kernels(env.code, real, codes[0]).function,
+        "simulate": rollout.simulate_kernels(env.code, real, codes[1]).function,
+        "layers": mlp.layers_function(),
     }
 
 def count(kernel):

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.mujoco.library import array_at, i64
+from rlcpu.envs.mujoco.library import i64
 from rlcpu.envs.policies import PolicyArrays
 from rlcpu.kernels.compile import define, inline_exact
+from rlcpu.kernels.memory import array_at
 
 #: What a call does with each simulation: start an episode where the mask says so; take one step
 #: with given actions; let a policy take K steps; compute what derives from its present state.

@@ -28,13 +28,13 @@ from rlcpu.envs.mujoco.job import (
     make_open,
     make_open_policy,
 )
-from rlcpu.envs.mujoco.library import array_at, i64
+from rlcpu.envs.mujoco.library import i64
 from rlcpu.envs.mujoco.physics import ADVANCE, BEGIN, LOOK, STEPS
 from rlcpu.envs.mujoco.policy import make_choose
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.envs.rollout import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
 from rlcpu.kernels.compile import EXACT, c_function, inline_exact
-from rlcpu.kernels.memory import call_at
+from rlcpu.kernels.memory import array_at, call_at
 
 #: What is written of an episode's end by a rollout alone.
 _OF_ROLLOUTS = ("bounds", "sums", "observations", "log_probs", "values", "totals", "lengths")

@@ -16,10 +16,10 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
-from numba import carray, types
+from numba import types
 
 from rlcpu.kernels.compile import define, inline_exact
-from rlcpu.kernels.memory import pointer_to
+from rlcpu.kernels.memory import array_at
 
 try:
     import mujoco
@@ -83,12 +83,6 @@ def library() -> Any:
 
 f64 = np.float64(0)
 i64 = np.int64(0)
-
-
-@inline_exact
-def array_at(address, shape, like):
-    """The C-contiguous array at an address; whoever owns its memory keeps it alive."""
-    return carray(pointer_to(address, like), shape)
 
 
 def find_offset(struct: Any, name: str) -> int:

@@ -14,7 +14,6 @@ from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.job import JOB_SIZE, make_open
 from rlcpu.envs.mujoco.library import (
     AFTER_CONSTRAINTS,
-    array_at,
     i64,
     mj_forward,
     mj_reset_data,
@@ -26,6 +25,7 @@ from rlcpu.envs.mujoco.library import (
 )
 from rlcpu.envs.mujoco.varied import Varied, make_copies, make_look
 from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline_exact, specialise
+from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53
 
 #: What the function does: start an episode; compute what derives from a state; take one step.
