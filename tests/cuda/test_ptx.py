@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ PYTHON = Path(os.environ.get("RLCPU_CUDA_VENV", ROOT / ".venv-cuda"), "bin", "py
 PACKAGES = sorted(path.parent.name for path in HERE.glob("*/kernels.py"))
 
 
+@functools.cache
 def wait_for_compiler() -> bool:
     """Whether it is installed: CI installs it beside the first tests, and says how long at most."""
     stop = time.monotonic() + float(os.environ.get("RLCPU_CUDA_SECONDS", "0"))

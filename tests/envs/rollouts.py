@@ -76,7 +76,6 @@ CASES = {
     "CartPole-v1 relu": ("CartPole-v1", "float32", network(MLP, hidden=(33,), activation="relu")),
     "CartPole-v1 greedy": ("CartPole-v1", "float32", greedy(SEPARATE)),
     "CartPole-v1 shared": ("CartPole-v1", "float32", network(MLP, hidden=(16,), value="shared")),
-    "CartPole-v1 linear": ("CartPole-v1", "float32", network(Linear)),
     "CartPole-v1 exact own": ("CartPole-v1", "float64", lambda env: Scalar(lean, Lean(), 2)),
     "CartPole-v1 exact tanh": ("CartPole-v1", "float64", SEPARATE),
     "Acrobot-v1 linear": ("Acrobot-v1", "float32", network(Linear)),
@@ -84,7 +83,6 @@ CASES = {
     "Pendulum-v1 own": ("Pendulum-v1", "float32", lambda env: Scalar(damp, (-5.0,), 1)),
     "Pendulum-v1 tanh": ("Pendulum-v1", "float32", SEPARATE),
     "Pendulum-v1 greedy": ("Pendulum-v1", "float32", greedy(SEPARATE)),
-    "Pendulum-v1 shared": ("Pendulum-v1", "float32", network(MLP, hidden=(16,), value="shared")),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 import rlcpu
 from rlcpu.policies import Uniform
 from tests import naive
-from tests.envs.rollouts import CASES, CLASSIC, FIELDS, LIMIT, NUM_ENVS, assert_same, make
+from tests.envs.rollouts import CASES, FIELDS, LIMIT, NUM_ENVS, assert_same, make
 
 #: Nine float32 steps of the environment, and float32 activations, against float64: relative to
 #: the largest numbers of a field, at least 1. Exact environments see float32 actions only.
@@ -61,13 +61,8 @@ def test_shapes_and_dtypes(case: str) -> None:
     assert all(getattr(rollout, name).flags.c_contiguous for name in FIELDS)
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        *((name, "float32") for name in CLASSIC),
-        *((name, "float64") for name in ("CartPole-v1", "Pendulum-v1")),
-    ],
-)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_steps_replay_a_rollout(name: str, dtype: str) -> None:
     """`env.step` in same-step mode with the recorded actions goes the same way."""
     options = {"max_episode_steps": LIMIT, "autoreset_mode": "SameStep", "dtype": dtype}

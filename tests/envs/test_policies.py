@@ -214,15 +214,6 @@ def test_scalar_is_read_anew_for_another_environment() -> None:
     assert [code.act((1.0,), (), ()) for code in (first, second)] == [(0, 0.5, 0.0), (0, 2.0, 0.0)]
 
 
-def test_params_are_read_anew_at_every_call() -> None:
-    env, policy = rlcpu.make_vec("CartPole-v1", 3), Scalar(push, Gain(2.0))
-    assert (rlcpu.collect(env, policy, 2).values == 2.0).all()
-    policy.params = Gain(-1.0)
-    rollout = rlcpu.collect(env, policy, 2)
-    assert (rollout.values == -1.0).all()
-    np.testing.assert_array_equal(rollout.actions, rollout.observations[..., 0] < 0.0)
-
-
 def draw(observation, params, uniforms):
     return int(2.0 * random.random()), 0.0, 0.0
 
