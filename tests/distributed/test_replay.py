@@ -290,6 +290,21 @@ def test_what_waits_at_a_death_is_sent_again(tmp_path):
     assert sorted(set(replay.sample(1000)["x"])) == list(range(15))
 
 
+def test_a_draw_after_a_death_takes_a_greeting_and_a_question(tmp_path, monkeypatch):
+    """What was asked for ahead is lost: the shard is greeted and asked again, and no more."""
+    replay, shards = make_replay(count=1, folder=tmp_path, prefetch=1)
+    replay.add(block_of(0, 20))
+    replay.settle(wait=True)
+    shards[0].object.save()
+    replay.sample(8)
+    shards[0].die()
+    revive, call, done = shards[0].revive, shards[0].call, []
+    monkeypatch.setattr(shards[0], "revive", lambda: done.append("greeting") or revive())
+    monkeypatch.setattr(shards[0], "call", lambda *sent: done.append(sent[0]) or call(*sent))
+    assert len(replay.sample(8)) == 8
+    assert done == ["greeting", "sample", "sample"]  # the last one is for the next batch
+
+
 def test_a_block_that_is_lost_on_its_way_holds_up_none_behind_it():
     replay, shards = make_replay(count=1)
     for first in (0, 5, 10):
