@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from asv_benches.peers.harness import Job
+from asv_benches.peers.harness import Clock, Job, calibrate, seconds_per_unit
 
 BURST_S = 0.01  # of calls that are timed together: the clock's own 50 ns are nothing in it
 BURSTS_S = 0.4  # of bursts
 MILESTONE_S = 1.5  # of repetitions of one call
-POOL = 64  # inputs in turn: the branch predictor learns a single one by heart
 
 
 class Quick:
@@ -50,7 +48,7 @@ def milestone(make: Callable[[], Job]) -> Callable[[Any], float]:
 
     def track(self: Any) -> float:
         try:
-            return fastest(call_of(make()), 0.0, MILESTONE_S)
+            return fastest(make(), 0.0, MILESTONE_S)
         except (NotImplementedError, ImportError, AttributeError):
             return float("nan")
 
@@ -58,40 +56,18 @@ def milestone(make: Callable[[], Job]) -> Callable[[Any], float]:
     return track
 
 
-def call_of(job: Job) -> Callable[[], None]:
-    """One call of a job to its end, on other inputs each time."""
-    turns = itertools.cycle(list(job.inputs(np.random.default_rng(0), POOL)))
-    finish = job.finish or (lambda: None)
-
-    def call() -> None:
-        job.call(*next(turns))
-        finish()
-
-    return call
-
-
-def fastest(call: Callable[[], Any], burst_s: float, seconds: float) -> float:
+def fastest(job: Job, burst_s: float, seconds: float, clock: Clock = time.perf_counter) -> float:
     """Seconds of one call, in the fastest of three or more bursts: the minimum survives company.
 
     Args:
-        call: called once before the clock starts.
+        job: calibrated first, which compiles.
         burst_s: least duration of a burst.
-        seconds: of all bursts, about.
+        seconds: of all bursts, about, with making their inputs.
+        clock: whose time it is.
     """
-    call()
-    number = 1
-    while (lasted := burst(call, number)) < burst_s:
-        number *= 2 if lasted > burst_s / 16 else 8
-    end = time.perf_counter() + seconds
-    bursts = [burst(call, number) for _ in range(3)]
-    while time.perf_counter() < end:
-        bursts.append(burst(call, number))
-    return min(bursts) / number
-
-
-def burst(call: Callable[[], Any], number: int) -> float:
-    """Seconds that `number` calls take."""
-    begin = time.perf_counter()
-    for _ in range(number):
-        call()
-    return time.perf_counter() - begin
+    rng = np.random.default_rng(0)
+    count = calibrate(job, rng, burst_s, clock)
+    end, bursts = clock() + seconds, []
+    while len(bursts) < 3 or clock() < end:
+        bursts.append(seconds_per_unit(job, rng, count, clock))
+    return min(bursts) * job.work

@@ -11,7 +11,7 @@ from asv_benches.peers.harness import Contender, Duel, Job, Panel
 from asv_benches.peers.recurrences import Models, our_model
 from asv_benches.peers.scan import REPORT, Systems, our_solve
 
-from ._common import BURST_S, BURSTS_S, Quick, call_of, fastest, require
+from ._common import BURST_S, BURSTS_S, Quick, fastest, require
 
 STEPS = [(128, 16), (2048, 1024)]
 RETURNS = ["discounted_returns", "lambda_returns", "nstep_returns", "vtrace", "retrace"]
@@ -89,9 +89,9 @@ class Ours(Quick):
         if row.startswith("cuda.") and cuda.missing():
             raise NotImplementedError(cuda.missing())
         try:
-            self.call = call_of(CONTENDERS[row]())
+            self.job = CONTENDERS[row]()
         except (ImportError, AttributeError) as error:
             raise NotImplementedError(f"not in this commit: {error}") from error
 
     def track_call(self, row: str) -> float:
-        return fastest(self.call, BURST_S, BURSTS_S)
+        return fastest(self.job, BURST_S, BURSTS_S)

@@ -17,12 +17,19 @@ from asv_benches.peers.cpp import fma_peak
 from asv_benches.peers.harness import Job
 from asv_benches.peers.rows import Row, duels
 
-PEER = "stable-baselines3"
+PEER, STABLE = "stable-baselines3", "stable_baselines3"
 #: Of a row with the peer, which takes seconds a call.
 LIMIT_S = 900.0
 #: Steps of one call.
 ACTOR_STEPS, DQN_STEPS, PQN_STEPS = 100, 1024, 2048
 HIDDEN, BATCH = 256, 256
+#: Environment of our agents, and their settings that the peer has too.
+SETTINGS = {
+    "SAC": ("Pendulum-v1", "ZOO_PENDULUM"),
+    "TD3": ("Pendulum-v1", "ZOO_PENDULUM"),
+    "DQN": ("CartPole-v1", "ZOO_CARTPOLE"),
+    "PQN": ("CartPole-v1", "CLEANRL_CARTPOLE"),
+}
 #: Observed as planes of cells; a rollout of our settings.
 GAME, GAME_STEPS = "MinAtar/Breakout-v1", 8192
 #: Multiply-adds of a sample's pass through the actor and a critic of Pendulum.
@@ -37,20 +44,22 @@ def rows() -> list[Row]:
     row, table = partial(duels, limit_s=LIMIT_S), []
     what = "PPO, MinAtar's Breakout, 64 environments, 128-128, four epochs"
     table += row("ppo", what, our_game_ppo, {"": (f"{PEER}, minatar", stable_game_ppo, 10)})
-    what = "PQN, CartPole, 4 environments, 120-84 normalised"
-    table += row("pqn", what, our_pqn, {"": ("torch", torch_pqn, 25)})
+    what, ours = "PQN, CartPole, 4 environments, 120-84 normalised", partial(our_agent, "PQN")
+    table += row("pqn", what, partial(ours, PQN_STEPS), {"": ("torch", torch_pqn, 25)})
     for name in ("SAC", "TD3"):
         what = f"{name}, Pendulum, 2 x {HIDDEN}, batch {BATCH}, an update a step"
-        ours, peer = partial(our_actor_critic, name), partial(stable_actor_critic, name)
-        table += row(name.lower(), what, ours, {"": (PEER, peer, 6)})
+        ours = partial(our_agent, name, ACTOR_STEPS)
+        peer = {"": (PEER, partial(stable_actor_critic, name), 6)}
+        table += row(name.lower(), what, ours, peer)
         if name == "SAC":
             peak = {"peak": ("FMA peak of all cores", fma_peak, 0.55)}
             counted = partial(ours, operations=SAC_OPERATIONS)
             table += duels("sac", what, counted, peak, "peak")
-    what, uniform = "DQN, CartPole, rl-zoo's settings", partial(our_dqn, "uniform")
+    what, ours = "DQN, CartPole, rl-zoo's settings", partial(our_agent, "DQN", DQN_STEPS)
+    uniform, prioritized = (partial(ours, replay=each) for each in ("uniform", "prioritized"))
     cost, mixed = {"priorities": ("uniform", uniform, 1.1)}, f"our priorities in {PEER}'s DQN"
     table += row("dqn", what, uniform, {"": (PEER, stable_dqn, 20)})
-    table += duels("dqn", f"{what}, prioritised", partial(our_dqn, "prioritized"), cost, "cost")
+    table += duels("dqn", f"{what}, prioritised", prioritized, cost, "cost")
     table += weighted.rows()
     adapted = partial(stable_dqn, "rlcpu.adapters.sb3")
     return table + row("sb3-dqn-priorities", mixed, adapted, {"": (PEER, stable_dqn, 1.1)}, "cost")
@@ -78,30 +87,18 @@ def our_game_ppo() -> Job:
     return learning(PPO(GAME, seed=0), 2 * GAME_STEPS, 4 * GAME_STEPS)
 
 
-def our_actor_critic(name: str, operations: int = 1) -> Job:
-    """SAC or TD3; `operations` of an update, where those are the figure."""
+def make_agent(name: str, **options: Any) -> Any:
+    """An agent of ours with the peer's settings, but for the options."""
     from rlcpu import train
-    from rlcpu.train import sac, td3
 
-    config = {"SAC": sac, "TD3": td3}[name].ZOO_PENDULUM
-    agent = getattr(train, name)("Pendulum-v1", seed=0, config=config)
-    return learning(agent, 2 * DQN_STEPS, ACTOR_STEPS, operations)
-
-
-def our_pqn() -> Job:
-    from rlcpu.train import PQN
-    from rlcpu.train.pqn import CLEANRL_CARTPOLE
-
-    agent = PQN("CartPole-v1", seed=0, config=CLEANRL_CARTPOLE)
-    return learning(agent, 2 * DQN_STEPS, PQN_STEPS)
+    env_id, settings = SETTINGS[name]
+    config = getattr(importlib.import_module(f"rlcpu.train.{name.lower()}"), settings)
+    return getattr(train, name)(env_id, seed=0, config=config.replace(options))
 
 
-def our_dqn(replay: str) -> Job:
-    from rlcpu.train import DQN
-    from rlcpu.train.dqn import ZOO_CARTPOLE
-
-    agent = DQN("CartPole-v1", seed=0, config=ZOO_CARTPOLE, replay=replay)
-    return learning(agent, 2 * DQN_STEPS, DQN_STEPS)
+def our_agent(name: str, steps: int, operations: int = 1, **options: Any) -> Job:
+    """`operations` of a step, where those are the figure."""
+    return learning(make_agent(name, **options), 2 * DQN_STEPS, steps, operations)
 
 
 # ---------------------------------------------------------------- torch, stable-baselines3
@@ -182,30 +179,29 @@ def stable_game_ppo() -> Job:
     return stable_learning(stable_ppo_agent(envs, config), GAME_STEPS, GAME_STEPS)
 
 
-def stable_actor_critic(algorithm: str) -> Job:
-    """SAC or TD3 of stable-baselines3, its networks and batches as in SAC's defaults."""
-    import stable_baselines3
-
-    agent = getattr(stable_baselines3, algorithm)(
+def stable_agent(name: str, module: str = STABLE, **settings: Any) -> Any:
+    """SAC, TD3 or DQN of stable-baselines3, or a subclass in a module of ours."""
+    return getattr(importlib.import_module(module), name)(
         "MlpPolicy",
-        "Pendulum-v1",
-        learning_rate=1e-3,
-        learning_starts=100,
-        batch_size=BATCH,
-        train_freq=1,
-        gradient_steps=1,
+        SETTINGS[name][0],
         policy_kwargs={"net_arch": [HIDDEN, HIDDEN]},
         seed=0,
         device="cpu",
+        **settings,
     )
+
+
+def stable_actor_critic(name: str) -> Job:
+    """Networks and batches as in SAC's defaults."""
+    often = {"train_freq": 1, "gradient_steps": 1, "learning_starts": 100}
+    agent = stable_agent(name, learning_rate=1e-3, batch_size=BATCH, **often)
     return stable_learning(agent, 2 * ACTOR_STEPS, ACTOR_STEPS)
 
 
-def stable_dqn(module: str = "stable_baselines3") -> Job:
-    """Its DQN, or our subclass of it with prioritised replay."""
-    agent = importlib.import_module(module).DQN(
-        "MlpPolicy",
-        "CartPole-v1",
+def stable_dqn(module: str = STABLE) -> Job:
+    agent = stable_agent(
+        "DQN",
+        module,
         learning_rate=2.3e-3,
         batch_size=64,
         buffer_size=100_000,
@@ -216,8 +212,5 @@ def stable_dqn(module: str = "stable_baselines3") -> Job:
         gradient_steps=128,
         exploration_fraction=0.16,
         exploration_final_eps=0.04,
-        policy_kwargs={"net_arch": [HIDDEN, HIDDEN]},
-        seed=0,
-        device="cpu",
     )
     return stable_learning(agent, 2 * DQN_STEPS, DQN_STEPS)

@@ -73,9 +73,19 @@ def measure_tables(tables: Sequence[str], folder: Path | None, name: str, plan: 
         rows = cuda.rows(plan.effort == QUICK) if what == "cuda" else TABLES[what]()
         whose = cuda.device_name() if what == "cuda" else name
         path = folder / f"{whose}-{what}.json" if folder else None
-        minutes = (end - time.monotonic()) / 60
-        saved, more = measure_table(what, rows, path, plan._replace(minutes=minutes))
-        found, left = [*found, *saved], left + more
+        saved = load(path) if path else {}
+        chosen = [row for row in rows if plan.only in row.name]
+        chosen = [row for row in chosen if not plan.figures or readme.shows(what, row.name)]
+        missing = [row for row in chosen if not is_fresh(saved.get(row.name), plan)]
+        left += len(missing)
+        if missing:
+            print(f"\n{what}: {len(missing)} of {len(chosen)} rows", flush=True)
+            for result in print_rows(measured(missing, plan.effort, end)):
+                saved[result["name"]] = result
+                left -= 1
+                if path:  # the rows that the table still has, in its order
+                    save(path, what, [saved[row.name] for row in rows if row.name in saved])
+        found += saved.values()
     took = sum(row.get("took_s", 0.0) for row in found) / 60
     judged = [row["met"] for row in found if row["met"] is not None]
     todo = f"; {left} rows are left: run the same command again" if left else ""
@@ -85,36 +95,16 @@ def measure_tables(tables: Sequence[str], folder: Path | None, name: str, plan: 
     )
 
 
-def measure_table(
-    what: str, rows: list[Row], path: Path | None, plan: Plan
-) -> tuple[list[Result], int]:
-    """One table: its results, old and new, and how many rows are left for the next time."""
-    old = load(path) if path else {}
-    chosen = [row for row in rows if plan.only in row.name]
-    chosen = [row for row in chosen if not plan.figures or readme.shows(what, row.name)]
-    missing = [row for row in chosen if not is_fresh(old.get(row.name), plan)]
-    left = len(missing)
-    if missing:
-        print(f"\n{what}: {len(missing)} of {len(chosen)} rows", flush=True)
-        for result in print_rows(measured(missing, plan)):
-            old[result["name"]] = result
-            left -= 1
-            if path:  # the rows that the table still has, in its order
-                save(path, what, [old[row.name] for row in rows if row.name in old])
-    return list(old.values()), left
-
-
-def measured(rows: list[Row], plan: Plan) -> Iterator[Result]:
-    """Measures rows as long as there is time, and notes when, and how long it took."""
-    end = time.monotonic() + 60 * plan.minutes
+def measured(rows: list[Row], effort: Effort, end: float) -> Iterator[Result]:
+    """Measures rows until it is `end`, and notes when, and how long it took."""
     for row in rows:
         begin = time.monotonic()
         if begin >= end:
             return
-        result = measure(row, plan.effort)
+        result = measure(row, effort)
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         took = round(time.monotonic() - begin, 1)
-        yield {**result, "measured": now, "took_s": took, "effort": plan.effort._asdict()}
+        yield {**result, "measured": now, "took_s": took, "effort": effort._asdict()}
 
 
 def is_fresh(result: Result | None, plan: Plan) -> bool:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,25 +24,6 @@ ROOT = Path(__file__).parents[2]
 LIMIT_S = 180.0
 ZOO, DEFAULT = "rlcpu-zoo", "rlcpu-default"
 SOLVED, EPISODES, TOTAL_STEPS = 475.0, 100, 100_000
-#: The rl-zoo's settings, by our names; the last ones are stable-baselines3's defaults.
-SETTINGS: dict[str, Any] = {
-    "num_envs": 8,
-    "num_steps": 32,
-    "minibatch_size": 256,
-    "num_epochs": 20,
-    "gamma": 0.98,
-    "lambda_": 0.8,
-    "entropy_coefficient": 0.0,
-    "learning_rate": 1e-3,
-    "learning_rate_schedule": "linear",
-    "clip_range": 0.2,
-    "clip_schedule": "linear",
-    "value_coefficient": 0.5,
-    "max_gradient_norm": 0.5,
-    "hidden": (64, 64),
-    "activation": "tanh",
-    "log_std_init": 0.0,
-}
 
 
 class Run(NamedTuple):
@@ -132,35 +112,49 @@ def train_once(agent: str, seed: int) -> Run | Outcome:
     return outcome if outcome.status else Run(process_s, *outcome.value)
 
 
+def zoo_settings() -> Any:
+    """rl-baselines3-zoo's settings of CartPole; the others are stable-baselines3's defaults."""
+    from rlcpu.train.config import PPOConfig
+
+    return PPOConfig(
+        num_steps=32,
+        minibatch_size=256,
+        num_epochs=20,
+        gamma=0.98,
+        lambda_=0.8,
+        learning_rate=1e-3,
+        learning_rate_schedule="linear",
+        clip_schedule="linear",
+    )
+
+
 def learn_theirs(seed: int) -> tuple[float, int, float]:
     """stable-baselines3's PPO with the rl-zoo's settings; seconds, steps, return."""
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
-    class StopWhenSolved(BaseCallback):
-        def _on_training_start(self) -> None:
-            self.returns: deque[float] = deque(maxlen=EPISODES)
+    returns: deque[float] = deque(maxlen=EPISODES)
 
+    class StopWhenSolved(BaseCallback):
         def _on_step(self) -> bool:
             infos = self.locals["infos"]
-            self.returns.extend(info["episode"]["r"] for info in infos if "episode" in info)
-            return len(self.returns) < EPISODES or float(np.mean(self.returns)) < SOLVED
+            returns.extend(info["episode"]["r"] for info in infos if "episode" in info)
+            return len(returns) < EPISODES or float(np.mean(returns)) < SOLVED
 
-    env = make_vec_env("CartPole-v1", SETTINGS["num_envs"], seed=seed)
-    agent = stable_ppo_agent(env, SimpleNamespace(**SETTINGS), seed)
-    callback = StopWhenSolved()
+    config = zoo_settings()
+    env = make_vec_env("CartPole-v1", config.num_envs, seed=seed)
+    agent = stable_ppo_agent(env, config, seed)
     begin = time.perf_counter()
-    agent.learn(TOTAL_STEPS, callback=callback)
-    seconds = time.perf_counter() - begin
-    return seconds, agent.num_timesteps, float(np.mean(callback.returns))
+    agent.learn(TOTAL_STEPS, callback=StopWhenSolved())
+    return time.perf_counter() - begin, agent.num_timesteps, float(np.mean(returns))
 
 
 def learn_zoo(seed: int) -> tuple[float, int, float]:
     """Ours with the same settings, compiled before."""
     from rlcpu.train import PPO
 
-    PPO("CartPole-v1", seed=seed, **SETTINGS).learn(2 * 8 * 32)
-    return learn(PPO("CartPole-v1", seed=seed, **SETTINGS), TOTAL_STEPS)
+    PPO("CartPole-v1", seed=seed, config=zoo_settings()).learn(2 * 8 * 32)
+    return learn(PPO("CartPole-v1", seed=seed, config=zoo_settings()), TOTAL_STEPS)
 
 
 def learn_default(seed: int) -> tuple[float, int, float]:

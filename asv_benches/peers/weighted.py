@@ -58,14 +58,10 @@ def share(name: str, what: str, make: Callable[[], Any]) -> Row:
 def full_agent(name: str, replay: str) -> Any:
     """An agent whose buffer holds a million transitions of a random policy."""
     import rlcpu
-    from rlcpu import train
-    from rlcpu.train import dqn, sac
+    from asv_benches.peers.agents import SETTINGS, make_agent  # which lists the rows of this table
 
-    config: Any = {"SAC": sac.ZOO_PENDULUM, "DQN": dqn.ZOO_CARTPOLE}[name]
-    config = config.replace({"capacity": CAPACITY, "replay": replay})
-    env_id = "Pendulum-v1" if name == "SAC" else "CartPole-v1"
-    agent = getattr(train, name)(env_id, seed=0, config=config)
-    env = rlcpu.make_vec(env_id, num_envs=1000)
+    agent = make_agent(name, capacity=CAPACITY, replay=replay)
+    env = rlcpu.make_vec(SETTINGS[name][0], num_envs=1000)
     env.reset(seed=1)
     rng, steps = np.random.default_rng(0), CAPACITY // 10
     for _ in range(CAPACITY // steps):
