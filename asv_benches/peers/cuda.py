@@ -20,6 +20,7 @@ import numpy as np
 from asv_benches.peers.collect import OPERATIONS
 from asv_benches.peers.harness import Contender, Job, Panel
 from asv_benches.peers.rows import Row, duels
+from asv_benches.peers.scan import Systems
 from asv_benches.peers.simulate import CARTPOLE, jax_simulate, torch_cartpole, torch_simulate
 from asv_benches.peers.stepping import make_ours, our_collect, our_simulate
 
@@ -90,11 +91,11 @@ def solve_rows(sizes: Sizes) -> list[Row]:
     """Many small tridiagonal systems; interleaved ones are the columns of matrices."""
     table, (count, size) = [], sizes.system
     for dtype in ("float64", "float32"):
-        for layout, target in (("interleaved", 0.7), ("rows", 0.5)):
-            name, problem = f"thomas-{layout}-{dtype}", (count, size, dtype, layout)
+        for layout, axis, target in (("interleaved", "columns", 0.7), ("rows", "rows", 0.5)):
+            name, systems = f"thomas-{layout}-{dtype}", Systems(count, size, dtype, axis)
             what = f"solve_tridiagonal, {count:,} systems of {size}, {dtype}, {layout}"
-            ours = partial(our_solve, *problem)
-            cupy = {"cupy": ("CuPy gtsv2StridedBatch", partial(cupy_solve, *problem), 1)}
+            ours = partial(our_solve, systems)
+            cupy = {"cupy": ("CuPy gtsv2StridedBatch", partial(cupy_solve, systems), 1)}
             table += share(name, what, partial(ours, in_bytes=True), sizes, {"copy": target})
             table += duels(name, what, ours, cupy, "time")
     return table
@@ -226,22 +227,13 @@ def our_gae(num_steps: int, num_envs: int) -> Job:
     return our_job(partial(gae, *arrays, gamma=0.99, lambda_=0.95), num_steps * num_envs)
 
 
-def systems(count: int, size: int, dtype: str, layout: str) -> list[np.ndarray]:
-    """Diagonals and right-hand sides on the host."""
-    rng = np.random.default_rng(0)
-    shape = (size, count) if layout == "interleaved" else (count, size)
-    arrays = [rng.uniform(-1, 1, shape).astype(dtype) for _ in range(4)]
-    arrays[1] += 4.0
-    return arrays
-
-
-def our_solve(count: int, size: int, dtype: str, layout: str, in_bytes: bool = False) -> Job:
+def our_solve(systems: Systems, in_bytes: bool = False) -> Job:
     """Many systems, in calls or in bytes read and written."""
     from rlcpu.scan import solve_tridiagonal
 
-    arrays = list(map(arrays_on_device().asarray, systems(count, size, dtype, layout)))
-    options = {"axis": 0 if layout == "interleaved" else -1, "out": 0 * arrays[0]}
-    call = partial(solve_tridiagonal, *arrays, method="thomas", **options)
+    arrays = list(map(arrays_on_device().asarray, systems.draw(np.random.default_rng(0))))
+    options = {"axis": systems.axis, "out": 0 * arrays[0], "method": "thomas"}
+    call = partial(solve_tridiagonal, *arrays, **options)
     return our_job(call, 5 * arrays[0].nbytes if in_bytes else 1)
 
 
@@ -324,24 +316,23 @@ def torchrl_tree(operation: str, leaves: int, batch: int) -> Job:
     return Job(lambda: tree.scan_lower_bound(torch.rand(batch) * tree.query(0, leaves)))
 
 
-def cupy_solve(count: int, size: int, dtype: str, layout: str) -> Job:
+def cupy_solve(systems: Systems) -> Job:
     """cuSPARSE's batched solver, which overwrites the right-hand sides; JAX's is the same one."""
     import cupy
     from cupy_backends.cuda.libs import cusparse
 
-    host = systems(count, size, dtype, layout)
-    in_rows = (x.T if layout == "interleaved" else x for x in host)
+    host = systems.draw(np.random.default_rng(0))
+    in_rows = (x if systems.axis else x.T for x in host)
     lower, diagonal, upper, rhs = (cupy.asarray(np.ascontiguousarray(x)) for x in in_rows)
-    lower[:, 0], upper[:, -1] = 0, 0
     name = f"{'d' if rhs.dtype == np.float64 else 's'}gtsv2StridedBatch"
     handle = cupy.cuda.device.get_cusparse_handle()
     solution = rhs.copy()
     pointers = [each.data.ptr for each in (lower, diagonal, upper, solution)]
     ask, solve = getattr(cusparse, f"{name}_bufferSizeExt"), getattr(cusparse, name)
-    buffer = cupy.empty(ask(handle, size, *pointers, count, size), cupy.uint8)
+    buffer = cupy.empty(ask(handle, systems.n, *pointers, systems.batch, systems.n), cupy.uint8)
 
     def call() -> None:
         solution[...] = rhs
-        solve(handle, size, *pointers, count, size, buffer.data.ptr)
+        solve(handle, systems.n, *pointers, systems.batch, systems.n, buffer.data.ptr)
 
     return Job(call, finish=cupy.cuda.runtime.deviceSynchronize)
