@@ -8,5 +8,5 @@ into the saved figures as it comes; the page and README.md's figures are written
 its rows, then everybody's way to do the work: `simulate`, `collect`, `games`, `mujoco` (all on
 `stepping`), `replay` (with `reports` on replay buffers), `scan` (with `recurrences`), `train`,
 `agents` (with `weighted`), `distributed`, `paper` and, on a GPU, `cuda`. `report` makes the page
-and `pictures` what it shows, and `readme` the figures in README.md.
+and `pictures` what it shows, and `readme` the figures in README.md; `report.toml` has their words.
 """
