@@ -12,8 +12,8 @@ BIN := $(VENV)/bin
 PACKAGING := pyproject.toml setup.cfg
 PEERS_REQUIREMENTS := asv_benches/peers/requirements.txt
 # asv runs in its own folder, and keeps what it knows of a machine in the user's home.
-ASV := machine=$$($(BIN)/python -m asv_benches.peers.machine) && cd asv_benches && ../$(BIN)/asv machine \
-    --machine "$$machine" --yes && ../$(BIN)/asv
+ASV := machine=$$($(BIN)/python -m asv_benches.peers.machine) && cd asv_benches && $(abspath $(BIN))/asv machine \
+    --machine "$$machine" --yes && $(abspath $(BIN))/asv
 PIP := -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
