@@ -15,6 +15,7 @@ from typing import Any
 from asv_benches.peers import weighted
 from asv_benches.peers.cpp import fma_peak
 from asv_benches.peers.harness import Job
+from asv_benches.peers.libraries import torch
 from asv_benches.peers.rows import Row, duels
 
 PEER, STABLE = "stable-baselines3", "stable_baselines3"
@@ -105,8 +106,6 @@ def our_agent(name: str, steps: int, operations: int = 1, **options: Any) -> Job
 
 
 def torch_pqn() -> Job:
-    import torch
-
     from asv_benches.peers.torch_pqn import TorchPQN
 
     torch.set_num_threads(1)  # more make its small minibatches slower
@@ -119,7 +118,6 @@ def stable_learning(agent: Any, before: int, steps: int) -> Job:
 
 def stable_ppo_agent(env: Any, config: Any, seed: int = 0) -> Any:
     """PPO of stable-baselines3 with the settings of ours."""
-    import torch
     from stable_baselines3 import PPO
 
     torch.set_num_threads(1)  # more make its small minibatches slower

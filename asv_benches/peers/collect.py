@@ -11,6 +11,7 @@ import numpy as np
 
 from asv_benches.peers.cpp import fma_peak
 from asv_benches.peers.harness import Contender, Job, best_of, jax_loop
+from asv_benches.peers.libraries import jax, jnp, torch
 from asv_benches.peers.rows import Row, duels
 from asv_benches.peers.simulate import CARTPOLE, Lanes, advance, draw, jax_counters, start
 from asv_benches.peers.stepping import make_gymnasium, make_ours, our_collect
@@ -53,9 +54,6 @@ def collect_function(num_steps: int, activation: str) -> Callable[..., Any]:
     Simulation, inference and buffers are one `lax.scan`. The old buffers are donated, so that XLA
     may write the new ones over them.
     """
-    import jax
-    import jax.numpy as jnp
-
     function = {"relu": jax.nn.relu, "tanh": jnp.tanh}[activation]
 
     def network(parameters: list[tuple[Any, Any]], x: Any) -> Any:
@@ -85,8 +83,6 @@ def collect_function(num_steps: int, activation: str) -> Callable[..., Any]:
 
 def network_parameters(sizes: tuple[int, ...] = (4, 64, 64, 3)) -> list[tuple[Any, Any]]:
     """Weights (in, out) and biases (out,) of every layer, of JAX."""
-    import jax.numpy as jnp
-
     rng = np.random.default_rng(0)
     return [
         (
@@ -128,8 +124,6 @@ def torch_collect(
     objects of `torch.distributions`, which single-file implementations use, and which cost a third
     of the time. `mode` is Gymnasium's.
     """
-    import torch
-
     torch.manual_seed(0)
     function = {"relu": torch.nn.ReLU, "tanh": torch.nn.Tanh}[activation]
     layers = [torch.nn.Linear(4, 64), function(), torch.nn.Linear(64, 64), function()]

@@ -19,6 +19,7 @@ import numpy as np
 
 from asv_benches.peers.collect import OPERATIONS
 from asv_benches.peers.harness import Contender, Job, Panel
+from asv_benches.peers.libraries import jax, torch
 from asv_benches.peers.rows import Row, duels
 from asv_benches.peers.scan import Systems
 from asv_benches.peers.simulate import CARTPOLE, jax_simulate, torch_cartpole, torch_simulate
@@ -254,8 +255,6 @@ def our_tree(operation: str, leaves: int, batch: int) -> Job:
 
 def on_torch(make: Callable[..., Job], *arguments: Any) -> Job:
     """A job whose tensors torch makes on the device."""
-    import torch
-
     if not torch.cuda.is_available():
         raise ModuleNotFoundError("torch is not built for CUDA")
     torch.set_default_device("cuda")
@@ -266,8 +265,6 @@ def on_jax(make: Callable[..., Job], *arguments: Any) -> Job:
     """A job of JAX's default device."""
     # Else it takes three quarters of the memory, and the other contender has to do with the rest.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    import jax
-
     if jax.default_backend() != "gpu":
         raise ModuleNotFoundError("jax has no GPU backend")
     return make(*arguments)
@@ -275,7 +272,6 @@ def on_jax(make: Callable[..., Job], *arguments: Any) -> Job:
 
 def torch_collect(num_envs: int, num_steps: int) -> Job:
     """The loop that is not fused: two networks, a categorical draw, the physics, the records."""
-    import torch
 
     def network(outputs: int) -> Any:
         layers = [torch.nn.Linear(4, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64)]
@@ -305,7 +301,6 @@ def torch_collect(num_envs: int, num_steps: int) -> Job:
 
 def torchrl_tree(operation: str, leaves: int, batch: int) -> Job:
     """torchrl's CUDA sum tree."""
-    import torch
     from torchrl._torchrl import SumSegmentTreeFp32
 
     tree = SumSegmentTreeFp32(leaves, torch.device("cuda"))

@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from asv_benches.peers.libraries import jax
+
 Arguments = tuple[Any, ...]
 Inputs = Callable[[np.random.Generator, int], Iterable[Arguments]]
 Clock = Callable[[], float]
@@ -119,8 +121,6 @@ def prepared(
 
 def jax_keys(rng: np.random.Generator, count: int) -> list[Arguments]:
     """Fresh keys of JAX's generator."""
-    import jax
-
     return [(jax.random.key(number),) for number in rng.integers(2**32, size=count).tolist()]
 
 
@@ -131,7 +131,6 @@ def jax_loop(
 
     Only the last call of a repetition is waited for; the others overlap as XLA sees fit.
     """
-    import jax
 
     def call(*arguments: Any) -> None:
         nonlocal state

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from asv_benches.peers.harness import Arguments, Job, prepared
+from asv_benches.peers.libraries import jax, jnp, torch
 from asv_benches.peers.rows import Row
 
 ROLLOUTS = ((2048, 1024), (128, 16_384))  # steps and environments
@@ -27,8 +28,6 @@ def jax_function(
     problem: Any, function: Callable[..., Any], dtype: type[np.floating] | None = None
 ) -> Job:
     """A function of JAX's arrays, jitted and waited for; `dtype` is what inputs are cast to."""
-    import jax
-
     compiled = jax.jit(function)
 
     def convert(*arrays: np.ndarray) -> Arguments:
@@ -126,8 +125,6 @@ def numpy_gae(problem: Rollouts) -> Job:
 
 
 def torch_gae(problem: Rollouts) -> Job:
-    import torch
-
     def convert(*arrays: np.ndarray) -> Arguments:
         return tuple(torch.from_numpy(array.astype(np.float32)) for array in arrays)
 
@@ -166,8 +163,6 @@ def jax_gae(problem: Rollouts, function: Callable[..., Any]) -> Job:
 
 def gae_by_scan(rewards: Any, values: Any, ends: Any, last_values: Any) -> Any:
     """One `lax.scan`, all of a step in its body."""
-    import jax
-    import jax.numpy as jnp
 
     def step(carry: Any, row: Any) -> Any:
         next_values, advantage = carry
@@ -184,8 +179,6 @@ def gae_by_scan(rewards: Any, values: Any, ends: Any, last_values: Any) -> Any:
 
 def gae_by_rlax(rewards: Any, values: Any, ends: Any, last_values: Any) -> Any:
     """rlax's function of one environment, mapped over the environments."""
-    import jax
-    import jax.numpy as jnp
     import rlax
 
     def one(rewards: Any, discounts: Any, values: Any) -> Any:
@@ -243,8 +236,6 @@ def numpy_logcumsumexp(line: Line) -> Job:
 
 
 def torch_logcumsumexp(line: Line) -> Job:
-    import torch
-
     out = torch.zeros(line.size, dtype=torch.float64)
     return prepared(
         line, lambda x: torch.logcumsumexp(x, 0, out=out), lambda x: (torch.from_numpy(x),)
@@ -253,8 +244,6 @@ def torch_logcumsumexp(line: Line) -> Job:
 
 def logcumsumexp_by_scan(x: Any) -> Any:
     """The report's `lax.scan`: google/jax 2491."""
-    import jax
-    import jax.numpy as jnp
 
     def add(carry: Any, number: Any) -> Any:
         out = jnp.logaddexp(carry, number)
@@ -264,14 +253,10 @@ def logcumsumexp_by_scan(x: Any) -> Any:
 
 
 def by_associative_scan(x: Any) -> Any:
-    import jax
-
     return jax.lax.associative_scan(jax.numpy.logaddexp, x)
 
 
 def by_library(x: Any) -> Any:
-    import jax
-
     return jax.lax.cumlogsumexp(x)
 
 
@@ -350,8 +335,6 @@ def our_kalman_gradient(models: Models) -> Job:
 
 def jax_kalman(models: Models, gradient: bool = False) -> Job:
     """A `lax.scan`, or its value and gradients with respect to F, Q, H and R."""
-    import jax
-
     one = jax.value_and_grad(loglik, argnums=(0, 1, 2, 3)) if gradient else loglik
 
     def each(*arrays: Any) -> Any:
@@ -365,8 +348,6 @@ def jax_kalman(models: Models, gradient: bool = False) -> Job:
 
 def loglik(transition: Any, noise: Any, design: Any, variance: Any, observations: Any) -> Any:
     """Log-likelihood of one model in JAX, which starts at mean 0 and covariance 1."""
-    import jax
-    import jax.numpy as jnp
 
     def step(state: Any, observation: Any) -> Any:
         mean, cov = state

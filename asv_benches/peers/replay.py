@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from asv_benches.peers.harness import Arguments, Contender, Inputs, Job, best_of, drawn, jax_loop
+from asv_benches.peers.libraries import jax, torch
 from asv_benches.peers.reports import post_rows, trajectory_rows
 from asv_benches.peers.rows import Row, duels
 
@@ -94,7 +95,6 @@ def our_tree(operation: str, size: int) -> Job:
 
 def flashbax_tree(operation: str, size: int) -> Job:
     """flashbax's functions for CPUs: `set_batch_scan`, and the one way of drawing that it has."""
-    import jax
     from flashbax.buffers import sum_tree
 
     set_leaves = jax.jit(sum_tree.set_batch_scan, donate_argnums=0)
@@ -127,7 +127,6 @@ def tianshou_tree(operation: str, size: int) -> Job:
 
 def torchrl_tree(operation: str, size: int, dtype: str, tensors: bool) -> Job:
     """torchrl's compiled tree of one precision, sampled as its prioritised sampler does."""
-    import torch
     import torchrl._torchrl as compiled
 
     kind = {"float64": compiled.SumSegmentTreeFp64, "float32": compiled.SumSegmentTreeFp32}[dtype]
@@ -300,7 +299,6 @@ def torchrl_buffer(operation: str, size: int, capacity: int = MILLION) -> Job:
     """torchrl, its data in one tensor per field, samples of the size that it is made for."""
     import logging
 
-    import torch
     from tensordict import TensorDict
     from torchrl import data
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from asv_benches.peers.harness import POOL, Arguments, Job, drawn, jax_keys, jax_loop
+from asv_benches.peers.libraries import jax, torch
 from asv_benches.peers.rows import Row, duels
 
 OBSERVATION = 100  # float32 numbers of an observation
@@ -107,7 +108,6 @@ def flashbax_trajectory(
         one_by_one: whether `add` takes one time step at a time, inside one compiled function.
     """
     import flashbax
-    import jax
 
     buffer = flashbax.make_prioritised_trajectory_buffer(
         add_batch_size=NUM_ENVS,
@@ -229,8 +229,6 @@ def numpy_post(size: int) -> Job:
 
 def torch_post(size: int) -> Job:
     """The post's second version, float32: it keeps the minimum, which then never rises again."""
-    import torch
-
     values, position = torch.from_numpy(returns(np.random.default_rng(0), size)).float(), 0
     lowest = values.min().item()
 

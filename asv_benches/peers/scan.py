@@ -12,6 +12,7 @@ import numpy as np
 from asv_benches.peers import machine, recurrences
 from asv_benches.peers.cpp import WIDE, load, pointer
 from asv_benches.peers.harness import Arguments, Contender, Job, Panel, best_of, prepared
+from asv_benches.peers.libraries import jax, jnp
 from asv_benches.peers.recurrences import jax_function
 from asv_benches.peers.rows import Row, duels
 
@@ -388,8 +389,6 @@ def solve_rows(a: Any, b: Any, c: Any, d: Any) -> Any:
     Word for word, but for the shape of the initial value: it wrote the one of arrays with three
     axes, and with two JAX is a tenth faster, three times in the other layout.
     """
-    import jax
-    import jax.numpy as jnp
 
     def compute_primes(last_primes, x):
         last_cp, last_dp = last_primes
@@ -423,14 +422,11 @@ def solve_columns(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Any:
 
 def solve_by_library(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Any:
     """`jax.lax.linalg.tridiagonal_solve`, which is LAPACK's, one system after the other."""
-    import jax
-
     return jax.lax.linalg.tridiagonal_solve(lower, diagonal, upper, rhs[..., None])[..., 0]
 
 
 def jax_gradient(systems: Systems, solve: Callable[..., Any]) -> Job:
     """Solution, and gradients with respect to the four arrays, of one of the above."""
-    import jax
 
     def solution_and_gradients(*arguments: Any) -> Any:
         *arrays, slopes = arguments

@@ -19,6 +19,7 @@ from asv_benches.peers.harness import (
     drawn,
     jax_loop,
 )
+from asv_benches.peers.libraries import jax, jnp, torch
 from asv_benches.peers.rows import Row, duels
 from asv_benches.peers.stepping import (
     ACTIONS_PER_RUN,
@@ -189,8 +190,6 @@ class Lanes(NamedTuple):
 
 def start(num_envs: int, seed: int = 0) -> Lanes:
     """Random initial states, of JAX."""
-    import jax.numpy as jnp
-
     rng = np.random.default_rng(seed)
     state = rng.uniform(-0.05, 0.05, (4, num_envs)).astype(np.float32)
     keys = rng.integers(0, 2**32, (2, num_envs), dtype=np.uint32)
@@ -204,8 +203,6 @@ def jax_counters(rng: np.random.Generator, count: int) -> Iterable[Arguments]:
 
 def draw(lanes: Lanes, counter: Any) -> list[Any]:
     """Five numbers in [0, 1) per environment, as rlcpu/kernels/random.py makes them."""
-    import jax.numpy as jnp
-
     u32 = jnp.uint32
     a = lanes.key_low + counter * u32(0x9E3779B9)
     a = (a ^ (a >> 16)) * u32(0x7FEB352D)
@@ -229,8 +226,6 @@ def polynomials(x: Any) -> tuple[Any, Any]:
 
 def library(x: Any) -> tuple[Any, Any]:
     """Sine and cosine as one writes them in JAX."""
-    import jax.numpy as jnp
-
     return jnp.sin(x), jnp.cos(x)
 
 
@@ -253,8 +248,6 @@ def advance(
     lanes: Lanes, right: Any, fresh: list[Any], sincos: SinCos = library
 ) -> tuple[Lanes, Any, Any]:
     """One step and automatic reset in JAX; returns the lanes, terminated and truncated."""
-    import jax.numpy as jnp
-
     state = physics(lanes, jnp.where(right, 10.0, -10.0).astype(jnp.float32), sincos)
     terminated = (abs(state[0]) > 2.4) | (abs(state[2]) > 0.20943951)
     steps = lanes.steps + 1
@@ -266,8 +259,6 @@ def advance(
 
 def jax_simulate(num_envs: int, num_steps: int, sincos: SinCos = library) -> Job:
     """One `lax.scan` in one `jit`. Unrolling the scan by 2, 4 or 8 makes it slower."""
-    import jax
-    import jax.numpy as jnp
 
     def step(carry: Any, counter: Any) -> Any:
         lanes, (episodes, lengths) = carry
@@ -288,7 +279,6 @@ def jax_simulate(num_envs: int, num_steps: int, sincos: SinCos = library) -> Job
 
 def torch_cartpole(num_envs: int) -> tuple[Lanes, Callable[[Lanes], Lanes]]:
     """Random initial states, and one step with uniform actions and automatic reset."""
-    import torch
 
     def advance(lanes: Lanes) -> Lanes:
         force = 20.0 * (torch.rand(num_envs) < 0.5) - 10.0
@@ -306,8 +296,6 @@ def torch_cartpole(num_envs: int) -> tuple[Lanes, Callable[[Lanes], Lanes]]:
 
 def torch_simulate(num_envs: int) -> Job:
     """PyTorch, eager: CartPole as tensor operations, every step a dozen calls from Python."""
-    import torch
-
     lanes, advance = torch_cartpole(num_envs)
 
     @torch.inference_mode()

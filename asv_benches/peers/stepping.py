@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from asv_benches.peers.harness import Contender, Job, best_of, drawn, jax_keys, jax_loop
+from asv_benches.peers.libraries import jax
 
 # Actions drawn for one repetition, int64: half the second-level cache; a policy hands its actions
 # over warm.
@@ -108,7 +109,6 @@ def gymnax_step(name: str, num_envs: int, num_steps: int = 0) -> Job:
             which returns its observations.
     """
     import gymnax
-    import jax
 
     env, params = gymnax.make(name)
 
