@@ -17,6 +17,7 @@ import hashlib
 import os
 import stat
 import sys
+import time
 import uuid
 import warnings
 from collections.abc import Callable
@@ -98,6 +99,7 @@ class KernelCache(hooks.Cache):
 
     def __init__(self, kernel: Any, check: Callable[[], None]) -> None:
         self._kernel, self._check = kernel, check
+        self._turn: Turn | None = None
 
     @functools.cached_property
     def _fingerprint(self) -> str:
@@ -139,11 +141,31 @@ class KernelCache(hooks.Cache):
         return path is not None and not path.exists()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled code for argument types, or None."""
+        """The compiled code for argument types, or None, where this process compiles it now.
+
+        Of processes that start together, one compiles a kernel, and the others wait for it.
+        """
         hooks.refresh_target(target_context)
         path, files = self._path(sig), _files()
         if path is None or files is None:
             return None
+        found = self._load(path, files, target_context)
+        if found is None:
+            self.end_turn()
+            with announce.counted():
+                self._turn = Turn(path)
+            found = self._load(path, files, target_context)  # somebody may have compiled it
+            if found is not None:
+                self.end_turn()
+        return found
+
+    def end_turn(self) -> None:
+        """Let others compile: this process has, or gave up."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.end()
+
+    def _load(self, path: Path, files: hooks.CodeFiles, target_context: Any) -> Any:
         try:
             with announce.counted():
                 content = read_whole(path)
@@ -156,16 +178,56 @@ class KernelCache(hooks.Cache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep freshly compiled code, once it has passed the kernel's check."""
-        self._check()
-        path, files = self._path(sig), _files()
-        content = files.pack(data) if path and files else None
-        if path is None or content is None:
-            return
         try:
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            write_whole(path, content)
+            self._check()
+            path, files = self._path(sig), _files()
+            content = files.pack(data) if path and files else None
+            if path is not None and content is not None:
+                path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                write_whole(path, content)
         except OSError as error:
             warn_uncached(str(error))
+        finally:
+            self.end_turn()
+
+
+class Turn:
+    """The turn to compile what will be written to a path: one process has it at a time.
+
+    It is a lock on a file beside the path, which the kernel takes back when a process ends, however
+    it does. Where there are no such locks, and after `PATIENCE` seconds, it is taken all the same:
+    code that is compiled twice is a loss of time alone.
+    """
+
+    PATIENCE = 120.0
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path.with_suffix(".turn"), -1
+        end = time.monotonic() + self.PATIENCE
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            while time.monotonic() < end:
+                try:
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                except BlockingIOError:
+                    time.sleep(0.02)
+        self._close()
+
+    def end(self) -> None:
+        """Give the turn to another process, if there is one that waits."""
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+        self._close()
+
+    def _close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
 
 
 def read_whole(path: Path) -> bytes | None:

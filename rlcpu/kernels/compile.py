@@ -296,10 +296,12 @@ def kernel(
         function
     )
     check = functools.partial(_refuse_double, dispatcher, scalars)
-    hooks.set_cache(dispatcher, KernelCache(dispatcher, check))
+    cache = KernelCache(dispatcher, check)
+    hooks.set_cache(dispatcher, cache)
     subject = subject or ".".join(function.__module__.split(".")[:2])
     announced = announce.announced(subject, function.__name__)
-    hooks.wrap_compiler(dispatcher, lambda compile: announced(_explained(dispatcher)(compile)))
+    explained = _explained(dispatcher, cache)
+    hooks.wrap_compiler(dispatcher, lambda compile: announced(explained(compile)))
     return dispatcher
 
 
@@ -324,13 +326,18 @@ _c_functions: list[Any] = []  # kept alive: addresses do not
 
 
 @contextlib.contextmanager
-def _explained(kernel: Any) -> Iterator[None]:
-    """Raise TypeError with one sentence in the place of numba's error in a user's function."""
+def _explained(kernel: Any, cache: KernelCache) -> Iterator[None]:
+    """Raise TypeError with one sentence in the place of numba's error in a user's function.
+
+    Whatever is raised, others need not wait for the kernel any more.
+    """
     try:
         yield
-    except numba.errors.NumbaError as error:
-        forget_frozen()
-        guard.explain(error, _with_callees((kernel,)))
+    except BaseException as error:
+        cache.end_turn()
+        if isinstance(error, numba.errors.NumbaError):
+            forget_frozen()
+            guard.explain(error, _with_callees((kernel,)))
         raise
 
 

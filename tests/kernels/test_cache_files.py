@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import llvmlite
@@ -343,3 +345,77 @@ def test_processes_that_fill_the_cache_at_once_agree(tmp_path):
     assert [process.wait() for process in running] == [0, 0]
     assert len(files_in(tmp_path)) == 4
     subprocess.run(command, env=environment, check=True)
+
+
+#: Compiles one kernel as soon as two processes are ready, and says whether it did.
+TOGETHER = """
+import json, os, sys, time
+from pathlib import Path
+from rlcpu.kernels.compile import define, kernel
+
+text = "def driver(x):\\n" + "".join(f"    x += {i} / (x * x + {i}.5)\\n" for i in range(1, 300))
+made = kernel(define(text + "    return x"))
+folder = Path(sys.argv[1])
+(folder / str(os.getpid())).touch()
+while len(list(folder.iterdir())) < 2:
+    time.sleep(0.001)
+result = made(0.5)
+print(json.dumps([len(made.stats.cache_misses), result]))
+"""
+
+
+def test_of_two_processes_one_compiles_a_kernel(tmp_path):
+    (tmp_path / "ready").mkdir()
+    with ThreadPoolExecutor() as pool:
+        jobs = [
+            pool.submit(
+                run_python, "-c", TOGETHER, tmp_path / "ready", NUMBA_CACHE_DIR=tmp_path / "cache"
+            )
+            for _ in range(2)
+        ]
+        (missed, result), (missed_too, result_too) = (job.result() for job in jobs)
+    assert missed + missed_too == 1
+    assert result == result_too
+    assert [path.suffix for path in files_in(tmp_path / "cache")] == [".nbc"]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from rlcpu.kernels.cache import Turn
+turn = Turn(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_turn_ends_with_its_process_and_is_not_waited_for_for_ever(folder, monkeypatch):
+    path = folder / "kernel.nbc"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", HOLD, str(path)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        monkeypatch.setattr(cache.Turn, "PATIENCE", 0.2)
+        impatient = cache.Turn(path)
+        impatient.end()
+        assert path.with_suffix(".turn").exists()  # it is the other's
+        monkeypatch.setattr(cache.Turn, "PATIENCE", 1e9)
+        threading.Timer(0.5, holder.kill).start()
+        cache.Turn(path).end()
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert not files_in(folder)
+
+
+def test_a_kernel_that_cannot_be_compiled_gives_its_turn_to_others(folder):
+    with pytest.raises(numba.errors.TypingError):
+        kernel(define("def driver(x): return x.nothing"))(0.5)
+    assert not files_in(folder)
+
+
+def test_without_locks_every_process_compiles(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    assert make_kernel(1.0)(0.5) == 1.5
+    assert [path.suffix for path in files_in(folder)] == [".nbc"]
