@@ -24,7 +24,7 @@ from rlcpu.envs.lane import (
     make_turn,
     pack,
 )
-from rlcpu.kernels.compile import define, inline
+from rlcpu.kernels.compile import apart, compact, define, inline, outline
 from rlcpu.kernels.memory import address, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
@@ -385,9 +385,11 @@ def observe_kernel(env: Structure, dtype: type) -> Any:
     return observe_batch
 
 
-@inline
+@outline
 def copy_rows(source, target, rows, count, begin):
     """Copy `count` items of each row of LANES to the end of a row of `begin + count`."""
+    apart()
+    compact()
     for row in range(rows):
         for i in range(count):
             target[row * (begin + count) + begin + i] = source[row * LANES + i]

@@ -69,13 +69,26 @@ def compact() -> None:
     """
 
 
-@lower_builtin(compact)
-def _compact(context, builder, signature, args):
-    builder.function.attributes.add("optsize")
-    return context.get_dummy_value()
+def apart() -> None:
+    """In a function of `outline`: ask LLVM to leave it one, and not to write it into its callers.
+
+    What is called seldom and from many places is otherwise optimised in each of them.
+    """
 
 
-type_callable(compact)(lambda context: lambda: nbtypes.void)
+def _define_attribute(function: Callable[[], None], attribute: str) -> None:
+    """Let a call of `function` give an attribute of LLVM's to the function that calls it."""
+
+    def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.function.attributes.add(attribute)
+        return context.get_dummy_value()
+
+    lower_builtin(function)(lower)
+    type_callable(function)(lambda context: lambda: nbtypes.void)
+
+
+_define_attribute(compact, "optsize")
+_define_attribute(apart, "noinline")
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 import enum
 import math
 import platform
+import re
 import types
 from math import sin as sine
 from typing import Any, NamedTuple
@@ -14,7 +15,16 @@ from llvmlite.binding import get_host_cpu_features
 from numba import njit
 from numba.core import types as nbtypes
 
-from rlcpu.kernels.compile import EXACT, FAST, check_precision, freeze, kernel, specialise
+from rlcpu.kernels.compile import (
+    EXACT,
+    FAST,
+    apart,
+    check_precision,
+    freeze,
+    kernel,
+    outline,
+    specialise,
+)
 
 DTYPES = [np.float32, np.float64]
 X = 0.7
@@ -298,3 +308,27 @@ def test_fast_mathematics_sees_nan_and_infinity():
         driver = kernel(lambda x, scalar=scalar: scalar(x))
         assert driver(np.float32(value))
         assert not driver(np.float32(0.5))
+
+
+def test_what_is_apart_is_called_and_not_written_into_its_callers():
+    @outline
+    def square(x):
+        return x * x
+
+    @outline
+    def square_apart(x):
+        apart()
+        return x * x
+
+    def calls(function):
+        @kernel
+        def driver(x):
+            x[0] = function(x[0])
+
+        x = np.array([3.0])
+        driver(x)
+        assert x[0] == 9.0
+        code = driver.inspect_llvm(driver.signatures[0])
+        return len(re.findall(r"call [^@]*@[^(]*square", code))
+
+    assert (calls(square), calls(square_apart)) == (0, 1)
