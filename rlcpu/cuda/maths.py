@@ -65,6 +65,10 @@ def _single_square(x):
     return (lambda x: _f64(_f32(x) * _f32(x))) if x.bitwidth == 64 else lambda x: x * x
 
 
+def _cut(values):
+    return lambda values: values  # nothing is vectorised
+
+
 def _inverse_power(x):
     # An exponent's bits, all flipped, are those of the inverse; least of all, those of 0.
     if x.bitwidth == 64:
@@ -80,5 +84,6 @@ if libdevice is not None:
     from numba.cuda.extending import overload
 
     overload(vectors.inverse_power, target="cuda")(_inverse_power)
-    for define in (_fma, _bits, _from_bits, _from_int, _libm_pow, _round_to_single, _single_square):
+    scalars = (_fma, _bits, _from_bits, _from_int, _libm_pow, _round_to_single, _single_square)
+    for define in (*scalars, _cut):
         overload(getattr(maths, define.__name__[1:]), target="cuda")(define)

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcpu.envs import walker_ground as ground
+from rlcpu.envs import walker_impacts as impacts
 from rlcpu.envs import walker_legs as legs
 from rlcpu.envs import walker_picture
 from rlcpu.envs.dynamics import Dynamics
@@ -29,12 +30,12 @@ from rlcpu.envs.walker_legs import (
     Leg,
     Motion,
     Motors,
-    Part,
     Place,
     Places,
     Spins,
     Triple,
 )
+from rlcpu.kernels.maths import cut
 from rlcpu.kernels.random import Rng
 
 HIP_SPEED, KNEE_SPEED = 4.0, 6.0  # rad/s, of motors
@@ -186,9 +187,9 @@ def solve(s: State, body: Body, motors: Motors, places: Places) -> tuple[Motion,
     momenta = legs.momenta(body, Triple(s.vx, s.vy, s.spin), one, two, s.lowers)
     impulses = legs.motor_starts(motors)
     pushes = legs.UNTOUCHED
-    _, w, impulses, pushes = legs.turn(body, momenta, motors, w, impulses, places, pushes)
-    _, w, impulses, pushes = legs.turn(body, momenta, motors, w, impulses, places, pushes)
-    _, w, impulses, pushes = legs.turn(body, momenta, motors, w, impulses, places, pushes)
+    _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
+    _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
+    _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
     motion, w, _, _ = legs.turn(body, momenta, motors, w, impulses, places, pushes)
     return motion, legs.motor_impulses(motors, w)
 
@@ -220,42 +221,38 @@ def advance(s: State, pose: Pose, motors: Motors, m: Motion, places: Places) -> 
 class Struck(NamedTuple):
     """A lower leg after a step: how far from its knee (m), whether it has hit the ground, where."""
 
-    part: Part
+    part: impacts.Part
     x: float
     y: float
     hits: bool
     at: float
 
 
-def strike(begin: Part, end: Part, leg: Leg, a: Place, b: Place) -> Struck:
-    """A lower leg that goes from `begin` to `end`, if the ground lets it."""
-    part, hits, at = legs.impact(begin, end, leg, a, b)
+def strike(
+    leg: Leg, new: Leg, pins: Four, angles: tuple[float, float], m: Triple, spins: Spins,
+    offset: tuple[float, float], near: tuple[Place, Place],
+) -> Struck:  # fmt: skip
+    """The lower part of a leg after a step, if the ground lets it go there.
+
+    Args:
+        leg: before the step.
+        new: the same after it.
+        pins: of the hips before and after.
+        angles: of the lower part before and after.
+        m: motion of the root in this step.
+        spins: of the leg.
+        offset: of the lower part from its knee before.
+        near: its points next to the ground.
+    """
+    x, y = pins[0] + 2.0 * leg.ax + offset[0], pins[1] + 2.0 * leg.ay + offset[1]
+    begin = impacts.lower_part(x, y, angles[0], leg, m, spins)
+    x, y = pins[2] + 2.0 * new.ax, pins[3] + 2.0 * new.ay
+    end = impacts.lower_part(x, y, angles[1], new, m, spins)
+    part, hits, at = impacts.impact(begin, end, leg, near[0], near[1])
     half = 0.5 * legs.LENGTH
     x = part.x - end.x - half * (math.sin(part.angle) - math.sin(end.angle))
     y = part.y - end.y + half * (math.cos(part.angle) - math.cos(end.angle))
     return Struck(part, x if hits else 0.0, y if hits else 0.0, hits, at)
-
-
-def strike_one(s: State, pose: Pose, after: Pose, m: Motion, places: Places) -> Struck:
-    """The lower part of the first leg."""
-    leg, o = pose.body.one, s.offsets
-    x, y = pose.pin_x + 2.0 * leg.ax + o[0], pose.pin_y + 2.0 * leg.ay + o[1]
-    begin = legs.lower_part(x, y, pose.lower1, leg, m.root, m.one)
-    new = after.body.one
-    x, y = after.pin_x + 2.0 * new.ax, after.pin_y + 2.0 * new.ay
-    end = legs.lower_part(x, y, after.lower1, new, m.root, m.one)
-    return strike(begin, end, leg, places[0], places[1])
-
-
-def strike_two(s: State, pose: Pose, after: Pose, m: Motion, places: Places) -> Struck:
-    """The lower part of the second leg."""
-    leg, o = pose.body.two, s.offsets
-    x, y = pose.pin_x + 2.0 * leg.ax + o[2], pose.pin_y + 2.0 * leg.ay + o[3]
-    begin = legs.lower_part(x, y, pose.lower2, leg, m.root, m.two)
-    new = after.body.two
-    x, y = after.pin_x + 2.0 * new.ax, after.pin_y + 2.0 * new.ay
-    end = legs.lower_part(x, y, after.lower2, new, m.root, m.two)
-    return strike(begin, end, leg, places[2], places[3])
 
 
 def step(s: State, action: Four, params: Params, rng: Rng) -> tuple[State, float, bool]:
@@ -272,10 +269,14 @@ def step(s: State, action: Four, params: Params, rng: Rng) -> tuple[State, float
     body = pose.body
     a, b = feet(s, body.one, pose.lower1, pose.pin_x + o[0], pose.pin_y + o[1], hard)
     c, d = feet(s, body.two, pose.lower2, pose.pin_x + o[2], pose.pin_y + o[3], hard)
-    places, motors = (a, b, c, d), legs.make_motors(s.impulses, s.joints, action)
-    m, impulses = solve(s, body, motors, places)
-    after = advance(s, pose, motors, m, places)
-    one, two = strike_one(s, pose, after, m, places), strike_two(s, pose, after, m, places)
+    places, motors = cut((a, b, c, d)), legs.make_motors(s.impulses, s.joints, action)
+    m, impulses = cut(solve(s, body, motors, places))
+    after = cut(advance(s, pose, motors, m, places))
+    pins, new = (pose.pin_x, pose.pin_y, after.pin_x, after.pin_y), after.body
+    angles1, angles2 = (pose.lower1, after.lower1), (pose.lower2, after.lower2)
+    one = strike(body.one, new.one, pins, angles1, m.root, m.one, (o[0], o[1]), (a, b))
+    two = strike(body.two, new.two, pins, angles2, m.root, m.two, (o[2], o[3]), (c, d))
+    one, two = cut((one, two))
     j, w, v = after.joints, legs.joint_speeds(m), m.root
     knee1, knee2 = pose.pin_x + 2.0 * body.one.ax + o[0], pose.pin_x + 2.0 * body.two.ax + o[2]
     touch1, cells1 = touching(s.touches[0], s.cells[0], s.cells[1], knee1, a, b, one)
@@ -329,7 +330,7 @@ def observe(s: State, params: Params) -> tuple[float, ...]:
     body = (s.angle, 2.0 * DT * s.spin, 6.0 * DT * s.vx, 4.0 * DT * s.vy)
     one = (j[0], w[0] / HIP_SPEED, j[1] + 1.0, w[1] / KNEE_SPEED, s.touches[0])
     two = (j[2], w[2] / HIP_SPEED, j[3] + 1.0, w[3] / KNEE_SPEED, s.touches[1])
-    seen = ground.ahead(s.nodes, s.tops, s.base, s.x, s.y)
+    seen = cut(ground.ahead(s.nodes, s.tops, s.base, s.x, s.y))
     return body + one + two + ground.look(seen, params.hardcore)
 
 

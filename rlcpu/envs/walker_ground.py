@@ -277,28 +277,27 @@ def way_to(hit: Hit) -> float:
     return min(max(far / RANGE, 0.0), 1.0)
 
 
-def look_down(s: Seen, number: float, hardcore: bool) -> float:
-    """How far a ray comes that reaches 5 cells."""
-    return way_to(look_near(NOTHING, ray_of(number), s, hardcore))
-
-
-def look_aside(s: Seen, number: float, hardcore: bool) -> float:
-    """How far a ray comes that reaches 9 cells."""
-    ray = ray_of(number)
-    return way_to(look_near(look_on(NOTHING, ray, s, hardcore), ray, s, hardcore))
-
-
-def look_ahead(s: Seen, number: float, hardcore: bool) -> float:
-    """How far a ray comes that reaches 12 cells."""
-    ray = ray_of(number)
-    hit = look_on(look_far(NOTHING, ray, s, hardcore), ray, s, hardcore)
+def look_along(s: Seen, number: float, cells: float, hardcore: bool) -> float:
+    """How far a ray comes that reaches 5, 9 or 12 cells."""
+    hit, ray = NOTHING, ray_of(number)
+    if cells > 9.0:
+        hit = look_far(hit, ray, s, hardcore)
+    if cells > 5.0:
+        hit = look_on(hit, ray, s, hardcore)
     return way_to(look_near(hit, ray, s, hardcore))
 
 
 def look(s: Seen, hardcore: bool) -> tuple[float, ...]:
     """How far each of the ten rays of the lidar comes."""
-    down = (look_down(s, 0.0, hardcore), look_down(s, 1.0, hardcore), look_down(s, 2.0, hardcore))
-    a, b = look_aside(s, 3.0, hardcore), look_aside(s, 4.0, hardcore)
-    c, d = look_aside(s, 5.0, hardcore), look_ahead(s, 6.0, hardcore)
-    e, f = look_ahead(s, 7.0, hardcore), look_ahead(s, 8.0, hardcore)
-    return (*down, a, b, c, d, e, f, look_ahead(s, 9.0, hardcore))
+    return (
+        look_along(s, 0.0, 5.0, hardcore),
+        look_along(s, 1.0, 5.0, hardcore),
+        look_along(s, 2.0, 5.0, hardcore),
+        look_along(s, 3.0, 9.0, hardcore),
+        look_along(s, 4.0, 9.0, hardcore),
+        look_along(s, 5.0, 9.0, hardcore),
+        look_along(s, 6.0, 12.0, hardcore),
+        look_along(s, 7.0, 12.0, hardcore),
+        look_along(s, 8.0, 12.0, hardcore),
+        look_along(s, 9.0, 12.0, hardcore),
+    )

@@ -89,9 +89,19 @@ def single_square(x: float) -> float:
     return float(np.float32(x) ** np.float32(2.0))
 
 
+def cut(values: Any) -> Any:
+    """The values of a tuple of floats, unchanged: a cut for the compiler in a long computation.
+
+    LLVM's vectoriser asks for the type of every number in a loop, and finds it from those that it
+    was computed from, back to the last load or intrinsic: the square of the length of a step. What
+    is cut costs a multiplication by one.
+    """
+    return values
+
+
 #: Functions that compile to an instruction of their own: to be called as they are, not specialised.
 OVERLOADED: frozenset[Any] = frozenset(
-    {fma, bits, from_bits, from_int, round_to_single, libm_pow, single_square}
+    {fma, bits, from_bits, from_int, round_to_single, libm_pow, single_square, cut}
 )
 
 _FLOAT, _WORD, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
@@ -143,6 +153,28 @@ def _round_to_single(x):
     return (lambda x: np.float64(np.float32(x))) if x == types.float64 else (lambda x: x)
 
 
+def _define_cut(context, values):
+    def generate(_, builder, signature, args):
+        return _cut_all(builder, args[0])
+
+    return values(values), generate
+
+
+def _cut_all(builder: Any, value: Any) -> Any:
+    """A number, or an aggregate of them, each of which is cut."""
+    if value.type in (_FLOAT, ir.DoubleType()):
+        name = "llvm.canonicalize"
+        function = builder.module.declare_intrinsic(name, [value.type])
+        return builder.call(function, [value])
+    if isinstance(value.type, ir.Aggregate):
+        for k in range(len(value.type)):
+            part = _cut_all(builder, builder.extract_value(value, k))
+            value = builder.insert_value(value, part, k)
+    return value
+
+
+_cut: Any = intrinsic(_define_cut)
+overload(cut)(lambda values: lambda values: _cut(values))
 overload(libm_pow)(lambda x, y: lambda x, y: _libm_pow(x, y))
 
 

@@ -5,7 +5,7 @@ import platform
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -155,3 +155,25 @@ def test_powers_are_those_of_libm_and_numpy(dtype):
     else:
         np.testing.assert_array_equal(squares, x * x)
         np.testing.assert_array_max_ulp(powers, x * x, 1)
+
+
+class Pair(NamedTuple):
+    first: float
+    rest: tuple[float, float]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_cut_leaves_numbers_as_they_are_and_stays_in_the_code(dtype):
+    @njit(fastmath=FAST)
+    def loop(x, out):
+        for i in range(x.shape[0]):
+            pair, (low, _) = maths.cut((Pair(x[i], (x[i] * x[i], x[i] + x[i])), (-x[i], 3)))
+            out[i] = pair.first + pair.rest[0] + pair.rest[1] + low
+
+    x = np.array([0.0, 1.0, -3.0, 0.1, 1e-30, math.nan], dtype)
+    out = np.empty_like(x)
+    loop(x, out)
+    np.testing.assert_array_equal(out, x * x + (x + x))
+    code = next(iter(loop.inspect_llvm().values()))
+    assert len(re.findall(r"call.*@llvm.canonicalize\.", code)) >= 4
+    assert maths.cut(pair := Pair(1.0, (2.0, 3.0))) is pair
