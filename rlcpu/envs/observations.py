@@ -38,12 +38,14 @@ class View(NamedTuple):
         size: (size,) of floats, (choices,), or (planes, rows, columns).
         form: of planes, one of `PLANES`; else the name of the dtype.
         num_masked: actions whose mask follows the observation in its rows; 0 without one.
+        num_threads: threads that write planes out, see `launch`.
     """
 
     kind: str
     size: tuple[int, ...]
     form: str
     num_masked: int = 0
+    num_threads: int | None = None
 
     @classmethod
     def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> View:
@@ -114,7 +116,7 @@ class View(NamedTuple):
             return self._decode_anywhere(rows, before)
         cells = math.prod(self.size[1:])
         found = np.empty((math.prod(before), self.size[0], cells), self.form)
-        launch(_expand_kernels(cells), found.size, None, *_words_of(rows), found)
+        launch(_expand_kernels(cells), found.size, self.num_threads, *_words_of(rows), found)
         return found.reshape(*before, *self.size)
 
     def inputs(self, rows: Any) -> Any:

@@ -175,7 +175,8 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.max_episode_steps = limit
         self.num_threads = check_num_threads(num_threads)
         # Copies: seeding the spaces of one environment must not change another's samples.
-        self.view = View.of(dynamics, planes, self.dtype)
+        view = View.of(dynamics, planes, self.dtype)
+        self.view = view._replace(num_threads=self.num_threads)
         self.single_observation_space = self.view.space(dynamics.observed_as(self.dtype))
         self.single_action_space = copy.deepcopy(dynamics.action_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

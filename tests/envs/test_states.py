@@ -13,7 +13,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary
 
 import rlcpu
-from rlcpu.envs import Board, Dynamics, Rng, check
+from rlcpu.envs import Board, Dynamics, Rng, check, observations
 from rlcpu.envs.observations import View
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO
@@ -436,6 +436,26 @@ def test_planes_are_expanded_cell_by_cell(cells: int, form: str) -> None:
         np.testing.assert_array_equal(view._decode_anywhere(memory, (len(memory),)), found)
     np.testing.assert_array_equal(view.show(rows.T), expected)
     np.testing.assert_array_equal(view.inputs(rows), expected.reshape(7, -1))
+
+
+def test_planes_are_written_by_as_many_threads_as_the_environment_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def launch(kernels: Any, work: int, num_threads: int | None, *args: Any) -> Any:
+        asked.append(num_threads)
+        return kernels.serial(*args)
+
+    monkeypatch.setattr(observations, "launch", launch)
+    for num_threads in (1, None):
+        env = rlcpu.make_vec(TOY, 70, num_threads=num_threads)
+        env.reset(seed=0)
+        env.step(np.zeros(70, np.int64))
+        env.observe()
+        assert rlcpu.collect(env, Uniform(), 2).observations.shape[:2] == (2, 70)
+        assert asked == [num_threads] * 4
+        asked.clear()
 
 
 @pytest.mark.parametrize("dynamics", [TOY, WALK], ids=["planes", "choice"])
