@@ -225,7 +225,10 @@ def _make_driver(is_sums: bool) -> Kernels:
         if is_sums:
             add_up(outputs)
         clock[0] += u32(num_steps)
-        return FAULT if frame[FIRST_FAULT:].any() else waiting
+        broken = 0
+        for block in range(blocks):
+            broken += frame[FIRST_FAULT + block]
+        return FAULT if broken > 0 else waiting
 
     serial = kernel(run_blocks, fastmath=EXACT)
     return Kernels(serial, kernel(run_blocks, fastmath=EXACT, parallel=True), 0)
