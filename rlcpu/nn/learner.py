@@ -18,9 +18,10 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.nn import network
 from rlcpu.nn.flat import FlatLearner
-from rlcpu.nn.losses import Loss, Objective, Term
+from rlcpu.nn.losses import Loss, Objective, Term, losses_at
 from rlcpu.nn.network import Network
 from rlcpu.nn.ones import Ones
+from rlcpu.nn.passes import Passes, passes_of
 from rlcpu.nn.update import (
     CHUNK,
     PART,
@@ -186,16 +187,19 @@ class Learner(FlatLearner):
         size = 0 if self.actions is None else batch.actions.size // count
         space = self._space_for(self._make_space, count, minibatch_size, size)
         real, limit = self.dtype, given.stop_above or ("", math.inf)
+        coefficients = self.weights if weights is None else weights
+        objective = self._objective(coefficients)
         settings = Settings(
             epochs=epochs,
             minibatch_size=minibatch_size,
             normalized=-1 if given.normalize is None else self.columns.index(given.normalize),
             action_size=size,
+            first_column=2 * objective.most_numbers,
             learning_rate=real(given.learning_rate),
             epsilon=real(given.epsilon),
             rectified=bool(given.rectified),
-            scales=tuple(map(real, scales or [1.0] * len(self.losses))),
-            weights=_as_reals(self.weights if weights is None else weights, real),
+            scales=np.array(scales or [1.0] * len(self.losses), real),
+            weights=np.array(coefficients, real),
             max_norm=real(given.max_gradient_norm),
             watched=-1 if given.stop_above is None else names.index(limit[0]),
             most=float(limit[1]),
@@ -204,8 +208,10 @@ class Learner(FlatLearner):
             key_low=self.key[0],
             key_high=self.key[1],
             patience=self._patience(min(minibatch_size, PART)),
+            losses=losses_at(real, objective),
+            passes=passes_of(real),
         )
-        self._run(self._kernel, self.num_workers, space, batch, space, settings)
+        self._run(make_update(real), self.num_workers, space, batch, space, settings)
         *means, taken = space.report.tolist()
         self.counters += int(taken), epochs
         report = {name: mean / max(taken, 1.0) for name, mean in zip(names, means, strict=True)}
@@ -264,7 +270,7 @@ class Learner(FlatLearner):
         return seen, np.zeros(0, np.int64), np.zeros(0, np.int32)
 
     def _check_actions(self, actions: Array | None, count: int) -> Array:
-        """Actions as the kernel takes them: heads use them as positions."""
+        """Actions as the kernel takes them, all as float32: heads use whole ones as positions."""
         if (actions is None) != (self.actions is None):
             raise ValueError(f"actions={actions!r}: the learner has actions={self.actions}")
         if actions is None:
@@ -286,7 +292,7 @@ class Learner(FlatLearner):
         if taken.dtype == np.int64 and not 0 <= taken.min() <= taken.max() < size:
             wrong = taken[(taken < 0) | (taken >= size)][0]
             raise ValueError(f"actions: expected 0 to {size - 1}, got {wrong}")
-        return np.ascontiguousarray(taken).ravel()
+        return np.ascontiguousarray(taken, np.float32).ravel()
 
     def _check_finite(self, report: dict[str, float]) -> None:
         bad = [name for name, mean in report.items() if not math.isfinite(mean)]
@@ -300,7 +306,7 @@ class Learner(FlatLearner):
             )
 
     def _make_space(self, count: int, minibatch_size: int, action_size: int) -> Space:
-        layout, objective, dtype = self.layout, self._objective(), self.dtype
+        layout, objective, dtype = self.layout, self._objective(self.weights), self.dtype
         minibatch = min(minibatch_size, count)
         num_minibatches, parts = -(-count // minibatch), -(-minibatch // PART)
         networks, workers = len(layout.tables), self.num_workers
@@ -326,36 +332,35 @@ class Learner(FlatLearner):
 
     # ------------------------------------------------------------ machine code
 
-    def _objective(self) -> Objective:
+    def _objective(self, weights: tuple[float, ...]) -> Objective:
+        """What the losses' code depends on, with weights of this type."""
         terms = [Term(each.function, each.head, len(each.statistics)) for each in self.losses]
-        sample = _sample_type(self.columns)
-        return Objective(tuple(terms), self.columns, sample)
-
-    @property
-    def _kernel(self) -> Any:
-        return make_update(self.dtype, self._objective())
+        kind = type(weights), len(weights)
+        return Objective(tuple(terms), self.columns, _sample_type(self.columns), kind)
 
     def compile(self) -> None:
-        """Make the kernel ready, without an update."""
-        self._kernel.compile(self._types())
+        """Make the kernel and what it calls ready, without an update."""
+        losses_at(self.dtype, self._objective(self.weights))
+        passes_of(self.dtype)
+        kernel: Any = make_update(self.dtype)
+        kernel.compile(self._types())
 
     def is_uncompiled(self) -> bool:
         """Whether the kernel would be compiled by the first update, and kept in a cache."""
-        kernel = self._kernel  # it has one set of types: where there is code, it is the right one
+        # It has one set of types: where there is code, it is the right one.
+        kernel: Any = make_update(self.dtype)
         return not kernel.overloads and cache_of(kernel).lacks(self._types())
 
     def _types(self) -> tuple[Any, ...]:
         """Numba's types of the kernel's arguments."""
         real, numbers = self.dtype, np.zeros(1, np.float32)
-        actions = np.zeros(1, self.actions or np.float32)
+        reals: Any = np.zeros(1, real)
         starts, ones = np.zeros(1, np.int64), np.zeros(1, np.int32)
         columns = np.zeros((1, 1), np.float32)
-        batch = Batch(numbers, starts, ones, numbers, numbers, actions, columns)
-        weights = _as_reals(self.weights, real)
-        scales = (real(0),) * len(self.losses)
+        batch = Batch(numbers, starts, ones, numbers, numbers, numbers, columns)
         settings = Settings(
-            *(0, 0, 0, 0, real(0), real(0), False, scales, weights, real(0), 0, 0.0, 0, 0),
-            *(self.key[0], self.key[1], 0),
+            *(0, 0, 0, 0, 0, real(0), real(0), False, reals, reals, real(0), 0, 0.0, 0, 0),
+            *(self.key[0], self.key[1], 0, 0, Passes(0, 0)),
         )
         args = (0, 1, self.learnt, self.layout, batch, self._make_space(1, 1, 1), settings)
         typeof: Any = numba.typeof
@@ -388,7 +393,7 @@ def _check_masked(actions: Array, count: int, size: int) -> Array:
     if forbidden.size:
         wrong = actions[forbidden[0]].tolist()
         raise ValueError(f"actions[{forbidden[0]}]={wrong}: action {wrong[0]} is not allowed")
-    return np.ascontiguousarray(actions).ravel()
+    return np.ascontiguousarray(actions, np.float32).ravel()
 
 
 def _check_indices(actions: Array, count: int, choices: tuple[int, ...]) -> Array:
@@ -399,7 +404,7 @@ def _check_indices(actions: Array, count: int, choices: tuple[int, ...]) -> Arra
     if wrong.size:
         found = actions[wrong[0]].tolist()
         raise ValueError(f"actions[{wrong[0]}]={found}: expected 0 or more, below {choices}")
-    return np.ascontiguousarray(actions).ravel()
+    return np.ascontiguousarray(actions, np.float32).ravel()
 
 
 def _check_columns(columns: Sequence[str]) -> tuple[str, ...]:
@@ -409,10 +414,3 @@ def _check_columns(columns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(columns, str) or len(set(columns)) < len(columns):
         raise ValueError(f"columns={columns!r}: expected different names")
     return tuple(columns)
-
-
-def _as_reals(weights: tuple[float, ...], real: type) -> Any:
-    """The same kind of tuple, of numbers of one dtype."""
-    numbers = map(real, weights)
-    make = getattr(weights, "_make", tuple)
-    return make(numbers)

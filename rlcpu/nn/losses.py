@@ -1,5 +1,7 @@
 """Losses: scalar functions of one sample, made into loops over the samples of a chunk.
 
+They are compiled apart from the update that calls them: another set of losses costs no other code.
+
 A loss is plain Python for one sample,
 
     loss(numbers, sample, weights) -> (loss, slopes, statistics)
@@ -10,10 +12,14 @@ and `weights` are coefficients of the caller's; `slopes` are the derivatives by 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rlcpu.kernels.compile import define, inline, merge, specialise
+import numpy as np
+
+from rlcpu.kernels.calls import function_of, kind_of
+from rlcpu.kernels.compile import define, inline, merge, specialise, tuple_of
 from rlcpu.nn.heads import Head
 
 
@@ -45,17 +51,19 @@ class Term(NamedTuple):
 
 
 class Objective(NamedTuple):
-    """All that the machine code of an update depends on.
+    """All that the machine code of losses depends on.
 
     Attributes:
         terms: the losses.
         columns: names of the columns of a minibatch.
         sample: NamedTuple with these fields.
+        weights: kind of tuple that holds coefficients, and how many.
     """
 
     terms: tuple[Term, ...]
     columns: tuple[str, ...]
     sample: Any
+    weights: tuple[type, int]
 
     @property
     def num_sums(self) -> int:
@@ -68,23 +76,61 @@ class Objective(NamedTuple):
         return max(len(term.head.names) for term in self.terms)
 
 
-def make_losses(dtype: type, objective: Objective) -> Callable[..., None]:
-    """`losses(network, outputs, width, rows, free, free_slopes, share, layout, settings, sums)`.
+class Outputs(NamedTuple):
+    """What losses are given: outputs of one network for a chunk of samples.
 
-    All losses of one network over a chunk of samples, one after the other: they write derivatives
-    in the place of outputs, add those by the free parameters to `free_slopes`, and to `sums` each
-    loss and its statistics. `rows` are as `rlcpu.nn.heads` says.
+    Attributes:
+        network: its number.
+        outputs: (samples * width,), overwritten with derivatives.
+        width: of a row of outputs, padded.
+        rows: (any, samples), as `rlcpu.nn.heads` says.
+        free: (F,) the network's free parameters, padded.
+        free_slopes: (F,), to which derivatives by them are added.
+        sums: float64, to which each loss and its statistics are added.
+        share: 1 / samples of the minibatch.
+        places, scales, weights, action_size: see `rlcpu.nn.update.Layout` and `Settings`.
     """
 
+    network: int
+    outputs: Any
+    width: int
+    rows: Any
+    free: Any
+    free_slopes: Any
+    sums: Any
+    share: Any
+    places: Any
+    scales: Any
+    weights: Any
+    action_size: int
+
+
+def outputs_kind(dtype: type) -> Any:
+    """Numba's type of `Outputs`."""
+    row: Any = np.zeros(0, dtype)
+    rows: Any = np.zeros((0, 0), dtype)
+    sums = np.zeros(0)
+    places = np.zeros((0, 3), np.int64)
+    return kind_of(Outputs(0, row, 0, rows, row, row, sums, dtype(0), places, row, row, 0))
+
+
+@functools.cache
+def losses_at(dtype: type, objective: Objective) -> int:
+    """Address of `losses(chunk)`: all losses of one network over a chunk of `Outputs`."""
+
     @merge
-    def losses(network, outputs, width, rows, free, free_slopes, share, layout, settings, sums):
+    def nothing(chunk):
         pass
 
-    first_sum = 0
+    added, first_sum = nothing, 0
     for number, term in enumerate(objective.terms):
-        losses = _append(losses, dtype, objective, number, first_sum)
+        added = _append(added, dtype, objective, number, first_sum)
         first_sum += 1 + term.num_statistics
-    return losses
+
+    def losses(chunk):
+        added(chunk)
+
+    return function_of(losses, outputs_kind(dtype))
 
 
 def _append(
@@ -94,21 +140,24 @@ def _append(
     term, most = objective.terms[number], objective.most_numbers
     forward, backward = term.head.learn(dtype)
     loop, columns = _make_loop(dtype, objective, term), len(objective.columns)
+    weights_of = tuple_of(*objective.weights)
 
     @merge
-    def losses(network, outputs, width, rows, free, free_slopes, share, layout, settings, sums):
-        before(network, outputs, width, rows, free, free_slopes, share, layout, settings, sums)
-        if layout.places[number, 0] == network:
-            place = width, layout.places[number, 1], layout.places[number, 2]
+    def losses(chunk):
+        before(chunk)
+        if chunk.places[number, 0] == chunk.network:
+            outputs, rows = chunk.outputs, chunk.rows
+            place = chunk.width, chunk.places[number, 1], chunk.places[number, 2]
             numbers, slopes, given = rows[:most], rows[most : 2 * most], rows[2 * most :]
             heads = given[columns:]
-            taken = rows[rows.shape[0] - settings.action_size :]
-            forward(outputs, place, numbers, slopes, heads, taken, free)
-            totals = loop(numbers, slopes, given, settings.weights)
+            taken = rows[rows.shape[0] - chunk.action_size :]
+            forward(outputs, place, numbers, slopes, heads, taken, chunk.free)
+            totals = loop(numbers, slopes, given, weights_of(chunk.weights))
             for k in range(len(totals)):
-                sums[first_sum + k] += totals[k]
-            scaled = share * settings.scales[number]
-            backward(outputs, place, numbers, slopes, heads, taken, free, free_slopes, scaled)
+                chunk.sums[first_sum + k] += totals[k]
+            share = chunk.share * chunk.scales[number]
+            free, free_slopes = chunk.free, chunk.free_slopes
+            backward(outputs, place, numbers, slopes, heads, taken, free, free_slopes, share)
 
     return losses
 

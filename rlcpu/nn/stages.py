@@ -8,12 +8,9 @@ phases, which workers share (see `rlcpu.nn.workers`):
     step        the same slices: Adam, the transposed copies, and the targets
 
 What a part or a slice computes does not depend on who does it: results do not depend on the number
-of threads. A stage is one function, which computes the gradient of a part and overwrites that of
-the part before,
-
-    gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
-
-and the rules of the paper are scalar functions that it calls; see `rlcpu.train.dqn`.
+of threads. A stage is one function `gradient(part)` of a `Part`, which overwrites its gradients;
+the rules of the paper are scalar functions that it calls, see `rlcpu.train.dqn`. The kernel of an
+update is the same for all algorithms, and calls what stages bring by address.
 """
 
 from __future__ import annotations
@@ -26,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.calls import View, function_of, kind_of, make_call, view
 from rlcpu.kernels.compile import compact, inline, inline_exact, kernel, merge, outline
 from rlcpu.kernels.mlp import NORMALIZED
 from rlcpu.nn import flat, network
@@ -42,6 +40,7 @@ from rlcpu.nn.network import (
     copy_last,
     copy_square,
 )
+from rlcpu.nn.passes import Passes, passes_of
 from rlcpu.nn.transitions import Chunk, Transitions
 from rlcpu.nn.update import PART
 from rlcpu.nn.workers import LINE, Board, claim, finish, item_of, stop, wait
@@ -113,9 +112,11 @@ class Settings(NamedTuple):
         period, tau: every so many updates, targets go this part of the way.
         learning_rates: (num_stages,).
         epsilon, max_norm: of Adam; gradients of a stage are scaled down to the norm.
-        coefficients: NamedTuple of the algorithm's.
+        coefficients: (any,) of the algorithm's.
         key_low, key_high: uint32, of the random stream.
         patience: see `rlcpu.nn.workers.wait`.
+        gradients, finishes: (num_stages,) int64, addresses of the functions of `Stage`, or 0.
+        passes: see `rlcpu.nn.passes.passes_of`.
     """
 
     updates: int
@@ -132,17 +133,48 @@ class Settings(NamedTuple):
     key_low: Any
     key_high: Any
     patience: int
+    gradients: Any
+    finishes: Any
+    passes: Passes
+
+
+class Frame(NamedTuple):
+    """All that an update works on."""
+
+    learnt: Any
+    layout: Layout
+    batch: Transitions
+    space: Space
+    settings: Settings
+
+
+class Part(NamedTuple):
+    """What a stage's functions are given.
+
+    Attributes:
+        worker: who runs it, and so which scratch memory it may use.
+        chunk: its samples.
+        gradients: (P,), of which those of the stage's networks are overwritten.
+        sums: (SUMS,) float64, zeros to which it adds its statistics.
+        frame: the rest.
+    """
+
+    worker: int
+    chunk: Chunk
+    gradients: Any
+    sums: Any
+    frame: Frame
 
 
 class Stage(NamedTuple):
     """What one stage learns, and how.
 
     Attributes:
-        gradient: dtype -> the function above.
+        gradient: dtype -> `gradient(part)`, plain Python for a kernel.
         networks: numbers of the networks that it steps.
         statistics: names of the first of its sums; the very first is a loss.
-        finish: dtype -> function (sums, learnt, settings), called once after the gradient with the
-            sums over all samples, or None.
+        finish: dtype -> `finish(part)`, called once after the gradient, with the sums over all
+            samples; or None.
     """
 
     gradient: Callable[[type], Callable[..., None]]
@@ -156,7 +188,7 @@ class Stage(NamedTuple):
 
 @functools.cache
 def _make_step(dtype: type) -> Callable[..., None]:
-    """`step(item, factor, rates, follow, learnt, layout, space, settings)`: one slice."""
+    """`step(item, factor, rates, follow, frame)`: one slice."""
     adam = make_adam(dtype)
 
     @outline
@@ -183,7 +215,8 @@ def _make_step(dtype: type) -> Callable[..., None]:
             copy_square(weights, copies, first, end, rows, columns)
 
     @merge
-    def step(item, factor, rates, follow, learnt, layout, space, settings):
+    def step(item, factor, rates, follow, frame):
+        learnt, layout, space = frame.learnt, frame.layout, frame.space
         k, layer, first, last, begin, end = layout.slices[item]
         parameters = learnt.parameters[begin:end]
         moments = learnt.first[begin:end], learnt.second[begin:end]
@@ -192,7 +225,8 @@ def _make_step(dtype: type) -> Callable[..., None]:
         target = layout.targets[k]
         if follow and target >= 0:
             shift = layout.begins[target] - layout.begins[k]
-            approach(learnt.parameters[begin + shift : end + shift], parameters, settings.tau)
+            tau = frame.settings.tau
+            approach(learnt.parameters[begin + shift : end + shift], parameters, tau)
             copy(target, layer, first, last, learnt, layout, False)
 
     return step
@@ -201,52 +235,32 @@ def _make_step(dtype: type) -> Callable[..., None]:
 # ---------------------------------------------------------------- the whole update
 
 
-def _make_gradient(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
-    """The gradient of stage `number`, which is its first argument."""
-    functions = [stage.gradient(dtype) for stage in stages]
-    first, second = functions[0], functions[-1]
-    alone = len(stages) == 1
+class Turn(NamedTuple):
+    """Where a worker is: in a stage of an update, whose phases are numbered after `phase`."""
 
-    @merge
-    def gradient(number, worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
-        if alone or number == 0:
-            first(worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
-        else:
-            second(worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
-
-    return gradient
-
-
-def _make_conclude(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
-    """`conclude(number, sums, learnt, settings)`: what follows the gradient of stage `number`."""
-    finishes = [(k, stage.finish(dtype)) for k, stage in enumerate(stages) if stage.finish]
-
-    @merge
-    def nothing(number, sums, learnt, settings):
-        pass
-
-    @merge
-    def conclude(number, sums, learnt, settings):
-        if number == place:
-            last(sums, learnt, settings)
-
-    if not finishes:
-        return nothing
-    place, last = finishes[0]
-    return conclude
+    worker: int
+    workers: int
+    update: int
+    stage: int
+    phase: int
 
 
 @functools.cache
-def make_update(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
+def _function(make: Callable[[type], Callable[..., None]] | None, dtype: type, kind: Any) -> int:
+    """Address of what a stage makes for a dtype, given a `Part` of a type; 0 for None."""
+    return function_of(make(dtype), kind) if make else 0
+
+
+@functools.cache
+def make_update(dtype: type, kind: Any) -> Callable[..., None]:
     """Kernel (worker, workers, Learnt, Layout, Transitions, Space, Settings): a worker's share.
 
-    There are one or two stages; the second one follows every `settings.delay` updates. All stages
-    share one copy of the code but for their gradients.
+    `kind` is the type of a `Part` of these. There are one or two stages; the second one follows
+    every `settings.delay` updates.
     """
-    gradient, conclude = _make_gradient(dtype, stages), _make_conclude(dtype, stages)
-    step, rates_of = _make_step(dtype), make_rates(dtype)
+    call, step, rates_of = make_call(kind), _make_step(dtype), make_rates(dtype)
     add, squares = make_sums(dtype)
-    one, count = dtype(1), len(stages)
+    one = dtype(1)
 
     @outline
     def add_to(total, part):
@@ -264,88 +278,108 @@ def make_update(dtype: type, stages: tuple[Stage, ...]) -> Callable[..., None]:
         return np.sqrt(total)
 
     @merge
-    def run_part(number, worker, part, update, learnt, layout, batch, space, settings):
-        gradients, sums = space.gradients[part], space.sums[part]
-        fill(sums, 0.0)
-        first = part * settings.part
+    def part_of(turn, number, frame):
+        """Part `number` of the minibatch of an update."""
+        space, settings = frame.space, frame.settings
+        first = number * settings.part
         size = min(settings.part, settings.size - first)
-        begin = (update - settings.before - 1) * settings.size + first
-        chunk = Chunk(begin, size, one / dtype(settings.size), update)
-        gradient(number, worker, chunk, gradients, sums, learnt, layout, batch, space, settings)
+        begin = (turn.update - settings.before - 1) * settings.size + first
+        chunk = Chunk(begin, size, one / dtype(settings.size), turn.update)
+        return Part(turn.worker, chunk, space.gradients[number], space.sums[number], frame)
 
     @merge
-    def add_parts(item, parts, layout, space):
-        begin, end = layout.slices[item, 4], layout.slices[item, 5]
-        total = space.gradients[0, begin:end]
-        for part in range(1, parts):
-            add_to(total, space.gradients[part, begin:end])
-        space.squares[item] = square_sum(total)
+    def add_parts(turn, parts, frame):
+        board = Board(frame.space.claims, frame.space.done)
+        for shift in range(parts):
+            item = item_of((turn.worker, turn.workers), parts, shift)
+            if claim(board, item, turn.phase + 1):
+                fill(frame.space.sums[item], 0.0)
+                call(frame.settings.gradients[turn.stage], part_of(turn, item, frame))
+                finish(board)
 
     @merge
-    def add_sums(number, parts, norm, learnt, space, settings):
+    def sum_slices(turn, first, slices, parts, frame):
+        layout, space = frame.layout, frame.space
+        board = Board(space.claims, space.done)
+        for shift in range(slices):
+            item = item_of((turn.worker, turn.workers), slices, shift)
+            if claim(board, item, turn.phase + 2):
+                begin, end = layout.slices[first + item, 4], layout.slices[first + item, 5]
+                total = space.gradients[0, begin:end]
+                for part in range(1, parts):
+                    add_to(total, space.gradients[part, begin:end])
+                space.squares[first + item] = square_sum(total)
+                finish(board)
+
+    @merge
+    def report(turn, parts, norm, frame):
+        """Add the sums over all samples to the report, and finish the stage with them."""
+        space, settings = frame.space, frame.settings
+        sums, row = space.sums[0], space.report[turn.stage]
         for part in range(1, parts):
             for k in range(SUMS):
-                space.sums[0, k] += space.sums[part, k]
+                sums[k] += space.sums[part, k]
         for k in range(SUMS):
-            space.report[number, k] += space.sums[0, k] / settings.size
-        space.report[number, SUMS] += norm
-        space.report[number, SUMS + 1] += 1.0
-        conclude(number, space.sums[0], learnt, settings)
+            row[k] += sums[k] / settings.size
+        row[SUMS] += norm
+        row[SUMS + 1] += 1.0
+        if settings.finishes[turn.stage] != 0:
+            call(settings.finishes[turn.stage], part_of(turn, 0, frame))
 
-    @kernel
-    def update(worker, workers, learnt, layout, batch, space, settings):
-        compact()
-        crew, board = (worker, workers), Board(space.claims, space.done)
+    @merge
+    def step_slices(turn, first, slices, parts, frame):
+        space, settings = frame.space, frame.settings
+        board = Board(space.claims, space.done)
+        norm = norm_of(space.squares[first : first + slices])
+        checked = norm
+        for part in range(parts):
+            checked += space.sums[part, 0]  # of the loss
+        number = turn.update if turn.stage == 0 else turn.update // settings.delay
+        rates = rates_of(number, settings.learning_rates[turn.stage], settings.epsilon)
+        factor = settings.max_norm / (dtype(norm) + dtype(1e-6))
+        factor = factor if factor < one else one
+        follow = turn.update % settings.period == 0
+        for shift in range(slices):
+            item = item_of((turn.worker, turn.workers), slices, shift)
+            if claim(board, item, turn.phase + 3):
+                if np.isfinite(checked):
+                    step(first + item, factor, rates, follow, frame)
+                    if item == 0:
+                        report(turn, parts, norm, frame)
+                else:
+                    space.report[turn.stage, SUMS + 1] = -1.0
+                    stop(board)
+                finish(board)
+
+    @merge
+    def run(worker, workers, frame, layout, space, settings):
+        board = Board(space.claims, space.done)
         parts = (settings.size + settings.part - 1) // settings.part
         phase = done = 0
         for number in range(settings.before + 1, settings.before + settings.updates + 1):
-            follow = number % settings.period == 0
-            for stage in range(1 if number % settings.delay else count):
+            for stage in range(1 if number % settings.delay else layout.stages.size - 1):
+                turn = Turn(worker, workers, number, stage, phase)
                 first = layout.stages[stage]
                 slices = layout.stages[stage + 1] - first
-                for shift in range(parts):
-                    part = item_of(crew, parts, shift)
-                    if claim(board, part, phase + 1):
-                        run_part(
-                            stage, worker, part, number, learnt, layout, batch, space, settings
-                        )
-                        finish(board)
+                add_parts(turn, parts, frame)
                 done += parts
                 if not wait(board, done, settings.patience):
                     return
-                for shift in range(slices):
-                    item = item_of(crew, slices, shift)
-                    if claim(board, item, phase + 2):
-                        add_parts(first + item, parts, layout, space)
-                        finish(board)
+                sum_slices(turn, first, slices, parts, frame)
                 done += slices
                 if not wait(board, done, settings.patience):
                     return
-                norm = norm_of(space.squares[first : first + slices])
-                checked = norm
-                for part in range(parts):
-                    checked += space.sums[part, 0]  # of the loss
-                steps = number if stage == 0 else number // settings.delay
-                rates = rates_of(steps, settings.learning_rates[stage], settings.epsilon)
-                factor = settings.max_norm / (dtype(norm) + dtype(1e-6))
-                factor = factor if factor < one else one
-                for shift in range(slices):
-                    item = item_of(crew, slices, shift)
-                    if claim(board, item, phase + 3):
-                        if np.isfinite(checked):
-                            step(
-                                first + item, factor, rates, follow, learnt, layout, space, settings
-                            )
-                            if item == 0:
-                                add_sums(stage, parts, norm, learnt, space, settings)
-                        else:
-                            space.report[stage, SUMS + 1] = -1.0
-                            stop(board)
-                        finish(board)
+                step_slices(turn, first, slices, parts, frame)
                 done += slices
                 if not wait(board, done, settings.patience):
                     return
                 phase += 3
+
+    @kernel
+    def update(worker, workers, learnt, layout, batch, space, settings):
+        compact()
+        frame = view(Frame(learnt, layout, batch, space, settings))
+        run(worker, workers, frame, frame.layout, frame.space, frame.settings)
 
     return update
 
@@ -360,9 +394,7 @@ class StagedLearner(FlatLearner):
         networks: what is learnt; each call of `update` overwrites their arrays.
         followed: numbers of the networks that have a target, a copy that follows slowly. Targets
             are networks too, numbered after all others, in this order.
-        stages: what an update does: one or two stages, compiled to one kernel.
-        coefficients: NamedTuple of numbers that gradients read, for the type alone.
-        actions: dtype of the actions, int64 or float32.
+        stages: what an update does: one or two stages.
         extra: numbers that the stages learn beside the networks, such as a temperature.
         rows: numbers of a sample that gradients need scratch memory for.
         at_once: networks whose units a gradient needs at the same time.
@@ -380,16 +412,14 @@ class StagedLearner(FlatLearner):
         networks: Sequence[Network],
         followed: Sequence[int],
         stages: tuple[Stage, ...],
-        coefficients: Any,
         *,
-        actions: type,
         extra: Array | None = None,
         rows: int = 8,
         at_once: int = 1,
         seed: int = 0,
         num_threads: int | None = None,
     ) -> None:
-        self.stages, self.actions = stages, actions
+        self.stages = stages
         targets = [_copy_of(networks[k]) for k in followed]
         layout = self._lay_out(networks, targets, followed)
         super().__init__(
@@ -402,9 +432,8 @@ class StagedLearner(FlatLearner):
         )
         numbers = np.zeros(1) if extra is None else extra
         self.learnt = StagedLearnt._make([*self.learnt, numbers])
-        self._coefficients, self._rows, self._at_once = coefficients, rows, at_once
-        # Which networks a stage steps is in the layout: it decides no machine code.
-        self._code = tuple(stage._replace(networks=()) for stage in stages)
+        self._rows, self._at_once = rows, at_once
+        self._compiled: tuple[Any, ...] | None = None
 
     def _lay_out(
         self, networks: Sequence[Network], targets: list[Network], followed: Sequence[int]
@@ -425,7 +454,7 @@ class StagedLearner(FlatLearner):
         self,
         batch: Transitions,
         size: int,
-        coefficients: Any,
+        coefficients: Sequence[float],
         *,
         learning_rates: Sequence[float],
         delay: int = 1,
@@ -460,14 +489,32 @@ class StagedLearner(FlatLearner):
         real, updates = np.float32, batch.rewards.size // size
         part = min(PART, max(32, -(-size // 32) * UNIT))
         space = self._space_for(self._make_space, size, part)
+        none = np.zeros(len(self.stages), np.int64)
         settings = Settings(
-            *(updates, size, part, int(self.counters[0]), delay, period, real(tau)),
-            tuple(map(real, learning_rates)),
-            *(real(epsilon), real(max_norm), type(coefficients)(*map(real, coefficients))),
-            *(self.key[0], self.key[1], self._patience(part)),
+            updates=updates,
+            size=size,
+            part=part,
+            before=int(self.counters[0]),
+            delay=delay,
+            period=period,
+            tau=real(tau),
+            learning_rates=np.array(learning_rates, real),
+            epsilon=real(epsilon),
+            max_norm=real(max_norm),
+            coefficients=np.array(coefficients, real),
+            key_low=self.key[0],
+            key_high=self.key[1],
+            patience=self._patience(part),
+            gradients=none,
+            finishes=none,
+            passes=passes_of(real),
         )
+        if self._compiled is None:
+            self._compiled = self._compile(batch, space, settings)
+        kernel, gradients, finishes = self._compiled
+        settings = settings._replace(gradients=gradients, finishes=finishes)
         workers = 1 if size * self.learnt.parameters.size < SHARED else self.num_workers
-        self._run(make_update(np.float32, self._code), workers, space, batch, space, settings)
+        self._run(kernel, workers, space, batch, space, settings)
         found = space.report.tolist()
         steps = [sums[SUMS + 1] for sums in found]
         if min(steps) < 0:
@@ -483,6 +530,19 @@ class StagedLearner(FlatLearner):
             for name, total in zip(stage.statistics, sums, strict=False):
                 report[name] = total / count if count else math.nan
         return report
+
+    def _compile(self, batch: Transitions, space: Space, settings: Settings) -> tuple[Any, ...]:
+        """The kernel for arguments of these types, and addresses of what stages bring to it."""
+        frame, real = Frame(self.learnt, self.layout, batch, space, settings), np.float32
+        seen = View(kind_of(frame))
+        kind = kind_of(Part(0, Chunk(0, 0, real(0), 0), space.gradients[0], space.sums[0], seen))
+        gradients = [_function(stage.gradient, real, kind) for stage in self.stages]
+        finishes = [_function(stage.finish, real, kind) for stage in self.stages]
+        return make_update(real, kind), np.array(gradients), np.array(finishes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Also without addresses, which are those of this process."""
+        return {**super().__getstate__(), "_compiled": None}
 
     def _make_space(self, size: int, part: int) -> Space:
         """Of minibatches of a size, in parts of another."""

@@ -12,7 +12,6 @@ from rlcpu.kernels.compile import compact, inline, merge, outline
 from rlcpu.nn.heads import fill
 from rlcpu.nn.network import CLIP, WIDTH_IN
 from rlcpu.nn.ones import NO_ONES, Ones, make_sum_ones
-from rlcpu.nn.passes import make_backward, make_forward
 
 
 class Transitions(NamedTuple):
@@ -20,7 +19,7 @@ class Transitions(NamedTuple):
 
     Attributes:
         observations, next_observations: (S * observation_size,) float32.
-        actions: (S,) int64, or (S * action_size,) float32.
+        actions: (S * action_size,) float32, whole numbers of a `Discrete` too.
         rewards, discounts, weights: (S,) float32; discounts are of the next value, weights of the
             sample's loss.
         terminated: (S,) bool: there is no next value.
@@ -68,19 +67,6 @@ class Chunk(NamedTuple):
 # ---------------------------------------------------------------- what gradients are made with
 
 
-@functools.cache
-def make_passes(dtype: type) -> tuple[Callable[..., Any], ...]:
-    """`forward`, `backward` and `backward_to_inputs` of `rlcpu.nn.network`, called, not inlined.
-
-    Gradients run them from several places. `backward` overwrites the gradients.
-    """
-    return (
-        make_forward(dtype, outline),
-        make_backward(dtype, "parameters", outline),
-        make_backward(dtype, "inputs", outline),
-    )
-
-
 @inline
 def see(inputs, width, observations, chunk, batch):
     """Observations of a chunk, normalised and clipped, as a network's inputs (count, width)."""
@@ -91,7 +77,7 @@ def see(inputs, width, observations, chunk, batch):
 def make_see(dtype: type) -> Callable[..., None]:
     """`see(cells, network, observations, ones, chunk, batch)`: inputs, or the first layer of ones.
 
-    The latter where there are any; `make_passes` are told by `given`.
+    The latter where there are any; passes are told by `given`.
     """
     sum_ones = make_sum_ones(dtype)
 

@@ -3,6 +3,8 @@
 Workers share the gradient of a minibatch as items (network, part): each part is at most `PART`
 samples and has a gradient of its own, and parts are added in order. So the result is the same for
 any number of workers.
+
+The kernel is the same for all losses: those, and the passes of networks, it calls by address.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.calls import make_call, view
 from rlcpu.kernels.compile import inline, kernel, merge
 from rlcpu.nn import flat
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
 from rlcpu.nn.heads import fill
-from rlcpu.nn.losses import Loss, Objective, make_losses
+from rlcpu.nn.losses import Loss, Outputs, outputs_kind
 from rlcpu.nn.minibatch import gather, make_shuffle
 from rlcpu.nn.network import (
     CELLS,
@@ -29,7 +32,7 @@ from rlcpu.nn.network import (
     refresh_copies,
 )
 from rlcpu.nn.ones import add_slopes, make_sum_ones
-from rlcpu.nn.passes import make_backward, make_forward
+from rlcpu.nn.passes import ADDED, Passes, make_passes
 from rlcpu.nn.workers import Board, claim, finish, item_of, stop, wait
 
 #: Samples of a part of a minibatch, which one worker takes; two parts of each of two networks keep
@@ -47,7 +50,7 @@ class Batch(NamedTuple):
         inputs: (S * input_size,) float32; empty where they are ones.
         starts, ones: see `rlcpu.nn.ones.Ones`; empty where inputs are any numbers.
         mean, scale: (input_size,) float32: networks see (input - mean) * scale, clipped to +-10.
-        actions: (S * action_size,) int64 or float32; empty where no loss reads any.
+        actions: (S * action_size,) float32; empty where no loss reads any.
         columns: (C, S) float32.
     """
 
@@ -149,21 +152,25 @@ class Settings(NamedTuple):
         epochs, minibatch_size: how often all samples are seen, and how many at a time.
         normalized: the column of which minibatches are normalised, or -1.
         action_size: numbers of an action.
+        first_column: row of a chunk's scratch where its columns begin, see `rlcpu.nn.heads`.
         learning_rate, epsilon: of Adam.
         rectified: whether Adam is RAdam.
-        scales: (num_losses,) what each loss is multiplied by.
-        weights: NamedTuple of coefficients that losses read.
+        scales: (num_losses,), what each loss is multiplied by.
+        weights: (num_weights,), coefficients that losses read.
         max_norm: the gradient is scaled down to this norm.
         watched, most: the update ends at a minibatch whose mean of this sum is above `most`.
         steps, shuffles: gradient steps and epochs before this update.
         key_low, key_high: uint32, of the random stream that shuffles.
         patience: see `rlcpu.nn.workers.wait`.
+        losses: address, see `rlcpu.nn.losses.losses_at`.
+        passes: see `rlcpu.nn.passes.passes_of`.
     """
 
     epochs: int
     minibatch_size: int
     normalized: int
     action_size: int
+    first_column: int
     learning_rate: Any
     epsilon: Any
     rectified: bool
@@ -177,6 +184,18 @@ class Settings(NamedTuple):
     key_low: Any
     key_high: Any
     patience: int
+    losses: int
+    passes: Passes
+
+
+class Frame(NamedTuple):
+    """All that an update works on."""
+
+    learnt: Any
+    layout: Layout
+    batch: Batch
+    space: Space
+    settings: Settings
 
 
 # ---------------------------------------------------------------- the gradient of one part
@@ -196,50 +215,66 @@ def parts_of(minibatch, space, settings):
 
 
 @functools.cache
-def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
-    """`gradient(item, learnt, layout, batch, space, settings)`: the gradient of one part.
+def make_gradient(dtype: type) -> Callable[..., None]:
+    """`gradient(item, frame)`: the gradient of one part.
 
     `item` is (worker, network, part, minibatch): who computes it, and so which scratch memory it
     may use, of which network, and from which samples.
     """
-    forward, backward = make_forward(dtype), make_backward(dtype)
-    sum_ones = make_sum_ones(dtype)
-    losses, columns = make_losses(dtype, objective), 2 * objective.most_numbers
-    actions = columns + len(objective.columns)
-    zero, one = dtype(0), dtype(1)
+    (forward, backward), losses = make_passes(dtype), make_call(outputs_kind(dtype))
+    sum_ones, zero, one = make_sum_ones(dtype), dtype(0), dtype(1)
+
+    @inline
+    def sum_all_ones(units, network, samples, batch):
+        for i in range(samples.size):
+            bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
+            sum_ones(units, network, samples.size, i, bounds, batch.ones)
+
+    @inline
+    def add_all_slopes(gradients, units, network, samples, batch):
+        for i in range(samples.size):
+            bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
+            add_slopes(gradients, units, network, samples.size, i, bounds, batch.ones)
 
     @merge
-    def chunk(item, samples, share, learnt, layout, batch, space, settings):
+    def chunk(item, samples, share, frame):
         worker, k, part, minibatch = item
+        learnt, layout, batch = frame.learnt, frame.layout, frame.batch
+        space, settings = frame.space, frame.settings
         network, count = network_of(learnt, layout, k), samples.size
         table, last = network.table, layout.layers[k] - 1
         width = table[last, WIDTH_OUT]
-        cells = space.cells[worker, : count * (table[last, CELLS] + table[last, WIDTH_IN] + width)]
+        units = space.cells[worker, : count * (table[last, CELLS] + table[last, WIDTH_IN] + width)]
         height = space.rows.shape[1] // CHUNK
         rows = space.rows[worker, : count * height].reshape((height, count))
-        inputs, taken = cells[: count * table[0, WIDTH_IN]], rows[height - settings.action_size :]
-        moments = space.moments[minibatch]
-        gather(batch, samples, inputs, rows[columns:actions], taken, moments, settings)
+        inputs, taken = units[: count * table[0, WIDTH_IN]], rows[height - settings.action_size :]
+        columns = rows[settings.first_column :]
+        gather(batch, samples, inputs, columns, taken, space.moments[minibatch], settings)
         is_ones = batch.starts.size > 0
         if is_ones:
-            for i in range(count):
-                bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
-                sum_ones(cells, network, count, i, bounds, batch.ones)
-        outputs = cells[forward(network, cells, count, is_ones) :]
-        begin, end = layout.begins[k], layout.begins[k + 1]
-        packed = begin + layout.free[k]
-        gradients, sums = space.gradients[part], space.sums[part, k]
-        free, by_free = learnt.parameters[begin:packed], gradients[begin:packed]
-        losses(k, outputs, width, rows, free, by_free, share, layout, settings, sums)
-        backward(network, cells, space.slopes[worker], gradients[packed:end], count, is_ones)
+            sum_all_ones(units, network, samples, batch)
+        first = forward(settings.passes, network, units, count, is_ones)
+        begin, packed, end = (
+            layout.begins[k],
+            layout.begins[k] + layout.free[k],
+            layout.begins[k + 1],
+        )
+        by_free, gradients = space.gradients[part, begin:packed], space.gradients[part, packed:end]
+        outputs = Outputs(
+            k, units[first:], width, rows, learnt.parameters[begin:packed], by_free,
+            space.sums[part, k], share,
+            layout.places, settings.scales, settings.weights, settings.action_size,
+        )  # fmt: skip
+        losses(settings.losses, outputs)
+        slopes = space.slopes[worker]
+        backward(settings.passes, network, units, slopes, gradients, count, is_ones, ADDED)
         if is_ones:
-            for i in range(count):
-                bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
-                add_slopes(gradients[packed:end], cells, network, count, i, bounds, batch.ones)
+            add_all_slopes(gradients, units, network, samples, batch)
 
     @merge
-    def gradient(item, learnt, layout, batch, space, settings):
+    def gradient(item, frame):
         _, k, part, minibatch = item
+        layout, space, settings = frame.layout, frame.space, frame.settings
         first = minibatch * settings.minibatch_size
         last = first + samples_of(minibatch, space, settings)
         begin = first + part * PART
@@ -249,7 +284,7 @@ def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
         fill(space.sums[part, k], 0.0)
         for start in range(begin, end, CHUNK):
             samples = space.indices[start : min(start + CHUNK, end)]
-            chunk(item, samples, share, learnt, layout, batch, space, settings)
+            chunk(item, samples, share, frame)
 
     return gradient
 
@@ -259,7 +294,7 @@ def make_gradient(dtype: type, objective: Objective) -> Callable[..., None]:
 
 @functools.cache
 def make_step(dtype: type) -> Callable[..., None]:
-    """`step(k, parts, number, learnt, layout, total, space, settings) -> norm`: Adam on network k.
+    """`step(k, parts, number, total, frame) -> norm`: Adam on network k.
 
     `number` counts the steps of this update from 1; `total` is scratch. Every call adds up the
     gradients of all networks for their common norm, which costs 1 us on two of 4-64-64 and saves a
@@ -270,7 +305,9 @@ def make_step(dtype: type) -> Callable[..., None]:
     one, zero = dtype(1), dtype(0)
 
     @merge
-    def step(k, parts, number, learnt, layout, total, space, settings):
+    def step(k, parts, number, total, frame):
+        learnt, layout, space = frame.learnt, frame.layout, frame.space
+        settings = frame.settings
         fill(total, zero)
         for part in range(parts):
             add_to(total, space.gradients[part])
@@ -310,42 +347,41 @@ def add_report(report, sums, parts, samples, norm):
 
 
 @functools.cache
-def make_update(dtype: type, objective: Objective) -> Callable[..., None]:
+def make_update(dtype: type) -> Callable[..., None]:
     """Kernel (worker, workers, Learnt, Layout, Batch, Space, Settings): one worker's share.
 
     It goes through three kinds of phases, see `rlcpu.nn.workers`: in each, a worker runs the items
     that it can claim, and each worker begins with another one.
     """
-    shuffle, step = make_shuffle(dtype), make_step(dtype)
-    gradient = make_gradient(dtype, objective)
+    shuffle, gradient, step = make_shuffle(dtype), make_gradient(dtype), make_step(dtype)
 
     @merge
-    def shuffle_all(crew, minibatches, phase, epoch, batch, space, settings):
-        board = Board(space.claims, space.done)
+    def shuffle_all(crew, minibatches, phase, epoch, frame):
+        board = Board(frame.space.claims, frame.space.done)
         for shift in range(minibatches):
             item = item_of(crew, minibatches, shift)
             if claim(board, item, phase):
-                shuffle(batch, space, settings, epoch, item)
+                shuffle(frame.batch, frame.space, frame.settings, epoch, item)
                 finish(board)
 
     @merge
-    def add_gradients(crew, minibatch, phase, learnt, layout, batch, space, settings):
-        board = Board(space.claims, space.done)
-        parts = parts_of(minibatch, space, settings)
-        items = parts * layout.tables.shape[0]
+    def add_gradients(crew, minibatch, phase, frame):
+        board = Board(frame.space.claims, frame.space.done)
+        parts = parts_of(minibatch, frame.space, frame.settings)
+        items = parts * frame.layout.tables.shape[0]
         for shift in range(items):
             item = item_of(crew, items, shift)
             if claim(board, item, phase):
-                work = crew[0], item // parts, item % parts, minibatch
-                gradient(work, learnt, layout, batch, space, settings)
+                gradient((crew[0], item // parts, item % parts, minibatch), frame)
                 finish(board)
 
     @merge
-    def step_all(crew, minibatch, phase, number, learnt, layout, space, settings):
+    def step_all(crew, minibatch, phase, number, frame):
+        space, settings = frame.space, frame.settings
         board = Board(space.claims, space.done)
         parts = parts_of(minibatch, space, settings)
         samples = samples_of(minibatch, space, settings)
-        networks, watched = layout.tables.shape[0], 0.0
+        networks, watched = frame.layout.tables.shape[0], 0.0
         if settings.watched >= 0:
             for part in range(parts):
                 for network in range(networks):
@@ -356,36 +392,39 @@ def make_update(dtype: type, objective: Objective) -> Callable[..., None]:
                 if watched > settings.most:
                     stop(board)
                 else:
-                    total = space.totals[crew[0]]
-                    norm = step(item, parts, number, learnt, layout, total, space, settings)
+                    norm = step(item, parts, number, space.totals[crew[0]], frame)
                     if item == 0:
                         add_report(space.report, space.sums, parts, samples, norm)
                 finish(board)
 
-    @kernel
-    def update(worker, workers, learnt, layout, batch, space, settings):
-        crew, board = (worker, workers), Board(space.claims, space.done)
-        networks = layout.tables.shape[0]
+    @merge
+    def run(crew, frame, space, settings):
+        board, networks = Board(space.claims, space.done), frame.layout.tables.shape[0]
         size = settings.minibatch_size
         minibatches = (space.indices.size + size - 1) // size
         phase = done = number = 0
         for epoch in range(settings.epochs):
             phase += 1
-            shuffle_all(crew, minibatches, phase, epoch, batch, space, settings)
+            shuffle_all(crew, minibatches, phase, epoch, frame)
             done += minibatches
             if not wait(board, done, settings.patience):
                 return
             for minibatch in range(minibatches):
                 phase += 1
-                add_gradients(crew, minibatch, phase, learnt, layout, batch, space, settings)
+                add_gradients(crew, minibatch, phase, frame)
                 done += networks * parts_of(minibatch, space, settings)
                 if not wait(board, done, settings.patience):
                     return
                 phase += 1
                 number += 1
-                step_all(crew, minibatch, phase, number, learnt, layout, space, settings)
+                step_all(crew, minibatch, phase, number, frame)
                 done += networks
                 if not wait(board, done, settings.patience):
                     return
+
+    @kernel
+    def update(worker, workers, learnt, layout, batch, space, settings):
+        frame = view(Frame(learnt, layout, batch, space, settings))
+        run((worker, workers), frame, frame.space, frame.settings)
 
     return update

@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import inline, merge, specialise
+from rlcpu.kernels.compile import inline, specialise, tuple_of
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import exponential, fill, standard_normal
 from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, Network, network_of
-from rlcpu.nn.transitions import make_passes, see
+from rlcpu.nn.passes import BY_INPUTS, OVERWRITTEN, make_passes
+from rlcpu.nn.transitions import see
 from rlcpu.train.off_policy import OffPolicyConfig
 
 u32 = np.uint32
@@ -134,29 +135,33 @@ def make_critics(dtype: type, rules: Rules) -> Callable[..., None]:
 
     Rows of scratch are y, log-probabilities, and a row for each number of an action.
     """
-    forward, backward, _ = make_passes(dtype)
+    forward, backward = make_passes(dtype)
     noise_of, join, taken = _make_tools(dtype)
+    coefficients_of = tuple_of(Coefficients, len(Coefficients._fields))
     draw, target_of = specialise(rules.draw_next, dtype), specialise(soft_bootstrap, dtype)
     loss_of, exp = specialise(squared, dtype), specialise(exponential, dtype)
     zero, per_number = dtype(0), rules.per_number
 
-    @merge
-    def critics_gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
+    def critics_gradient(part):
+        chunk, gradients, sums, frame = part.chunk, part.gradients, part.sums, part.frame
+        learnt, layout, batch, settings = frame.learnt, frame.layout, frame.batch, frame.settings
+        worker, space = part.worker, frame.space
         count, size, numbers = chunk.size, batch.mean.size, batch.center.size
-        critics, alpha = np.int64(settings.coefficients.critics), exp(dtype(learnt.extra[0]))
+        coefficients, passes = coefficients_of(settings.coefficients), settings.passes
+        critics, alpha = np.int64(coefficients.critics), exp(dtype(learnt.extra[0]))
         rows, cells = space.rows[worker], space.cells[worker, 0]
         # a' ~ pi(.|s'), by the target of the actor where it has one
         actor = network_of(learnt, layout, max(layout.targets[0], 0))
         wide, width = actor.table[0, WIDTH_IN], actor.table[layout.layers[0] - 1, WIDTH_OUT]
         see(cells, wide, batch.next_observations, chunk, batch)
-        outputs = cells[forward(actor, cells, count) :]
+        outputs = cells[forward(passes, actor, cells, count, False) :]
         for i in range(count):
             total = zero
             for k in range(numbers):
                 log_std = outputs[i * width + numbers + k] if per_number == 2 else zero
                 noise = noise_of(chunk, i, k, numbers, 0, settings)
                 mean = outputs[i * width + k]
-                rows[2 + k, i], log_prob = draw(mean, log_std, noise, settings.coefficients)
+                rows[2 + k, i], log_prob = draw(mean, log_std, noise, coefficients)
                 total += log_prob
             rows[1, i] = total
         # y = r + discount * (min_k Q'_k(s', a') - alpha * log pi(a'|s'))
@@ -166,7 +171,7 @@ def make_critics(dtype: type, rules: Rules) -> Callable[..., None]:
             width = target.table[layout.layers[critic] - 1, WIDTH_OUT]
             see(cells, wide, batch.next_observations, chunk, batch)
             join(cells, wide, rows, 2, size, numbers, count)
-            outputs = cells[forward(target, cells, count) :]
+            outputs = cells[forward(passes, target, cells, count, False) :]
             for i in range(count):
                 value = outputs[i * width]
                 rows[0, i] = value if critic == 1 or value < rows[0, i] else rows[0, i]
@@ -185,18 +190,19 @@ def make_critics(dtype: type, rules: Rules) -> Callable[..., None]:
             width = online.table[layout.layers[critic] - 1, WIDTH_OUT]
             see(cells, wide, batch.observations, chunk, batch)
             join(cells, wide, rows, 2, size, numbers, count)
-            outputs = cells[forward(online, cells, count) :]
+            outputs = cells[forward(passes, online, cells, count, False) :]
             for i in range(count):
                 k, value = chunk.begin + i, outputs[i * width]
                 sample = Sample(rows[0, i], batch.weights[k])
-                loss, slopes, seen = loss_of((value,), sample, settings.coefficients)
+                loss, slopes, seen = loss_of((value,), sample, coefficients)
                 batch.errors[k] += abs(seen[0]) / dtype(critics)
                 sums[0] += loss
                 sums[1] += value / dtype(critics)
                 fill(outputs[i * width : (i + 1) * width], zero)
                 outputs[i * width] = slopes[0] * chunk.share
             begin, end = layout.begins[critic], layout.begins[critic + 1]
-            backward(online, cells, space.slopes[worker], gradients[begin:end], count)
+            own, slopes = gradients[begin:end], space.slopes[worker]
+            backward(passes, online, cells, slopes, own, count, False, OVERWRITTEN)
 
     return critics_gradient
 
@@ -207,22 +213,25 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
     Rows of scratch are log-probabilities, the critic whose value counts, and for each number of an
     action a row of actions and one of derivatives of -Q by them.
     """
-    forward, backward, backward_to_inputs = make_passes(dtype)
+    forward, backward = make_passes(dtype)
     noise_of, join, _ = _make_tools(dtype)
+    coefficients_of = tuple_of(Coefficients, len(Coefficients._fields))
     draw, slopes_of = specialise(rules.draw, dtype), specialise(rules.slopes, dtype)
     loss_of, exp = specialise(actor_loss, dtype), specialise(exponential, dtype)
     zero, per_number = dtype(0), rules.per_number
 
-    @merge
-    def actor_gradient(worker, chunk, gradients, sums, learnt, layout, batch, space, settings):
+    def actor_gradient(part):
+        chunk, gradients, sums, frame = part.chunk, part.gradients, part.sums, part.frame
+        learnt, layout, batch, settings = frame.learnt, frame.layout, frame.batch, frame.settings
+        worker, space = part.worker, frame.space
         count, size, numbers = chunk.size, batch.mean.size, batch.center.size
+        coefficients, passes = coefficients_of(settings.coefficients), settings.passes
         alpha, rows = exp(dtype(learnt.extra[0])), space.rows[worker]
-        least = settings.coefficients.least > zero
-        critics = np.int64(settings.coefficients.critics) if least else 1
+        critics = np.int64(coefficients.critics) if coefficients.least > zero else 1
         actor, cells = network_of(learnt, layout, 0), space.cells[worker, 0]
         wide, width = actor.table[0, WIDTH_IN], actor.table[layout.layers[0] - 1, WIDTH_OUT]
         see(cells, wide, batch.observations, chunk, batch)
-        means = cells[forward(actor, cells, count) :]
+        means = cells[forward(passes, actor, cells, count, False) :]
         for i in range(count):
             total = zero
             for k in range(numbers):
@@ -238,7 +247,7 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
             thin, depth = online.table[0, WIDTH_IN], layout.layers[critic] - 1
             see(units, thin, batch.observations, chunk, batch)
             join(units, thin, rows, 2, size, numbers, count)
-            place = forward(online, units, count)
+            place = forward(passes, online, units, count, False)
             values, step = units[place:], online.table[depth, WIDTH_OUT]
             for i in range(count):
                 value = values[i * step]
@@ -264,7 +273,8 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
                 fill(values[i * step : (i + 1) * step], zero)
                 values[i * step] = by_value if chosen else zero
             begin, end = layout.begins[critic], layout.begins[critic + 1]
-            backward_to_inputs(online, units, space.slopes[worker], gradients[begin:end], count)
+            own, slopes = gradients[begin:end], space.slopes[worker]
+            backward(passes, online, units, slopes, own, count, False, BY_INPUTS)
             for i in range(count):
                 for k in range(numbers):
                     rows[2 + numbers + k, i] += units[i * thin + size + k]
@@ -282,7 +292,8 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
                     means[i * width + numbers + k] = by_log_std * chunk.share
             for k in range(per_number * numbers, width):
                 means[i * width + k] = zero
-        backward(actor, cells, space.slopes[worker], gradients[: layout.begins[1]], count)
+        own, slopes = gradients[: layout.begins[1]], space.slopes[worker]
+        backward(passes, actor, cells, slopes, own, count, False, OVERWRITTEN)
 
     return actor_gradient
 

@@ -23,6 +23,7 @@ from rlcpu.envs.registration import find, is_of_gymnasium, known, make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
+from rlcpu.train.actors import check_masks
 from rlcpu.train.config import check_env
 from rlcpu.train.files import replacing
 
@@ -50,19 +51,52 @@ class Snapshot(NamedTuple):
 
 
 class Agent:
-    """Base of all agents: how they get to files and back.
+    """Base of all agents: how they act, and how they get to files and back.
 
     A class brings what it learns and acts with, `_parts`, and numbers of its own.
     """
 
     algorithm: ClassVar[str]
     Config: ClassVar[Any]
+    policy: Any
     env: VectorEnv
     config: Any
     seed: int
     steps: int
     returns: Any
     rng: np.random.Generator
+
+    def predict(
+        self,
+        observations: npt.ArrayLike,
+        deterministic: bool = True,
+        action_masks: npt.ArrayLike | None = None,
+    ) -> Array:
+        """Actions for observations.
+
+        Args:
+            observations: (n, observation_size), or (observation_size,) of one environment.
+            deterministic: take the most likely action, or the best, in place of drawing one.
+            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
+                actions are allowed, as `infos["action_mask"]` says; None where all are.
+
+        Returns:
+            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
+            bounds; without the first axis for one observation.
+
+        Raises:
+            TypeError: the environment has action masks and none are given.
+            ValueError: observations or masks have another shape, or a mask allows nothing.
+            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
+        """
+        masks = check_masks(self.env.dynamics, action_masks)
+        actions = self._actions_of(observations, deterministic, masks)
+        single = np.ndim(observations) == len(self.policy.observation_shape)
+        return actions[0] if single else actions
+
+    def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
+        """Actions for observations; masks (n, num_actions) are those of `check_masks`."""
+        raise NotImplementedError
 
     def _parts(self) -> dict[str, Any]:
         """What has a `state()` by name: "policy", "env", and "learner", which writes networks."""

@@ -30,7 +30,7 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.nn.stages import StagedLearner
 from rlcpu.nn.transitions import Transitions
 from rlcpu.train import buffers, checkpoint
-from rlcpu.train.actors import Actor, Squashed, check_masks
+from rlcpu.train.actors import Actor, Squashed
 from rlcpu.train.config import Settings, check_env, describe_unknown
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -407,7 +407,7 @@ class OffPolicy(checkpoint.Agent):
         return Transitions(
             **allowed,
             **self._seen(batch["observation"], batch["next_observation"]),
-            actions=batch["action"].reshape(-1),
+            actions=batch["action"].reshape(-1).astype(np.float32, copy=False),
             rewards=batch["reward"],
             discounts=discounts if batch.discounts is None else batch.discounts,
             weights=ones if batch.weights is None else batch.weights,
@@ -466,36 +466,10 @@ class OffPolicy(checkpoint.Agent):
 
     # ------------------------------------------------------------ acting
 
-    def predict(
-        self,
-        observations: npt.ArrayLike,
-        deterministic: bool = True,
-        action_masks: npt.ArrayLike | None = None,
-    ) -> Array:
-        """Actions for observations.
-
-        Args:
-            observations: (n, observation_size), or (observation_size,) of one environment.
-            deterministic: act greedily in place of exploring as in the last round.
-            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
-                actions are allowed, as `infos["action_mask"]` says; None where all are.
-
-        Returns:
-            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
-            bounds; without the first axis for one observation.
-
-        Raises:
-            TypeError: the environment has action masks and none are given.
-            ValueError: observations or masks have another shape, or a mask allows nothing.
-            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
-        """
-        masks = check_masks(self.env.dynamics, action_masks)
+    def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
         given = () if masks is None else (masks,)
-        actions: Array = self.policy.actions(
-            observations, None if deterministic else self.rng, *given
-        )
-        single = np.ndim(observations) == len(self.policy.observation_shape)
-        return actions[0] if single else actions
+        actions: Array = self.policy.actions(observations, None if greedy else self.rng, *given)
+        return actions
 
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True

@@ -24,7 +24,7 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.actors import check_masks, forbid, inputs_of
+from rlcpu.train.actors import forbid, inputs_of
 from rlcpu.train.config import PPOConfig, at, check_env, default_config, describe_unknown
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -322,45 +322,20 @@ class PPO(checkpoint.Agent):
         self.policy.observation_mean[:] = self.normalizer.mean
         self.policy.observation_scale[:] = self.normalizer.scale()
 
-    def predict(
-        self,
-        observations: npt.ArrayLike,
-        deterministic: bool = True,
-        action_masks: npt.ArrayLike | None = None,
-    ) -> Array:
-        """Actions for observations.
-
-        Args:
-            observations: (n, observation_size), or (observation_size,) of one environment.
-            deterministic: take the most likely action in place of drawing one.
-            action_masks: (n, num_actions), or (num_actions,), of bools or zeros and ones: which
-                actions are allowed, as `infos["action_mask"]` says; None where all are.
-
-        Returns:
-            Actions (n,) int64 of a `Discrete`, (n, action_size) float32 of a `Box`, within its
-            bounds; without the first axis for one observation.
-
-        Raises:
-            TypeError: the environment has action masks and none are given.
-            ValueError: observations or masks have another shape, or a mask allows nothing.
-            FloatingPointError: they, or the policy's parameters, hold NaN or infinity.
-        """
+    def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
         self._finish_going_back()
-        outputs = self.policy.outputs(observations)
-        outputs = forbid(outputs, check_masks(self.env.dynamics, action_masks))
+        outputs = forbid(self.policy.outputs(observations), masks)
         stds = np.exp(self.policy.log_std)
         space: Any = self.env.single_action_space
         if stds.size == 0:
-            noise = 0.0 if deterministic else self.rng.gumbel(size=outputs.shape)
+            noise = 0.0 if greedy else self.rng.gumbel(size=outputs.shape)
             choices = self.env.dynamics.choices
             parts = np.split(outputs + noise, np.cumsum(choices)[:-1], axis=1)
             chosen = [np.argmax(part, axis=1) for part in parts]
-            actions = np.stack(chosen, axis=1) if choices else chosen[0]
-        else:
-            noise = 0.0 if deterministic else self.rng.standard_normal(outputs.shape) * stds
-            actions = np.clip(outputs + noise, space.low, space.high).astype(np.float32)
-        single = np.ndim(observations) == len(self.policy.observation_shape)
-        return actions[0] if single else actions
+            return np.stack(chosen, axis=1) if choices else chosen[0]
+        noise = 0.0 if greedy else self.rng.standard_normal(outputs.shape) * stds
+        actions: Array = np.clip(outputs + noise, space.low, space.high).astype(np.float32)
+        return actions
 
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True

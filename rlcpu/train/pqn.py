@@ -99,9 +99,8 @@ class PQNConfig(Settings):
 CLEANRL_CARTPOLE = PQNConfig()
 
 #: Of the paper's authors for MinAtar (purejaxql's `pqn_minatar.yaml`, for 10 million steps and a
-#: convolution), with layers of 128 units and exploration for 3 million steps. Tried with
-#: one seed on Asterix (5.4, where PPO ended at 3.1), Freeway (61), Seaquest (60) and SpaceInvaders
-#: (195).
+#: convolution), with layers of 128 units and exploration for 3 million steps. Tried with one seed,
+#: on all but Breakout.
 MINATAR = PQNConfig(
     num_envs=128,
     num_steps=32,

@@ -22,8 +22,8 @@ import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import MUJOCO_TASKS
-from rlcpu.kernels.compile import inline
-from rlcpu.nn.adam import make_adam, make_rates
+from rlcpu.kernels.compile import inline, tuple_of
+from rlcpu.nn.adam import adam, make_rates
 from rlcpu.nn.stages import Stage, StagedLearner
 from rlcpu.train.actor_critic import (
     Coefficients,
@@ -95,27 +95,23 @@ def actor_gradient(dtype: type) -> Callable[..., None]:
 
 
 def make_temperature(dtype: type) -> Callable[..., None]:
-    """`learn(sums, learnt, settings)`: a step of Adam on log(alpha).
+    """`learn(part)`: a step of Adam on log(alpha).
 
     `learnt.extra` holds log(alpha), its two moments, and the steps so far.
     """
-    apply, rates_of, slope_of = (
-        make_adam(np.float64),
-        make_rates(np.float64),
-        inline(temperature_slope),
-    )
+    rates_of, slope_of = make_rates(np.float64), inline(temperature_slope)
+    step, coefficients_of = inline(adam), tuple_of(Coefficients, len(Coefficients._fields))
 
-    @inline
-    def learn(sums, learnt, settings):
-        extra, numbers = learnt.extra, settings.coefficients
-        slope = np.empty(1, np.float64)
-        slope[0] = slope_of(sums[1] / settings.size, numbers.target_entropy)
+    def temperature(part):
+        extra, settings = part.frame.learnt.extra, part.frame.settings
+        numbers = coefficients_of(settings.coefficients)
+        slope = slope_of(part.sums[1] / settings.size, numbers.target_entropy)
         extra[3] += 1.0
         if numbers.rate > 0.0:
             rates = rates_of(extra[3], np.float64(numbers.rate), np.float64(settings.epsilon))
-            apply(extra[0:1], slope, extra[1:2], extra[2:3], 1.0, rates)
+            extra[0], extra[1], extra[2] = step(extra[0], slope, extra[1], extra[2], rates)
 
-    return learn
+    return temperature
 
 
 #: An update of SAC.
@@ -203,8 +199,6 @@ class SAC(OffPolicy):
             [self.policy.network, *make_critic_networks(self.env.dynamics, config, 2, seed)],
             [1, 2],
             STAGES,
-            Coefficients(),
-            actions=np.float32,
             extra=extra,
             rows=2 + 2 * size,
             at_once=3,

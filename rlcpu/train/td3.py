@@ -159,8 +159,6 @@ class TD3(OffPolicy):
             [self.policy.network, *critics],
             range(count + 1),
             make_stages(count),
-            Coefficients(),
-            actions=np.float32,
             extra=np.array([-np.inf]),
             rows=2 + 2 * dynamics.action_size,
             at_once=2,

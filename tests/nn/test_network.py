@@ -13,7 +13,7 @@ from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH
 from rlcpu.nn import network
 from rlcpu.nn.network import Packed
-from rlcpu.nn.passes import make_backward, make_forward
+from rlcpu.nn.passes import ADDED, make_passes, passes_of
 from tests.train import naive
 
 ARCHITECTURES = [(4, 64, 64, 2), (4, 2), (20, 3), (6, 33, 17, 5), (1, 1), (30, 100, 40, 20, 18)]
@@ -22,18 +22,21 @@ DTYPES = [np.float32, np.float64]
 
 @functools.cache
 def passes(dtype: Any) -> tuple[Any, Any]:
-    forward, backward = make_forward(dtype), make_backward(dtype)
+    forward, backward = make_passes(dtype)
 
     @kernel
-    def run_forward(net, activations, samples):
+    def run_forward(addresses, net, activations, samples):
         network.refresh_copies(net)
-        return forward(net, activations, samples)
+        return forward(addresses, net, activations, samples, False)
 
     @kernel
-    def run_backward(net, activations, slopes, gradients, samples):
-        backward(net, activations, slopes, gradients, samples)
+    def run_backward(addresses, net, activations, slopes, gradients, samples):
+        backward(addresses, net, activations, slopes, gradients, samples, False, ADDED)
 
-    return run_forward, run_backward
+    return (
+        functools.partial(run_forward, passes_of(dtype)),
+        functools.partial(run_backward, passes_of(dtype)),
+    )
 
 
 def make_network(sizes: np.ndarray, activation: int, dtype: Any) -> tuple[Packed, np.ndarray]:

@@ -1,0 +1,146 @@
+"""Functions that are compiled once, and called by address with a NamedTuple.
+
+What a kernel calls as numba does is optimised, and written to its file, with it again. A C function
+is not (`compile.c_function`), but takes numbers and pointers alone. So a kernel writes the tuple to
+its stack, and the function is given a view of it, whose fields are read where they are used:
+
+    kind = kind_of(example)                   # numba's type of what is passed
+    where = function_of(body, kind)           # Python: compiles `body(view)`
+    call = make_call(kind)                    # kernels: call(where, values)
+
+A kernel that passes anything else is not compiled. Addresses are arguments of kernels: they differ
+between processes, and machine code is kept.
+
+`view` alone serves large tuples. Numba counts who uses each array of a tuple wherever a variable of
+it begins or ends: of tuples of forty arrays that is nearly all code of a kernel. The arrays of a
+view belong to nobody: who makes it keeps them alive.
+
+An exception in such a function is printed, and its caller goes on: it must neither raise nor
+allocate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core import cgutils, errors, types
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import (
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    models,
+    register_model,
+)
+
+from rlcpu.kernels.compile import c_function, merge
+from rlcpu.kernels.memory import call_at
+
+# ---------------------------------------------------------------- functions
+
+
+def kind_of(example: Any) -> Any:
+    """Numba's type of a value; fields of NamedTuples may be types already."""
+    if isinstance(example, types.Type):
+        return example
+    if hasattr(example, "_fields"):
+        return types.BaseTuple.from_types(tuple(map(kind_of, example)), type(example))
+    typeof: Any = numba.typeof
+    return typeof(example)
+
+
+def function_of(body: Callable[..., Any], kind: Any) -> int:
+    """Address of `body(view)`, which returns None, for a type of NamedTuples."""
+    return c_function(body, (View(kind),))
+
+
+def make_call(kind: Any) -> Callable[..., None]:
+    """`call(where, values)` for kernels: the function at an address, for values of a type."""
+
+    @intrinsic
+    def check(typing, values):
+        if values != kind:
+            raise errors.TypingError(f"a function is called with {values}: expected {kind}")
+        return types.void(values), lambda context, *_: context.get_dummy_value()
+
+    @merge
+    def call(where, values):
+        check(values)
+        call_at(where, (view(values),))
+
+    return call
+
+
+# ---------------------------------------------------------------- views
+
+
+class View(types.Type):
+    """Type of a pointer to a NamedTuple: its fields are read like those of the tuple.
+
+    Fields that are NamedTuples are views themselves.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        super().__init__(f"View({kind})")
+
+    def field(self, name: str) -> tuple[int, Any]:
+        """Position and type of a field."""
+        index = self.kind.fields.index(name)
+        return index, self.kind.types[index]
+
+
+@register_model(View)
+class _ViewModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, view: Any) -> None:
+        super().__init__(manager, view, manager.lookup(view.kind).get_data_type().as_pointer())
+
+
+@infer_getattr
+class _ViewAttributes(AttributeTemplate):
+    key = View
+
+    def generic_resolve(self, view: Any, name: str) -> Any:
+        if name not in view.kind.fields:
+            return None
+        _, kind = view.field(name)
+        return View(kind) if isinstance(kind, types.BaseNamedTuple) else kind
+
+
+@lower_getattr_generic(View)
+def _read_field(context, builder, view, place, name):
+    index, kind = view.field(name)
+    pointer = cgutils.gep_inbounds(builder, place, 0, index)
+    if isinstance(kind, types.BaseNamedTuple):
+        return pointer
+    return context.unpack_value(builder, kind, pointer)
+
+
+@intrinsic
+def view(typing, values):
+    """View of a copy of a NamedTuple on the caller's stack."""
+
+    def generate(context, builder, signature, args):
+        place = cgutils.alloca_once(builder, context.get_data_type(values))
+        context.pack_value(
+            builder, values, _without_owner(context, builder, values, args[0]), place
+        )
+        return place
+
+    return View(values)(values), generate
+
+
+def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    """A value whose arrays belong to nobody: nothing is counted, and nothing freed."""
+    if isinstance(kind, types.Array):
+        array = cgutils.create_struct_proxy(kind)(context, builder, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        items = cgutils.unpack_tuple(builder, value)
+        pairs = zip(kind.types, items, strict=True)
+        owned = [_without_owner(context, builder, *pair) for pair in pairs]
+        return context.make_tuple(builder, kind, owned)
+    return value
