@@ -57,15 +57,15 @@ def naive_gradient(agent: DQN, networks: Any, batch: Any, size: int) -> tuple[An
     chosen = action_values(agent, online, following) if double else valued
     if batch.allowed.size:
         chosen = np.where(batch.allowed, chosen, -np.inf)
-    rows = np.arange(size)
+    rows, taken = np.arange(size), batch.actions.astype(np.int64)
     value = valued[rows, chosen.argmax(axis=1)]
     targets = batch.rewards + batch.discounts * np.where(batch.terminated, 0.0, value)
-    errors = action_values(agent, online, inputs)[rows, batch.actions] - targets
+    errors = action_values(agent, online, inputs)[rows, taken] - targets
     slope = batch.weights * np.clip(errors, -1.0, 1.0) / size
     slopes = np.zeros((size, int(online.sizes[-1])))
     if agent.config.dueling:
         slopes[:, :-1], slopes[:, -1] = -slope[:, None] / (slopes.shape[1] - 1), slope
-    slopes[rows, batch.actions] += slope
+    slopes[rows, taken] += slope
     return online.gradients(inputs, slopes)[0], errors
 
 
