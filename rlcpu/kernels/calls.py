@@ -26,15 +26,9 @@ from typing import Any
 
 import numba
 from numba.core import cgutils, errors, types
-from numba.core.typing.templates import AttributeTemplate
-from numba.extending import (
-    infer_getattr,
-    intrinsic,
-    lower_getattr_generic,
-    models,
-    register_model,
-)
+from numba.extending import intrinsic, lower_getattr_generic, models, register_model
 
+from rlcpu.kernels import hooks
 from rlcpu.kernels.compile import c_function, merge
 from rlcpu.kernels.memory import call_at
 
@@ -98,15 +92,14 @@ class _ViewModel(models.PrimitiveModel):
         super().__init__(manager, view, manager.lookup(view.kind).get_data_type().as_pointer())
 
 
-@infer_getattr
-class _ViewAttributes(AttributeTemplate):
-    key = View
+def _field_type(view: View, name: str) -> Any:
+    if name not in view.kind.fields:
+        return None
+    _, kind = view.field(name)
+    return View(kind) if isinstance(kind, types.BaseNamedTuple) else kind
 
-    def generic_resolve(self, view: Any, name: str) -> Any:
-        if name not in view.kind.fields:
-            return None
-        _, kind = view.field(name)
-        return View(kind) if isinstance(kind, types.BaseNamedTuple) else kind
+
+hooks.resolve_attributes(View, _field_type)
 
 
 @lower_getattr_generic(View)

@@ -20,6 +20,7 @@ from llvmlite import ir as llvm
 from numba.core import caching, codegen, compiler, imputils, ir, serialize
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.typed_passes import NopythonTypeInference
+from numba.core.typing.templates import AttributeTemplate
 
 # ---------------------------------------------------------------- settings and the machine
 
@@ -283,6 +284,22 @@ def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) ->
 def borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """The value as a result that somebody else owns too: it is counted where it is an array."""
     return imputils.impl_ret_borrowed(context, builder, kind, value)
+
+
+def resolve_attributes(kind: type, resolve: Callable[[Any, str], Any]) -> None:
+    """Let `resolve(type, name)` say of what type an attribute is, for a class of types.
+
+    It returns None where there is no such one. `numba.extending.overload_attribute`, public, wants
+    to be told each name.
+    """
+
+    class Attributes(AttributeTemplate):
+        key = kind
+
+        def generic_resolve(self, found: Any, name: str) -> Any:
+            return resolve(found, name)
+
+    numba.extending.infer_getattr(Attributes)
 
 
 def lower_constant(kind: type) -> Any:

@@ -234,6 +234,17 @@ def check_lower_constant() -> None:
     assert numba.njit(lambda: board.low)() == 7
 
 
+def check_resolve_attributes() -> None:
+    class Twin(types.Type):
+        pass
+
+    hooks.resolve_attributes(Twin, lambda twin, name: types.int64 if name == "left" else None)
+    context = numba.njit(lambda: None).targetdescr.typing_context
+    context.refresh()
+    assert context.resolve_getattr(Twin("twin"), "left") == types.int64
+    assert context.resolve_getattr(Twin("twin"), "right") is None
+
+
 def check_freeze() -> None:
     @intrinsic
     def frozen(typing, number):
@@ -264,6 +275,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",
     check_lower_constant: "lower_constant",
+    check_resolve_attributes: "resolve_attributes",
     check_freeze: "freeze",
 }
 

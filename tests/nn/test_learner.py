@@ -358,3 +358,26 @@ def test_bad_ones(starts: list[int], columns: Any, words: str) -> None:
     numbers = {"target": np.zeros(count), "weight": np.ones(count)}
     with pytest.raises(ValueError, match=words):
         make_learner().update(given, numbers, learning_rate=0.0)
+
+
+class NearFirst(NamedTuple):
+    near: float
+    far: float
+
+
+class FarFirst(NamedTuple):
+    far: float
+    near: float
+
+
+def near(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+    return weights.near, (0.0,), ()
+
+
+@pytest.mark.parametrize("weights", [NearFirst(2.0, 3.0), FarFirst(3.0, 2.0)])
+def test_losses_read_weights_by_name(weights: Any) -> None:
+    """Equal tuples of different kinds are different weights."""
+    losses, zeros = [nn.Loss(near, nn.outputs())], type(weights)(0.0, 0.0)
+    learner = nn.Learner([nn.Network((1, 1))], losses, weights=zeros)
+    report = learner.update(np.ones((4, 1)), {}, learning_rate=0.1, weights=weights)
+    assert report["near"] == 2.0
