@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import math
 import os
@@ -160,6 +161,7 @@ class Cluster:
             else:
                 with _answering(address):
                     ray.init(address=address, **quiet)
+        atexit.register(self.close)  # of who forgets it, before Ray's own end
         with self.closed_on_error():
             self._wait_for_cpus(num_actors)
 
@@ -208,6 +210,7 @@ class Cluster:
 
     def close(self) -> None:
         """End the actors, and the cluster if it was started here."""
+        atexit.unregister(self.close)
         for actor in self._actors:
             with contextlib.suppress(Exception):
                 actor.stop()

@@ -20,7 +20,7 @@ from rlcpu.distributed import Cluster, ClusterError, ReplayShard, ShardedReplay
 from rlcpu.replay import PrioritizedReplayBuffer
 from rlcpu.replay.structure import Structure
 from rlcpu.train import DQN, PPO, PQN, SAC
-from tests.distributed.soak import actors
+from tests.distributed.soak import actors, remains
 from tests.distributed.test_shard import EXAMPLE, block_of
 
 
@@ -296,7 +296,10 @@ def _say_bad_request(server):
 
 
 def test_nothing_is_left_behind():
-    """A cluster that was started here ends with its context: processes, shared memory and files."""
+    """A cluster that was started here ends with its context: processes, shared memory and files.
+
+    One that nobody closes ends with its process.
+    """
     script = """if True:
         import rlcpu.distributed as d
         from tests.distributed.soak import remains
@@ -305,8 +308,11 @@ def test_nothing_is_left_behind():
             assert remains()[0]
         after = remains()
         assert not after[0] and after[1] <= before[1] and after[2] <= before[2], (before, after)
+        d.Cluster(1)
     """
+    before = remains()
     command = [sys.executable, "-c", script]
     root = Path(__file__).parents[2]
     ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
+    assert remains()[1] <= before[1]
