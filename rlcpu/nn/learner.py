@@ -236,8 +236,8 @@ class Learner(FlatLearner):
     ) -> Batch:
         """The arguments as the kernel takes them."""
         size = int(self.networks[0].sizes[0])
-        center = np.ascontiguousarray(np.zeros(size) if mean is None else mean, np.float32)
-        factor = np.ascontiguousarray(np.ones(size) if scale is None else scale, np.float32)
+        center = as_writable(np.zeros(size) if mean is None else mean, np.float32)
+        factor = as_writable(np.ones(size) if scale is None else scale, np.float32)
         if not center.shape == factor.shape == (size,):
             both = f"mean has shape {center.shape}, scale {factor.shape}"
             raise ValueError(f"{both}: expected ({size},)")
@@ -261,10 +261,10 @@ class Learner(FlatLearner):
             inputs.check(size)
             has_hidden = min(len(each.sizes) for each in self.networks) > 2
             if has_hidden and not is_scaled and inputs.are_few():
-                places = np.ascontiguousarray(inputs.starts), np.ascontiguousarray(inputs.columns)
+                places = as_writable(inputs.starts, np.int64), as_writable(inputs.columns, np.int32)
                 return np.zeros((0, size), np.float32), *places
             inputs = inputs.expand()
-        seen = np.ascontiguousarray(inputs, np.float32)
+        seen = as_writable(inputs, np.float32)
         if seen.ndim != 2 or seen.shape[1] != size or len(seen) == 0:
             raise ValueError(f"inputs have shape {seen.shape}: expected (S, {size})")
         return seen, np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -292,7 +292,7 @@ class Learner(FlatLearner):
         if taken.dtype == np.int64 and not 0 <= taken.min() <= taken.max() < size:
             wrong = taken[(taken < 0) | (taken >= size)][0]
             raise ValueError(f"actions: expected 0 to {size - 1}, got {wrong}")
-        return np.ascontiguousarray(taken, np.float32).ravel()
+        return as_writable(taken, np.float32).ravel()
 
     def _check_finite(self, report: dict[str, float]) -> None:
         bad = [name for name, mean in report.items() if not math.isfinite(mean)]
@@ -381,6 +381,14 @@ def _sample_type(columns: tuple[str, ...]) -> Any:
     return _sample_types[columns]
 
 
+def as_writable(values: Any, dtype: type) -> Array:
+    """Numbers as a contiguous array of a type that kernels were compiled for.
+
+    Numba has another type for arrays that cannot be written to, such as views of JAX's.
+    """
+    return np.require(values, dtype, ("C", "W"))
+
+
 def _check_masked(actions: Array, count: int, size: int) -> Array:
     """Indices and masks (S, 1 + size) as the kernel takes them."""
     if actions.shape != (count, 1 + size):
@@ -393,7 +401,7 @@ def _check_masked(actions: Array, count: int, size: int) -> Array:
     if forbidden.size:
         wrong = actions[forbidden[0]].tolist()
         raise ValueError(f"actions[{forbidden[0]}]={wrong}: action {wrong[0]} is not allowed")
-    return np.ascontiguousarray(actions, np.float32).ravel()
+    return as_writable(actions, np.float32).ravel()
 
 
 def _check_indices(actions: Array, count: int, choices: tuple[int, ...]) -> Array:
@@ -404,7 +412,7 @@ def _check_indices(actions: Array, count: int, choices: tuple[int, ...]) -> Arra
     if wrong.size:
         found = actions[wrong[0]].tolist()
         raise ValueError(f"actions[{wrong[0]}]={found}: expected 0 or more, below {choices}")
-    return np.ascontiguousarray(actions, np.float32).ravel()
+    return as_writable(actions, np.float32).ravel()
 
 
 def _check_columns(columns: Sequence[str]) -> tuple[str, ...]:

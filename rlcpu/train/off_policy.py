@@ -27,6 +27,7 @@ from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
+from rlcpu.nn.learner import as_writable
 from rlcpu.nn.stages import StagedLearner
 from rlcpu.nn.transitions import Transitions
 from rlcpu.train import buffers, checkpoint
@@ -412,8 +413,8 @@ class OffPolicy(checkpoint.Agent):
             discounts=discounts if batch.discounts is None else batch.discounts,
             weights=ones if batch.weights is None else batch.weights,
             terminated=batch["terminated"],
-            mean=policy.observation_mean,
-            scale=policy.observation_scale,
+            mean=as_writable(policy.observation_mean, np.float32),
+            scale=as_writable(policy.observation_scale, np.float32),
             center=center,
             half=half,
             errors=errors,

@@ -91,6 +91,18 @@ def test_means_are_those_of_the_losses() -> None:
     assert report["num_gradients"] == 1
 
 
+def test_arrays_that_cannot_be_written_to_are_learnt_from() -> None:
+    inputs, columns = make_problem()
+    mean = np.zeros(3, np.float32)
+    found = []
+    for is_read_only in (False, True):
+        for array in (inputs, mean, *columns.values()):
+            array.setflags(write=not is_read_only)
+        learner = make_learner()
+        found.append(learner.update(inputs, columns, learning_rate=1e-3, mean=mean))
+    assert found[0] == found[1]
+
+
 def test_result_does_not_depend_on_the_number_of_threads() -> None:
     inputs, columns = make_problem(1000)
     found = []
