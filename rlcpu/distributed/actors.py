@@ -157,7 +157,8 @@ class Cluster:
                 cpus = max(num_actors, os.cpu_count() or 1)
                 self._folder = tempfile.mkdtemp(prefix="rlcpu-ray-")  # of sockets and logs
                 quiet |= {"include_dashboard": False, "_temp_dir": self._folder}
-                ray.init(num_cpus=cpus, **quiet)
+                # "local", or Ray takes that of RAY_ADDRESS, or one that somebody runs here.
+                ray.init("local", num_cpus=cpus, **quiet)
             else:
                 with _answering(address):
                     ray.init(address=address, **quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -298,7 +299,7 @@ def _say_bad_request(server):
 def test_nothing_is_left_behind():
     """A cluster that was started here ends with its context: processes, shared memory and files.
 
-    One that nobody closes ends with its process.
+    One that nobody closes ends with its process. It is started whatever cluster RAY_ADDRESS names.
     """
     script = """if True:
         import rlcpu.distributed as d
@@ -313,6 +314,9 @@ def test_nothing_is_left_behind():
     before = remains()
     command = [sys.executable, "-c", script]
     root = Path(__file__).parents[2]
-    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    elsewhere = {**os.environ, "RAY_ADDRESS": "127.0.0.1:9"}
+    ended = subprocess.run(
+        command, cwd=root, env=elsewhere, capture_output=True, text=True, timeout=120
+    )
     assert ended.returncode == 0, ended.stderr
     assert remains()[1] <= before[1]
