@@ -37,7 +37,17 @@ hypothesis.settings.load_profile("rlcpu")
 #: A room is the tests of one folder, or of files in none whose names begin with one word
 #: (`test_cli.py` and `test_cli_process.py`): they compile the same kernels. Those that take longest
 #: come first, so that no process is left alone with minutes of work; then those of most tests.
-LONGEST = ("envs", "pages", "train", "scan", "kernels", "cuda", "replay", "simulator")
+LONGEST = (
+    "envs",
+    "pages",
+    "distributed",
+    "train",
+    "scan",
+    "kernels",
+    "cuda",
+    "replay",
+    "simulator",
+)
 #: Folders and words that share a room.
 SHARED = {"notebooks": "pages", "readme": "pages", "nn": "train"}
 

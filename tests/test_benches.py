@@ -576,7 +576,7 @@ def test_the_report_of_the_saved_figures_is_one_file_with_pictures(tmp_path):
     name = next(rows.RESULTS.glob("*-simulate.json")).name.removesuffix("-simulate.json")
     report.write(tmp_path / "m.html", rows.RESULTS, name)
     text = (tmp_path / "m.html").read_text()
-    of_agents = len(study.chapter(rows.RESULTS, name)["pictures"])
+    of_agents = len(study.chapter()["pictures"])
     # the README's, and nine more
     assert text.count("data:image/svg+xml;base64,") == 10 + of_agents
     assert "http" not in text.replace("data:image", "")

@@ -138,7 +138,8 @@ class ShardedReplay:
         seed: of which shards are drawn from.
         prefetch: batches that are asked for ahead.
         ledger: where transitions are counted; of sequences, steps stored and sequences drawn.
-        num_envs, sequence_length: of shards that are `PrioritizedTrajectoryBuffer`s.
+        num_envs: of shards that are `PrioritizedTrajectoryBuffer`s, else None.
+        sequence_length: the same.
 
     Raises:
         TypeError, ValueError: an argument is bad.
