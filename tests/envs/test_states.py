@@ -14,6 +14,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 
 import rlcpu
 from rlcpu.envs import Board, Dynamics, Rng, check, observations
+from rlcpu.envs.batch import step_kernels
 from rlcpu.envs.observations import View
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO
@@ -516,3 +517,20 @@ def test_ones_of_planes_are_where_the_numbers_are_one(cells: int, order: Any) ->
     assert ones is not None
     ones.check(2 * cells)
     np.testing.assert_array_equal(ones.expand(), view.inputs(rows))
+
+
+@pytest.mark.parallel
+def test_large_states_are_stepped_by_all_cores_with_the_same_bits() -> None:
+    """Three blocks of 19 rows are a chunk; 3,700 environments are 58 blocks, the last of 52."""
+    found: list[Any] = []
+    for num_threads in (1, 2):
+        env = rlcpu.make_vec(TOY, 3700, num_threads=num_threads, autoreset_mode="SameStep")
+        kernels = step_kernels(env.code, np.float32, True)
+        assert kernels.grain < 3700
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        steps = [env.step(env.action_space.sample())[:4] for _ in range(20)]
+        found.append([*(each for step in steps for each in step), *env.snapshot().values()])
+    assert kernels.parallel.overloads  # type: ignore[attr-defined]
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
