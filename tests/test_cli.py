@@ -260,7 +260,19 @@ def test_a_run_that_is_stopped_keeps_what_was_learnt(
 
     monkeypatch.setattr(trainer, "learn", stopped)
     monkeypatch.chdir(tmp_path)
-    argv = ["train", env_id, "--steps", "5e3", "--csv", "a.csv", "--plot", "a.png", *save]
+    argv = [
+        "train",
+        env_id,
+        "--algo",
+        "ppo",
+        "--steps",
+        "5e3",
+        "--csv",
+        "a.csv",
+        "--plot",
+        "a.png",
+        *save,
+    ]
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert cli.main(argv) == code
     assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]

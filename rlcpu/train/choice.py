@@ -13,6 +13,7 @@ FITTING: dict[str, str] = {
     "FrozenLake-v1": "dqn",
     "CliffWalking-v1": "dqn",
     "MinAtar/Asterix-v1": "pqn",
+    "MinAtar/Breakout-v1": "pqn",
     "MinAtar/Freeway-v1": "pqn",
     "MinAtar/Seaquest-v1": "pqn",
     "MinAtar/SpaceInvaders-v1": "pqn",
