@@ -196,7 +196,7 @@ NOTE = (
     "default settings, at the end of the default steps. rl-zoo: what rl-baselines3-zoo prints of "
     "one trained agent; threshold: Gymnasium's; yes: the mean is not below it by more than one "
     "standard error. Default: what `rlcpu train` takes. CPU: median seconds of a run, one thread, "
-    "kernels compiled before, on two-core machines that others used too."
+    "kernels compiled before, on machines of two kinds, with two cores that others used too."
 )
 
 

@@ -112,26 +112,12 @@ def train_once(agent: str, seed: int) -> Run | Outcome:
     return outcome if outcome.status else Run(process_s, *outcome.value)
 
 
-def zoo_settings() -> Any:
-    """rl-baselines3-zoo's settings of CartPole; the others are stable-baselines3's defaults."""
-    from rlcpu.train.config import PPOConfig
-
-    return PPOConfig(
-        num_steps=32,
-        minibatch_size=256,
-        num_epochs=20,
-        gamma=0.98,
-        lambda_=0.8,
-        learning_rate=1e-3,
-        learning_rate_schedule="linear",
-        clip_schedule="linear",
-    )
-
-
 def learn_theirs(seed: int) -> tuple[float, int, float]:
     """stable-baselines3's PPO with the rl-zoo's settings; seconds, steps, return."""
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
+
+    from rlcpu.train.config import ZOO_CARTPOLE
 
     returns: deque[float] = deque(maxlen=EPISODES)
 
@@ -141,7 +127,7 @@ def learn_theirs(seed: int) -> tuple[float, int, float]:
             returns.extend(info["episode"]["r"] for info in infos if "episode" in info)
             return len(returns) < EPISODES or float(np.mean(returns)) < SOLVED
 
-    config = zoo_settings()
+    config = ZOO_CARTPOLE
     env = make_vec_env("CartPole-v1", config.num_envs, seed=seed)
     agent = stable_ppo_agent(env, config, seed)
     begin = time.perf_counter()
@@ -152,9 +138,10 @@ def learn_theirs(seed: int) -> tuple[float, int, float]:
 def learn_zoo(seed: int) -> tuple[float, int, float]:
     """Ours with the same settings, compiled before."""
     from rlcpu.train import PPO
+    from rlcpu.train.config import ZOO_CARTPOLE
 
-    PPO("CartPole-v1", seed=seed, config=zoo_settings()).learn(2 * 8 * 32)
-    return learn(PPO("CartPole-v1", seed=seed, config=zoo_settings()), TOTAL_STEPS)
+    PPO("CartPole-v1", seed=seed, config=ZOO_CARTPOLE).learn(2 * 8 * 32)
+    return learn(PPO("CartPole-v1", seed=seed, config=ZOO_CARTPOLE), TOTAL_STEPS)
 
 
 def learn_default(seed: int) -> tuple[float, int, float]:
