@@ -282,6 +282,7 @@ class OffPolicy(checkpoint.Agent):
                 total_steps, num_collectors, num_shards, address, replay_folder
             )
         self._read_policy()
+        self._batches.clear()  # another buffer's, if the last call had collectors, or this one has
         history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         self._remaining = 1.0
         start, compiled, before = clock(), announce.seconds(), self.steps

@@ -158,6 +158,10 @@ def test_learning_keeps_the_count_and_the_agents_own_buffer(cluster):
     learnt = agent.num_updates * agent.config.batch_size
     assert learnt <= ratio * ledger.requested + 3 * ratio * 8 * 128 + 64 * 128
     assert ledger.priorities_applied > 0
+    for options in ({}, {"num_collectors": 1}):  # batches of the other buffer are not reused
+        before = agent.num_updates
+        agent.learn(4000, **options)
+        assert agent.num_updates > before
 
 
 def test_collectors_wait_while_shards_do_not_keep_up(cluster):
