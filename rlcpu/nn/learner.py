@@ -211,7 +211,9 @@ class Learner(FlatLearner):
             losses=losses_at(real, objective),
             passes=passes_of(real),
         )
-        self._run(make_update(real), self.num_workers, space, batch, space, settings)
+        # A worker without a part of its own would only wait.
+        workers = min(self.num_workers, space.gradients.shape[0] * len(self.layout.tables))
+        self._run(make_update(real), workers, space, batch, space, settings)
         *means, taken = space.report.tolist()
         self.counters += int(taken), epochs
         report = {name: mean / max(taken, 1.0) for name, mean in zip(names, means, strict=True)}
