@@ -394,8 +394,13 @@ GENERAL = PPOConfig(num_envs=64, num_steps=128, minibatch_size=512, normalize_ob
 GENERAL_SYMBOLS = GENERAL.replace({"normalize_observations": False, "entropy_coefficient": 0.01})
 # Episodes have no limit: without the entropy a policy that has fallen a few times walks into walls
 # for good. As its steps stay random, the safe way round is the better one (Sutton & Barto, 6.6).
+# Small steps at the end: after a large one the best actions of two cells may point at each other.
 DEFAULTS["CliffWalking-v1"] = GENERAL_SYMBOLS.replace(
-    {"entropy_coefficient": 0.05, "reward_scale": 0.1}
+    {
+        "entropy_coefficient": 0.05,
+        "reward_scale": 0.1,
+        "learning_rate_schedule": "linear",
+    }
 )
 #: Of tables with many states or much chance, and of an empty room; tried on two seeds or more.
 TABLE = GENERAL_SYMBOLS.replace(
