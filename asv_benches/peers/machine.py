@@ -14,7 +14,8 @@ from typing import Any
 
 DISTRIBUTIONS = (
     *("rlcpu", "numpy", "numba", "llvmlite", "tbb", "gymnasium"),
-    *("envpool", "gymnax", "jax", "jaxlib", "torch", "stable_baselines3"),
+    *("envpool", "gymnax", "minatar", "mujoco", "ray", "jax", "jaxlib", "torch"),
+    "stable_baselines3",
     *("flashbax", "torchrl", "tianshou", "cpprb"),
     *("scipy", "statsmodels", "rlax"),
 )

@@ -21,13 +21,15 @@ BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 # Tables of figures that go together.
 GROUPS = {
     "Simulate, collect, train": ("simulate", "collect", "train", "agents"),
+    "Games and MuJoCo": ("games", "mujoco"),
     "Store and sample": ("replay",),
     "Scan": ("scan",),
+    "Past one process": ("distributed",),
 }
 TABLES = tuple(what for group in GROUPS.values() for what in group)
 NAMED = (  # in the README; the others' versions stand below the tables of all rows
-    *("python", "numba", "gymnasium", "jax", "torch", "envpool", "stable_baselines3", "tianshou"),
-    "gcc",
+    *("python", "numba", "gymnasium", "mujoco", "jax", "gymnax", "envpool"),
+    *("stable_baselines3", "torch", "tianshou", "gcc"),
 )
 HEAD = ["| What | Against | Ratio | rlcpu | Peer |", "| --- | --- | ---: | ---: | ---: |"]
 UNITS = "Medians, interleaved: rates in environment steps per second, times per call"
@@ -107,7 +109,7 @@ def every(tables: Mapping[str, Any]) -> str:
     for title, names in GROUPS.items():
         rows = [row for name in names if name in tables for row in closest(tables[name]["rows"])]
         judged = [row for row in rows if row["target"] is not None]
-        parts += [f"### {title}", "", *lines(judged), ""]
+        parts += [f"### {title}", "", *lines(judged), ""] if judged else []
     return "\n".join([*parts, measured_on(tables), ""])
 
 
