@@ -233,7 +233,7 @@ def find(plan, shape, lanes, panel, lists):
         if not shape.wide:
             at, chunk = at // chunks, at % chunks
             outer, at = at // plan[INNER], at % plan[INNER]
-        _find_lane(plan, (outer, at, chunk), lists, (arrays, room, lane))
+        find_lane(plan, (outer, at, chunk), lists, (arrays, room, lane))
     if alike:
         _repeat_lane(plan, lists, (arrays, room, count))
     return count
@@ -254,7 +254,8 @@ def _repeat_lane(plan, lists, where):
 
 
 @inlined
-def _find_lane(plan, index, lists, where):
+def find_lane(plan, index, lists, where):
+    """Write the lists of a lane from its outer and inner index and its chunk's number."""
     outer, inner, chunk = index
     arrays, room, lane = where
     for i in range(arrays):

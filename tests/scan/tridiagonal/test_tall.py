@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal, tridiagonal_vjp
+from rlcpu.scan.tridiagonal import tall
 from rlcpu.scan.tridiagonal.chunks import LONG
 from tests.scan.tridiagonal import naive
 
@@ -105,6 +106,33 @@ def test_threads_do_not_change_the_result() -> None:
     systems = columns(naive.make("random", (50, 4000)))
     one = solve_tridiagonal(*systems, axis=0, num_threads=1)
     np.testing.assert_array_equal(solve_tridiagonal(*systems, axis=0), one)
+
+
+def test_strips_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole rows, and strips of two registers, on both sides of the unknowns' axis."""
+    systems = naive.make("random", (3, 83, 1001), seed=7)
+    given = [np.ascontiguousarray(np.moveaxis(array, -1, 1)) for array in systems]
+    whole = solve_tridiagonal(*given, axis=1)
+    monkeypatch.setattr(tall, "WIDE", 2)
+    np.testing.assert_array_equal(solve_tridiagonal(*given, axis=1), whole)
+    np.testing.assert_array_equal(np.moveaxis(whole, 1, -1), solve_tridiagonal(*systems))
+
+
+@pytest.mark.parametrize("k", [0, 1, 500, 501, 999, 1000])
+@pytest.mark.parametrize("system", [0, 20, 36])
+def test_whole_systems_that_fail(system: int, k: int) -> None:
+    for number, value, status in (
+        (3, np.nan, Status.NOT_FINITE),
+        (1, np.inf, Status.NOT_FINITE),
+        (1, 0.0, Status.SINGULAR),
+    ):
+        systems = columns(naive.make("dominant", (37, 1001)))
+        systems[number][k, system] = value
+        if status == Status.SINGULAR:
+            systems[0][k, system] = systems[2][k, system] = 0.0
+        _, info = solve_tridiagonal(*systems, axis=0, return_info=True)
+        assert info.status[system] == status
+        assert np.count_nonzero(info.status) == 1
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
