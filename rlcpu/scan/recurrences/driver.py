@@ -52,16 +52,16 @@ Array = npt.NDArray[Any]
 GRAIN = 2**16  # steps of all lanes, 40 us, from which a second core is worth waking
 REGISTERS = 2  # of rows in a block: two hide the latency of one step after the other
 PIECE = 128  # steps of a piece of rows
-#: Bytes of an output of columns from which it is written past the caches: half of it takes longer
-#: that way, twice as much half the time. Rows gain nothing.
+#: Bytes of an output from which it is written past the caches: half of it takes longer that way,
+#: twice as much half the time.
 LARGE = 2**23
 #: Windows of a row, at least, and steps and registers of columns, that are computed together.
 WINDOWS, TALL, WIDE = 512, 32, 4
 
-#: Positions in a plan, what a kernel takes: sizes of the arrays; lanes of a block, and by how many
-#: the first one is shorter; how many outputs are written past the caches; 1 if the last step is
-#: computed first, else -1; address of `Problem.ends` or 0; steps of a window, and windows of a lane
-#: that a block has.
+#: Positions in a plan, what a kernel takes: sizes of the arrays; lanes of a block, or steps of a
+#: piece of rows, and by how many the first one is shorter; how many outputs are written past the
+#: caches; 1 if the last step is computed first, else -1; address of `Problem.ends` or 0; steps of a
+#: window, and windows of a lane that a block has.
 OUTER, STEPS, INNER, WIDTH, OFFSET, STREAMED, DIRECTION, ENDS, WINDOW, SPAN, HEADER = range(11)
 #: Numbers of the arrays that follow the fields of `Step`: values after the last step, what is
 #: carried into the step that is computed first, and the outputs.
@@ -299,7 +299,7 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
     def finish(plan, piece, area, options):
         compact()
         outer, width, step, count = piece
-        array = np.int64(FIRST)
+        array, streamed = np.int64(FIRST), plan[STREAMED]
         for row in range(width):
             here, at = arrays_at(plan, np.int64(0), outer + row, step, 0), row * pitch
             first = place(plan, array, outer + row, step, 0, zero)
@@ -309,9 +309,9 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
                 y, carried = load(area.b, at + by, 1), load(area.b, at + by + 1, 1)
                 after = see(area.seen, at + by + 1)
                 found = results(y, carried, read(here, by, some), after, options)
-                write(found[0], first, by, some, False)
+                write(found[0], first, by, some, streamed > 0)
                 if two:
-                    write(found[1], second, by, some, False)
+                    write(found[1], second, by, some, streamed > 1)
 
     return prepare, finish
 
@@ -373,10 +373,11 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         a = shifted(state.memory, (1 + sees) * group)
         area = Area(a, shifted(a, plane), shifted(a, 2 * plane), tiles, address(starts))
         begin(plan, outer, 0, width, OUTERS, state)
-        number = (steps + PIECE - 1) // PIECE
+        number = (steps + plan[OFFSET] + PIECE - 1) // PIECE
         for i in range(number):
-            first = (number - 1 - i if direction > 0 else i) * PIECE
-            piece = outer, width, first, min(PIECE, steps - first)
+            line = (number - 1 - i if direction > 0 else i) * PIECE - plan[OFFSET]
+            first = max(line, 0)
+            piece = outer, width, first, min(line + PIECE, steps) - first
             prepare(plan, piece, area, state, options)
             store(load(state.memory, 0, REGISTERS), before, 0)
             connect(area, piece[3], direction, state.memory, products)
@@ -555,11 +556,12 @@ def run(
         width = 1 if inner == 1 else WIDE * lanes_of(dtype)
         blocks = outer * -(-steps // span) * -(-inner // width)
         work *= window
-    elif inner > 1:
-        width = _width(layout, dtype)
+    elif problem.ends is None:  # which are none of the outputs
+        width = PIECE if inner == 1 else _width(layout, dtype)
         head, streamed = _streams(layout, arrays[FIRST:], dtype.itemsize)
         offset = -head % width
-        blocks = outer * -(-(inner + offset) // width)
+        if inner > 1:
+            blocks = outer * -(-(inner + offset) // width)
     ends = 0 if problem.ends is None else address_of(problem.ends)
     plan = [outer, steps, inner, width, offset, streamed, problem.direction, ends, window, span]
     for numbers in zip(*(array[1:] for array in arrays), strict=True):  # addresses, then strides
@@ -582,10 +584,11 @@ def _width(layout: Layout, dtype: Any) -> int:
 
 
 def _streams(layout: Layout, outs: list[Place], size: int) -> tuple[int, int]:
-    """Lanes before the first vector that suits `stream`, and how many outputs do."""
+    """Lanes, or steps of rows, before the first vector that suits `stream`; how many outputs do."""
     if layout.outer * layout.num_steps * layout.inner * size < LARGE:
         return 0, 0
     strides = [stride for out in outs for stride in (out.outer, out.time)]
+    strides = strides[::2] if layout.inner == 1 else strides
     begins = [-out.address % VECTOR_BYTES for out in outs]
     if any(stride * size % VECTOR_BYTES for stride in strides) or begins[0] % size:
         return 0, 0

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import linear_scan, linear_scan_vjp
+from rlcpu.scan.recurrences import driver
 from rlcpu.scan.recurrences.linear import LONG
 from rlcpu.scan.recurrences.rules import Step, linear_coefficients
 from tests.scan.recurrences import naive
@@ -43,6 +44,16 @@ def test_equals_the_loop(scan):
     found = linear_scan(a, b, **options)
     assert found.dtype == b.dtype
     assert_close(found, naive.linear_scan(a, b, **options))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(33, 304), (3, LONG + 3)])
+def test_writing_past_the_caches_in_place_changes_nothing(monkeypatch, shape, reverse):
+    a, b = np.random.default_rng(0).uniform(-1.0, 1.0, size=(2, *shape)).astype(np.float32)
+    expected = linear_scan(a, b, reverse=reverse)
+    monkeypatch.setattr(driver, "LARGE", 0)
+    assert linear_scan(a, b, reverse=reverse, out=b) is b
+    np.testing.assert_array_equal(b, expected)
 
 
 @given(scans())
