@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,14 @@ def _room_of(nodeid: str) -> str:
 
 
 @pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """`-n auto` is a process more than there are CPUs: clusters that are killed mostly wait."""
+    from rlcpu.kernels.threads import usable_cpus
+
+    return usable_cpus()[0] + 1
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """`--dist loadfile` with rooms in the place of files.
 
@@ -75,6 +84,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return _room_of(nodeid)
 
     return Rooms(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported out of the garbage collector's rounds: a compiler sets off many."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
