@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from rlcpu.nn.passes import OVERWRITTEN, make_passes
 from rlcpu.nn.stages import Stage, StagedLearner
 from rlcpu.nn.transitions import Transitions, make_see
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
+from rlcpu.train.config import at
 from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
@@ -193,6 +194,8 @@ class DQNConfig(OffPolicyConfig):
         reward_scale: rewards are multiplied by it before values are learnt. The loss bounds the
             slope of an error to 1: where values are tens, a rare step with an error of tens weighs
             no more than any other, and its value is lost among those of its neighbours.
+        learning_rate_schedule: "linear" lets it fall to 0 over the steps of `learn`.
+        scale_observations: bring those whose space has bounds to +-1.
     """
 
     double: bool = True
@@ -201,6 +204,8 @@ class DQNConfig(OffPolicyConfig):
     exploration_final: float = 0.05
     exploration_steps: int = 20_000
     reward_scale: float = 1.0
+    learning_rate_schedule: Literal["constant", "linear"] = "constant"
+    scale_observations: bool = True
 
 
 #: rl-baselines3-zoo's settings of CartPole-v1, for comparisons; learn 50,000 steps. There the
@@ -249,7 +254,20 @@ DEFAULTS: dict[str, DQNConfig] = {
             "reward_scale": 0.1,
         }
     ),
-    "Acrobot-v1": TUNED.replace({"tau": 0.01, "exploration_steps": 15_000, "reward_scale": 0.05}),
+    # The bounds of the speeds are far beyond those of a good episode: scaled by them, speeds would
+    # hardly count beside angles. Values of actions are close together: without small steps at the
+    # end some greedy policies go round in circles. rl-baselines3-zoo explores as much, and does not
+    # scale.
+    "Acrobot-v1": TUNED.replace(
+        {
+            "tau": 0.01,
+            "exploration_steps": 15_000,
+            "exploration_final": 0.11,
+            "reward_scale": 0.05,
+            "learning_rate_schedule": "linear",
+            "scale_observations": False,
+        }
+    ),
     # The reward comes at the end: ten steps of it at a time. A slow target keeps values of what was
     # not tried yet high, which explores.
     "MountainCar-v0": TUNED.replace(
@@ -282,7 +300,10 @@ class DQN(OffPolicy):
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
         check_discrete(dynamics)
         config = self.config
-        return EpsilonGreedy(dynamics, config.hidden, config.activation, config.dueling, seed)
+        policy = EpsilonGreedy(dynamics, config.hidden, config.activation, config.dueling, seed)
+        if not config.scale_observations:
+            policy.observation_mean[:], policy.observation_scale[:] = 0.0, 1.0
+        return policy
 
     def _make_learner(self, seed: int, num_threads: int | None) -> StagedLearner:
         return StagedLearner(
@@ -322,4 +343,6 @@ class DQN(OffPolicy):
         return Coefficients(self.env.dynamics.num_actions, config.dueling, config.double)
 
     def _options(self) -> dict[str, Any]:
-        return {"learning_rates": (self.config.learning_rate,)}
+        config = self.config
+        rate = at(config.learning_rate, config.learning_rate_schedule, self._remaining)
+        return {"learning_rates": (rate,)}

@@ -109,8 +109,13 @@ MINATAR = PQNConfig(
     hidden=(128, 128),
 )
 DEFAULTS: dict[str, PQNConfig] = {
-    f"MinAtar/{game}-v1": MINATAR
-    for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+    # A policy that never fails sees one state for a long time, and forgets what the others are
+    # worth: the paper's authors go on exploring as much as this (`pqn_cartpole.yaml`).
+    "CartPole-v1": CLEANRL_CARTPOLE.replace({"exploration_final": 0.2}),
+    **{
+        f"MinAtar/{game}-v1": MINATAR
+        for game in ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
+    },
 }
 
 

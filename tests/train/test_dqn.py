@@ -122,6 +122,27 @@ def test_rewards_are_scaled_for_the_values_alone() -> None:
     assert set(batch["reward"].tolist()) <= {-1.0, 0.0}
 
 
+def test_the_learning_rate_falls_where_it_is_to() -> None:
+    rates = {}
+    for schedule in ("constant", "linear"):
+        agent = DQN("Acrobot-v1", learning_rate=0.01, learning_rate_schedule=schedule, **SMALL)
+        agent.learn(640)
+        rates[schedule] = agent._options()["learning_rates"]
+    assert rates == {"constant": (0.01,), "linear": (pytest.approx(0.001),)}
+
+
+def test_observations_are_scaled_unless_told_otherwise() -> None:
+    bounds = np.array([1, 1, 1, 1, 4 * np.pi, 9 * np.pi])
+    for scale, expected in ((True, 1 / bounds), (False, np.ones(6))):
+        agent = DQN("Acrobot-v1", scale_observations=scale, **SMALL)
+        agent.learn(128)
+        np.testing.assert_allclose(agent.policy.observation_scale, expected, rtol=1e-6)
+        assert not agent.policy.observation_mean.any()
+        np.testing.assert_allclose(
+            agent._transitions(agent.buffer.sample(10)).scale, expected, rtol=1e-6
+        )
+
+
 def test_the_update_is_stable_baselines3s() -> None:
     """From equal weights and minibatches, with its loss, clipping, target and Adam."""
     torch = pytest.importorskip("torch")

@@ -49,6 +49,13 @@ def test_learns(env_id: str, steps: int, reached: float) -> None:
     assert agent.evaluate(100, seed=1).mean() >= reached
 
 
+def test_explores_until_the_first_reward() -> None:
+    """Without a reward, advantages brought to a deviation of 1 are noise that ends exploration."""
+    agent = PPO("MiniGrid-Empty-8x8-v0", seed=6)
+    agent.learn(300_000)
+    assert agent.evaluate(100, seed=1).mean() >= 0.9
+
+
 @pytest.mark.parallel
 def test_run_is_a_function_of_the_seed_alone() -> None:
     runs = []

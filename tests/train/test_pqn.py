@@ -120,7 +120,7 @@ def test_rates_and_exploration_fall() -> None:
     agent = PQN("CartPole-v1", seed=0, **SMALL)
     assert agent.policy.params[0] == 1.0
     agent.learn(640)
-    assert agent.policy.params[0] == pytest.approx(0.05)
+    assert agent.policy.params[0] == pytest.approx(agent.config.exploration_final)
     assert agent._remaining == pytest.approx(0.1)
 
 
