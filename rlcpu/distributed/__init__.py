@@ -9,14 +9,8 @@ from rlcpu.distributed.actors import Actor, Cluster, ClusterError
 from rlcpu.distributed.collector import Collector, Made
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
-from rlcpu.distributed.replay import (
-    EmptyError,
-    LostArgumentError,
-    LostError,
-    Remote,
-    ShardedReplay,
-    StoreFullError,
-)
+from rlcpu.distributed.remote import LostArgumentError, LostError, Remote, StoreFullError
+from rlcpu.distributed.replay import EmptyError, ShardedReplay
 from rlcpu.distributed.rollouts import RolloutCollector
 from rlcpu.distributed.shard import Drawn, ReplayShard, Standing, Updated
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import rlcpu
-from rlcpu.distributed.replay import LostArgumentError, LostError, StoreFullError
+from rlcpu.distributed.remote import LostArgumentError, LostError, StoreFullError
 
 #: Oldest version of Ray that this was tried with.
 OLDEST = (2, 40)
@@ -72,16 +72,17 @@ class Actor:
     ) -> None:
         self._ray = cluster.ray
         self._num_results = getattr(kind, "num_results", {})
+        self._methods: dict[str, Any] = {}
         with _full(self._ray):
             self._handle = self._ray.remote(**_OPTIONS)(kind).remote(*arguments, **options)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """See `Remote.call`."""
-        remote = getattr(self._handle, method)
-        if method in self._num_results:
-            remote = remote.options(num_returns=self._num_results[method])
+        if method not in self._methods:
+            count = self._num_results.get(method, 1)
+            self._methods[method] = getattr(self._handle, method).options(num_returns=count)
         with _full(self._ray):
-            return remote.remote(*arguments)
+            return self._methods[method].remote(*arguments)
 
     def result(self, call: Any) -> Any:
         """See `Remote.result`. What the method itself raises is raised here."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import rlcpu
-from rlcpu.distributed.replay import LostError, Remote
+from rlcpu.distributed.remote import LostError, Remote
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec

@@ -15,13 +15,8 @@ from rlcpu.distributed.actors import Actor, Cluster
 from rlcpu.distributed.collector import Collector, Made, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.limiter import SamplesPerInsert
-from rlcpu.distributed.replay import (
-    EmptyError,
-    LostError,
-    ShardedReplay,
-    StoreFullError,
-    wait_for_room,
-)
+from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
+from rlcpu.distributed.replay import EmptyError, ShardedReplay
 from rlcpu.distributed.shard import ReplayShard
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.distributed.ledger import Ledger
+from rlcpu.distributed.remote import (
+    LostArgumentError,
+    LostError,
+    Remote,
+    StoreFullError,
+    wait_for_room,
+)
 from rlcpu.distributed.shard import Drawn, Standing, Updated
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import check_count, check_number, take_numbers
@@ -22,79 +28,9 @@ Array = npt.NDArray[Any]
 #: What names a transition of any shard: the shard, its slot there, and its ticket.
 ITEM = np.dtype([("shard", np.int32), ("slot", np.int64), ("ticket", np.int64)])
 
-#: Seconds in which the object store has to have room again, and between two attempts.
-PATIENCE, PAUSE = 120.0, 0.05
-
-
-class LostError(Exception):
-    """An actor died before it answered."""
-
-
-class LostArgumentError(Exception):
-    """What a call refers to was lost with the machine that held it; the call was not made."""
-
-
-class StoreFullError(Exception):
-    """The object store, and the disk behind it, have no room for an argument or a result.
-
-    Where an argument has no room, nothing was called; else the call was made, and its result lost.
-    """
-
 
 class EmptyError(ValueError):
     """No shard holds a transition that could be drawn."""
-
-
-class Remote(Protocol):
-    """An object in another process; calls are answered in the order in which they were sent."""
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Send a call, and return what `result` and `is_ready` take.
-
-        Of a method in its class's `num_results`, a list of them, one for each result.
-
-        Raises:
-            StoreFullError: the arguments have no room.
-        """
-
-    def result(self, call: Any) -> Any:
-        """Wait for the answer.
-
-        Raises:
-            LostError: the process died before it answered.
-            LostArgumentError, StoreFullError: see there.
-        """
-
-    def is_ready(self, call: Any) -> bool:
-        """Whether `result` would not wait."""
-
-    def revive(self) -> Any:
-        """Wait until the process is back after its death, and return what it greets with."""
-
-
-def wait_for_room(
-    action: Callable[[], Any], ledger: Ledger, meanwhile: Callable[[], Any] = lambda: None
-) -> Any:
-    """Do what needs room in the object store once there is some; each attempt is counted.
-
-    Args:
-        action: to be done; its result is returned.
-        ledger: whose `waits` count.
-        meanwhile: called between attempts, to let go of what has been stored by now.
-
-    Raises:
-        StoreFullError: there was no room for minutes.
-    """
-    end = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return action()
-        except StoreFullError:
-            if time.monotonic() > end:
-                raise
-        ledger.waits += 1
-        meanwhile()
-        time.sleep(PAUSE)
 
 
 class _Sent(NamedTuple):
@@ -103,6 +39,21 @@ class _Sent(NamedTuple):
     size: int
     block: tuple[Any, Any]
     call: Any
+
+
+class _Stock(NamedTuple):
+    """Transitions that were drawn, and are not handed out yet.
+
+    Attributes:
+        order: numbers of rows, those that are left; random, for batches are slices of it.
+        leaves: with an axis of rows, of all shards.
+        indices, probabilities: of rows.
+    """
+
+    order: Array
+    leaves: list[Array]
+    indices: Array
+    probabilities: Array
 
 
 class _Request(NamedTuple):
@@ -119,6 +70,19 @@ class _Request(NamedTuple):
     updates: dict[int, int]
 
 
+#: Slots, tickets and priorities, arrays (n,) each.
+_Update = tuple[Array, Array, Array]
+#: Transitions of an update; an argument of more than 100 kB goes through the object store.
+_MOST = 4000
+
+
+def _joined(updates: Iterable[_Update]) -> list[_Update]:
+    """The same in as few messages as possible, each small enough to go with the call."""
+    columns = [np.concatenate(each) for each in zip(*updates, strict=True)]
+    count = -(-len(columns[0]) // _MOST) if columns else 0
+    return list(zip(*(np.array_split(each, count) for each in columns), strict=True))
+
+
 class ShardedReplay:
     """Buffers in other processes, which together draw as one buffer would.
 
@@ -126,9 +90,11 @@ class ShardedReplay:
     known here: each answer of a shard tells its own. Importance weights are of the probabilities
     with which transitions were drawn in fact, so that they stay exact while weights move.
 
-    The next batch is asked for when one is handed out (`prefetch`). It does not know the priorities
-    that were updated in between. These go with the message that asks for the one after it: a
-    message costs more than what it brings.
+    One message to each shard asks for several batches (`prefetch`), for a message costs more than
+    what it brings. The next ones are asked for when half of them are handed out, and priorities
+    that were updated meanwhile go with that message: a batch does not know those of the last
+    `1.5 * prefetch` batches before it. Ape-X draws 16 batches ahead (Horgan et al. 2018,
+    "Distributed prioritized experience replay", section 4).
 
     Args:
         shards: of `ReplayShard`, all of one kind and example.
@@ -136,7 +102,7 @@ class ShardedReplay:
         beta: exponent of importance weights, 0 to 1; see `PrioritizedReplayBuffer`.
         prioritized: whether shards have priorities; without, batches have no weights.
         seed: of which shards are drawn from.
-        prefetch: batches that are asked for ahead.
+        prefetch: batches of a message; 0 to ask for each when it is wanted.
         ledger: where transitions are counted; of sequences, steps stored and sequences drawn.
         num_envs: of shards that are `PrioritizedTrajectoryBuffer`s, else None.
         sequence_length: the same.
@@ -153,7 +119,7 @@ class ShardedReplay:
         beta: float = 0.4,
         prioritized: bool = True,
         seed: int = 0,
-        prefetch: int = 1,
+        prefetch: int = 4,
         ledger: Ledger | None = None,
         num_envs: int | None = None,
         sequence_length: int | None = None,
@@ -169,11 +135,12 @@ class ShardedReplay:
         self._shards = list(shards)
         self._rng = np.random.default_rng(seed)
         self._prefetch = check_count("prefetch", prefetch, 0)
-        self._requests: deque[_Request] = deque()
+        self._request: _Request | None = None
         self._sent: list[deque[_Sent]] = [deque() for _ in shards]
         self._updates: list[deque[tuple[int, Any]]] = [deque() for _ in shards]
-        #: Slots, tickets and priorities that go with the next message.
-        self._unsent: dict[int, tuple[Array, Array, Array]] = {}
+        self._stock: _Stock | None = None
+        #: Slots, tickets and priorities, which go with the next message to each shard.
+        self._unsent: list[deque[_Update]] = [deque() for _ in shards]
         self._standings: list[Standing] = [shard.revive() for shard in shards]
         #: Transitions of each shard that the ledger has as stored, and not as lost.
         self._stored = [standing.added for standing in self._standings]
@@ -252,10 +219,12 @@ class ShardedReplay:
 
         The latter sends what has waited, and forgets batches that were asked for ahead.
         """
-        while wait and self._requests:
-            self._read(self._requests.popleft())
-        for shard in list(self._unsent) if wait else ():
-            self._send_priorities(shard)
+        if wait:
+            self._stock = None
+            request, self._request = self._request, None
+            if request:
+                self._read(request)
+            self._send_priorities()
         for shard in range(len(self._shards)):
             while not self._settle_one(shard, wait) or (wait and self._has_died(shard)):
                 self._recover(shard)
@@ -378,15 +347,75 @@ class ShardedReplay:
         """
         size = check_count("batch_size", batch_size)
         beta = self.beta if beta is None else check_number("beta", beta, 0.0, 1.0)
+        if out is None:
+            out = self._new_batch(size)
+        elif not (isinstance(out, Batch) and out.owner is self and len(out) == size):
+            raise ValueError(
+                f"out={type(out).__name__}: expected a Batch that this replay returned for "
+                f"batch_size={size}"
+            )
         self.settle()
-        while self._requests and self._requests[0].size != size:
-            self._read(self._requests.popleft())
-        parts = self._answers(self._requests.popleft() if self._requests else self._ask(size))
-        while len(self._requests) < self._prefetch and self._total() > 0.0:
-            self._requests.append(self._ask(size))
-        batch = self._join(size, parts, beta, out)
+        indices, probabilities, filled = np.empty(size, ITEM), np.empty(size), 0
+        while filled < size:
+            if self._stock is None:
+                request = self._request or self._ask(max(self._prefetch, 1) * size)
+                self._request = None
+                self._take_in(request)
+            filled += self._hand_out(out.rows, indices, probabilities, filled)
+        left = 0 if self._stock is None else len(self._stock.order)
+        is_time = self._prefetch > 0 and left <= self._prefetch // 2 * size
+        if is_time and not self._request and self._total() > 0.0:
+            self._request = self._ask(self._prefetch * size)
+        named: Any = indices
+        out.indices, out.probabilities = named, probabilities
+        if self.prioritized:
+            weights = (len(self) * probabilities) ** -beta
+            out.weights = (weights / weights.max()).astype(np.float32)
         self.ledger.sampled += size
+        return out
+
+    def _new_batch(self, size: int) -> Batch:
+        """Memory of a batch."""
+        fields, lead = self.structure.fields, (*self._lead, size)
+        leaves = [np.empty((*lead, *field.shape), field.dtype) for field in fields]
+        batch = Batch(self.structure.unflatten(leaves), leaves, np.empty(size, np.int64), self)
+        names = [field.name for field in fields]
+        if "discount" in names and not self._lead:
+            batch.discounts = leaves[names.index("discount")]
         return batch
+
+    def _hand_out(self, rows: Any, indices: Array, probabilities: Array, begin: int) -> int:
+        """Fill a batch from its row `begin` on from the stock; returns how many rows."""
+        assert self._stock is not None
+        order, leaves, of_rows, drawn_with = self._stock
+        taken, rest = np.split(order, [len(indices) - begin])
+        self._stock = self._stock._replace(order=rest) if len(rest) else None
+        places, axis = slice(begin, begin + len(taken)), len(self._lead)
+        lead = (slice(None),) * axis
+        for target, source in zip(rows, leaves, strict=True):
+            np.take(source, taken, axis, out=target[(*lead, places)], mode="clip")
+        indices[places], probabilities[places] = of_rows[taken], drawn_with[taken]
+        return len(taken)
+
+    def _take_in(self, request: _Request) -> None:
+        """Put what shards drew into the stock; the rest of it is drawn anew from all."""
+        parts, missing = self._read(request)
+        while missing:
+            more, missing = self._read(self._ask(missing))
+            parts += more
+        sizes = [len(drawn.slots) for _, _, drawn in parts]
+        indices, axis = np.empty(sum(sizes), ITEM), len(self._lead)
+        indices["shard"] = np.repeat([shard for shard, _, _ in parts], sizes)
+        indices["slot"] = np.concatenate([drawn.slots for _, _, drawn in parts])
+        indices["ticket"] = np.concatenate([drawn.tickets for _, _, drawn in parts])
+        of_shards = zip(*(drawn.leaves for _, _, drawn in parts), strict=True)
+        self._stock = _Stock(
+            self._rng.permutation(len(indices)),
+            # Of one shard, they are read where they came in.
+            [same[0] if len(same) == 1 else np.concatenate(same, axis) for same in of_shards],
+            indices,
+            np.concatenate([share * drawn.probabilities for _, share, drawn in parts]),
+        )
 
     def _total(self) -> float:
         return sum(standing.total for standing in self._standings)
@@ -399,16 +428,11 @@ class ShardedReplay:
         counts = self._rng.multinomial(size, shares)
         calls, updates = {}, {}
         for shard in np.flatnonzero(counts).tolist():
-            unsent = self._unsent.get(shard, ())
-            updates[shard] = len(unsent[0]) if unsent else 0
+            unsent = _joined(self._unsent[shard])
+            updates[shard] = sum(len(slots) for slots, _, _ in unsent)
             calls[shard] = self._call(shard, "sample", int(counts[shard]), *unsent)
-            self._unsent.pop(shard, None)
+            self._unsent[shard].clear()
         return _Request(size, counts, shares, calls, updates)
-
-    def _answers(self, request: _Request) -> list[tuple[int, float, Drawn]]:
-        """What the shards drew, with their numbers and shares; the rest is drawn anew from all."""
-        parts, missing = self._read(request)
-        return parts + (self._answers(self._ask(missing)) if missing else [])
 
     def _read(self, request: _Request) -> tuple[list[tuple[int, float, Drawn]], int]:
         """What the shards drew, and how many they did not because they died."""
@@ -448,43 +472,6 @@ class ShardedReplay:
             raise LostError("it died while nobody asked it")
         return found
 
-    def _join(
-        self, size: int, parts: list[tuple[int, float, Drawn]], beta: float, out: Batch | None
-    ) -> Batch:
-        """One batch of all parts; the order is random, for minibatches are slices of it."""
-        fields = self.structure.fields
-        if out is None:
-            lead = (*self._lead, size)
-            leaves = [np.empty((*lead, *field.shape), field.dtype) for field in fields]
-            data = self.structure.unflatten(leaves)
-            out = Batch(data, leaves, np.empty(size, ITEM), self)
-            out.probabilities = np.empty(size)
-        elif not (isinstance(out, Batch) and out.owner is self and len(out) == size):
-            raise ValueError(
-                f"out={type(out).__name__}: expected a Batch that this replay returned for "
-                f"batch_size={size}"
-            )
-        order, begin = self._rng.permutation(size), 0
-        indices, probabilities = np.empty(size, ITEM), np.empty(size)
-        for shard, share, drawn in parts:
-            places = order[begin : begin + len(drawn.slots)]
-            begin += len(places)
-            for target, source in zip(out.rows, drawn.leaves, strict=True):
-                target[(*[slice(None)] * len(self._lead), places)] = source
-            indices["shard"][places] = shard
-            indices["slot"][places] = drawn.slots
-            indices["ticket"][places] = drawn.tickets
-            probabilities[places] = share * drawn.probabilities
-        named: Any = indices
-        out.indices, out.probabilities = named, probabilities
-        if self.prioritized:
-            weights = (len(self) * probabilities) ** -beta
-            out.weights = (weights / weights.max()).astype(np.float32)
-        names = [field.name for field in fields]
-        if "discount" in names and not self._lead:
-            out.discounts = out.rows[names.index("discount")]
-        return out
-
     def update_priorities(self, indices: Array, priorities: npt.ArrayLike) -> None:
         """Give transitions new priorities, with the next message to their shards.
 
@@ -504,22 +491,25 @@ class ShardedReplay:
         numbers = np.asarray(take_numbers(find("cpu"), "priorities", priorities, len(indices)))
         if not (numbers >= 0.0).all() or not np.isfinite(numbers).all():
             raise ValueError("priorities: expected finite numbers that are not negative")
-        for shard in np.unique(indices["shard"]).tolist():
-            own = indices["shard"] == shard
-            some = indices[own]
-            self._send_priorities(shard)
-            self._unsent[shard] = some["slot"].copy(), some["ticket"].copy(), numbers[own]
+        order = np.argsort(indices["shard"], kind="stable")
+        ends = np.cumsum(np.bincount(indices["shard"], minlength=len(self._shards)))[:-1]
+        for shard, own in enumerate(np.split(order, ends)):
+            if len(own):
+                some = indices[own]
+                new = some["slot"].copy(), some["ticket"].copy(), numbers[own]
+                self._unsent[shard].append(new)
+        self._send_priorities(keep=max(self._prefetch, 1))
 
-    def _send_priorities(self, shard: int) -> None:
-        """Send those that have waited for a message, if there are any, in one of their own."""
-        if unsent := self._unsent.pop(shard, None):
-            call = self._call(shard, "update_priorities", *unsent)
-            self._updates[shard].append((len(unsent[0]), call))
+    def _send_priorities(self, *, keep: int = 0) -> None:
+        """Send updates in messages of their own, but the last ones, which wait for another."""
+        for shard, unsent in enumerate(self._unsent):
+            while len(unsent) > keep:
+                call = self._call(shard, "update_priorities", *unsent[0])
+                self._updates[shard].append((len(unsent.popleft()[0]), call))
 
     def save(self) -> None:
         """Let every shard save to its folder, and wait for it."""
-        for number in list(self._unsent):
-            self._send_priorities(number)
+        self._send_priorities()
         calls = [shard.call("save") for shard in self._shards]
         for number, (shard, call) in enumerate(zip(self._shards, calls, strict=True)):
             try:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rlcpu.distributed.actors import Cluster
 from rlcpu.distributed.collector import Acting, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
-from rlcpu.distributed.replay import LostError, StoreFullError, wait_for_room
+from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
 from rlcpu.envs.collect import Rollout, prepare, take_rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.rollout import Records

@@ -193,13 +193,13 @@ class ReplayShard:
         slots = (new % items.per_env)[:, None] + items.per_env * np.arange(items.num_envs)
         return first, new, slots
 
-    def sample(self, count: int, *updates: Array) -> tuple[Updated, Drawn]:
+    def sample(self, count: int, *updates: tuple[Array, Array, Array]) -> tuple[Updated, Drawn]:
         """Draw so many items as the buffer does, or none if it has nothing to be drawn.
 
-        Before that, `update_priorities(*updates)` if there are any.
+        Before that, `update_priorities(*update)` for each of the updates.
         """
-        updated = self.update_priorities(*updates) if updates else Updated(0, self.standing())
-        return updated, self._draw(count)
+        applied = sum(self.update_priorities(*update).applied for update in updates)
+        return Updated(applied, self.standing()), self._draw(count)
 
     def _draw(self, count: int) -> Drawn:
         if not self.buffer.total_weight() > 0.0:

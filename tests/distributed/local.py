@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rlcpu.distributed.replay import LostArgumentError, LostError, StoreFullError
+from rlcpu.distributed.remote import LostArgumentError, LostError, StoreFullError
 
 
 class Call:

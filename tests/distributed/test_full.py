@@ -164,7 +164,7 @@ def test_blocks_and_batches_wait_but_not_for_ever(small, monkeypatch):
         assert replay.ledger.held == 1000
         replay.ledger.check()
         filler.fill()
-        monkeypatch.setattr("rlcpu.distributed.replay.PATIENCE", 0.5)
+        monkeypatch.setattr("rlcpu.distributed.remote.PATIENCE", 0.5)
         with pytest.raises(StoreFullError, match="store is full"):
             replay.add({"x": np.full((500, 1024), 3, np.float32)})
         filler.let_go()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -30,6 +32,9 @@ def machines():
     """Two of Ray's machines, small ones, whose deaths are noticed in seconds."""
     from ray.cluster_utils import Cluster as Machines
 
+    folder = tempfile.mkdtemp(prefix="rlcpu-ray-")  # or Ray leaves files in /tmp/ray
+    patch = pytest.MonkeyPatch()
+    patch.setenv("RAY_TMPDIR", folder)
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
     noticed = {
         "health_check_initial_delay_ms": 1000,
@@ -42,6 +47,8 @@ def machines():
     machines.add_node(num_cpus=2, **small)
     yield machines
     machines.shutdown()
+    patch.undo()
+    shutil.rmtree(folder, ignore_errors=True)  # its processes may still write
 
 
 @pytest.fixture(scope="module")

@@ -101,6 +101,46 @@ def test_a_batch_is_overwritten_and_prefetched():
         replay.sample(5, out=batch)
 
 
+def test_a_message_asks_for_several_batches(monkeypatch):
+    """Of any size, none of them twice; the next message brings the priorities of those before."""
+    replay, shards = make_replay(count=2, capacity=5000, prefetch=4)
+    for first in (0, 5000):
+        replay.add(block_of(first, 5000))
+    replay.settle(wait=True)
+    sent, drawn = [], []
+    for shard in shards:
+        call = shard.call
+        monkeypatch.setattr(shard, "call", lambda *new, call=call: sent.append(new) or call(*new))
+    for size in (3000, 3000, 3000, 3000, 3000, 3000, 2000, 4000):
+        batch = replay.sample(size)
+        np.testing.assert_array_equal(batch["x"] // 5000, batch.indices["shard"])
+        np.testing.assert_array_equal(batch["x"] % 5000, batch.indices["slot"])
+        drawn += batch["x"].tolist()
+        replay.update_priorities(batch.indices, 1.0 + batch["x"])
+    assert [method for method, *_ in sent] == ["sample"] * 6  # three messages to each shard
+    updates = [[len(slots) for slots, _, _ in each] for _, _, *each in sent]
+    assert all(size <= 4000 for each in updates for size in each)
+    assert sum(map(sum, updates)) == 3000 + 12_000  # with the second, and with the third
+    assert abs(len(set(drawn[:12_000])) - 10_000 * (1 - np.exp(-1.2))) < 200
+    replay.settle(wait=True)
+    assert replay.ledger.priorities_applied == replay.ledger.sampled == 24_000
+    again = replay.sample(10_000)  # those that were drawn before have priorities of their own
+    known = np.isin(again["x"], drawn)
+    ratio = again.probabilities / (1.0 + again["x"]) ** 0.6
+    np.testing.assert_allclose(ratio[known], ratio[known][0], rtol=1e-3)
+
+
+def test_priorities_wait_for_no_message_that_never_comes():
+    """Nothing is drawn from a shard without weights; what waits for it stays bounded."""
+    replay, shards = make_replay(count=2, prefetch=2)
+    replay.add(block_of(0, 10))
+    replay.settle(wait=True)
+    batch = replay.sample(4)
+    for _ in range(50):
+        replay.update_priorities(batch.indices, 1.0)
+    assert sum(call.method == "update_priorities" for call in shards[0].line) == 48
+
+
 ACTIONS = st.one_of(
     st.tuples(st.just("add"), st.integers(1, 9)),
     st.tuples(st.just("work"), st.integers(0, 2), st.integers(1, 3)),
@@ -116,13 +156,14 @@ ACTIONS = st.one_of(
 @pytest.fixture(autouse=True, scope="module")
 def _no_pauses():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rlcpu.distributed.replay.PAUSE", 0.0)
+        patch.setattr("rlcpu.distributed.remote.PAUSE", 0.0)
         yield
 
 
-@given(st.lists(ACTIONS, max_size=40))
-def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, actions):
-    replay, shards = make_replay(capacity=12, folder=tmp_path_factory.mktemp("shards"))
+@given(st.lists(ACTIONS, max_size=40), st.sampled_from([0, 1, 3]))
+def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, actions, prefetch):
+    folder = tmp_path_factory.mktemp("shards")
+    replay, shards = make_replay(capacity=12, folder=folder, prefetch=prefetch)
     added = updated = filled = 0
     for name, *arguments in actions:
         if name == "add":
@@ -168,14 +209,15 @@ def test_nothing_is_lost_uncounted_torn_or_stored_twice(tmp_path_factory, action
     assert ledger.waits == filled - sum(shard.no_room for shard in shards)
 
 
-@given(st.lists(ACTIONS, max_size=30))
-def test_sequences_are_whole_and_none_is_lost_uncounted(tmp_path_factory, actions):
+@given(st.lists(ACTIONS, max_size=30), st.sampled_from([0, 1, 3]))
+def test_sequences_are_whole_and_none_is_lost_uncounted(tmp_path_factory, actions, prefetch):
     """Blocks that get lost, and shards that go on from a save, tear no sequence."""
     folder = tmp_path_factory.mktemp("shards")
     shards = [
         Local(lambda place=folder / f"{number}": make_sequences(place)) for number in range(2)
     ]
-    replay = ShardedReplay(shards, STRUCTURE, num_envs=2, sequence_length=3)
+    sizes = {"num_envs": 2, "sequence_length": 3}
+    replay = ShardedReplay(shards, STRUCTURE, **sizes, prefetch=prefetch)
     begins, updated = [0], 0
     for name, *arguments in actions:
         if name == "add":
@@ -234,7 +276,7 @@ def test_sequences_of_two_shards_are_drawn_as_those_of_one_buffer():
 
 def test_the_ledger_is_right_after_a_death_that_a_draw_notices(tmp_path):
     """The answer that was asked for ahead does not come; no other call is under way."""
-    replay, shards = make_replay(count=1, folder=tmp_path)
+    replay, shards = make_replay(count=1, folder=tmp_path, prefetch=1)
     replay.add(block_of(0, 5))
     replay.settle(wait=True)
     shards[0].object.save()
@@ -268,7 +310,7 @@ def test_what_has_no_room_waits_and_is_counted():
 
 
 def test_a_store_that_stays_full_is_an_error_in_the_end(monkeypatch):
-    monkeypatch.setattr("rlcpu.distributed.replay.PATIENCE", 0.0)
+    monkeypatch.setattr("rlcpu.distributed.remote.PATIENCE", 0.0)
     replay, shards = make_replay(count=1)
     shards[0].no_room = 10**9
     with pytest.raises(StoreFullError):

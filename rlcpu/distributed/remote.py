@@ -1,0 +1,79 @@
+"""Calls to objects in other processes: what may become of them, and how to wait for room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rlcpu.distributed.ledger import Ledger
+
+#: Seconds in which the object store has to have room again, and between two attempts.
+PATIENCE, PAUSE = 120.0, 0.05
+
+
+class LostError(Exception):
+    """An actor died before it answered."""
+
+
+class LostArgumentError(Exception):
+    """What a call refers to was lost with the machine that held it; the call was not made."""
+
+
+class StoreFullError(Exception):
+    """The object store, and the disk behind it, have no room for an argument or a result.
+
+    Where an argument has no room, nothing was called; else the call was made, and its result lost.
+    """
+
+
+class Remote(Protocol):
+    """An object in another process; calls are answered in the order in which they were sent."""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Send a call, and return what `result` and `is_ready` take.
+
+        Of a method in its class's `num_results`, a list of them, one for each result.
+
+        Raises:
+            StoreFullError: the arguments have no room.
+        """
+
+    def result(self, call: Any) -> Any:
+        """Wait for the answer.
+
+        Raises:
+            LostError: the process died before it answered.
+            LostArgumentError, StoreFullError: see there.
+        """
+
+    def is_ready(self, call: Any) -> bool:
+        """Whether `result` would not wait."""
+
+    def revive(self) -> Any:
+        """Wait until the process is back after its death, and return what it greets with."""
+
+
+def wait_for_room(
+    action: Callable[[], Any], ledger: Ledger, meanwhile: Callable[[], Any] = lambda: None
+) -> Any:
+    """Do what needs room in the object store once there is some; each attempt is counted.
+
+    Args:
+        action: to be done; its result is returned.
+        ledger: whose `waits` count.
+        meanwhile: called between attempts, to let go of what has been stored by now.
+
+    Raises:
+        StoreFullError: there was no room for minutes.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return action()
+        except StoreFullError:
+            if time.monotonic() > end:
+                raise
+        ledger.waits += 1
+        meanwhile()
+        time.sleep(PAUSE)
