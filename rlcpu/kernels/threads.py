@@ -3,7 +3,8 @@
 Numba has three threading layers. GNU OpenMP, its default on Linux, stalls 4-12 ms when another
 process is busy, and aborts a forked child. Workqueue aborts the process when two Python threads
 call kernels at once. TBB does neither, so it is loaded before the first parallel call; but a child
-that is forked after several threads have used it may wait for ever for a thread that it lacks.
+that is forked after several threads have used it may wait for ever for a thread that it lacks, and
+with one CPU, a process that has forked waits for ever as it ends: there it is not started.
 The serial kernel takes the place of the parallel one where that could abort or wait: in a forked
 child under OpenMP, in such a child under TBB, and while another one runs under workqueue. A user's
 own `numba.njit(parallel=True)` functions are not guarded: under workqueue they may run neither at
@@ -59,7 +60,7 @@ def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> 
 
     The results are the same.
     """
-    if work < kernels.grain or num_threads == 1:
+    if work < kernels.grain or num_threads == 1 or _limit() == 1:
         return kernels.serial(*args)
     layer = threading_layer()
     if layer in _lost_in_fork:
@@ -112,6 +113,8 @@ def default_num_threads() -> int:
     What NUMBA_NUM_THREADS or `numba.set_num_threads` says; else one for each CPU that this process
     may use, also in a container whose share of the CPUs is smaller than their number.
     """
+    if _limit() == 1:
+        return 1  # to ask numba starts its layer
     set_by_user = int(numba.get_num_threads())
     return set_by_user if set_by_user < _limit() else min(_limit(), _usable_cpus()[0])
 

@@ -169,6 +169,25 @@ def test_threads_and_forks_do_no_harm(layer):
         assert set(report["mixed forks"]) == {0}
 
 
+#: With one CPU: what starts threads elsewhere, then a fork.
+ONE_CPU = """
+import os, subprocess, sys
+os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+"""
+ENDS = """
+from rlcpu.kernels.threads import default_num_threads
+run(0, rollouts=False)
+subprocess.run([sys.executable, "-c", ""], preexec_fn=lambda: None)
+print(json.dumps([numba.config.NUMBA_NUM_THREADS, default_num_threads()]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="CPUs cannot be chosen")
+def test_a_process_with_one_cpu_that_has_forked_comes_to_its_end():
+    """TBB, had it been started, would wait for ever for a worker that one CPU does not have."""
+    assert run_python("-c", ONE_CPU + WORK + ENDS, NUMBA_NUM_THREADS=None) == [1, 1]
+
+
 def test_parallel_kernels_are_started_in_one_place():
     package = Path(rlcpu.__file__).parent
     users = [p for p in package.rglob("*.py") if re.search(r"\.parallel\b", p.read_text("utf-8"))]
