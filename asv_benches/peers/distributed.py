@@ -1,8 +1,10 @@
-"""The table `distributed`: collectors and sharded replay on Ray, beside one process and RLlib."""
+"""The table `distributed`: collectors and sharded replay on Ray, beside one process and peers."""
 
 from __future__ import annotations
 
+import subprocess
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,15 @@ LIMIT_S = 600.0
 #: Environments of a collector, and steps of each in a block: 1.3 MB of transitions.
 NUM_ENVS, NUM_STEPS = 256, 128
 CAPACITY, BATCH = 1_000_000, 256
+#: Transitions of a table that Reverb takes seconds to fill.
+FEWER = 100_000
 #: Batches that an agent of ours draws, and learns from, in one call; steps of an episode.
 AT_ONCE, EPISODE = 8, 500
 #: Shards that together take the load of one.
 SHARDS = 8
+#: Python with Reverb, which wants another NumPy than rlcpu, and the program that it runs.
+REVERB = Path(__file__).parents[2] / ".venv-reverb" / "bin" / "python"
+TABLE = Path(__file__).with_name("reverb_table.py")
 
 
 def rows() -> list[Row]:
@@ -28,10 +35,16 @@ def rows() -> list[Row]:
     one, many = partial(our_draws, 1), partial(our_draws, SHARDS)
     blocks, shards = {"stored": ("one process", local_blocks, 0.5)}, ("one shard", one, 1.2)
     added = f"episodes of {EPISODE} steps added"
+    fewer, reverb = f"{FEWER:,} transitions: ", "Reverb's table"
+    reverb_adds = {"added": (reverb, partial(from_reverb, "add", EPISODE), 3)}
+    reverb_draws = {"drawn": (reverb, partial(from_reverb, "draw", AT_ONCE), 3)}
+    few_drawn = f"{fewer}batches of {BATCH} by priority, and their update"
     return [
         *row("", stored, our_blocks, blocks),
         *row("", added, our_adds, {"added": (rllib, rllib_adds, 100)}),
         *row("", drawn, one, {"drawn": (rllib, rllib_draws, 100)}),
+        *row("reverb", fewer + added, partial(our_adds, FEWER), reverb_adds),
+        *row("reverb", few_drawn, partial(our_draws, 1, FEWER), reverb_draws),
         *row("", f"{drawn}, {SHARDS} shards", many, {"shards": shards}, "cost"),
     ]
 
@@ -57,20 +70,20 @@ def _cluster() -> Any:
     return Cluster(2 * SHARDS)
 
 
-def _replay(num_shards: int) -> Any:
+def _replay(num_shards: int, capacity: int = CAPACITY) -> Any:
     """Shards full of zeros."""
     from rlcpu.distributed import ReplayShard, ShardedReplay
     from rlcpu.replay import PrioritizedReplayBuffer
     from rlcpu.replay.structure import Structure
 
     example = _example()
-    options = {"capacity": CAPACITY // num_shards, "example": example}
+    options = {"capacity": capacity // num_shards, "example": example}
     shards = [
         _cluster().start(ReplayShard, PrioritizedReplayBuffer, options) for _ in range(num_shards)
     ]
     replay = ShardedReplay(shards, Structure(example))
     for _ in range(8):
-        replay.add(_zeros(CAPACITY // 8))
+        replay.add(_zeros(capacity // 8))
     replay.settle(wait=True)
     return replay
 
@@ -117,9 +130,9 @@ def local_blocks() -> Job:
     return Job(store, work=NUM_ENVS * NUM_STEPS)
 
 
-def our_adds() -> Job:
+def our_adds(capacity: int = CAPACITY) -> Job:
     """One episode a call to one shard, which answers later."""
-    replay, block = _replay(1), _zeros(EPISODE)
+    replay, block = _replay(1, capacity), _zeros(EPISODE)
 
     def add() -> None:
         replay.add(block)
@@ -132,9 +145,9 @@ def rllib_adds() -> Job:
     return Job(lambda: buffer.add(_rllib_episode()), work=EPISODE)
 
 
-def our_draws(num_shards: int) -> Job:
+def our_draws(num_shards: int, capacity: int = CAPACITY) -> Job:
     """As our agents draw: some batches in one call."""
-    replay, rng = _replay(num_shards), np.random.default_rng(0)
+    replay, rng = _replay(num_shards, capacity), np.random.default_rng(0)
     batch = replay.sample(AT_ONCE * BATCH)
 
     def draw() -> None:
@@ -176,3 +189,30 @@ def _rllib_episode() -> Any:
         terminated=True,
         len_lookback_buffer=0,
     )
+
+
+def from_reverb(what: str, work: int) -> Job:
+    """A table in the process of another Python; it ends when its input does."""
+    if not REVERB.exists():
+        raise ModuleNotFoundError(f"{REVERB.parts[-3]} is missing: see {TABLE.name}")
+    process = subprocess.Popen(
+        [REVERB, TABLE, f"{FEWER}", f"{BATCH}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    questions: Any = process.stdin
+    answers: Any = process.stdout
+
+    def listen() -> None:
+        if not answers.readline():
+            raise RuntimeError(f"{TABLE.name} ended with {process.wait()}")
+
+    def ask() -> None:
+        questions.write(f"{what} {work}\n")
+        questions.flush()
+        listen()
+
+    listen()
+    return Job(ask, work=work)

@@ -30,6 +30,7 @@ PAUSE_S = 0.02
 POOL = 8  # different inputs per repetition where copying takes the same time whatever the numbers
 PREPARED_BYTES = 2**26  # of inputs in turn: more than the caches hold, as new data would be
 PREPARED = 16  # of them at most: enough to teach the branch predictor nothing
+GRACE_S = 10.0  # in which a process that has answered may end what it started, such as a cluster
 PANEL_ROUNDS = 5  # at most: a curve needs no third digit
 
 
@@ -367,7 +368,9 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit_s: float) -> O
     try:
         if not receiver.poll(limit_s):
             return Outcome(None, "timed out", f"no answer within {limit_s:g} s")
-        return Outcome(*receiver.recv())
+        answer = receiver.recv()
+        process.join(GRACE_S)
+        return Outcome(*answer)
     except EOFError:
         process.join()
         return Outcome(None, "crashed", f"exit code {process.exitcode}")
