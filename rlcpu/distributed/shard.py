@@ -87,6 +87,7 @@ class ReplayShard:
         kind: `ReplayBuffer`, `PrioritizedReplayBuffer`, `PrioritizedTrajectoryBuffer` (which draws
             uniformly with alpha=0), or a subclass.
         options: arguments of its constructor; for transitions without `num_envs` and `n_step`.
+            `num_threads` is 1 without: threads of one process wait for CPUs that others have.
         folder: where to save, and what to go on from if there is something; None to save nothing.
         save_period: seconds between saves, each made at the end of the call that is then answered.
 
@@ -114,6 +115,7 @@ class ReplayShard:
         for name in _NOT_TAKEN:
             if name in options and issubclass(kind, ReplayBuffer):
                 raise TypeError(f"{name}: not for a shard, which gets single transitions")
+        options = {"num_threads": 1, **options}
         self._period = check_number("save_period", save_period, 0.0, 1e9)
         self._folder = None if folder is None else Path(folder)
         self._life = time.time_ns()  # later than all tickets of lives before
@@ -256,7 +258,7 @@ class ReplayShard:
         assert self._folder is not None
         with checkpoint.reading(self._folder, "ReplayShard") as reader:
             header, part = reader.header, reader.within("part_")
-            rest = {"num_threads": options.get("num_threads")}
+            rest = {"num_threads": options["num_threads"]}
             self.buffer = kind.restored(header["part"], part, options["example"], rest)
             self._blocks = int(header["blocks"])
             for name in _SIZES:

@@ -48,6 +48,17 @@ def test_a_block_of_another_number_or_life_is_not_stored():
     assert shard.add(life, 0, block_of(0, 2)) is None  # the same again
 
 
+@pytest.mark.parametrize("kind", [ReplayBuffer, PrioritizedReplayBuffer])
+def test_a_shard_has_one_thread_unless_it_is_told(tmp_path, kind):
+    """Also where it goes on from a folder: an actor has one CPU."""
+    for _ in range(2):
+        shard = make_shard(tmp_path, kind=kind)
+        assert shard.buffer.num_threads == 1
+        shard.save()
+    options = {"capacity": 7, "example": EXAMPLE, "num_threads": 2}
+    assert ReplayShard(kind, options).buffer.num_threads == 2
+
+
 SEQUENCES = {"num_envs": 2, "sequence_length": 3, "period": 2, "length": 12}
 
 
