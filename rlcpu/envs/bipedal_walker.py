@@ -2,11 +2,12 @@
 
 Source: Klimov's environment in Gymnasium, whose body, motors, ground, lidar and rewards these are;
 how the body moves stands in `walker_legs.py`, the ground in `walker_ground.py`. Single steps are
-close to Box2D's, and returns of random actions are distributed nearly as Gymnasium's; its heuristic
-walks longer here. See tests/envs/bipedal_walker.json.
+close to Box2D's, and returns of fixed policies are distributed as there: see
+tests/envs/bipedal_walker.json.
 
-Gymnasium's walker begins with legs that are not at their joints yet, and are pulled there in its
-first step; this one begins after that step.
+Gymnasium's walker begins with legs that are 0.2 m away from their joints, and are pulled there in
+its first step. This one begins after that step, taken without torques. What Box2D makes of torques
+in it hangs on when its iterations end, and decides how the heuristic walks.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ from gymnasium.spaces import Box
 
 from rlcpu.envs import walker_ground as ground
 from rlcpu.envs import walker_impacts as impacts
+from rlcpu.envs import walker_joints as parts
 from rlcpu.envs import walker_legs as legs
 from rlcpu.envs import walker_picture
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lander_legs import DT, REST, SKIN, UNIT
 from rlcpu.envs.walker_ground import LEVEL, NONE, STEP, Ground, Heights, Maker
+from rlcpu.envs.walker_joints import Four, Motors
 from rlcpu.envs.walker_legs import (
     Body,
-    Four,
     Leg,
     Motion,
-    Motors,
     Place,
     Places,
     Spins,
     Triple,
 )
+from rlcpu.envs.walker_places import advance, pose_of
 from rlcpu.kernels.maths import cut
 from rlcpu.kernels.random import Rng
 
@@ -73,7 +75,7 @@ class State(NamedTuple):
 def feet(s: State, leg: Leg, angle: float, px: float, py: float, hardcore: bool) -> Any:
     """The two points of a lower leg that are nearest to the ground, and their cells."""
     sine, cosine, base = math.sin(angle), math.cos(angle), s.base
-    u, kx, ky = legs.HALF_WIDTH, px + 2.0 * leg.ax, py + 2.0 * leg.ay
+    u, kx, ky = parts.HALF_WIDTH, px + 2.0 * leg.ax, py + 2.0 * leg.ay
     wx, wy = u * cosine, u * sine
     foot = ground.find_ground(s.nodes, s.tops, base, kx + 2.0 * leg.bx, hardcore)
     knee = ground.find_ground(s.nodes, s.tops, base, kx, hardcore)
@@ -102,8 +104,8 @@ def edge(g: Ground, leg: Leg, kx: float, ky: float, cosine: float, sine: float) 
     dx, dy = g.x - kx, max(g.left, g.right) - ky
     across, along = dx * cosine + dy * sine, dx * sine - dy * cosine
     side = -1.0 if across > 0.0 else 1.0
-    beside = (abs(g.left - g.right) > 0.01) & (along > 0.0) & (along < legs.LENGTH)
-    gap = abs(across) - legs.HALF_WIDTH if beside else 1.0
+    beside = (abs(g.left - g.right) > 0.01) & (along > 0.0) & (along < parts.LENGTH)
+    gap = abs(across) - parts.HALF_WIDTH if beside else 1.0
     return Place(dx, dy, side * cosine, side * sine, gap)
 
 
@@ -150,72 +152,19 @@ def cell_index(s: State) -> float:
     return min(max(ground.cell_of(s.x) - s.base, 0.0), 8.0)
 
 
-class Pose(NamedTuple):
-    """Where the hull, the pin below it and the legs are."""
-
-    x: float  # m, of the hull
-    y: float
-    angle: float  # rad
-    joints: Four
-    pin_x: float
-    pin_y: float
-    lower1: float  # rad, of the lower parts of legs
-    lower2: float
-    body: Body
-
-
-def pose_of(x: float, y: float, angle: float, joints: Four) -> Pose:
-    """The pose of a hull at (x, y)."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    upper1, upper2 = angle + joints[0] - legs.OPEN, angle + joints[2] + legs.OPEN
-    lower1, lower2 = upper1 + joints[1], upper2 + joints[3]
-    body = Body(
-        cosine * legs.HULL_X - sine * legs.HULL_Y,
-        sine * legs.HULL_X + cosine * legs.HULL_Y,
-        legs.make_leg(upper1, lower1),
-        legs.make_leg(upper2, lower2),
-    )
-    px, py = x + 8.0 * UNIT * sine, y - 8.0 * UNIT * cosine
-    return Pose(x, y, angle, joints, px, py, lower1, lower2, body)
-
-
 def solve(s: State, body: Body, motors: Motors, places: Places) -> tuple[Motion, Four]:
     """Motion after the impulses of motors, joints and the ground, and impulses of the motors."""
     w = s.speeds
     one = Spins(s.spin + w[0], s.spin + w[0] + w[1])
     two = Spins(s.spin + w[2], s.spin + w[2] + w[3])
     momenta = legs.momenta(body, Triple(s.vx, s.vy, s.spin), one, two, s.lowers)
-    impulses = legs.motor_starts(motors)
+    impulses = (motors[0].start, motors[1].start, motors[2].start, motors[3].start)
     pushes = legs.UNTOUCHED
     _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
     _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
     _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
     motion, w, _, _ = legs.turn(body, momenta, motors, w, impulses, places, pushes)
-    return motion, legs.motor_impulses(motors, w)
-
-
-def advance(s: State, pose: Pose, motors: Motors, m: Motion, places: Places) -> Pose:
-    """Where a motion leads in one step.
-
-    The hull's centre of mass goes straight on, and the hull turns about it. Then legs are brought
-    to their knees, joints to their stops, and feet out of the ground.
-    """
-    body, j, w = pose.body, pose.joints, legs.joint_speeds(m)
-    joints = (j[0] + DT * w[0], j[1] + DT * w[1], j[2] + DT * w[2], j[3] + DT * w[3])
-    d = legs.correct(body, s.offsets, motors, joints, m, places)
-    e, k, v = d.root, legs.joint_speeds(d), m.root
-    angle = pose.angle + DT * v.h + e.h
-    sine, cosine = math.sin(angle), math.cos(angle)
-    mx, my = legs.HULL_X, legs.HULL_Y - 8.0 * UNIT
-    # From the hull's place to its centre of mass, before and after.
-    before_x, before_y = pose.pin_x + body.hx, pose.pin_y + body.hy
-    after_x, after_y = cosine * mx - sine * my, sine * mx + cosine * my
-    return pose_of(
-        before_x + DT * (v.x - v.h * body.hy) + e.x - e.h * body.hy - after_x,
-        before_y + DT * (v.y + v.h * body.hx) + e.y + e.h * body.hx - after_y,
-        angle,
-        (joints[0] + k[0], joints[1] + k[1], joints[2] + k[2], joints[3] + k[3]),
-    )
+    return motion, parts.motor_impulses(motors, w)
 
 
 class Struck(NamedTuple):
@@ -249,7 +198,7 @@ def strike(
     x, y = pins[2] + 2.0 * new.ax, pins[3] + 2.0 * new.ay
     end = impacts.lower_part(x, y, angles[1], new, m, spins)
     part, hits, at = impacts.impact(begin, end, leg, near[0], near[1])
-    half = 0.5 * legs.LENGTH
+    half = 0.5 * parts.LENGTH
     x = part.x - end.x - half * (math.sin(part.angle) - math.sin(end.angle))
     y = part.y - end.y + half * (math.cos(part.angle) - math.cos(end.angle))
     return Struck(part, x if hits else 0.0, y if hits else 0.0, hits, at)
@@ -269,9 +218,9 @@ def step(s: State, action: Four, params: Params, rng: Rng) -> tuple[State, float
     body = pose.body
     a, b = feet(s, body.one, pose.lower1, pose.pin_x + o[0], pose.pin_y + o[1], hard)
     c, d = feet(s, body.two, pose.lower2, pose.pin_x + o[2], pose.pin_y + o[3], hard)
-    places, motors = cut((a, b, c, d)), legs.make_motors(s.impulses, s.joints, action)
+    places, motors = cut((a, b, c, d)), parts.make_motors(s.impulses, s.joints, action)
     m, impulses = cut(solve(s, body, motors, places))
-    after = cut(advance(s, pose, motors, m, places))
+    after = cut(advance(pose, s.offsets, motors, m, places))
     pins, new = (pose.pin_x, pose.pin_y, after.pin_x, after.pin_y), after.body
     angles1, angles2 = (pose.lower1, after.lower1), (pose.lower2, after.lower2)
     one = strike(body.one, new.one, pins, angles1, m.root, m.one, (o[0], o[1]), (a, b))

@@ -239,31 +239,19 @@ def look_cell(
     return nearer(hit, ray, x, u, x + STEP, v)
 
 
-def look_far(hit: Hit, ray: Ray, s: Seen, hardcore: bool) -> Hit:
-    """The hit with cells 9 to 11."""
-    x, h, t = s.x, s.nodes, s.tops
-    hit = look_cell(hit, ray, x + 11.0 * STEP, h[11], h[12], t[11], t[12], hardcore)
-    hit = look_cell(hit, ray, x + 10.0 * STEP, h[10], h[11], t[10], t[11], hardcore)
-    return look_cell(hit, ray, x + 9.0 * STEP, h[9], h[10], t[9], t[10], hardcore)
-
-
-def look_on(hit: Hit, ray: Ray, s: Seen, hardcore: bool) -> Hit:
-    """The hit with cells 5 to 8."""
-    x, h, t = s.x, s.nodes, s.tops
-    hit = look_cell(hit, ray, x + 8.0 * STEP, h[8], h[9], t[8], t[9], hardcore)
-    hit = look_cell(hit, ray, x + 7.0 * STEP, h[7], h[8], t[7], t[8], hardcore)
-    hit = look_cell(hit, ray, x + 6.0 * STEP, h[6], h[7], t[6], t[7], hardcore)
-    return look_cell(hit, ray, x + 5.0 * STEP, h[5], h[6], t[5], t[6], hardcore)
-
-
-def look_near(hit: Hit, ray: Ray, s: Seen, hardcore: bool) -> Hit:
-    """The hit with cells 0 to 4."""
-    x, h, t = s.x, s.nodes, s.tops
-    hit = look_cell(hit, ray, x + 4.0 * STEP, h[4], h[5], t[4], t[5], hardcore)
-    hit = look_cell(hit, ray, x + 3.0 * STEP, h[3], h[4], t[3], t[4], hardcore)
-    hit = look_cell(hit, ray, x + 2.0 * STEP, h[2], h[3], t[2], t[3], hardcore)
-    hit = look_cell(hit, ray, x + 1.0 * STEP, h[1], h[2], t[1], t[2], hardcore)
-    return look_cell(hit, ray, x, h[0], h[1], t[0], t[1], hardcore)
+def look_three(
+    hit: Hit,
+    ray: Ray,
+    x: float,
+    k: float,
+    h: tuple[float, ...],
+    t: tuple[float, ...],
+    hardcore: bool,
+) -> Hit:
+    """The hit with cells k to k + 2, whose heights are `h` and tops `t`, the farthest one first."""
+    hit = look_cell(hit, ray, x + (k + 2.0) * STEP, h[2], h[3], t[2], t[3], hardcore)
+    hit = look_cell(hit, ray, x + (k + 1.0) * STEP, h[1], h[2], t[1], t[2], hardcore)
+    return look_cell(hit, ray, x + k * STEP, h[0], h[1], t[0], t[1], hardcore)
 
 
 def ray_of(number: float) -> Ray:
@@ -278,21 +266,22 @@ def way_to(hit: Hit) -> float:
 
 
 def look_along(s: Seen, number: float, cells: float, hardcore: bool) -> float:
-    """How far a ray comes that reaches 5, 9 or 12 cells."""
-    hit, ray = NOTHING, ray_of(number)
+    """How far a ray comes that reaches 6, 9 or 12 cells."""
+    hit, ray, h, t = NOTHING, ray_of(number), s.nodes, s.tops
     if cells > 9.0:
-        hit = look_far(hit, ray, s, hardcore)
-    if cells > 5.0:
-        hit = look_on(hit, ray, s, hardcore)
-    return way_to(look_near(hit, ray, s, hardcore))
+        hit = look_three(hit, ray, s.x, 9.0, h[9:13], t[9:13], hardcore)
+    if cells > 6.0:
+        hit = look_three(hit, ray, s.x, 6.0, h[6:10], t[6:10], hardcore)
+    hit = look_three(hit, ray, s.x, 3.0, h[3:7], t[3:7], hardcore)
+    return way_to(look_three(hit, ray, s.x, 0.0, h[:4], t[:4], hardcore))
 
 
 def look(s: Seen, hardcore: bool) -> tuple[float, ...]:
     """How far each of the ten rays of the lidar comes."""
     return (
-        look_along(s, 0.0, 5.0, hardcore),
-        look_along(s, 1.0, 5.0, hardcore),
-        look_along(s, 2.0, 5.0, hardcore),
+        look_along(s, 0.0, 6.0, hardcore),
+        look_along(s, 1.0, 6.0, hardcore),
+        look_along(s, 2.0, 6.0, hardcore),
         look_along(s, 3.0, 9.0, hardcore),
         look_along(s, 4.0, 9.0, hardcore),
         look_along(s, 5.0, 9.0, hardcore),

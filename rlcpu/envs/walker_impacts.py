@@ -10,16 +10,8 @@ import math
 from typing import NamedTuple
 
 from rlcpu.envs.lander_legs import DT, REST
-from rlcpu.envs.walker_legs import (
-    FRICTION,
-    LOWER_INERTIA,
-    LOWER_MASS,
-    Leg,
-    Place,
-    Spins,
-    Triple,
-    contact,
-)
+from rlcpu.envs.walker_joints import LOWER_INERTIA, LOWER_MASS
+from rlcpu.envs.walker_legs import FRICTION, Leg, Place, Spins, Triple, contact
 
 TOLERANCE = 0.00125  # m, of the time at which a leg hits the ground
 LANDED = 0.0135  # m, gap to which it is lifted there

@@ -8,8 +8,8 @@ five spins. A motor that reaches its speed, and a joint at its stop, are stiff d
 of masses (`Hinge.stiffness`), one that is too weak is a given moment; which of the two each of them
 is comes from the last step, and is corrected in four rounds (semi-smooth Newton). In a round the
 impulses of the ground on two points of each leg are found by a sweep that starts from the round
-before. Then the places (`correct`), with the same equations: joints go back to their stops, feet
-out of the ground, and lower legs to their knees. Last the impacts, in `walker_impacts.py`.
+before. Then the places, with the same equations (`walker_places.py`). Last the impacts
+(`walker_impacts.py`).
 """
 
 from __future__ import annotations
@@ -17,142 +17,23 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from rlcpu.envs.lander_legs import DT, REST, SKIN, SLOP, UNIT
+from rlcpu.envs.lander_legs import DT, SKIN
+from rlcpu.envs.walker_joints import (
+    HULL_INERTIA,
+    HULL_MASS,
+    LENGTH,
+    LOWER_INERTIA,
+    LOWER_MASS,
+    UPPER_INERTIA,
+    UPPER_MASS,
+    Four,
+    Hinge,
+    bend,
+)
 
-HULL_MASS, HULL_INERTIA = 5.4222226, 2.0017447 - 5.4222226 * (0.0200364**2 + 0.00564664**2)
-HULL_X, HULL_Y = -0.0200364, 8.0 * UNIT - 0.00564664  # m, from the pin to the centre of mass
-LENGTH, HALF_WIDTH = 34.0 * UNIT, 3.2 * UNIT  # m, of each part of a leg; of its lower part
-OPEN = 0.05  # rad, by which the hips are open when their angles are 0
-UPPER_MASS, UPPER_INERTIA = 0.30222222, 0.03413992
-LOWER_MASS, LOWER_INERTIA = 0.24177778, 0.02679614
 MASS = HULL_MASS + 2.0 * (UPPER_MASS + LOWER_MASS)
 GRAVITY = -10.0
-MOTOR_IMPULSE = 80.0 * DT  # N m s in one step
 FRICTION = math.sqrt(2.5 * 0.2)
-STIFFNESS = 100.0  # kg m^2, of a joint that is held
-#: Box2D's motors come near their speed by 180 iterations in one step, each of which turns a joint
-#: as if its parts hung on nothing. The same in one go, with this number, gives like returns.
-REACH = 108.0
-SETTLED, LIFT = 0.015, 0.2  # m, gap of bodies at rest; part of the way there in one step
-SOFTNESS = 0.02  # kg m^2: impulse by which a speed decides whether a motor is too weak
-
-
-Four = tuple[float, float, float, float]
-
-
-class Hinge(NamedTuple):
-    """A joint in one step: its impulse (N m s) is `drive - stiffness * speed`."""
-
-    drive: float
-    stiffness: float
-
-
-class Joint(NamedTuple):
-    """Speed of a motor (rad/s), and stops (rad)."""
-
-    speed: float
-    low: float
-    high: float
-    reach: float
-
-
-HIP = Joint(4.0, -0.8, 1.1, REACH / (1.0 / HULL_INERTIA + 1.0 / UPPER_INERTIA))
-KNEE = Joint(6.0, -1.6, -0.1, REACH / (1.0 / UPPER_INERTIA + 1.0 / LOWER_INERTIA))
-
-
-class Motor(NamedTuple):
-    """A joint's motor and its nearer stop, as seen from the side of that.
-
-    Attributes:
-        side: 1 if the stop is the lower one, else -1.
-        held: whether the joint is at the stop, or beyond it.
-        start: impulse of the motor in the last step, from which this one starts (N m s).
-        line: impulse of the motor at speed 0, if it is not too weak for it.
-        reach: how that falls with speed (kg m^2).
-        bound: the most that the motor gives.
-        edge: impulse of the motor of a joint that rests at its stop.
-    """
-
-    side: float
-    held: bool
-    start: float
-    line: float
-    reach: float
-    bound: float
-    edge: float
-
-
-def beyond(angle: float, side: float, joint: Joint) -> float:
-    """How far a joint is beyond its stop on a side (rad)."""
-    return joint.low - angle if side > 0.0 else angle - joint.high
-
-
-def make_motor(impulse: float, angle: float, action: float, joint: Joint) -> Motor:
-    """The motor of a joint at an angle, whose last impulse was `impulse`."""
-    side = 1.0 if 2.0 * angle < joint.low + joint.high else -1.0
-    target = side * (joint.speed if action > 0.0 else (-joint.speed if action < 0.0 else 0.0))
-    bound = MOTOR_IMPULSE * min(abs(action), 1.0)
-    start = min(max(side * impulse, -bound), bound)
-    line = start + joint.reach * target
-    held = beyond(angle, side, joint) >= 0.0
-    return Motor(side, held, start, line, joint.reach, bound, min(max(line, -bound), bound))
-
-
-Motors = tuple[Motor, Motor, Motor, Motor]
-
-
-def make_motors(impulses: Four, angles: Four, action: Four) -> Motors:
-    """Of hip, knee, hip and knee."""
-    return (
-        make_motor(impulses[0], angles[0], action[0], HIP),
-        make_motor(impulses[1], angles[1], action[1], KNEE),
-        make_motor(impulses[2], angles[2], action[2], HIP),
-        make_motor(impulses[3], angles[3], action[3], KNEE),
-    )
-
-
-def motor_starts(m: Motors) -> Four:
-    """Impulses that motors start from."""
-    return (
-        m[0].side * m[0].start,
-        m[1].side * m[1].start,
-        m[2].side * m[2].start,
-        m[3].side * m[3].start,
-    )
-
-
-def motor_impulses(m: Motors, w: Four) -> Four:
-    """Impulses of motors after a step that ends with these speeds."""
-    return (
-        motor_impulse(m[0], w[0]),
-        motor_impulse(m[1], w[1]),
-        motor_impulse(m[2], w[2]),
-        motor_impulse(m[3], w[3]),
-    )
-
-
-def motor_impulse(m: Motor, speed: float) -> float:
-    """Impulse of a motor after a step that ends with this speed."""
-    return m.side * min(max(m.line - m.reach * m.side * speed, -m.bound), m.bound)
-
-
-def bend(m: Motor, impulse: float, speed: float) -> Hinge:
-    """The law of a joint near an impulse and a speed, those of the last round."""
-    impulse, speed = m.side * impulse, m.side * speed
-    stops = m.held & (speed <= -m.edge / STIFFNESS) & (impulse >= m.edge)
-    near = (m.line - min(max(impulse, -m.bound), m.bound)) / m.reach
-    excess = impulse + SOFTNESS * (near - speed)
-    weak = abs(excess) > m.bound
-    drive = (m.bound if excess > 0.0 else -m.bound) if weak else m.line
-    stiffness = 0.0 if weak else m.reach
-    return Hinge(0.0 if stops else m.side * drive, STIFFNESS if stops else stiffness)
-
-
-def turn_back(m: Motor, angle: float, joint: Joint) -> Hinge:
-    """The law that brings a joint back to its stop, but for SLOP; it gives angles, not speeds."""
-    far = beyond(angle, m.side, joint) - SLOP
-    holds = m.held & (far > 0.0)
-    return Hinge(m.side * STIFFNESS * far if holds else 0.0, STIFFNESS if holds else 0.0)
 
 
 def contact(nn: float, nr: float, rr: float, vn: float, vr: float, friction: float) -> Any:
@@ -405,13 +286,7 @@ def push(
     return Push(a, b), root, leg
 
 
-class Pushes(NamedTuple):
-    """Of both points of both legs."""
-
-    a: Push
-    b: Push
-    c: Push
-    d: Push
+Pushes = tuple[Push, Push, Push, Push]
 
 
 class Body(NamedTuple):
@@ -465,20 +340,20 @@ def spins_of(c: Chain, p: Spins, v: Triple) -> Spins:
 
 def sweep(points: Any, old: Pushes, felt: Motion, friction: float) -> tuple[Pushes, Motion]:
     """New impulses at all points, one after the other, and what their sum does (see `push`)."""
-    a, root, one = push(points[0], old.a, felt.root, felt.one, friction)
-    b, root, one = push(points[1], old.b, root, one, friction)
-    c, root, two = push(points[2], old.c, root, felt.two, friction)
-    d, root, two = push(points[3], old.d, root, two, friction)
-    return Pushes(a, b, c, d), Motion(root, one, two)
+    a, root, one = push(points[0], old[0], felt.root, felt.one, friction)
+    b, root, one = push(points[1], old[1], root, one, friction)
+    c, root, two = push(points[2], old[2], root, felt.two, friction)
+    d, root, two = push(points[3], old[3], root, two, friction)
+    return (a, b, c, d), Motion(root, one, two)
 
 
 def settle(points: Any, old: Pushes) -> Motion:
     """What impulses do that are there from before."""
     root, none = Triple(0.0, 0.0, 0.0), Spins(0.0, 0.0)
-    root, one = add(points[0], old.a.normal, old.a.rub, root, none)
-    root, one = add(points[1], old.b.normal, old.b.rub, root, one)
-    root, two = add(points[2], old.c.normal, old.c.rub, root, none)
-    root, two = add(points[3], old.d.normal, old.d.rub, root, two)
+    root, one = add(points[0], old[0].normal, old[0].rub, root, none)
+    root, one = add(points[1], old[1].normal, old[1].rub, root, one)
+    root, two = add(points[2], old[2].normal, old[2].rub, root, none)
+    root, two = add(points[3], old[3].normal, old[3].rub, root, two)
     return Motion(root, one, two)
 
 
@@ -515,7 +390,7 @@ def move(
 
 
 NONE = Push(0.0, 0.0)
-UNTOUCHED = Pushes(NONE, NONE, NONE, NONE)
+UNTOUCHED = (NONE, NONE, NONE, NONE)
 STILL = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -576,62 +451,3 @@ def leg_momenta(leg: Leg, s: Spins, px: float, py: float, lx: float, ly: float) 
     upper = UPPER_INERTIA * s.upper + leg.ax * (uy + 2.0 * ly) - leg.ay * (ux + 2.0 * lx)
     lower = LOWER_INERTIA * s.lower + leg.bx * ly - leg.by * lx
     return (ux + lx, uy + ly), Spins(upper, lower)
-
-
-def displacement(body: Body, offsets: Four, m: Motion) -> Motion:
-    """Masses times the ways of parts of legs from where bodies that go straight on would be.
-
-    These are `offsets` of lower legs from the last step, and what a turn bends the ways of all.
-    """
-    bend = 0.5 * DT * DT
-    back = bend * m.root.h * m.root.h
-    hx, hy = back * body.hx, back * body.hy
-    (x1, y1), s1 = leg_displacement(body.one, m.one, offsets[0] - hx, offsets[1] - hy, hx, hy)
-    (x2, y2), s2 = leg_displacement(body.two, m.two, offsets[2] - hx, offsets[3] - hy, hx, hy)
-    return Motion(Triple(x1 + x2, y1 + y2, 0.0), s1, s2)
-
-
-def leg_displacement(leg: Leg, s: Spins, ox: float, oy: float, hx: float, hy: float) -> Any:
-    """Of one leg, whose lower part is (ox, oy) off, and whose pin was bent by (hx, hy)."""
-    out, low = 0.5 * DT * DT * s.upper * s.upper, 0.5 * DT * DT * s.lower * s.lower
-    ux, uy = UPPER_MASS * (out * leg.ax - hx), UPPER_MASS * (out * leg.ay - hy)
-    lx = LOWER_MASS * (ox + 2.0 * out * leg.ax + low * leg.bx)
-    ly = LOWER_MASS * (oy + 2.0 * out * leg.ay + low * leg.by)
-    upper = leg.ax * (uy + 2.0 * ly) - leg.ay * (ux + 2.0 * lx)
-    return (ux + lx, uy + ly), Spins(upper, leg.bx * ly - leg.by * lx)
-
-
-def rise(place: Place, leg: Leg, m: Triple, spins: Spins, body: Body) -> float:
-    """How far a point has to be lifted after a step of this motion."""
-    back, out = 0.5 * DT * m.h * m.h, DT * spins.upper * spins.upper
-    low = 0.5 * DT * spins.lower * spins.lower
-    vx = m.x - 2.0 * spins.upper * leg.ay - spins.lower * place.y
-    vy = m.y + 2.0 * spins.upper * leg.ax + spins.lower * place.x
-    vx += back * body.hx - out * leg.ax - low * place.x
-    vy += back * body.hy - out * leg.ay - low * place.y
-    gap = place.gap + DT * (place.nx * vx + place.ny * vy)
-    near = (gap > REST) & (gap < SETTLED)
-    return LIFT * (SETTLED - gap) if near else REST - gap
-
-
-def correct(
-    body: Body, offsets: Four, motors: Motors, joints: Four, m: Motion, places: Places
-) -> Motion:
-    """Displacements that bring legs to their knees, joints to their stops, feet off the ground.
-
-    `joints` is where the motion `m` leads these.
-    """
-    hinges = Hinges(
-        turn_back(motors[0], joints[0], HIP),
-        turn_back(motors[1], joints[1], KNEE),
-        turn_back(motors[2], joints[2], HIP),
-        turn_back(motors[3], joints[3], KNEE),
-    )
-    targets = (
-        rise(places[0], body.one, m.root, m.one, body),
-        rise(places[1], body.one, m.root, m.one, body),
-        rise(places[2], body.two, m.root, m.two, body),
-        rise(places[3], body.two, m.root, m.two, body),
-    )
-    ways, _ = move(body, hinges, displacement(body, offsets, m), places, targets, 0.0, UNTOUCHED)
-    return ways

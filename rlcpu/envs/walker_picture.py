@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs import walker_joints as parts
 from rlcpu.envs import walker_legs as legs
 from rlcpu.envs.lander_legs import UNIT
 from rlcpu.envs.walker_ground import NONE, STEP
@@ -59,12 +60,12 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
         polygon([(x, 0.0), (x, y), (end, v), (end, 0.0)], GRASS)
         if top > NONE:
             polygon([(x, min(y, v)), (x, top), (end, top), (end, min(y, v))], STONE)
-    angle, half = state.angle, 0.5 * legs.LENGTH
+    angle, half = state.angle, 0.5 * parts.LENGTH
     pin = (state.x + 8.0 * UNIT * math.sin(angle), state.y - 8.0 * UNIT * math.cos(angle))
     for hip, knee, colour in (
-        (state.joints[2] + legs.OPEN, state.joints[3], LEGS[0]),
+        (state.joints[2] + parts.OPEN, state.joints[3], LEGS[0]),
         (None, None, HULL),
-        (state.joints[0] - legs.OPEN, state.joints[1], LEGS[1]),
+        (state.joints[0] - parts.OPEN, state.joints[1], LEGS[1]),
     ):
         if hip is None:
             outline = [(UNIT * u, UNIT * v) for u, v in OUTLINE]
@@ -74,7 +75,7 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
         bend = pin[0] + 2.0 * leg.ax, pin[1] + 2.0 * leg.ay
         for width, x, y, turn in (
             (4.0 * UNIT, pin[0] + leg.ax, pin[1] + leg.ay, angle + hip),
-            (legs.HALF_WIDTH, bend[0] + leg.bx, bend[1] + leg.by, angle + hip + knee),
+            (parts.HALF_WIDTH, bend[0] + leg.bx, bend[1] + leg.by, angle + hip + knee),
         ):
             box = [(-width, -half), (width, -half), (width, half), (-width, half)]
             corners = turned(box, x, y, turn)
