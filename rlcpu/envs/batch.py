@@ -34,6 +34,8 @@ from rlcpu.kernels.threads import Kernels, launch
 #: environments, from which two cores are faster than one. The larger a state is, the longer its
 #: step takes: CartPole's has 4 numbers, BipedalWalker's 81.
 CHUNK_ROWS, GRAIN = 64, 2**16
+#: Rows of a state from which on a step is long: see `_make_step_block`.
+LONG = 64
 u32 = np.uint32
 
 
@@ -259,11 +261,17 @@ def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
 
-    @inline
+    # LLVM may round a long step otherwise for the serial driver than for the parallel one, unless
+    # both call the same code.
+    is_long = env.state.rows(dtype) > LONG
+    leave = apart if is_long else inline(lambda: None)
+
+    @(outline if is_long else inline)
     def step_block(
         count, state, words, actions, numbers, clock,
         begin, stride, observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
+        leave()
         params, counter, limit = unpack(numbers), clock[0], clock[1]
         # libm does not vectorise: the exact mode steps only the lanes that are in use.
         for i in range(count if exact else LANES):

@@ -192,6 +192,19 @@ def test_kernels_step_as_plain_python_does(name: str) -> None:
     assert np.mean(np.array(errors) < 2e-3) > 0.97
 
 
+@pytest.mark.parallel
+def test_results_are_the_same_on_two_threads() -> None:
+    """Each driver was compiled with a step of its own, which LLVM rounded in its own way."""
+    results = []
+    for num_threads in (1, 2):
+        env = rlcpu.make_vec(NAMES[0], NUM_ENVS, num_threads=num_threads)
+        rng, _ = np.random.default_rng(0), env.reset(seed=3)
+        for _ in range(20):
+            seen, *_ = env.step(rng.uniform(-1.0, 1.0, (NUM_ENVS, 4)).astype(np.float32))
+        results.append(seen)
+    np.testing.assert_array_equal(*results)
+
+
 # ---------------------------------------------------------------- the ground
 
 
