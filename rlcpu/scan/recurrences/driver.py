@@ -55,6 +55,7 @@ PIECE = 128  # steps of a piece of rows
 #: Bytes of an output from which it is written past the caches: half of it takes longer that way,
 #: twice as much half the time.
 LARGE = 2**23
+PIECES = 4  # pieces of a row from which one more costs less than to write through the caches
 #: Windows of a row, at least, and steps and registers of columns, that are computed together.
 WINDOWS, TALL, WIDE = 512, 32, 4
 
@@ -556,7 +557,7 @@ def run(
         width = 1 if inner == 1 else WIDE * lanes_of(dtype)
         blocks = outer * -(-steps // span) * -(-inner // width)
         work *= window
-    elif problem.ends is None:  # which are none of the outputs
+    elif inner > 1 or (steps >= PIECES * PIECE and problem.ends is None):
         width = PIECE if inner == 1 else _width(layout, dtype)
         head, streamed = _streams(layout, arrays[FIRST:], dtype.itemsize)
         offset = -head % width
