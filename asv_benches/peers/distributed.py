@@ -21,6 +21,8 @@ CAPACITY, BATCH = 1_000_000, 256
 FEWER = 100_000
 #: Batches that an agent of ours draws, and learns from, in one call; steps of an episode.
 AT_ONCE, EPISODE = 8, 500
+#: Draws of a repetition: a message to a shard asks for several of them.
+IN_A_ROW = 32
 #: Shards that together take the load of one.
 SHARDS = 8
 #: Python with Reverb, which wants another NumPy than rlcpu, and the program that it runs.
@@ -146,16 +148,22 @@ def rllib_adds() -> Job:
 
 
 def our_draws(num_shards: int, capacity: int = CAPACITY) -> Job:
-    """As our agents draw: some batches in one call."""
+    """As our agents draw: some batches in one call, many calls one after the other."""
     replay, rng = _replay(num_shards, capacity), np.random.default_rng(0)
     batch = replay.sample(AT_ONCE * BATCH)
 
     def draw() -> None:
-        replay.sample(AT_ONCE * BATCH, out=batch)
-        replay.update_priorities(batch.indices, rng.random(AT_ONCE * BATCH))
+        for _ in range(IN_A_ROW):
+            replay.sample(AT_ONCE * BATCH, out=batch)
+            replay.update_priorities(batch.indices, rng.random(AT_ONCE * BATCH))
+
+    def finish() -> None:
+        """Wait for what was asked for ahead, and keep it, as the next repetition had it."""
+        for call in replay._request.calls.values() if replay._request else ():
+            _cluster().wait(call, timeout=LIMIT_S)
 
     draw()
-    return Job(draw, work=AT_ONCE, finish=lambda: replay.settle(wait=True))
+    return Job(draw, work=IN_A_ROW * AT_ONCE, finish=finish)
 
 
 def rllib_draws() -> Job:
