@@ -484,7 +484,7 @@ def test_transitions_as_networks_see_them(dynamics: Dynamics) -> None:
 @pytest.mark.parametrize("kind", ["DQN", "PPO"])
 def test_agents_learn_from_choices(kind: str) -> None:
     agent: Any = {"DQN": DQN, "PPO": PPO}[kind](WALK, seed=0, num_envs=16)
-    agent.learn(8192)
+    agent.learn(4096)
     # A step is worth 0.5 until the walk ends at place 6: the best is to wait for the limit of 9.
     assert agent.evaluate(20).mean() == 4.5
     actions = agent.predict(np.arange(7))
