@@ -11,6 +11,7 @@ import collections
 import ctypes
 import gc
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")
 # Jupyter warns, which is an error here, unless it is told which folders to use.
 os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")
 
+# A shell ignores Ctrl-C in what it runs behind it, and so would the processes that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The first example compiles: no deadline. CI draws the same examples every time.
 hypothesis.settings.register_profile("rlcpu", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("rlcpu")
@@ -40,6 +44,7 @@ hypothesis.settings.load_profile("rlcpu")
 #: come first, so that no process is left alone with minutes of work; then those of most tests.
 LONGEST = (
     "envs",
+    "distributed",
     "pages",
     "train",
     "scan",
@@ -48,9 +53,8 @@ LONGEST = (
     "replay",
     "simulator",
 )
-#: Folders and words that share a room. Tests that look for what a cluster leaves behind must not
-#: meet the cluster of a page.
-SHARED = {"notebooks": "pages", "readme": "pages", "distributed": "pages", "nn": "train"}
+#: Folders and words that share a room.
+SHARED = {"notebooks": "pages", "readme": "pages", "nn": "train"}
 
 
 def _room_of(nodeid: str) -> str:
@@ -58,6 +62,8 @@ def _room_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     if path == "tests/cuda/test_simulator.py":
         return "simulator"
+    if nodeid.endswith("[distributed]"):  # a page
+        return "distributed"  # whose tests look for what a cluster leaves behind
     name = path.removeprefix("tests/").partition("/")[0]
     word = name.removeprefix("test_").removesuffix(".py").partition("_")[0]
     return SHARED.get(word, word)

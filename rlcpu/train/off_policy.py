@@ -171,6 +171,7 @@ class OffPolicy(checkpoint.Agent):
         self._rollout: Rollout | None = None
         self._batches: dict[Any, Any] = {}
         self._looked = 0
+        self._remaining = 1.0
 
     @classmethod
     def _choose(

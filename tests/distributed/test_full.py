@@ -59,6 +59,18 @@ class Filler:
     def let_go(self):
         self.held.clear()
 
+    def let_go_after(self, replay, waits):
+        """Fill, and let go as soon as the replay has waited so often, by a thread."""
+        before = replay.ledger.waits
+        self.fill()
+
+        def watch():
+            while replay.ledger.waits < before + waits:
+                time.sleep(0.01)
+            self.let_go()
+
+        threading.Thread(target=watch, daemon=True).start()
+
 
 def collectors():
     return [each for each in actors() if "Collector" in each.cmdline()[0]]
@@ -151,16 +163,12 @@ def test_blocks_and_batches_wait_but_not_for_ever(small, monkeypatch):
         replay.add({"x": np.ones((500, 1024), np.float32)})
         replay.settle(wait=True)
         filler = Filler()
-        filler.fill()
-        threading.Timer(3.0, filler.let_go).start()
+        filler.let_go_after(replay, 1)
         assert (replay.sample(500)["x"] == 1.0).all()
-        assert replay.ledger.waits > 0
-        filler.fill()
-        threading.Timer(3.0, filler.let_go).start()
-        before = replay.ledger.waits
+        filler.let_go_after(replay, 3)
         replay.add({"x": np.full((500, 1024), 2, np.float32)})
         replay.settle(wait=True)
-        assert replay.ledger.waits > before
+        assert replay.ledger.waits >= 4
         assert replay.ledger.held == 1000
         replay.ledger.check()
         filler.fill()
