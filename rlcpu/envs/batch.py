@@ -25,7 +25,7 @@ from rlcpu.envs.lane import (
     pack,
 )
 from rlcpu.kernels.compile import apart, compact, define, inline, outline
-from rlcpu.kernels.memory import address, pointer_to, shifted
+from rlcpu.kernels.memory import address, aligned_zeros, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
 from rlcpu.kernels.threads import Kernels, launch
@@ -58,8 +58,8 @@ class Memory:
         self.num_envs = num_envs
         self.layout, self.varied, self._return_row = env.state, env.varied, env.state.rows(dtype)
         rows = self._return_row + 1 + len(env.varied)
-        self.real = _aligned_zeros((blocks, rows * LANES), dtype)
-        self.words = _aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
+        self.real = aligned_zeros((blocks, rows * LANES), dtype)
+        self.words = aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
         self.clock = np.array([0, limit], np.uint32)
         self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
 
@@ -71,7 +71,7 @@ class Memory:
         vars(self).update(state)
         for name in ("real", "words"):  # a copied array begins anywhere
             copied = state[name]
-            setattr(self, name, _aligned_zeros(copied.shape, copied.dtype.type))
+            setattr(self, name, aligned_zeros(copied.shape, copied.dtype))
             getattr(self, name)[...] = copied
 
     def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -157,14 +157,6 @@ class Memory:
         padded = np.empty((self.words.shape[0] * LANES, *values.shape[1:]), values.dtype)
         padded[: self.num_envs], padded[self.num_envs :] = values, values[-1]
         return padded
-
-
-def _aligned_zeros(shape: tuple[int, int], dtype: type) -> npt.NDArray[Any]:
-    """Zeros that begin at a cache line: a vector across two lines takes twice as long to store."""
-    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
-    memory = np.zeros(size + 63, np.uint8)
-    first = -memory.ctypes.data % 64
-    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 # ---------------------------------------------------------------- kernels

@@ -8,10 +8,12 @@ says how many registers a vector fills; a vector of a cache line has `ONE_LINE` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import binding, ir
 from numba import carray
 from numba.core import cgutils, types
@@ -36,6 +38,14 @@ from rlcpu.kernels.vectors import VECTOR_BYTES as VECTOR_BYTES
 
 LINE = 64  # bytes of a cache line
 ONE_LINE = LINE // VECTOR_BYTES
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Zeros that begin at a cache line: a vector across two lines takes twice as long to store."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.zeros(size + LINE - 1, np.uint8)
+    first = -memory.ctypes.data % LINE
+    return memory[first : first + size].view(dtype).reshape(shape)
 
 
 # ---------------------------------------------------------------- pointers

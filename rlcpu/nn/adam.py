@@ -21,6 +21,11 @@ from rlcpu.kernels.compile import inline, kernel, specialise
 Array = npt.NDArray[Any]
 
 
+#: Moments below are zero: they move nothing. Those of a unit that is never active would fall until
+#: they are subnormal, and stay so; some processors take 150 cycles for each of these.
+LEAST = 1e-30
+
+
 class Rates(NamedTuple):
     """What one step has in common for all parameters.
 
@@ -41,6 +46,8 @@ def adam(
     """New value of a parameter, and of its first and second moment, which decay by 0.9, 0.999."""
     first = first + (gradient - first) * 0.1
     second = second * 0.999 + gradient * gradient * 0.001
+    first = first if abs(first) > LEAST else 0.0
+    second = second if second > LEAST else 0.0
     change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
     return parameter - change, first, second
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import keys
 from rlcpu.kernels.threads import default_num_threads
 from rlcpu.nn import network
@@ -113,7 +114,7 @@ class FlatLearner:
     ) -> None:
         self.networks, self.layout, self.dtype = list(networks), layout, dtype
         size, copies = int(layout.begins[-1]), int(layout.copies_begins[-1])
-        self.learnt: Any = Learnt(*(np.zeros(n, dtype) for n in (size, size, size, copies)))
+        self.learnt: Any = Learnt(*(aligned_zeros((n,), dtype) for n in (size, size, size, copies)))
         self.counters = np.zeros(counters, np.int64)
         self.key = keys(np.array([seed], np.uint64))[:, 0]
         self.num_workers = num_threads or default_num_threads()

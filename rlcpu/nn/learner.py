@@ -16,6 +16,7 @@ import numpy.typing as npt
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
+from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn import network
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.losses import Loss, Objective, Term, losses_at
@@ -321,12 +322,12 @@ class Learner(FlatLearner):
         return Space(
             indices=np.zeros(count, np.int64),
             moments=np.zeros((num_minibatches, 2), dtype),
-            gradients=np.zeros((parts, size), dtype),
+            gradients=aligned_zeros((parts, size), dtype),
             sums=np.zeros((parts, networks, objective.num_sums)),
-            cells=np.zeros((workers, CHUNK * cells), dtype),
-            slopes=np.zeros((workers, (CHUNK + 1) * widest), dtype),
-            rows=np.zeros((workers, CHUNK * height), dtype),
-            totals=np.zeros((workers, size), dtype),
+            cells=aligned_zeros((workers, CHUNK * cells), dtype),
+            slopes=aligned_zeros((workers, (CHUNK + 1) * widest), dtype),
+            rows=aligned_zeros((workers, CHUNK * height), dtype),
+            totals=aligned_zeros((workers, size), dtype),
             claims=np.zeros(LINE * max(parts * networks, num_minibatches), np.int64),
             done=np.zeros(LINE, np.int64),
             report=np.zeros(objective.num_sums + 2),

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from rlcpu.kernels.calls import View, function_of, kind_of, make_call, view
 from rlcpu.kernels.compile import compact, inline, inline_exact, kernel, merge, outline
+from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.mlp import NORMALIZED
 from rlcpu.nn import flat, network
 from rlcpu.nn.adam import make_adam, make_rates, make_sums
@@ -552,12 +553,12 @@ class StagedLearner(FlatLearner):
         widest = int(layout.tables[:, :, network.WIDTH_IN :].max())
         slices = len(layout.slices)
         return Space(
-            gradients=np.zeros((parts, self.learnt.parameters.size), np.float32),
+            gradients=aligned_zeros((parts, self.learnt.parameters.size), np.float32),
             sums=np.zeros((parts, SUMS)),
             squares=np.zeros(slices),
-            cells=np.zeros((workers, self._at_once, PART * cells), np.float32),
-            slopes=np.zeros((workers, (PART + 1) * widest), np.float32),
-            rows=np.zeros((workers, self._rows, PART), np.float32),
+            cells=aligned_zeros((workers, self._at_once, PART * cells), np.float32),
+            slopes=aligned_zeros((workers, (PART + 1) * widest), np.float32),
+            rows=aligned_zeros((workers, self._rows, PART), np.float32),
             claims=np.zeros(LINE * max(parts, slices), np.int64),
             done=np.zeros(LINE, np.int64),
             report=np.zeros((len(self.stages), SUMS + 2)),
