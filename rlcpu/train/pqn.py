@@ -99,7 +99,7 @@ class PQNConfig(Settings):
 CLEANRL_CARTPOLE = PQNConfig()
 
 #: Of the paper's authors for MinAtar (purejaxql's `pqn_minatar.yaml`, for 10 million steps and a
-#: convolution), with layers of 128 units and exploration for 3 million steps. Tried with one seed.
+#: convolution), with layers of 128 units and exploration for 3 million steps.
 MINATAR = PQNConfig(
     num_envs=128,
     num_steps=32,
