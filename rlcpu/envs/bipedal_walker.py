@@ -2,12 +2,12 @@
 
 Source: Klimov's environment in Gymnasium, whose body, motors, ground, lidar and rewards these are;
 how the body moves stands in `walker_legs.py`, the ground in `walker_ground.py`. Single steps are
-close to Box2D's, and returns of fixed policies are distributed as there: see
+close to Box2D's, and returns of fixed policies are distributed as there, from one start: see
 tests/envs/bipedal_walker.json.
 
 Gymnasium's walker begins with legs that are 0.2 m away from their joints, and are pulled there in
-its first step. This one begins after that step, taken without torques. What Box2D makes of torques
-in it hangs on when its iterations end, and decides how the heuristic walks.
+its first step. This one begins after that step, taken without torques. With torques, the number of
+Box2D's iterations decides where the legs are after it, and so how well the heuristic walks.
 """
 
 from __future__ import annotations
