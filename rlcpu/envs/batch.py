@@ -15,6 +15,7 @@ from rlcpu.envs.lane import (
     KEY_HIGH,
     KEY_LOW,
     LANES,
+    LONG,
     NUM_WORDS,
     PENDING,
     Structure,
@@ -34,8 +35,6 @@ from rlcpu.kernels.threads import Kernels, launch
 #: environments, from which two cores are faster than one. The larger a state is, the longer its
 #: step takes: CartPole's has 4 numbers, BipedalWalker's 81.
 CHUNK_ROWS, GRAIN = 64, 2**16
-#: Rows of a state from which on a step is long: see `_make_step_block`.
-LONG = 64
 u32 = np.uint32
 
 

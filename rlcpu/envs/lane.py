@@ -44,6 +44,9 @@ from rlcpu.kernels.rows import load_rows, row_access, store_rows
 #: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
 #: the state of a block and an MLP's activations (64 x 64 float32: 16 KB a layer) stay in L1.
 LANES = 64
+#: Rows of a state from which on a step is long. It then keeps more numbers at hand than registers
+#: hold: vectors of 512 bits lose there, and win wherever a step is shorter.
+LONG = 64
 
 #: Rows of a block's uint32 words.
 KEY_LOW, KEY_HIGH, ELAPSED = range(3)

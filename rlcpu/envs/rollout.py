@@ -18,6 +18,7 @@ from rlcpu.envs.decide import make_decide
 from rlcpu.envs.lane import (
     ELAPSED,
     LANES,
+    LONG,
     NUM_WORDS,
     PENDING,
     Structure,
@@ -27,7 +28,7 @@ from rlcpu.envs.lane import (
     make_turn,
 )
 from rlcpu.envs.policies import POLICY_DTYPES, PolicyArrays, PolicyCode
-from rlcpu.kernels.compile import EXACT, define, inline, inline_exact, kernel, merge
+from rlcpu.kernels.compile import EXACT, define, inline, inline_exact, kernel, merge, wide
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import array_at, call_at
 from rlcpu.kernels.rows import ANY, row_access, store_rows
@@ -175,8 +176,10 @@ def _compile_block(
     open_outputs, start, put, save, finish = recorder
     open_env, open_policy = _make_open_env(env, dtype), _make_open_policy()
     exact = dtype is np.float64
+    widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
 
     def run(frame, num_steps, num_envs, number):
+        widen()
         env, policy = open_env(frame, number), open_policy(frame)
         outputs = open_outputs(frame, number)
         state, words, begin = env.real, env.words, number * LANES

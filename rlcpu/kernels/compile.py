@@ -76,11 +76,19 @@ def apart() -> None:
     """
 
 
+def wide() -> None:
+    """In a function: ask LLVM for the widest vectors that the processor has.
+
+    For Intel's it prefers those of 256 bits, because early ones ran slower with 512. The loops over
+    lanes gain a fifth to a half where arithmetic is the limit.
+    """
+
+
 def _define_attribute(function: Callable[[], None], attribute: str) -> None:
     """Let a call of `function` give an attribute of LLVM's to the function that calls it."""
 
     def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.function.attributes.add(attribute)
+        hooks.add_attribute(builder.function, attribute)
         return context.get_dummy_value()
 
     lower_builtin(function)(lower)
@@ -89,6 +97,7 @@ def _define_attribute(function: Callable[[], None], attribute: str) -> None:
 
 _define_attribute(compact, "optsize")
 _define_attribute(apart, "noinline")
+_define_attribute(wide, '"prefer-vector-width"="512"')
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:

@@ -315,3 +315,11 @@ def freeze(builder: Any, value: Any) -> Any:
     frozen = llvm.Instruction(builder.block, value.type, "freeze", (value,))
     builder._insert(frozen)
     return frozen
+
+
+def add_attribute(function: Any, attribute: str) -> None:
+    """Give a function of LLVM's an attribute, such as `'"name"="value"'`.
+
+    llvmlite's `attributes.add` refuses those with values.
+    """
+    set.add(function.attributes, attribute)

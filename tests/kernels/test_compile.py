@@ -24,7 +24,9 @@ from rlcpu.kernels.compile import (
     kernel,
     outline,
     specialise,
+    wide,
 )
+from rlcpu.kernels.vectors import VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
 X = 0.7
@@ -308,6 +310,20 @@ def test_fast_mathematics_sees_nan_and_infinity():
         driver = kernel(lambda x, scalar=scalar: scalar(x))
         assert driver(np.float32(value))
         assert not driver(np.float32(0.5))
+
+
+def test_what_is_wide_has_the_widest_vectors():
+    @kernel
+    def driver(x):
+        wide()
+        for i in range(512):
+            x[i] = x[i] * x[i] + np.float32(1)
+
+    x = np.full(512, 2, np.float32)
+    driver(x)
+    np.testing.assert_array_equal(x, 5)
+    code = driver.inspect_asm(driver.signatures[0])
+    assert ("zmm" in code) == (VECTOR_BYTES == 64)
 
 
 def test_what_is_apart_is_called_and_not_written_into_its_callers():

@@ -257,6 +257,25 @@ def check_freeze() -> None:
     assert "freeze" in next(iter(compiled.inspect_llvm().values())) or compiled(8) == 8
 
 
+def check_add_attribute() -> None:
+    @intrinsic
+    def mark(typing):
+        def lower(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            hooks.add_attribute(builder.function, "nounwind")
+            hooks.add_attribute(builder.function, '"prefer-vector-width"="512"')
+            return context.get_dummy_value()
+
+        return types.void(), lower
+
+    def marked(x):
+        mark()
+        return x + 1
+
+    compiled = numba.njit(marked)
+    assert compiled(7) == 8
+    assert '"prefer-vector-width"="512"' in next(iter(compiled.inspect_llvm().values()))
+
+
 #: Each test, and the hooks that it is a test of.
 CHECKS: dict[Callable[[], None], str] = {
     check_setting: "setting",
@@ -277,6 +296,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_lower_constant: "lower_constant",
     check_resolve_attributes: "resolve_attributes",
     check_freeze: "freeze",
+    check_add_attribute: "add_attribute",
 }
 
 
