@@ -77,50 +77,55 @@ def make_problem(
         raise ValueError(
             f"time_varying={time_varying!r}: expected names out of {', '.join(MATRICES)}"
         )
-    optional = [name for name in NAMES[5:] if given[name] is None]
-    present = {name: value for name, value in given.items() if name not in optional}
+    present = {n: x for n, x in given.items() if x is not None or n not in NAMES[5:]}
     inputs = dict(zip(present, check_alike(present), strict=True))
-    steps, m, p = _sizes(inputs["observations"], inputs["transition"])
-    dtype = inputs["observations"].dtype
-    defaults = {"initial_mean": np.zeros(m, dtype), "initial_cov": np.eye(m, dtype=dtype)}
-    inputs.update({name: defaults[name] for name in optional})
-    parts = ((steps, p), (m, m), (m, m), (p, m), (p, p), (m,), (m, m))
-    timed = [name in time_varying for name in NAMES]
-    shapes = tuple((steps, *s) if t else s for t, s in zip(timed, parts, strict=True))
-    leading = [_leading(name, inputs[name], s) for name, s in zip(NAMES, shapes, strict=True)]
-    try:
-        batch = np.broadcast_shapes(*leading)
-    except ValueError:
-        pairs = ", ".join(f"{name} {shape}" for name, shape in zip(NAMES, leading, strict=True))
-        raise ValueError(f"shapes of the models do not broadcast: {pairs}") from None
+    sizes = tuple((name, array.shape) for name, array in inputs.items())
+    shapes, paces, batch = _arrange(sizes, tuple(name in time_varying for name in NAMES))
     for name in ("transition", "design", "initial_mean"):
-        if not np.isfinite(inputs[name]).all():
+        if name in inputs and not np.isfinite(inputs[name]).all():
             raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
     for name in ("transition_cov", "observation_cov", "initial_cov"):
-        check_covariances(name, inputs[name])
-    paces = (p, *(math.prod(s[1:]) if t else 0 for t, s in zip(timed[1:], shapes[1:], strict=True)))
+        if name in inputs:
+            check_covariances(name, inputs[name])
+    dtype, (m, _) = inputs["observations"].dtype, shapes[-1]
+    if "initial_mean" not in inputs:
+        inputs["initial_mean"] = np.zeros(m, dtype)
+    if "initial_cov" not in inputs:
+        inputs["initial_cov"] = np.eye(m, dtype=dtype)
     arrays, threads = tuple(inputs[name] for name in NAMES), check_num_threads(num_threads)
     return Problem(arrays, shapes, paces, batch, form == "joseph", threads)
 
 
-def _sizes(y: Array, transition: Array) -> tuple[int, int, int]:
-    """T, m and p, by the last axes of the observations and of the transition matrix."""
-    if y.ndim < 2 or y.shape[-1] == 0:
-        raise ValueError(f"observations: expected shape (..., T, p) with p > 0, got {y.shape}")
-    if transition.ndim < 2 or transition.shape[-1] == 0:
-        raise ValueError(
-            f"transition: expected shape (..., m, m) with m > 0, got {transition.shape}"
-        )
-    return y.shape[-2], transition.shape[-1], y.shape[-1]
+@functools.lru_cache(maxsize=64)
+def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, ...]) -> Any:
+    """Shapes, paces and batch of a `Problem`, from the shapes of the inputs that are given.
 
-
-def _leading(name: str, array: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes that number models."""
-    count = array.ndim - len(shape)
-    if count < 0 or array.shape[count:] != shape:
-        expected = ", ".join(["...", *map(str, shape)])
-        raise ValueError(f"{name}: expected shape ({expected}), got {array.shape}")
-    return array.shape[:count]
+    `timed` says which of `NAMES` have a time axis.
+    """
+    given = dict(sizes)
+    y, transition = given["observations"], given["transition"]
+    if len(y) < 2 or y[-1] == 0:
+        raise ValueError(f"observations: expected shape (..., T, p) with p > 0, got {y}")
+    if len(transition) < 2 or transition[-1] == 0:
+        raise ValueError(f"transition: expected shape (..., m, m) with m > 0, got {transition}")
+    (steps, p), m = y[-2:], transition[-1]
+    parts = ((steps, p), (m, m), (m, m), (p, m), (p, p), (m,), (m, m))
+    shapes = tuple((steps, *s) if t else s for t, s in zip(timed, parts, strict=True))
+    leading = {}
+    for name, part in zip(NAMES, shapes, strict=True):
+        shape = given.get(name, part)
+        count = len(shape) - len(part)
+        if count < 0 or shape[count:] != part:
+            expected = ", ".join(["...", *map(str, part)])
+            raise ValueError(f"{name}: expected shape ({expected}), got {shape}")
+        leading[name] = shape[:count]
+    try:
+        batch = np.broadcast_shapes(*leading.values())
+    except ValueError:
+        pairs = ", ".join(f"{name} {shape}" for name, shape in leading.items())
+        raise ValueError(f"shapes of the models do not broadcast: {pairs}") from None
+    paces = (p, *(math.prod(s[1:]) if t else 0 for t, s in zip(timed[1:], shapes[1:], strict=True)))
+    return shapes, paces, batch
 
 
 def check_observations(problem: Problem) -> None:
@@ -216,9 +221,10 @@ def run(
     inputs, models = problem.inputs, math.prod(problem.batch)
     dtype, (steps, p), (m, _) = inputs[0].dtype, problem.shapes[0], problem.shapes[-1]
     logliks, observations = np.zeros(problem.batch, dtype), np.ravel(inputs[0])
+    matrices = np.concatenate([np.ravel(array) for array in inputs[1:]])
     plain = not any(problem.paces[1:]) and not problem.joseph
     if kind == VALUE and plain and models == 1 and m <= 2 and p == 1:
-        make_small(dtype.name)(observations.copy(), pad(inputs[1:]), logliks.reshape(1))
+        make_small(dtype.name)(observations.copy(), pad(matrices), logliks.reshape(1))
         return logliks, []
     outputs, begin = [], 0
     out = np.zeros(models * sum(map(math.prod, shapes)), dtype)
@@ -234,7 +240,6 @@ def run(
     else:
         lanes = 1
     table = make_table(kind, problem, lanes, width, shapes)
-    matrices = np.concatenate([np.ravel(array) for array in inputs[1:]])
     places = find_places(problem.batch, tuple(array.shape for array in inputs), problem.shapes)
     arrays = (observations, matrices, places, out, logliks)
     files, blocks = tuple(array.ctypes.data for array in arrays), -(-models // lanes)

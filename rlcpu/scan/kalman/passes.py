@@ -179,12 +179,11 @@ def retreat_cov(w, gradient, times):
 @inlined
 def grow(product, volume, pivot):
     """Product of pivots, and sum of logarithms of what would take it out of range."""
-    if not 1.0 / SAFE < pivot < SAFE:
-        return product, volume + math.log(pivot)
-    product *= pivot
-    if 1.0 / SAFE < product < SAFE:
-        return product, volume
-    return 1.0, volume + math.log(product)
+    grown = product * pivot
+    if 1.0 / SAFE < grown < SAFE:
+        return grown, volume
+    logarithm = math.log(pivot) if pivot < math.inf else math.nan
+    return 1.0, volume + math.log(product) + logarithm
 
 
 @called

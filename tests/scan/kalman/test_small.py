@@ -10,37 +10,52 @@ from hypothesis import strategies as st
 
 from rlcpu.scan import kalman_loglik
 from rlcpu.scan.kalman.passes import SAFE, grow
-from rlcpu.scan.kalman.small import Model, State, gain_of, glide, is_settled, pad, step
+from rlcpu.scan.kalman.small import (
+    Model,
+    State,
+    forecast_of,
+    glide,
+    is_settled,
+    pad,
+    step,
+    weight_of,
+)
 from tests.scan.kalman.naive import NAMES, call, each_model, make_models, recursion
+
+
+def read(arrays: dict[str, Any]) -> tuple[Model, State, np.ndarray]:
+    """A model, the state before the first observation, and the observations."""
+    numbers = pad(np.concatenate([arrays[name].ravel() for name in NAMES[1:]]))
+    model = Model(*numbers[[0, 1, 2, 3, 4, 5, 7, 8, 9, 10]])
+    return model, State(*numbers[[11, 12, 13, 14, 16]]), arrays["observations"].ravel()
 
 
 def filter_plain(arrays: dict[str, Any]) -> float:
     """Log-likelihood by the step itself, uncompiled."""
-    numbers = pad([arrays[name] for name in NAMES[1:]])
-    model = Model(*numbers[:10])
-    state, total = State(*numbers[10:]), 0.0
-    for y in arrays["observations"].ravel():
-        state, square, spread = step(state, model, y)
+    model, state, observations = read(arrays)
+    forecast, total = forecast_of(state, model), 0.0
+    for y in observations:
+        state, forecast, square, spread = step(state, forecast, model, y)
         total += square + (0.0 if np.isnan(y) else math.log(2.0 * math.pi * spread))
         assert np.isnan(y) <= (square == 0.0 and spread == 1.0)
+        np.testing.assert_allclose(forecast, forecast_of(state, model), rtol=1e-11, atol=1e-11)
     return -0.5 * total
 
 
 def test_a_covariance_that_stands_still_needs_no_step():
     """Uncompiled: after many steps the next one and `glide` agree."""
-    arrays = make_models(2, 1, 200)
-    numbers = pad([arrays[name] for name in NAMES[1:]])
-    model = Model(*numbers[:10])
-    state = before = State(*numbers[10:])
-    for y in arrays["observations"].ravel():
+    model, first, observations = read(make_models(2, 1, 200))
+    state = before = first
+    forecast = forecast_of(state, model)
+    for y in observations:
         before = state
-        state, square, _ = step(state, model, y)
-    assert not is_settled(state, State(*numbers[10:]), 1e-30)
+        state, forecast, square, spread = step(state, forecast, model, y)
+    assert not is_settled(state, first, 1e-30)
     assert is_settled(state, before, 1e-30)
-    gain = gain_of(before, model)
-    other, v = glide(before, model, gain, arrays["observations"][-1, 0])
+    w0, w1 = weight_of(before, model)
+    other, v = glide(before, model, (w0 / spread, w1 / spread), observations[-1])
     np.testing.assert_allclose(other, state, rtol=1e-12)
-    assert v * v * gain[3] == pytest.approx(square, rel=1e-12)
+    assert v * v / spread == pytest.approx(square, rel=1e-12)
 
 
 @pytest.mark.parametrize("m", [1, 2])
@@ -68,6 +83,14 @@ def test_variances_of_any_size(scale):
         arrays[name] *= scale * scale
     arrays["initial_mean"] *= scale
     np.testing.assert_allclose(call(kalman_loglik, arrays), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("steps", [1, 200])
+@pytest.mark.parametrize("variance", [0.0, math.inf])
+def test_no_density_where_a_variance_is_none(variance, steps):
+    one = np.eye(1)
+    design, y = (1e200 if variance else 0.0) * one, np.zeros((steps, 1))
+    assert np.isnan(kalman_loglik(y, one, one, design, 0.0 * one))
 
 
 @given(st.lists(st.floats(1e-300, 1e300), max_size=30))
