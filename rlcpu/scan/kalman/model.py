@@ -240,9 +240,10 @@ def run(
     else:
         lanes = 1
     table = make_table(kind, problem, lanes, width, shapes)
-    places = find_places(problem.batch, tuple(array.shape for array in inputs), problem.shapes)
+    blocks, sizes = -(-models // lanes), tuple(array.shape for array in inputs)
+    places = find_places(problem.batch, sizes, problem.shapes, blocks * lanes)
     arrays = (observations, matrices, places, out, logliks)
-    files, blocks = tuple(array.ctypes.data for array in arrays), -(-models // lanes)
+    files = tuple(array.ctypes.data for array in arrays)
     back = address_of(backward, dtype.name, lanes) if kind >= SMOOTH else 0
     functions = address_of(forward, dtype.name, lanes), back
     work = models * steps * m * m if blocks > 1 else 0
@@ -279,17 +280,19 @@ def find_places(
     batch: tuple[int, ...],
     shapes: tuple[tuple[int, ...], ...],
     parts: tuple[tuple[int, ...], ...],
+    lanes: int,
 ) -> npt.NDArray[np.int64]:
-    """Where each model's part of each input begins, flat (models * 7,).
+    """Where each lane's part of each input begins, flat (7 * lanes,).
 
     `shapes` are those of the inputs, `parts` those of one model's part. Observations begin at 0,
-    the matrices follow one another.
+    the matrices follow one another. Lanes beyond the last model repeat it.
     """
-    places = np.empty((*batch, len(shapes)), np.int64)
+    places = np.empty((len(shapes), lanes), np.int64)
     begin = 0
     for which, (shape, part) in enumerate(zip(shapes, parts, strict=True)):
         leading = shape[: len(shape) - len(part)]
         numbers = np.arange(math.prod(leading)).reshape(leading)
-        places[..., which] = begin + math.prod(part) * numbers
+        own = begin + math.prod(part) * np.broadcast_to(numbers, batch).ravel()
+        places[which, : own.size], places[which, own.size :] = own, own[-1]
         begin += math.prod(shape) if which else 0
     return places.ravel()

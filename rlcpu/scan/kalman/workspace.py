@@ -22,7 +22,10 @@ import numpy.typing as npt
 from numba.extending import overload, register_jitable
 
 from rlcpu.kernels.compile import FAST, INLINE, compact
+from rlcpu.kernels.memory import load_tile, shifted
 from rlcpu.kernels.vectors import Vector, where
+
+ONE = 1  # register of a vector
 
 #: Decorator: plain Python, and a part of every kernel that calls it.
 inlined: Any = register_jitable(fastmath=FAST, **INLINE)
@@ -48,7 +51,7 @@ class Files(NamedTuple):
     Attributes:
         observations: of all models.
         matrices: F, Q, H, R, initial mean and covariance.
-        places: where each model's part of each of these seven begins, (models * 7,).
+        places: where each lane's part of each of these seven begins, (7 * lanes of all blocks,).
         out: what is computed.
         logliks: (models,).
     """
@@ -173,16 +176,13 @@ def go_to(w, k, recorded):
 
 @called
 def read(w, files, block, which, step):
-    """A matrix of every lane's model, one of the seven inputs.
-
-    Lanes beyond the last model repeat it.
-    """
+    """A matrix of every lane's model, one of the seven inputs."""
     compact()
     t = w.table
     lanes, columns = t[LANES], t[block + COLUMNS]
+    first = which * ((t[MODELS] + lanes - 1) // lanes * lanes) + t[FIRST]
     for lane in range(lanes):
-        model = min(t[FIRST] + lane, t[MODELS] - 1)
-        source = files.places[7 * model + which] + step * t[PACES + which]
+        source = files.places[first + lane] + step * t[PACES + which]
         for i in range(t[block + ROWS]):
             to = cell_of(w, block, i)
             for j in range(columns):
@@ -225,22 +225,32 @@ def observe(w, files, begin, count):
     """Read the observations of a chunk, and note whether some are missing."""
     compact()
     go_to(w, 0, False)
-    t, lanes, p = w.table, w.table[LANES], w.table[OBSERVATION]
-    to, hidden = cell_of(w, OBSERVED, 0) * lanes, cell_of(w, HIDDEN, 0) * lanes
-    size, gaps = cell_of(w, OBSERVED, 1) * lanes - to, False
+    t, r, numbers, lanes = w.table, w.registers, w.numbers, w.table[LANES]
+    to, p, rows, whole = cell_of(w, OBSERVED, 0) * lanes, t[OBSERVATION], count, 0
+    size = cell_of(w, OBSERVED, 1) * lanes - to
+    if lanes > 1:  # the numbers of a lane follow one another: squares of them are transposed
+        rows, p = 1, count * p
+        starts, whole = shifted(files.places, t[FIRST]), p // lanes * lanes
+        for i in range(0, whole, lanes):
+            tile = shifted(numbers, to + i * lanes)
+            load_tile(files.observations, starts, begin * t[OBSERVATION] + i, tile, ONE)
     for lane in range(lanes):
-        model = min(t[FIRST] + lane, t[MODELS] - 1)
-        for i in range(p):
-            source = files.places[7 * model] + begin * p + i
-            for k in range(count):
-                y = files.observations[source + k * p]
-                gaps |= y != y
-                w.numbers[to + k * size + i * lanes + lane] = -y
+        source = files.places[t[FIRST] + lane] + begin * t[OBSERVATION]
+        for k in range(rows):
+            for i in range(whole, p):
+                numbers[to + k * size + i * lanes + lane] = files.observations[source + k * p + i]
+    first, trace, gaps = t[OBSERVED + AT], r[t[ZERO + AT]], False
+    for i in range(first, first + count * t[OBSERVED + DOWN]):
+        trace, r[i] = r[i] * 0.0 + trace, -r[i]
+    r[t[SQUARES + AT]] = trace
+    squares, hidden = cell_of(w, SQUARES, 0) * lanes, cell_of(w, HIDDEN, 0) * lanes
+    for i in range(squares, squares + t[WIDTH] * lanes):
+        gaps |= numbers[i] != numbers[i]
     if gaps:
         for i in range(count * size):
-            y = w.numbers[to + i]
-            w.numbers[hidden + i] = 0.0 if y == y else 1.0
-            w.numbers[to + i] = y if y == y else 0.0
+            y = numbers[to + i]
+            numbers[hidden + i] = 0.0 if y == y else 1.0
+            numbers[to + i] = y if y == y else 0.0
     t[GAPS] = 1 if gaps else 0
 
 

@@ -22,9 +22,8 @@ def run_plain(
     models = int(np.prod(problem.batch))
     ends = np.cumsum([models * np.prod(shape, dtype=int) for shape in shapes], dtype=int)
     out, logliks = np.full(ends[-1] if shapes else 0, np.nan), np.full(models, np.nan)
-    places = find_places(
-        problem.batch, tuple(array.shape for array in problem.inputs), problem.shapes
-    )
+    sizes = tuple(array.shape for array in problem.inputs)
+    places = find_places(problem.batch, sizes, problem.shapes, models)
     files = problem.inputs[0].ravel(), matrices, places, out, logliks
     for model in range(models):
         t, c = table.tolist(), np.zeros(table[ws.REGISTERS]).tolist()
