@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -71,6 +72,16 @@ def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
         clamped = builder.select(builder.icmp_signed("<", row, last_row), row, last_row)
         pointers.append(builder.gep(values, [builder.add(begin, builder.mul(clamped, row_stride))]))
     return pointers
+
+
+def _hide(builder: Any, value: Any) -> Any:
+    """The value, of which LLVM does not see how it was computed.
+
+    Of pointers that are one stride apart it would compute each from the one before, in every step
+    of a contraction: a chain of additions that takes longer than the multiply-adds.
+    """
+    kind = ir.FunctionType(value.type, [value.type])
+    return builder.call(ir.InlineAsm(kind, "", "=r,0"), [value])
 
 
 def _keep_rolled(module: Any, branch: Any) -> None:
@@ -131,7 +142,7 @@ def make_tile_product(rows: int, registers: int, is_column: bool) -> Callable[..
             left, right, start, out, depth, last_row, floor = args
             places = _rows(builder, start, rows, last_row)
             sums = [cgutils.alloca_once_value(builder, first(builder, p)) for p in places]
-            pointers = _rows(builder, left, rows, last_row)
+            pointers = [_hide(builder, p) for p in _rows(builder, left, rows, last_row)]
             values, begin, row_stride, _ = cgutils.unpack_tuple(builder, right)
             stride = builder.extract_value(left, 3)
             with cgutils.for_range(builder, depth) as loop:
