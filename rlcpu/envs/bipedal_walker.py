@@ -12,6 +12,7 @@ Box2D's iterations decides where the legs are after it, and so how well the heur
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -343,15 +344,9 @@ DYNAMICS = Dynamics(
     reward_threshold=300.0,
     picture=walker_picture.draw,
 )
-HARDCORE = Dynamics(
+HARDCORE = dataclasses.replace(
+    DYNAMICS,
     id="BipedalWalkerHardcore-v3",
-    step=step,
-    reset=reset,
-    observe=observe,
-    observation_space=DYNAMICS.observation_space,
-    action_space=DYNAMICS.action_space,
     params=Params(hardcore=True),
     max_episode_steps=2000,
-    reward_threshold=300.0,
-    picture=walker_picture.draw,
 )

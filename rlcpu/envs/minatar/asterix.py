@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymnasium.spaces import Discrete
-
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.minatar.common import COLUMN, NONE, ROW, Params, behind, cell, moved, planes, sticky
-from rlcpu.envs.pictures import Picture, draw, grid_of
+from rlcpu.envs.minatar.common import COLUMN, NONE, ROW, Params, behind, cell, game, moved, sticky
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -95,18 +91,4 @@ def observe(s: State, params: Params) -> tuple[Board, Board, Board, Board]:
     return cell(s.y, s.x), s.enemies, behind(s.enemies | s.gold, s.right), s.gold
 
 
-def picture(s: State, params: Params) -> Picture:
-    """The planes, the last one above the others."""
-    return draw(grid_of(observe(s, params), 10, 10))
-
-
-DYNAMICS = Dynamics(
-    id="MinAtar/Asterix-v1",
-    step=step,
-    reset=reset,
-    observe=observe,
-    picture=picture,
-    observation_space=planes(4),
-    action_space=Discrete(5),
-    params=Params(),
-)
+DYNAMICS = game("MinAtar/Asterix-v1", step, reset, observe, planes=4, actions=5)

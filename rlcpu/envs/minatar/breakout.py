@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymnasium.spaces import Discrete
-
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.minatar.common import ROW, Params, cell, planes, sticky
-from rlcpu.envs.pictures import Picture, draw, grid_of
+from rlcpu.envs.minatar.common import ROW, Params, cell, game, sticky
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -83,18 +79,4 @@ def observe(s: State, params: Params) -> tuple[Board, Board, Board, Board]:
     return cell(9, s.paddle), cell(s.ball_y, s.ball_x), cell(s.last_y, s.last_x), s.bricks
 
 
-def picture(s: State, params: Params) -> Picture:
-    """The planes, the last one above the others."""
-    return draw(grid_of(observe(s, params), 10, 10))
-
-
-DYNAMICS = Dynamics(
-    id="MinAtar/Breakout-v1",
-    step=step,
-    reset=reset,
-    observe=observe,
-    picture=picture,
-    observation_space=planes(4),
-    action_space=Discrete(3),
-    params=Params(),
-)
+DYNAMICS = game("MinAtar/Breakout-v1", step, reset, observe, planes=4, actions=3)

@@ -6,11 +6,15 @@ Reinforcement Learning Experiments", arXiv:1903.03176; the package minatar 1.0.1
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import MultiBinary
+from gymnasium.spaces import Discrete, MultiBinary
 
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.pictures import Picture, draw, grid_of
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -51,6 +55,28 @@ def behind(cells: Board, right: Board) -> Board:
     return moved(cells, ~right)
 
 
-def planes(count: int) -> MultiBinary:
-    """The observation space of `count` boards."""
-    return MultiBinary(np.array([count, 10, 10]))
+def game(
+    id: str,
+    step: Callable[..., Any],
+    reset: Callable[..., Any],
+    observe: Callable[..., tuple[Board, ...]],
+    *,
+    planes: int,
+    actions: int,
+) -> Dynamics:
+    """A game from its functions, and how many planes and actions it has."""
+    return Dynamics(
+        id=id,
+        step=step,
+        reset=reset,
+        observe=observe,
+        picture=functools.partial(picture, observe),
+        observation_space=MultiBinary(np.array([planes, 10, 10])),
+        action_space=Discrete(actions),
+        params=Params(),
+    )
+
+
+def picture(observe: Callable[..., tuple[Board, ...]], state: Any, params: Params) -> Picture:
+    """What a state shows: the planes, the last one above the others."""
+    return draw(grid_of(observe(state, params), 10, 10))

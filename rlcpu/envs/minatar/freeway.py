@@ -10,11 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymnasium.spaces import Discrete
-
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.minatar.common import COLUMN, NONE, ROW, Params, cell, planes, sticky
-from rlcpu.envs.pictures import Picture, draw, grid_of
+from rlcpu.envs.minatar.common import COLUMN, NONE, ROW, Params, cell, game, sticky
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -114,18 +110,4 @@ def observe(s: State, params: Params) -> tuple[Board, ...]:
     )
 
 
-def picture(s: State, params: Params) -> Picture:
-    """The planes, the last one above the others."""
-    return draw(grid_of(observe(s, params), 10, 10))
-
-
-DYNAMICS = Dynamics(
-    id="MinAtar/Freeway-v1",
-    step=step,
-    reset=reset,
-    observe=observe,
-    picture=picture,
-    observation_space=planes(7),
-    action_space=Discrete(3),
-    params=Params(),
-)
+DYNAMICS = game("MinAtar/Freeway-v1", step, reset, observe, planes=7, actions=3)

@@ -15,9 +15,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymnasium.spaces import Discrete
-
-from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.minatar.common import (
     ALL,
     COLUMN,
@@ -26,11 +23,10 @@ from rlcpu.envs.minatar.common import (
     Params,
     behind,
     cell,
+    game,
     moved,
-    planes,
     sticky,
 )
-from rlcpu.envs.pictures import Picture, draw, grid_of
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -310,18 +306,4 @@ def observe(s: State, params: Params) -> tuple[Board, ...]:
     )
 
 
-def picture(s: State, params: Params) -> Picture:
-    """The planes, the last one above the others."""
-    return draw(grid_of(observe(s, params), 10, 10))
-
-
-DYNAMICS = Dynamics(
-    id="MinAtar/Seaquest-v1",
-    step=step,
-    reset=reset,
-    observe=observe,
-    picture=picture,
-    observation_space=planes(10),
-    action_space=Discrete(6),
-    params=Params(),
-)
+DYNAMICS = game("MinAtar/Seaquest-v1", step, reset, observe, planes=10, actions=6)

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gymnasium.spaces import Discrete
-
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.minatar.common import ALL, COLUMN, NONE, ROW, Params, cell, planes, sticky
-from rlcpu.envs.pictures import Picture, draw, grid_of
+from rlcpu.envs.minatar.common import ALL, COLUMN, NONE, ROW, Params, cell, game, sticky
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
@@ -116,18 +112,4 @@ def observe(s: State, params: Params) -> tuple[Board, ...]:
     return cell(9, s.x), s.aliens, left, s.aliens & ~left, s.bullets, s.alien_bullets
 
 
-def picture(s: State, params: Params) -> Picture:
-    """The planes, the last one above the others."""
-    return draw(grid_of(observe(s, params), 10, 10))
-
-
-DYNAMICS = Dynamics(
-    id="MinAtar/SpaceInvaders-v1",
-    step=step,
-    reset=reset,
-    observe=observe,
-    picture=picture,
-    observation_space=planes(6),
-    action_space=Discrete(4),
-    params=Params(),
-)
+DYNAMICS = game("MinAtar/SpaceInvaders-v1", step, reset, observe, planes=6, actions=4)
