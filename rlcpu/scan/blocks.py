@@ -185,8 +185,8 @@ def report(value, block, i):
 
 
 @inlined
-def ask(block, number, later):
-    """Prefetch: call it once for each row, by its number, with a row that is read soon."""
+def ask(block, inputs, number, later):
+    """Prefetch so many inputs: call it once for each row, by number, with one that is read soon."""
     plan, per = block.plan, block.per
     if plan[AHEAD] == 0:
         return
@@ -196,7 +196,7 @@ def ask(block, number, later):
         later = np.int64(np.uint32(line) // np.uint32(per))
         lane, minor = later * block.turn, (line - later * per) * lanes
         later -= lane
-    for i in range(plan[INPUTS]):
+    for i in range(inputs):
         array = shifted(plan, HEADER + i * FIELDS)
         source = pointer_to(array[PLACE], block.beside[0])
         at = block.lists[i * block.room + lane] + later * array[STEP] + minor

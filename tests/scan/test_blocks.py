@@ -19,7 +19,7 @@ def sums(block, start):
     """Running sums of products, from `start` on, then of one input alone; the end besides."""
     total = blocks.given(block, 0) + start
     for k in range(block.rows):
-        blocks.ask(block, k, k + 3)
+        blocks.ask(block, 2, k, k + 3)
         row = blocks.read(block, 0, k)
         total = total + row * blocks.read(block, 1, k)
         blocks.write(total, block, 0, k)

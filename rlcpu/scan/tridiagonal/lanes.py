@@ -109,13 +109,13 @@ def solve_whole(block, pivoting, planes):
     top, bottom = equation(block, 0), mirrored(equation(block, last))
     falling = Pending(top.diagonal, top.upper, top.rhs)
     rising = Pending(bottom.diagonal, bottom.upper, bottom.rhs)
-    ask(block, 0, SOON)
-    ask(block, 1, last - SOON)
+    ask(block, 4, 0, SOON)
+    ask(block, 4, 1, last - SOON)
     for i in range(1, half):
-        ask(block, 2 * i, i + SOON)
+        ask(block, 4, 2 * i, i + SOON)
         pivot, falling = eliminate(falling, equation(block, i), pivoting)
         keep(pivot, block, planes, i - 1)
-        ask(block, 2 * i + 1, last - i - SOON)
+        ask(block, 4, 2 * i + 1, last - i - SOON)
         pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
         keep(pivot, block, planes, last - i + 1)
     above, below = meet(falling, rising, pivoting)
@@ -242,9 +242,9 @@ def solve_factored(block, parameter):
     half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
     falling = rising = zero
     for i in range(half):
-        ask(block, 2 * i, i + SOON)
+        ask(block, 1, 2 * i, i + SOON)
         above, falling = descend(falling, block, i)
-        ask(block, 2 * i + 1, last - i - SOON)
+        ask(block, 1, 2 * i + 1, last - i - SOON)
         below, rising = descend(rising, block, last - i)
         if i > 0:
             put(above, block, 0, i - 1)
@@ -304,10 +304,10 @@ def reduce_rows(block, pivoting, keeps):
     """
     one, two = open_block(block)
     largest = nan_or_zero(one.before)
-    ask(block, 0, SOON)
-    ask(block, 1, SOON + 1)
+    ask(block, 4, 0, SOON)
+    ask(block, 4, 1, SOON + 1)
     for k in range(2, block.rows):
-        ask(block, k, k + SOON)
+        ask(block, 4, k, k + SOON)
         inverse, pivot, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
         if keeps:
             keep(pivot.pivot, block, BESIDE, k - 1)
@@ -328,7 +328,7 @@ def eliminate_rows(block, before, first, pivoting):
     top, following = open_block(block)
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(2, block.rows):
-        ask(block, k, k + SOON)
+        ask(block, 4, k, k + SOON)
         _, pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
         keep(pivot, block, LOWER, k - 1)
         if k >= block.least:
@@ -430,7 +430,7 @@ def worst_error(block, before, after, is_solved):
         lower, diagonal, upper, rhs = numbers(block, k)
         around = before, x, following
         if not is_solved:
-            ask(block, k, k + SOON)
+            ask(block, 5, k, k + SOON)
             write(lacking(lower, diagonal, upper, rhs, around), block, 0, k)
         error = backward_error(scaled(lower, diagonal, upper, rhs), around)
         worst, trace = maximum(error, worst), trace + nan_or_zero(error)
