@@ -105,7 +105,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[Any, ...]:
         room = _room_of(item.nodeid)
-        return order.get(room, len(order)), -sizes[room], room, item.path
+        waits = item.get_closest_marker("soak") is not None  # for minutes, while others compute
+        return order.get(room, len(order)), -sizes[room], room, not waits, item.path
 
     items.sort(key=place)
     for item in items:

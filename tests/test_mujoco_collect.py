@@ -132,15 +132,16 @@ def test_simulate_sums_up_what_collect_records() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rollouts_have_the_dtype_of_the_environment(dtype: str) -> None:
     env = make(dtype=dtype)
-    out = rlcpu.collect(env, Uniform(), K)
+    policy = network(env)
+    out = rlcpu.collect(env, policy, K)
     arrays = out.observations, out.rewards, out.last_observations, out.final_observations
     assert {array.dtype.name for array in arrays} == {dtype}
     assert out.actions.dtype == np.float32
-    assert rlcpu.collect(env, Uniform(), K, out=out) is out
+    assert rlcpu.collect(env, policy, K, out=out) is out
     assert out.transitions()["next_observation"].dtype == np.dtype(dtype)
     other = make(dtype="float32" if dtype == "float64" else "float64")
     with pytest.raises(ValueError, match="out has"):
-        rlcpu.collect(other, Uniform(), K, out=out)
+        rlcpu.collect(other, policy, K, out=out)
 
 
 def test_numbers_that_are_not_finite_are_named() -> None:

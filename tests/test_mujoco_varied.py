@@ -128,7 +128,7 @@ def test_a_snapshot_keeps_the_models() -> None:
 
 def test_params_show_the_fields_that_vary() -> None:
     given = task(**RANDOMIZED).with_params(body_mass=[[0, 1, 2], [0, 3, 4]], noise=0.5)
-    env: Any = rlcpu.make_vec(given, 2)
+    env: Any = rlcpu.make_vec(given, 2, dtype="float64")
     env.reset(seed=0)
     params = env.params
     assert params._fields == (*env.dynamics.params._fields, *RANDOMIZED["randomized"])

@@ -20,7 +20,7 @@ import psutil
 #: How the processes of actors are called.
 TITLES = "ray::Collector", "ray::RolloutCollector", "ray::ReplayShard"
 #: Kills at least, and how many times as long as asked for it may take to learn.
-LEAST, LONGEST = 5, 6
+LEAST, LONGEST = 5, 12
 #: Seconds between two looks at what was learnt.
 LOOK = 10.0
 

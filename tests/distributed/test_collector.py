@@ -13,6 +13,7 @@ from rlcpu.train import DQN
 from rlcpu.train.actors import EpsilonGreedy
 from rlcpu.train.buffers import example_of
 from tests.distributed.local import Local
+from tests.envs.masked import TIC_TAC_TOE
 
 
 @given(
@@ -74,7 +75,7 @@ def test_the_policy_has_the_numbers_that_were_sent():
     assert policy.network.parameters.any()  # the caller's own are as they were
 
 
-@pytest.mark.parametrize("env", ["Taxi-v4", "MinAtar/Breakout-v1"])
+@pytest.mark.parametrize("env", ["Taxi-v4", TIC_TAC_TOE])
 def test_columns_are_those_of_the_example(env):
     """Masks, choices and planes too, in the dtypes that the learner's buffer has."""
     policy = EpsilonGreedy(find(env), (8,))

@@ -15,6 +15,7 @@ from rlcpu.policies import MLP
 from rlcpu.train import PQN
 from rlcpu.train.actors import EpsilonGreedy
 from tests.distributed.local import Here
+from tests.envs.masked import TIC_TAC_TOE
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ VALUES = ("last_values", "final_values", "episode_lengths", "action_masks")
     [
         ("CartPole-v1", greedy, 37, 3),
         ("Taxi-v4", greedy, 3, 2),
-        ("MinAtar/Breakout-v1", greedy, 3, 3),
+        (TIC_TAC_TOE, greedy, 3, 3),
         ("InvertedPendulum-v5", perceptron, 5, 2),
     ],
 )

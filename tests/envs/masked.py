@@ -77,7 +77,7 @@ TIC_TAC_TOE = Dynamics(
     params=Params(),
 )
 
-WIDE = 40
+WIDE = 33
 
 
 class Range(NamedTuple):
@@ -93,7 +93,7 @@ def _make_wide_mask():
     return define(source)
 
 
-#: Forty actions, more than a word has bits, and an observation of floats: the steps so far.
+#: More actions than a word has bits, and an observation of floats: the steps so far.
 COUNTER = Dynamics(
     id="Counter-v0",
     step=lambda state, action, params: ((state[0] + 1.0,), 1.0, False),

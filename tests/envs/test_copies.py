@@ -18,6 +18,7 @@ from gymnasium.vector import AutoresetMode
 import rlcpu
 from rlcpu.envs import cartpole, find
 from rlcpu.envs.vector_env import VectorEnv
+from tests.envs.rollouts import Lean, lean
 
 #: More than a block of 64, and the last block is not full.
 NUM_ENVS = 70
@@ -94,22 +95,17 @@ def test_single_environments_go_on_bit_for_bit(name: str, copied: Any) -> None:
     assert_same(play(third, 50), expected)
 
 
-def lean(
-    observation: tuple[float, ...], params: tuple[float, ...], uniforms: tuple[float, ...]
-) -> tuple[int, float, float]:
-    return (1 if observation[2] > 0.0 else 0), 0.0, 0.0
-
-
 def policies(env: VectorEnv) -> list[Any]:
     spaces = env.single_observation_space, env.single_action_space
     kinds = rlcpu.policies
-    return [kinds.Uniform(), kinds.Linear(*spaces, seed=3), kinds.MLP(*spaces), kinds.Scalar(lean)]
+    own = kinds.Scalar(lean, Lean(), 2)
+    return [kinds.Uniform(), kinds.Linear(*spaces, seed=3), kinds.MLP(*spaces), own]
 
 
 @each_way
 @pytest.mark.parametrize("kind", range(4))
 def test_policies_act_alike(kind: int, copied: Any) -> None:
-    env = rlcpu.make_vec("CartPole-v1", NUM_ENVS)
+    env = rlcpu.make_vec("CartPole-v1" if kind != 1 else "Acrobot-v1", NUM_ENVS)
     env.reset(seed=0)
     policy = policies(env)[kind]
     rlcpu.collect(env, policy, 3)

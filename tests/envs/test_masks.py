@@ -224,8 +224,8 @@ def test_a_forbidden_action_is_not_taken_however_large_its_logit() -> None:
 def first_allowed(observation, params, uniforms, mask):
     """The first action that is allowed."""
     action = 0
-    for k in range(40):
-        action = 39 - k if mask[39 - k] else action
+    for k in range(WIDE):
+        action = WIDE - 1 - k if mask[WIDE - 1 - k] else action
     return action, 0.0, 0.0
 
 
@@ -283,7 +283,8 @@ def test_a_mask_that_allows_nothing_later_is_an_error() -> None:
 
 
 def test_an_ended_episode_need_not_allow_anything() -> None:
-    rollout = rollout_of(TIC_TAC_TOE, Uniform(), 100)
+    space = TIC_TAC_TOE.observation_space, TIC_TAC_TOE.action_space
+    rollout = rollout_of(TIC_TAC_TOE, MLP(*space, hidden=(16,)), 100)
     ended = rollout.transitions(["next_action_mask"])["next_action_mask"][rollout._ends]
     assert len(ended) > 1000
     assert not ended.all(axis=1).any()

@@ -15,6 +15,7 @@ from scipy.stats import chisquare, kstest, norm
 import rlcpu
 from rlcpu.envs import Dynamics, acrobot, cartpole, pendulum
 from rlcpu.policies import MLP, Linear, Scalar, Uniform
+from tests.envs.test_states import TOY
 
 #: Tests of distributions with fixed seeds: a sound generator fails one in a million of them.
 SIGNIFICANCE = 1e-6
@@ -76,7 +77,7 @@ def assert_independent(numbers: np.ndarray) -> None:
 # ---------------------------------------------------------------- distributions
 
 
-@pytest.mark.parametrize("dynamics", [cartpole.DYNAMICS, acrobot.DYNAMICS])
+@pytest.mark.parametrize("dynamics", [cartpole.DYNAMICS, TOY])
 def test_uniform_actions(dynamics: Dynamics) -> None:
     rollout = rollout_of(dynamics, Uniform())
     counts = np.bincount(rollout.actions.ravel(), minlength=dynamics.num_actions)
@@ -156,15 +157,21 @@ def test_greedy_actions(dynamics: Dynamics, outputs: list[float], action: Any) -
     np.testing.assert_array_equal(actions, np.broadcast_to(action, actions.shape))
 
 
+def watch(observation, params, uniforms):
+    """Either the first two draws, or the mean of all and the last."""
+    total = 0.0
+    for number in uniforms:
+        total += number
+    if params[0] > 0.0:
+        return 0, total / 20.0, uniforms[19]
+    return 0, uniforms[0], uniforms[1]
+
+
 def test_draws_of_a_policy_are_not_those_of_resets() -> None:
     """An environment that restarts at every step draws both from the same pair of words."""
-
-    def watch(observation, params, uniforms):
-        return 0, uniforms[0], uniforms[1]
-
     env = rlcpu.make_vec("CartPole-v1", 70, max_episode_steps=1)
     env.reset(seed=5)
-    rollout = rlcpu.collect(env, Scalar(watch, draws=2), 300)
+    rollout = rlcpu.collect(env, Scalar(watch, (0.0,), 20), 300)
     drawn = [rollout.log_probs[:-1], rollout.values[:-1]]
     drawn += [rollout.observations[1:, :, k] * 10.0 + 0.5 for k in range(4)]
     for numbers in drawn:
@@ -175,14 +182,7 @@ def test_draws_of_a_policy_are_not_those_of_resets() -> None:
 
 def test_many_draws() -> None:
     """More than one pair of words of a step gives."""
-
-    def mean(observation, params, uniforms):
-        total = 0.0
-        for number in uniforms:
-            total += number
-        return 0, total / 20.0, uniforms[19]
-
-    rollout = rollout_of(cartpole.DYNAMICS, Scalar(mean, draws=20))
+    rollout = rollout_of(cartpole.DYNAMICS, Scalar(watch, (1.0,), 20))
     assert kstest(rollout.values.ravel(), "uniform").pvalue > SIGNIFICANCE
     spread = math.sqrt(20.0) * (rollout.log_probs.ravel() - 0.5) * math.sqrt(12.0)
     assert abs(spread.mean()) < 5.0 / math.sqrt(spread.size)

@@ -45,8 +45,8 @@ CHANGES: dict[str, tuple[str, Callable[[Any], None]]] = {
     "not contiguous": ("CartPole-v1 tanh", replace("parameters", lambda a: a[::-1])),
     "greedy": ("CartPole-v1 tanh", replace("deterministic", lambda _: True)),
     "activation": ("CartPole-v1 tanh", replace("activation", lambda _: "relu")),
-    "params": ("CartPole-v1 own", replace("params", lambda _: Lean(-3.0, 0.5))),
-    "function": ("CartPole-v1 own", replace("act", lambda _: push)),
+    "params": ("CartPole-v1 exact own", replace("params", lambda _: Lean(-3.0, 0.5))),
+    "function": ("CartPole-v1 exact own", replace("act", lambda _: push)),
 }
 
 

@@ -123,9 +123,12 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize("dynamics", [TOY, WALK], ids=["planes", "choice"])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_rollouts_are_those_of_plain_python(dynamics: Dynamics, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("policy", "dynamics"),
+    [("Uniform", TOY), *((name, each) for name in ("Scalar", "MLP") for each in (TOY, WALK))],
+    ids=lambda each: each if isinstance(each, str) else each.id,
+)
+def test_rollouts_are_those_of_plain_python(policy: str, dynamics: Dynamics) -> None:
     acting = POLICIES[policy](dynamics)
     env = rlcpu.make_vec(dynamics, 70, dtype="float64" if policy == "Scalar" else "float32")
     env.reset(seed=5)
@@ -463,7 +466,7 @@ def test_planes_are_written_by_as_many_threads_as_the_environment_has(
 def test_transitions_as_networks_see_them(dynamics: Dynamics) -> None:
     env = rlcpu.make_vec(dynamics, 70)
     env.reset(seed=5)
-    rollout = rlcpu.collect(env, Uniform(), 40)
+    rollout = rlcpu.collect(env, POLICIES["MLP"](dynamics), 40)
     plain, seen = rollout.transitions(), rollout.transitions(as_inputs=True)
     kept, example = rollout.transitions(packed=True), example_of(dynamics)
     for name in ("observation", "next_observation"):

@@ -37,20 +37,22 @@ def test_solves_cartpole(seed: int) -> None:
     ("env_id", "steps", "reached"),
     [
         ("Acrobot-v1", 250_000, -110.0),
-        ("MiniGrid-Empty-8x8-v0", 300_000, 0.9),
         ("MountainCarContinuous-v0", 250_000, 85.0),
         ("Pendulum-v1", 250_000, -220.0),
     ],
 )
 def test_learns(env_id: str, steps: int, reached: float) -> None:
-    """Untrained policies return about -500, 0, 0 or less, and -1,200."""
+    """Untrained policies return about -500, 0 or less, and -1,200."""
     agent = PPO(env_id, seed=0)
     agent.learn(steps)
     assert agent.evaluate(100, seed=1).mean() >= reached
 
 
 def test_explores_until_the_first_reward() -> None:
-    """Without a reward, advantages brought to a deviation of 1 are noise that ends exploration."""
+    """Without a reward, advantages brought to a deviation of 1 are noise that ends exploration.
+
+    Untrained policies return about 0.
+    """
     agent = PPO("MiniGrid-Empty-8x8-v0", seed=6)
     agent.learn(300_000)
     assert agent.evaluate(100, seed=1).mean() >= 0.9
