@@ -9,7 +9,6 @@ steps, however small the error of one.
 from __future__ import annotations
 
 import dataclasses
-import math
 import traceback
 import types
 from collections.abc import Callable, Iterable
@@ -23,9 +22,9 @@ from rlcpu.envs import watched
 from rlcpu.envs.batch import step_kernels
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.lane import structure
-from rlcpu.envs.layout import Layout, columns_of, fault_of, numbers_of, rows_of
+from rlcpu.envs.layout import Layout, columns_of, numbers_of, rows_of
 from rlcpu.envs.registration import find
-from rlcpu.envs.trial import drawn_names, outside, params_of
+from rlcpu.envs.trial import check_result, outside, params_of
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.envs.vectorised import describe_vectors
 from rlcpu.kernels.checks import check_count
@@ -216,10 +215,15 @@ class Trial:
         if repr(result) != repr(again):
             message = f"{told} returned {result} and then {again}: it depends on something else"
             self.note("error", message, (name, "twice"))
-        faults = list(self._faults(name, result))
-        for kind, fault in faults:
-            self.note("error", f"{told} returned {fault}", kind)
-        return None if faults and faults[0][0] != "outside" else result
+        try:
+            check_result(self.dynamics, name, result)
+        except (TypeError, ValueError) as error:
+            fault = str(error).removeprefix(f"{self.dynamics.id}: ")
+            self.note("error", f"{told}: {fault}", fault.partition("; returned")[0])
+            return None
+        for fault in self._outside(result) if name == "observe" else ():
+            self.note("error", f"{told} returned {fault}", "outside")
+        return result
 
     def plain(self, functions: dict[str, Any], name: str, *inputs: Any) -> Any:
         """Call a function of the environment with its params, the last of the inputs."""
@@ -267,49 +271,18 @@ class Trial:
         with np.errstate(over="ignore"):
             return list(zip(*(column.tolist() for column in draw(*words)), strict=True))
 
-    def _faults(self, name: str, result: Any) -> Iterable[tuple[Any, str]]:
-        """Kind and description of what is wrong with a result; of two, the worse first."""
+    def _outside(self, observation: Any) -> Iterable[str]:
+        """What of an observation lies outside its space."""
         space: Any = self.dynamics.observation_space
-        if name == "step":
-            wanted = 3 + self.dynamics.truncates
-            if not isinstance(result, tuple) or len(result) != wanted:
-                names = ", ".join(("new_state", "reward", "terminated", "truncated")[:wanted])
-                yield "results", f"{result!r}: expected ({names})"
-                return
-            yield from _value_faults("new_state", result[0], self.dynamics.state)
-            yield from _number_faults("reward", (result[1],), 1)
-            for label, flag in zip(("terminated", "truncated"), result[2:], strict=False):
-                if not isinstance(flag, bool | np.bool_):
-                    yield label, f"{label}={flag!r}: expected a bool"
-            return
-        if name == "randomize":
-            try:
-                drawn_names(self.dynamics, result)
-            except TypeError as error:
-                yield name, str(error).rpartition("returned ")[2] + ": expected numbers of params"
-            return
-        if name == "action_mask":
-            count = self.dynamics.num_actions
-            kinds = isinstance(result, tuple) and {isinstance(x, bool | np.bool_) for x in result}
-            if kinds != {True} or len(result) != count:
-                yield "mask", f"{result!r}: expected a tuple of {count} bools"
-            return
-        what = "state" if name == "reset" else "observation"
-        layout = self.dynamics.state if name == "reset" else self.dynamics.observation
-        wrong = list(_value_faults(what, result, layout))
-        yield from wrong
-        if name != "observe" or wrong:
-            return
-        if not layout.is_plain:
-            fault = outside(self.dynamics, result)
-            if fault:
-                yield "outside", f"{fault} of observation_space"
+        if not self.dynamics.observation.is_plain:
+            if fault := outside(self.dynamics, observation):
+                yield f"{fault} of observation_space"
             return
         # One rounding to float32 is allowed.
         low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
-        for k in np.flatnonzero((np.array(result) < low) | (np.array(result) > high)):
+        for k in np.flatnonzero((np.array(observation) < low) | (np.array(observation) > high)):
             bounds = f"{space.low[k]} to {space.high[k]} of observation_space"
-            yield "outside", f"observation[{k}]={result[k]}: expected {bounds}"
+            yield f"observation[{k}]={observation[k]}: expected {bounds}"
 
     # ------------------------------------------------------------ plain Python and kernels
 
@@ -489,27 +462,6 @@ def _reals(part: Any) -> Array:
         return np.array([part])
     items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
     return np.concatenate([np.zeros(0), *map(_reals, items)])
-
-
-def _value_faults(what: str, value: Any, layout: Layout) -> Iterable[tuple[Any, str]]:
-    """What is wrong with a state or an observation."""
-    if layout.is_plain:
-        yield from _number_faults(what, value, layout.fields[0].size)
-    elif fault := fault_of(layout, value):
-        yield what, f"{value!r}: expected {fault.partition('; returned')[0]}"
-
-
-def _number_faults(what: str, values: Any, size: int) -> Iterable[tuple[Any, str]]:
-    """What is wrong with numbers that have to be a tuple of `size` finite floats."""
-    if not isinstance(values, tuple) or len(values) != size:
-        yield (what, "size"), f"{what}={values!r}: expected a tuple of {size} floats"
-        return
-    for k, value in enumerate(values):
-        label = what if what == "reward" else f"{what}[{k}]"
-        if not isinstance(value, float | np.floating):
-            yield (label, "type"), f"{label}={value!r}: expected a float (1.0, not 1)"
-        elif not math.isfinite(value):
-            yield (label, "finite"), f"{label}={value}: expected a finite number"
 
 
 def _plain(value: Any) -> Any:

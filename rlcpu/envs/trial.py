@@ -384,13 +384,17 @@ def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
         TypeError, ValueError: it is no tuple of one bool for each action.
     """
     mask: tuple[bool, ...] = _call(dynamics, "action_mask", state, params)
+    _check_mask(dynamics, mask)
+    return mask
+
+
+def _check_mask(dynamics: Dynamics, mask: Any) -> None:
     count = dynamics.num_actions
     wanted = f"{dynamics.id}: action_mask has to return a tuple of {count} bools (True, not 1)"
     if not isinstance(mask, tuple) or not all(map(is_bool, mask)):
         raise TypeError(f"{wanted}; returned {mask!r}")
     if len(mask) != count:
         raise ValueError(f"{wanted}; returned {len(mask)}: {mask!r}")
-    return mask
 
 
 def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
@@ -415,6 +419,20 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
             f"{k}={v!r}" for k, v in zip(_arguments(dynamics, name), inputs, strict=False)
         )
         raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {given}") from error
+
+
+def check_result(dynamics: Dynamics, name: str, result: Any) -> None:
+    """Raise TypeError or ValueError unless a function returned what it has to."""
+    if name == "step":
+        _check_step(dynamics, result, dynamics.state, 3 + dynamics.truncates)
+    elif name == "reset":
+        _check_value(dynamics, name, "state", result, dynamics.state)
+    elif name == "observe":
+        _check_value(dynamics, name, "observation", result, dynamics.observation)
+    elif name == "action_mask":
+        _check_mask(dynamics, result)
+    else:
+        drawn_names(dynamics, result)
 
 
 def _check_step(dynamics: Dynamics, result: Any, layout: Layout, results: int) -> None:

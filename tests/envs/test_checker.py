@@ -138,11 +138,11 @@ def assert_found(findings: list[Finding], level: str, parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("step", "level", "parts"),
     [
-        (nan, "error", ["step((", "returned reward=nan: expected a finite number (", "times)"]),
+        (nan, "error", ["step((", "has to return a finite reward; returned nan (", "times)"]),
         (missed, "error", [line_of(missed), "TABLE[int(state[0])", "IndexError", "in step(("]),
         (wrapped, "warning", [f"{line_of(wrapped)}: `return", "reads TABLE[-", "end of the table"]),
         (pair, "warning", [line_of(pair), "reads PAIRS[-1]"]),
-        (whole, "error", ["reward=1: expected a float (1.0, not 1)"]),
+        (whole, "error", ["reward as a float (1.0, not 1); returned 1"]),
         (escaped, "error", ["observation[0]=6", "expected -60.0 to 60.0 of observation_space"]),
         (impure, "error", ["it depends on something else"]),
         (divided, "error", [line_of(divided), "ZeroDivisionError", "in step(("]),

@@ -378,7 +378,7 @@ def test_check_finds_what_randomize_does_wrong() -> None:
     wrong = {
         "ZeroDivisionError": rarely,
         "it depends on something else": lambda rng, params: Length(1.0 + next(calls)),
-        "length=nan: expected numbers": lambda rng, params: Length(
+        "not NaN; returned length=nan": lambda rng, params: Length(
             np.nan if 0.6 < rng.uniform(0) < 0.9 else 0.5
         ),
     }
