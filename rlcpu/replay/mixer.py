@@ -144,15 +144,14 @@ class Mixer:
         if getattr(batch, "owner", None) is not self:
             raise TypeError(f"batch={type(batch).__name__}: expected what this mixer's sample made")
         numbers = take_numbers(self.buffers[0].backend, "priorities", priorities, len(batch))
-        prioritized = {
-            buffer: batch.sources == position
-            for position, buffer in enumerate(self.buffers)
-            if hasattr(buffer, "update_priorities")
-        }
-        for buffer, own in prioritized.items():
-            buffer.check_priorities(batch.indices[own], numbers[own])
-        for buffer, own in prioritized.items():
-            buffer.update_priorities(batch.indices[own], numbers[own])
+        parts = []
+        for position, buffer in enumerate(self.buffers):
+            if hasattr(buffer, "update_priorities"):
+                own = batch.sources == position
+                parts.append((buffer, batch.indices[own], numbers[own]))
+                buffer.check_priorities(*parts[-1][1:])
+        for buffer, *pairs in parts:
+            buffer.update_priorities(*pairs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all buffers to one checkpoint, as of one moment; see `ReplayBuffer.save`."""

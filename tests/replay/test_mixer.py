@@ -1,5 +1,7 @@
 """Mixed batches: where each part comes from, and goes back to."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -90,8 +92,9 @@ def test_saved_and_loaded(tmp_path):
         Mixer.load(tmp_path / "buffer")
 
 
+@dataclasses.dataclass
 class Scaled(PrioritizedReplayBuffer):
-    """A user's buffer, whose batches have another array in the place of one."""
+    """A user's buffer, whose batches have another array in the place of one; it has no hash."""
 
     def sample(self, batch_size, **options):
         batch = super().sample(batch_size, **options)
