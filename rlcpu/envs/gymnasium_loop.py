@@ -187,13 +187,10 @@ class Act:
         dynamics = env.dynamics
         self._policy, self._view, self._env = policy, env.view, env
         self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
-        sizes = dynamics.num_actions, dynamics.action_size
         self._outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
-        if self._code.act is None:
-            self._kernel = head_kernel(self._code, *sizes)
-        else:
-            rows = env.view.size[0] if env.view.kind == "floats" else 0
-            self._kernel = function_kernel(self._code, *sizes, rows)
+        rows = env.view.size[0] if env.view.kind == "floats" and self._code.act else 0
+        sizes = dynamics.num_actions, dynamics.action_size, rows
+        self._kernel = act_kernel(self._code, *sizes)
 
     def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Chosen:
         """The actions of one step.
@@ -255,68 +252,48 @@ def _make_put(action_size: int) -> Callable[..., Any]:
 
 
 @functools.cache
-def _make_allowed(num_actions: int) -> Callable[..., Any]:
-    """Inlinable function: a row of a mask -> its tuple of bools."""
-    items = source_of_tuple(f"row[{k}]" for k in range(num_actions))
-    return inline(define(f"def allowed(row): return {items}"))
+def _make_load(size: int) -> Callable[..., Any]:
+    """Inlinable function: a row -> the tuple of its first `size` numbers."""
+    items = source_of_tuple(f"row[{k}]" for k in range(size))
+    return inline(define(f"def load(row): return {items}"))
 
 
 @functools.cache
-def head_kernel(policy: PolicyCode, num_actions: int, action_size: int) -> Any:
-    """Kernel that acts by the outputs (N, any) of a network; see `Act`."""
-    outputs = policy.outputs or action_size or num_actions
-    head: Any = policy.head or (categorical if num_actions else gaussian).act
-    masked, allowed = policy.masked, _make_allowed(num_actions)
-    act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
-    draw = uniforms(policy.draws, 0, np.float32)
-    count = policy.num_params if policy.head else action_size
-    load, unpack = (
-        inline(define(f"def load(row): return {source_of_tuple(f'row[{k}]' for k in range(n))}"))
-        for n in (outputs, count)
-    )
-    put = _make_put(action_size)
+def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int) -> Any:
+    """Kernel that acts by a row of numbers for each environment; see `Act`.
 
-    @kernel(subject="policies")
-    def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
-        constants = unpack(params)
-        for i in range(keys.size):
-            a, b = bits_of(keys, clock, i)
-            heads, numbers = load(inputs[i]), draw(a, b)
-            if masked:
-                action, log_prob = act(heads, numbers, constants, greedy, allowed(masks[i]))
-            else:
-                action, log_prob = act(heads, numbers, constants, greedy)
-            put(actions[i], action)
-            log_probs[i] = log_prob
-
-    return choose
-
-
-@functools.cache
-def function_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int) -> Any:
-    """Kernel that acts by a scalar function of the observation; see `Act`.
-
-    Of an observation of `rows` floats it gets a tuple, of a choice (0 rows) the number.
+    These are the outputs of a network, or an observation of `rows` floats, or of a choice (0 rows).
     """
-    assert policy.act is not None
-    act, draw = specialise(policy.act, np.float32), uniforms(policy.draws, 0, np.float32)
-    seen = source_of_tuple(f"row[{k}]" for k in range(rows)) if rows else "row[0]"
-    load, put = inline(define(f"def load(row): return {seen}")), _make_put(action_size)
-    masked, allowed = policy.masked, _make_allowed(num_actions)
-    items = "".join(f"weights[{k}], " for k in range(policy.num_params))
-    made = f"Params({items})" if policy.params_type else f"({items})"
-    unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
+    masked, allowed, put = policy.masked, _make_load(num_actions), _make_put(action_size)
+    draw, by_function = uniforms(policy.draws, 0, np.float32), policy.act is not None
+    if policy.act is not None:
+        act = specialise(policy.act, np.float32)
+        load = _make_load(rows) if rows else inline(lambda row: row[0])
+        items = "".join(f"weights[{k}], " for k in range(policy.num_params))
+        made = f"Params({items})" if policy.params_type else f"({items})"
+        unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
+    else:
+        outputs = policy.outputs or action_size or num_actions
+        head: Any = policy.head or (categorical if num_actions else gaussian).act
+        act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
+        load = _make_load(outputs)
+        unpack = _make_load(policy.num_params if policy.head else action_size)
 
     @kernel(subject="policies")
     def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
         constants = unpack(params)
         for i in range(keys.size):
-            observation, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
-            if masked:
-                found = act(observation, constants, numbers, allowed(masks[i]))
+            seen, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
+            if by_function:
+                if masked:
+                    found = act(seen, constants, numbers, allowed(masks[i]))
+                else:
+                    found = act(seen, constants, numbers)
+                action, log_probs[i], values[i] = found
+            elif masked:
+                action, log_probs[i] = act(seen, numbers, constants, greedy, allowed(masks[i]))
             else:
-                found = act(observation, constants, numbers)
-            action, log_probs[i], values[i] = found
+                action, log_probs[i] = act(seen, numbers, constants, greedy)
             put(actions[i], action)
 
     return choose
