@@ -69,28 +69,17 @@ def sum_of_few(x: Any) -> float:
 
 def sum_of_action(action: Any) -> Any:
     """np.sum(np.square(action)) of at most 128 numbers of float32, which stays in float32."""
-    full = action.size - action.size % 8
-    a = b = c = d = e = f = g = h = single(0)
-    for k in range(0, full, 8):
-        a += action[k] * action[k]
-        b += action[k + 1] * action[k + 1]
-        c += action[k + 2] * action[k + 2]
-        d += action[k + 3] * action[k + 3]
-        e += action[k + 4] * action[k + 4]
-        f += action[k + 5] * action[k + 5]
-        g += action[k + 6] * action[k + 6]
-        h += action[k + 7] * action[k + 7]
-    total = ((a + b) + (c + d)) + ((e + f) + (g + h))
-    for k in range(full, action.size):
-        total += action[k] * action[k]
-    return total
+    return sum_of_part(action, 0, action.size, single(-math.inf), single(math.inf), single(0))
 
 
-def sum_of_part(x: Any, begin: int, size: int, low: float, high: float) -> float:
-    """np.sum(np.square(np.clip(x, low, high))) of at most 128 numbers from `begin` on."""
+def sum_of_part(x: Any, begin: int, size: int, low: Any, high: Any, zero: Any) -> Any:
+    """np.sum(np.square(np.clip(x, low, high))) of at most 128 numbers from `begin` on.
+
+    Bounds and zero are of the dtype of x, in which the sum stays.
+    """
     end = begin + size
     full = end - size % 8
-    a = b = c = d = e = f = g = h = 0.0
+    a = b = c = d = e = f = g = h = zero
     for k in range(begin, full, 8):
         a += clip(x[k], low, high) * clip(x[k], low, high)
         b += clip(x[k + 1], low, high) * clip(x[k + 1], low, high)
@@ -112,10 +101,10 @@ def sum_of_squares(x: Any, low: float, high: float) -> float:
     NumPy halves what is longer than 128, at a multiple of eight.
     """
     if x.size <= 128:
-        return sum_of_part(x, 0, x.size, low, high)
+        return sum_of_part(x, 0, x.size, low, high, 0.0)
     half = x.size // 2 - x.size // 2 % 8
-    left = sum_of_part(x, 0, half, low, high)
-    return left + sum_of_part(x, half, x.size - half, low, high)
+    left = sum_of_part(x, 0, half, low, high, 0.0)
+    return left + sum_of_part(x, half, x.size - half, low, high, 0.0)
 
 
 def control_cost(action: Any, weight: float) -> float:
