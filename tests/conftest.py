@@ -49,9 +49,12 @@ LONGEST = (
     "train",
     "scan",
     "kernels",
-    "cuda",
-    "replay",
+    "mujoco",
     "simulator",
+    "replay",
+    "benches",
+    "cuda",
+    "adapters",
 )
 #: Folders and words that share a room.
 SHARED = {"notebooks": "pages", "readme": "pages", "nn": "train"}
