@@ -14,6 +14,7 @@ import jax.ffi
 import jax.numpy as jnp
 
 from rlcpu.scan import xla
+from rlcpu.scan.arguments import check_axis, common_shape, sum_to_shape
 from rlcpu.scan.tridiagonal.solve import solve_tridiagonal as solve_arrays
 
 Array = Any  # jax.Array, where jax is installed
@@ -36,7 +37,7 @@ def solve_tridiagonal(
         x, of the shape that the arrays broadcast to.
 
     Raises:
-        TypeError: dtypes differ, or are neither float32 nor float64.
+        TypeError: dtypes differ, or are neither float32 nor float64, or the axis is no int.
         ValueError: shapes do not broadcast, or the axis is out of range.
         ValueError, RuntimeError: at run time, from JAX: a system has no finite solution.
 
@@ -49,16 +50,11 @@ def solve_tridiagonal(
     for name, array in zip(names, arrays, strict=True):
         if array.dtype != arrays[3].dtype or array.dtype not in (jnp.float32, jnp.float64):
             raise TypeError(f"{name}: expected all float32 or all float64, got {array.dtype}")
-    try:
-        shape = jnp.broadcast_shapes(*(array.shape for array in arrays))
-    except ValueError:
-        shapes = ", ".join(f"{n} {a.shape}" for n, a in zip(names, arrays, strict=True))
-        raise ValueError(f"shapes do not broadcast: {shapes}") from None
-    if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"axis={axis}: the arrays have {len(shape)} axes, shape {shape}")
+    shape = common_shape(names, arrays)
+    axis = check_axis(axis, shape, "rhs, broadcast with the coefficients,")
     arrays = [a.reshape((1,) * (len(shape) - a.ndim) + a.shape) for a in arrays]
     # Counted from the end: vmap puts axes before all others.
-    return _solve(axis % len(shape) - len(shape), *arrays)
+    return _solve(axis - len(shape), *arrays)
 
 
 # ---------------------------------------------------------------- gradients
@@ -90,15 +86,10 @@ def _backward(axis: int, kept: Any, grad: Array) -> tuple[Array, ...]:
     before = jnp.roll(x, 1, axis).at[(..., 0, *others)].set(0.0)
     after = jnp.roll(x, -1, axis).at[(..., -1, *others)].set(0.0)
     found = (-multipliers * before, -multipliers * x, -multipliers * after, multipliers)
-    return tuple(map(_summed, found, (array.shape for array in kept[0])))
+    return tuple(map(sum_to_shape, found, (array.shape for array in kept[0])))
 
 
 _solve.defvjp(_forward, _backward)
-
-
-def _summed(gradient: Array, shape: tuple[int, ...]) -> Array:
-    repeated = [i for i, n in enumerate(shape) if n != gradient.shape[i]]
-    return gradient.sum(axis=tuple(repeated), keepdims=True) if repeated else gradient
 
 
 # ---------------------------------------------------------------- the call from XLA
