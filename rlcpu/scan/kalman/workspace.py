@@ -226,26 +226,28 @@ def observe(w, files, begin, count):
     compact()
     go_to(w, 0, False)
     t, r, numbers, lanes = w.table, w.registers, w.numbers, w.table[LANES]
-    to, p, rows, whole = cell_of(w, OBSERVED, 0) * lanes, t[OBSERVATION], count, 0
+    to, p, rows, whole, gaps = cell_of(w, OBSERVED, 0) * lanes, t[OBSERVATION], count, 0, False
     size = cell_of(w, OBSERVED, 1) * lanes - to
     if lanes > 1:  # the numbers of a lane follow one another: squares of them are transposed
         rows, p = 1, count * p
         starts, whole = shifted(files.places, t[FIRST]), p // lanes * lanes
+        trace, squares = r[t[ZERO + AT]], cell_of(w, SQUARES, 0) * lanes
         for i in range(0, whole, lanes):
-            tile = shifted(numbers, to + i * lanes)
+            tile, first = shifted(numbers, to + i * lanes), t[OBSERVED + AT] + i
             load_tile(files.observations, starts, begin * t[OBSERVATION] + i, tile, ONE)
+            for k in range(first, first + lanes):
+                trace, r[k] = r[k] * 0.0 + trace, -r[k]
+        r[t[SQUARES + AT]] = trace
+        for i in range(squares, squares + lanes):
+            gaps |= numbers[i] != numbers[i]
     for lane in range(lanes):
         source = files.places[t[FIRST] + lane] + begin * t[OBSERVATION]
         for k in range(rows):
             for i in range(whole, p):
-                numbers[to + k * size + i * lanes + lane] = files.observations[source + k * p + i]
-    first, trace, gaps = t[OBSERVED + AT], r[t[ZERO + AT]], False
-    for i in range(first, first + count * t[OBSERVED + DOWN]):
-        trace, r[i] = r[i] * 0.0 + trace, -r[i]
-    r[t[SQUARES + AT]] = trace
-    squares, hidden = cell_of(w, SQUARES, 0) * lanes, cell_of(w, HIDDEN, 0) * lanes
-    for i in range(squares, squares + t[WIDTH] * lanes):
-        gaps |= numbers[i] != numbers[i]
+                y = files.observations[source + k * p + i]
+                gaps |= y != y
+                numbers[to + k * size + i * lanes + lane] = -y
+    hidden = cell_of(w, HIDDEN, 0) * lanes
     if gaps:
         for i in range(count * size):
             y = numbers[to + i]
