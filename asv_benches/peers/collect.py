@@ -81,7 +81,7 @@ def collect_function(num_steps: int, activation: str) -> Callable[..., Any]:
     return jax.jit(collect, donate_argnums=1)
 
 
-def network_parameters(sizes: tuple[int, ...] = (4, 64, 64, 3)) -> list[tuple[Any, Any]]:
+def network_parameters() -> list[tuple[Any, Any]]:
     """Weights (in, out) and biases (out,) of every layer, of JAX."""
     rng = np.random.default_rng(0)
     return [
@@ -89,7 +89,7 @@ def network_parameters(sizes: tuple[int, ...] = (4, 64, 64, 3)) -> list[tuple[An
             jnp.asarray(rng.normal(0, n_in**-0.5, (n_in, n_out)), jnp.float32),
             jnp.zeros(n_out, jnp.float32),
         )
-        for n_in, n_out in itertools.pairwise(sizes)
+        for n_in, n_out in itertools.pairwise((4, 64, 64, 3))
     ]
 
 

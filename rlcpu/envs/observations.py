@@ -112,8 +112,6 @@ class View(NamedTuple):
         before = rows.shape[:-1]
         if self.is_packed:
             return rows.copy(order="C").view(np.uint32).reshape(*before, *self.shape)
-        if not isinstance(rows, np.ndarray):
-            return self._decode_anywhere(rows, before)
         cells = math.prod(self.size[1:])
         found = np.empty((math.prod(before), self.size[0], cells), self.form)
         launch(_expand_kernels(cells), found.size, self.num_threads, *_words_of(rows), found)
@@ -173,14 +171,6 @@ class View(NamedTuple):
             return kept
         rows = kept.reshape(len(kept), -1).view(np.float32)
         return self._replace(num_masked=0).inputs(rows)
-
-    def _decode_anywhere(self, rows: Any, before: tuple[int, ...]) -> Any:
-        """The same of planes, by the operations of any array library."""
-        words = rows.copy(order="C").view(np.uint32).reshape(*before, self.size[0], WORDS)
-        found = words.astype(self.form).repeat(32, axis=-1)
-        for bit in range(32):
-            found[..., bit::32] = (words >> bit) & 1
-        return found[..., : math.prod(self.size[1:])].reshape(*before, *self.size)
 
 
 def _words_of(rows: Array) -> tuple[Array, int, int]:

@@ -437,7 +437,6 @@ def test_planes_are_expanded_cell_by_cell(cells: int, form: str) -> None:
         found = view.decode(memory)
         assert found.dtype == form
         np.testing.assert_array_equal(found, expected[: len(memory)])
-        np.testing.assert_array_equal(view._decode_anywhere(memory, (len(memory),)), found)
     np.testing.assert_array_equal(view.show(rows.T), expected)
     np.testing.assert_array_equal(view.inputs(rows), expected.reshape(7, -1))
 
