@@ -148,24 +148,28 @@ class Cluster:
     """
 
     def __init__(self, num_actors: int, address: str | None = None) -> None:
-        self.ray = ray = import_ray()
-        self._owns = not ray.is_initialized()
+        self.ray = import_ray()
+        self._owns = not self.ray.is_initialized()
         self._actors: list[Actor] = []
         self._folder: str | None = None
-        if self._owns:
-            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-            if address is None:
-                cpus = max(num_actors, os.cpu_count() or 1)
-                self._folder = tempfile.mkdtemp(prefix="rlcpu-ray-")  # of sockets and logs
-                quiet |= {"include_dashboard": False, "_temp_dir": self._folder}
-                # "local", or Ray takes that of RAY_ADDRESS, or one that somebody runs here.
-                ray.init("local", num_cpus=cpus, **quiet)
-            else:
-                with _answering(address):
-                    ray.init(address=address, **quiet)
-        atexit.register(self.close)  # of who forgets it, before Ray's own end
         with self.closed_on_error():
+            if self._owns:
+                self._connect(num_actors, address)
+            atexit.register(self.close)  # of who forgets it, before Ray's own end
             self._wait_for_cpus(num_actors)
+
+    def _connect(self, num_actors: int, address: str | None) -> None:
+        """Start a cluster here, or find the one of an address."""
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if address is not None:
+            with _answering(address):
+                self.ray.init(address=address, **quiet)
+            return
+        cpus = max(num_actors, os.cpu_count() or 1)
+        self._folder = tempfile.mkdtemp(prefix="rlcpu-ray-")  # of sockets and logs
+        quiet |= {"include_dashboard": False, "_temp_dir": self._folder}
+        # "local", or Ray takes that of RAY_ADDRESS, or one that somebody runs here.
+        self.ray.init("local", num_cpus=cpus, **quiet)
 
     def _wait_for_cpus(self, wanted: int) -> None:
         """Wait for what actors that have just ended give back; ClusterError if it is not enough."""

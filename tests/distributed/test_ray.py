@@ -132,6 +132,22 @@ def test_an_actor_of_another_version_is_refused(cluster, monkeypatch):
     actor.stop()
 
 
+def test_a_cluster_that_does_not_start_leaves_no_folder(monkeypatch, tmp_path):
+    class Ray:
+        is_initialized, shutdown = (staticmethod(lambda: False) for _ in range(2))
+
+        @staticmethod
+        def init(*_, _temp_dir, **options):
+            assert Path(_temp_dir).is_dir()
+            raise OSError("no room for sockets")
+
+    monkeypatch.setattr("rlcpu.distributed.actors.import_ray", Ray)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(OSError, match="no room for sockets"):
+        Cluster(1)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_resources_that_are_not_there_are_named(cluster):
     with pytest.raises(
         ClusterError, match=r"1000 actors want a CPU each: .* of the cluster's 6 are free"
