@@ -117,6 +117,16 @@ def test_attributes_and_methods() -> None:
     env.close()
 
 
+def test_attributes_are_those_of_each_environment() -> None:
+    poles = sb3.VecEnv("CartPole-v1", 3, length=[0.25, 0.5, 0.75])
+    assert poles.get_attr("length", [2, 0]) == [0.75, 0.25]
+    lakes = sb3.VecEnv("FrozenLake-v1", 2)
+    lakes.reset()
+    lakes.env.state.cell = np.array([3, 5])
+    assert [state.cell for state in lakes.get_attr("state")] == [3, 5]
+    assert [state.cell for state in lakes.get_attr("state", 1)] == [5]
+
+
 def test_pictures() -> None:
     env = sb3.VecEnv("MinAtar/Breakout-v1", 2, render_mode="rgb_array")
     env.reset()

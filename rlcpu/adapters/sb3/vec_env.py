@@ -13,6 +13,7 @@ from stable_baselines3.common import vec_env
 from stable_baselines3.common.monitor import Monitor
 
 from rlcpu.envs import Dynamics, VectorEnv, make_vec
+from rlcpu.envs.layout import values_of
 from rlcpu.replay.checks import check_flag
 
 Array = npt.NDArray[Any]
@@ -28,7 +29,8 @@ class VecEnv(vec_env.VecEnv):
     `TimeLimit.truncated` is in every info: whether the episode was truncated and did not terminate.
 
     All copies are one object. `get_attr` gives the environment's attribute for each of them, or
-    rows of `state`; `set_attr` and methods that change something take no part of the indices.
+    what each has of `state` and of parameters that vary; `set_attr` and methods that change
+    something take no part of the indices.
 
     Args:
         env: an id, such as "CartPole-v1", a `Dynamics`, or a `VectorEnv` in same-step mode.
@@ -133,10 +135,12 @@ class VecEnv(vec_env.VecEnv):
     # ------------------------------------------------------------ attributes and methods
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute for each environment; of `state` its row."""
+        """The attribute for each environment; of `state`, and of parameters that vary, its own."""
         value = getattr(self.env, attr_name)
         chosen = list(self._get_indices(indices))
-        if attr_name == "state" and isinstance(value, np.ndarray):
+        if attr_name == "state" and not isinstance(value, np.ndarray):
+            value = values_of(self.env.dynamics.state, self.env.memory.get_state().T)
+        if attr_name in ("state", *self.env.dynamics.varied, *self.env.dynamics.randomized):
             return [value[i] for i in chosen]
         return [value] * len(chosen)
 
