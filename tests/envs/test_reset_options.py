@@ -40,16 +40,11 @@ def trajectory(env: VectorEnv, num_steps: int = 40) -> np.ndarray:
 # ---------------------------------------------------------------- seeds
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [
-        *((name, AutoresetMode.NEXT_STEP) for name in CLASSIC),
-        *((name, AutoresetMode.SAME_STEP) for name in ("CartPole-v1", "Pendulum-v1")),
-    ],
-)
+@pytest.mark.parametrize("mode", list(AutoresetMode)[:2], ids=lambda mode: mode.value)
+@every_environment
 def test_stream_of_an_environment_is_its_seeds_alone(name: str, mode: AutoresetMode) -> None:
     """It is the same in a batch and in a smaller one, through all autoresets."""
-    options = {"autoreset_mode": mode, "max_episode_steps": 7}
+    options = {"autoreset_mode": mode, "max_episode_steps": 7, "dtype": "float64"}
     batch, part = rlcpu.make_vec(name, NUM_ENVS, **options), rlcpu.make_vec(name, 3, **options)
     batch.reset(seed=5)
     first = batch.state[:3]

@@ -293,10 +293,9 @@ def test_bad_snapshots() -> None:
 
 
 def test_check_compares_kernels_with_plain_python() -> None:
-    for dynamics in (TOY, WALK):
-        report = check(dynamics, steps=300)
-        assert report.ok, report
-        assert report.steps == 300
+    report = check(TOY, steps=300)
+    assert report.ok, report
+    assert report.steps == 300
 
 
 # ---------------------------------------------------------------- what a user may get wrong
