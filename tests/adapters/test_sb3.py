@@ -208,6 +208,30 @@ def filled(kind: Any, count: int = 50, **options: Any) -> Any:
     return made
 
 
+def test_batches_are_normalised_when_they_are_drawn() -> None:
+    env = vec_env.VecNormalize(sb3.VecEnv("Pendulum-v1", N))
+    env.obs_rms.mean, env.obs_rms.var = np.arange(3.0), np.array([1.0, 4.0, 9.0])
+    env.ret_rms.var = np.array(25.0)
+    plain, scaled = (
+        sb3.ReplayBuffer(90, env.observation_space, env.action_space, "cpu", N, seed=0)
+        for _ in range(2)
+    )
+    for seen, _, actions, rewards, done, infos in steps(20):
+        wide = np.concatenate([seen, rewards[:, None]], axis=1, dtype=np.float32)
+        for made in (plain, scaled):
+            made.add(wide, wide + 1, actions, rewards, done, infos)
+    raw, batch = plain.sample(40), scaled.sample(40, env)
+    deviations = np.sqrt(env.obs_rms.var + env.epsilon)
+    for name in ("observations", "next_observations"):
+        expected = (getattr(raw, name).numpy() - env.obs_rms.mean) / deviations
+        found = getattr(batch, name)
+        assert found.dtype == torch.float32
+        np.testing.assert_allclose(found, np.clip(expected, -10.0, 10.0), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(batch.rewards, raw.rewards / 5.0, rtol=1e-6)
+    assert batch.rewards.dtype == torch.float32
+    np.testing.assert_array_equal(batch.actions, raw.actions)
+
+
 @pytest.mark.parametrize("count", [13, 50, 133])
 @pytest.mark.parametrize("n_steps", [1, 3])
 @pytest.mark.parametrize("handled", [True, False])
