@@ -221,17 +221,24 @@ def load_mask(typing, flags, position, like, count=None):
 # ---------------------------------------------------------------- caches
 
 
-@intrinsic
-def prefetch(typing, source, position):
-    """Ask for the cache line of a position; any position is harmless."""
+def _make_prefetch(level: int) -> Any:
+    @intrinsic
+    def prefetch(typing, source, position):
+        """Ask for the cache line of a position; any position is harmless."""
 
-    def generate(context, builder, signature, args):
-        line = pointer_at(context, builder, source, *args, to=I8)
-        hints = [ir.Constant(I32, number) for number in (0, 3, 1)]  # read, keep near, data
-        call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
-        return context.get_dummy_value()
+        def generate(context, builder, signature, args):
+            line = pointer_at(context, builder, source, *args, to=I8)
+            hints = [ir.Constant(I32, number) for number in (0, 4 - level, 1)]  # read, near, data
+            call(builder, "llvm.prefetch.p0", ir.VoidType(), [line, *hints])
+            return context.get_dummy_value()
 
-    return types.void(source, types.intp), generate
+        return types.void(source, types.intp), generate
+
+    return prefetch
+
+
+#: To the first cache, or to the second one what the first would not keep until it is read.
+prefetch, prefetch_far = _make_prefetch(1), _make_prefetch(2)
 
 
 @intrinsic

@@ -24,6 +24,7 @@ from rlcpu.kernels.memory import (
     load,
     pointer_to,
     prefetch,
+    prefetch_far,
     shifted,
     store,
     stream,
@@ -200,9 +201,12 @@ def ask(block, inputs, number, later):
         array = shifted(plan, HEADER + i * FIELDS)
         source = pointer_to(array[PLACE], block.beside[0])
         at = block.lists[i * block.room + lane] + later * array[STEP] + minor
-        prefetch(source, at)
-        if per == 0:  # lanes of two lines
-            prefetch(source, at + lanes - 1)
+        if block.turn != 0:  # the first cache holds this panel and little more
+            prefetch_far(source, at)
+        else:
+            prefetch(source, at)
+            if per == 0:  # lanes of two lines
+                prefetch(source, at + lanes - 1)
 
 
 # ---------------------------------------------------------------- the driver

@@ -183,5 +183,6 @@ def test_any_address_can_be_asked_for(index: int) -> None:
     @kernel(fastmath=EXACT)
     def run(array, index):
         memory.prefetch(array, index)
+        memory.prefetch_far(array, index)
 
     run(np.zeros(8), index)
