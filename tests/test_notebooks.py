@@ -32,6 +32,8 @@ SMALLER = [
     (r"budget=0\.\d+", "budget=0.001"),
     ("repeats=15", "repeats=1"),
     ("num_steps=40", "num_steps=6"),
+    (r"np\.arange\(10\)", "np.arange(5)"),
+    ("16384", "256"),
     ("1_000_000", "20_000"),
     ("125_000|50_000", "2_000"),
     (r"shape = \(100_000", "shape = (1000"),
