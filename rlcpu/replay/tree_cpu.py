@@ -199,7 +199,9 @@ def _draw_successively(levels, key, counter, stratified, out):
     nodes, values = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
     found, before, draws, batch = 0, 0, 0, wanted
     while found < wanted:
-        nodes[before:found] = out[before:found]
+        # Number by number: with a slice numba compiles the text of its error, a second and a half.
+        for k in range(before, found):
+            nodes[k] = out[k]
         _propagate(levels, nodes[before:found], found - before)
         before, weight = found, _weight_of_all(levels)
         count = min(wanted - found, batch) if weight > 0.0 else 0
@@ -223,7 +225,7 @@ def _draw_successively(levels, key, counter, stratified, out):
         batch = max(GROUP, 2 * (found - before))
     for k in range(found):
         levels.sums[out[k]] = values[k]
-    nodes[:before] = out[:before]
+        nodes[k] = out[k]
     _propagate(levels, nodes[:before], before)
     return found, draws
 
