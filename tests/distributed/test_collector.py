@@ -75,7 +75,7 @@ def test_the_policy_has_the_numbers_that_were_sent():
     assert policy.network.parameters.any()  # the caller's own are as they were
 
 
-@pytest.mark.parametrize("env", ["Taxi-v4", TIC_TAC_TOE])
+@pytest.mark.parametrize("env", ["Taxi-v4", pytest.param(TIC_TAC_TOE, id="TicTacToe-v0")])
 def test_columns_are_those_of_the_example(env):
     """Masks, choices and planes too, in the dtypes that the learner's buffer has."""
     policy = EpsilonGreedy(find(env), (8,))

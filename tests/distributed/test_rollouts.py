@@ -52,7 +52,7 @@ VALUES = ("last_values", "final_values", "episode_lengths", "action_masks")
     [
         ("CartPole-v1", greedy, 37, 3),
         ("Taxi-v4", greedy, 3, 2),
-        (TIC_TAC_TOE, greedy, 3, 3),
+        pytest.param(TIC_TAC_TOE, greedy, 3, 3, id="TicTacToe-v0"),
         ("InvertedPendulum-v5", perceptron, 5, 2),
     ],
 )
