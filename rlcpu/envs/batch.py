@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import prange
+from numba import from_dtype, prange, types
 
 from rlcpu.envs.lane import (
     ELAPSED,
@@ -25,7 +25,9 @@ from rlcpu.envs.lane import (
     make_turn,
     pack,
 )
-from rlcpu.kernels.compile import apart, compact, define, inline, outline
+from rlcpu.kernels.calls import View, kind_of, make_call
+from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, merge, outline, wide
+from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, aligned_zeros, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN, keys
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
@@ -35,6 +37,8 @@ from rlcpu.kernels.threads import Kernels, launch
 #: environments, from which two cores are faster than one. The larger a state is, the longer its
 #: step takes: CartPole's has 4 numbers, BipedalWalker's 81.
 CHUNK_ROWS, GRAIN = 64, 2**16
+#: Environments that a vector holds, of the widest ones: a step works on all of a vector or none.
+VECTOR = 16
 u32 = np.uint32
 
 
@@ -161,122 +165,215 @@ class Memory:
 # ---------------------------------------------------------------- kernels
 
 
+class Steps(NamedTuple):
+    """What steps the environments of one structure.
+
+    Attributes:
+        drivers: the loops over blocks, see `_make_driver`.
+        function: one step of some blocks, compiled for C.
+        address: of the function.
+        limits: (max(action_size, 1) * LANES,) int64, how many choices each number of a block's
+            actions has; (0,) where actions are floats.
+    """
+
+    drivers: Kernels
+    function: Any
+    address: int
+    limits: npt.NDArray[np.int64]
+
+
+class Outputs(NamedTuple):
+    """Where the step of some blocks writes: rows of length `stride`, of which it has `begin` on.
+
+    Attributes:
+        observations, rewards, terminated, truncated, finals: pointers; see `_make_driver`.
+    """
+
+    begin: Any
+    stride: Any
+    observations: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    finals: Any
+
+
+class BlockSteps(NamedTuple):
+    """What the step of some blocks is given: a count, pointers, and `Outputs`.
+
+    Attributes:
+        count: environments of the blocks, of which the last need not be full.
+        state, words: rows of the first block, see `Memory`; the others follow.
+        actions: (count, action_size), as users give them.
+        chosen: (action_size, LANES), where the step puts those of a block for itself.
+        numbers, clock: params, the counter of random numbers and the limit of an episode's steps.
+        outputs: where it writes.
+    """
+
+    count: Any
+    state: Any
+    words: Any
+    actions: Any
+    chosen: Any
+    numbers: Any
+    clock: Any
+    outputs: Any
+
+
 @functools.cache
-def step_kernels(env: Structure, dtype: type, same_step: bool) -> Kernels:
-    """Kernels of one step of N environments; see `_make_step` for the arguments."""
-    return Kernels(
-        _make_step(env, dtype, same_step, parallel=False),
-        _make_step(env, dtype, same_step, parallel=True),
-        GRAIN // env.state.rows(dtype) if dtype is np.float32 else 512,
-    )
+def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
+    """Kernels of one step of N environments, of which that of some blocks is compiled here."""
+    function = _compile_blocks(env, dtype, same_step)
+    drivers = _make_driver(dtype, _is_whole(env))
+    grain = GRAIN // env.state.rows(dtype) if dtype is np.float32 else 512
+    choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
+    limits = np.tile(np.array(choices, np.int64), LANES)
+    return Steps(drivers._replace(grain=grain), function, address_of(function), limits)
 
 
-def _make_step(env: Structure, dtype: type, same_step: bool, parallel: bool) -> Any:
+def _is_whole(env: Structure) -> bool:
+    return env.action_size == 0 or bool(env.choices)
+
+
+@functools.cache
+def _blocks_type(dtype: type, is_whole: bool) -> Any:
+    """Numba's type of `BlockSteps`."""
+    real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
+    words, whole, narrow = map(types.CPointer, (types.uint32, types.int64, types.int32))
+    actions, chosen = (whole, narrow) if is_whole else (single, real)
+    size = types.int64
+    outputs = Outputs(size, size, single, real, flags, flags, single)
+    return kind_of(BlockSteps(size, real, words, actions, chosen, real, words, outputs))
+
+
+@functools.cache
+def _make_driver(dtype: type, is_whole: bool) -> Kernels:
     """Driver: checks all actions, then steps all environments.
 
-    Its arguments are state (blocks, rows * LANES), words (blocks, NUM_WORDS * LANES),
-    actions (n,) or (n, action_size), int64 or float32, params (num_numbers,), clock (2,): the
-    counter of random numbers and the limit of an episode's steps; and the outputs observations
-    (shown rows, n) float32, rewards (n,), terminated and truncated (n,) bool, and finals,
-    which is like observations in same-step mode and empty otherwise. It returns the number of bad
-    actions; nothing is written unless that is 0.
+    Its arguments are address and limits of `Steps`, state (blocks, rows * LANES), words (blocks,
+    NUM_WORDS * LANES), actions (n,) or (n, action_size), int64 or float32, params (num_numbers,),
+    clock (2,): the counter of random numbers and the limit of an episode's steps; and the outputs
+    observations (shown rows, n) float32, rewards (n,), terminated and truncated (n,) bool, and
+    finals, which is like observations in same-step mode and empty otherwise. It returns the number
+    of bad actions; nothing is written unless that is 0.
     """
-    step_block = _make_step_block(env, dtype, same_step)
-    count_bad, take_actions = _make_count_bad(env), _make_take_actions(env)
-    width, outputs = max(env.action_size, 1), env.shown_rows
-    size = max(CHUNK_ROWS // env.state.rows(dtype), 1)
-    finals_size = outputs * LANES if same_step else 0
-    action_type = dtype if env.action_size and not env.choices else np.int32
+    step_blocks = make_call(_blocks_type(dtype, is_whole))
+    count_bad: Any = _out_of_range if is_whole else _not_a_number
+    chosen_type = np.int32 if is_whole else dtype
     nothing, blank, real_bytes = dtype(0), np.float32(0), np.dtype(dtype).itemsize
-    rest_size = LANES * (real_bytes + 4 * outputs + 2) + 4 * finals_size
 
-    @env_kernel(env, dtype, parallel)
+    @merge
+    def step_part(where, arrays, begin, count, width, chosen, outputs):
+        state, words, actions, params, clock = arrays
+        own_state = shifted(address(state), begin // LANES * state.shape[1])
+        own_words = shifted(address(words), begin // LANES * words.shape[1])
+        given = shifted(address(actions), begin * width)
+        numbers, now = address(params), address(clock)
+        given = BlockSteps(count, own_state, own_words, given, chosen, numbers, now, outputs)
+        step_blocks(where, given)
+
     def step(
-        state, words, actions, params, clock, observations, rewards, terminated, truncated, finals
+        where, limits, state, words, actions, params, clock,
+        observations, rewards, terminated, truncated, finals,
     ):  # fmt: skip
-        n, blocks = rewards.shape[0], state.shape[0]
-        chunks = (blocks + size - 1) // size
+        arrays = state, words, actions, params, clock
+        n, rest = rewards.shape[0], rewards.shape[0] % LANES
+        width, size = actions.size // n, max(CHUNK_ROWS * LANES // state.shape[1], 1) * LANES
         bad = 0
-        for c in prange(chunks):
-            begin = c * size * LANES
-            count = min(size * LANES, n - begin)
-            bad += count_bad(shifted(address(actions), begin * width), count * width)
+        for c in prange((n + size - 1) // size):
+            for begin in range(c * size, min((c + 1) * size, n), LANES):
+                given = shifted(address(actions), begin * width)
+                bad += count_bad(given, address(limits), min(LANES, n - begin) * width)
         if bad > 0:
             return bad
-        # What a block that is not full leads to, in rows of LANES that are copied to their places.
-        # `step_block` is called in one place, because its code is written wherever it is called.
-        rest = np.empty(rest_size if n % LANES else 1, np.uint8)
-        for c in prange(chunks):
-            chosen: Any = np.zeros(width * LANES, action_type)
-            for block in range(c * size, min((c + 1) * size, blocks)):
-                begin = block * LANES
-                count = min(LANES, n - begin)
-                take_actions(shifted(address(actions), begin * width), count, address(chosen))
-                place, stride = (begin, n) if count == LANES else (0, LANES)
-                seen, ended = address(observations), address(finals)
-                paid, failed, cut = address(rewards), address(terminated), address(truncated)
-                if count < LANES:
-                    memory = rest.ctypes.data
-                    paid, memory = pointer_to(memory, nothing), memory + LANES * real_bytes
-                    seen, memory = pointer_to(memory, blank), memory + 4 * outputs * LANES
-                    ended, memory = pointer_to(memory, blank), memory + 4 * finals_size
-                    failed, cut = pointer_to(memory, False), pointer_to(memory + LANES, False)
-                step_block(
-                    count, state[block], words[block], address(chosen), params, clock,
-                    place, stride, seen, paid, failed, cut, ended,
-                )  # fmt: skip
-                if count < LANES:
-                    copy_rows(paid, address(rewards), 1, count, begin)
-                    copy_rows(failed, address(terminated), 1, count, begin)
-                    copy_rows(cut, address(truncated), 1, count, begin)
-                    copy_rows(seen, address(observations), outputs, count, begin)
-                    copy_rows(ended, address(finals), finals_size // LANES, count, begin)
-        rest[0] = 0  # keeps it alive until now: an address does not
+        for c in prange((n - rest + size - 1) // size):
+            chosen: Any = np.empty(width * LANES, chosen_type)
+            begin, count = c * size, min(size, n - rest - c * size)
+            seen, ended = address(observations), address(finals)
+            paid, failed, cut = address(rewards), address(terminated), address(truncated)
+            outputs = Outputs(begin, n, seen, paid, failed, cut, ended)
+            step_part(where, arrays, begin, count, width, address(chosen), outputs)
+            chosen[0] = nothing  # keeps it alive until now: an address does not
+        if rest > 0:
+            # A block that is not full leads to rows of LANES, which are copied to their places.
+            begin, seen_at = n - rest, (1 + width) * LANES * real_bytes
+            ended_at = seen_at + 4 * LANES * observations.shape[0]
+            flags_at = ended_at + 4 * LANES * finals.shape[0]
+            memory = np.empty(flags_at + 2 * LANES, np.uint8)
+            first = memory.ctypes.data
+            paid = pointer_to(first, nothing)
+            own = pointer_to(first + LANES * real_bytes, chosen_type(0))
+            seen, ended = pointer_to(first + seen_at, blank), pointer_to(first + ended_at, blank)
+            failed = pointer_to(first + flags_at, False)
+            cut = shifted(failed, LANES)
+            outputs = Outputs(0, LANES, seen, paid, failed, cut, ended)
+            step_part(where, arrays, begin, rest, width, own, outputs)
+            copy_rows(paid, address(rewards), 1, rest, begin)
+            copy_rows(failed, address(terminated), 1, rest, begin)
+            copy_rows(cut, address(truncated), 1, rest, begin)
+            copy_rows(seen, address(observations), observations.shape[0], rest, begin)
+            copy_rows(ended, address(finals), finals.shape[0], rest, begin)
+            memory[0] = 0
         clock[0] += u32(1)
         return bad
 
-    return step
+    return Kernels(kernel(step, fastmath=EXACT), kernel(step, fastmath=EXACT, parallel=True), 0)
 
 
-@functools.cache
-def _make_step_block(env: Structure, dtype: type, same_step: bool) -> Any:
-    """One step of the lanes of one block; outputs go to rows of length `stride`, from `begin`."""
+def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
+    """Function of a view of `BlockSteps`, compiled for C.
+
+    It is compiled once for the loop on one core and that on all, neither of which optimises it
+    again.
+    """
     lane = compile_lane(env, dtype)
     observe, unpack = lane.observe, lane.unpack
     turn, exact = make_turn(env, dtype, same_step), dtype is np.float64
-    draw_words = make_draw_words()
+    draw_words, width = make_draw_words(), max(env.action_size, 1)
     _, set_reward = row_access("rewards")
     _, set_terminated = row_access("terminated")
     _, set_truncated = row_access("truncated")
+    (peek, _), (_, poke) = row_access("source"), row_access("actions")
     get_action = _make_get_action(env)
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
+    widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
+    rows = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
+    chosen_type = np.int32 if _is_whole(env) else dtype
 
-    # LLVM may round a long step otherwise for the serial driver than for the parallel one, unless
-    # both call the same code.
-    is_long = env.state.rows(dtype) > LONG
-    leave = apart if is_long else inline(lambda: None)
+    @env_kernel(env, dtype)
+    def step(blocks):
+        widen()
+        size, chosen, outputs = blocks.count, blocks.chosen, blocks.outputs
+        params, counter, limit = unpack(blocks.numbers), blocks.clock[0], blocks.clock[1]
+        stride, observations, rewards = outputs.stride, outputs.observations, outputs.rewards
+        terminated, truncated, finals = outputs.terminated, outputs.truncated, outputs.finals
+        for block in range((size + LANES - 1) // LANES):
+            state = shifted(blocks.state, block * rows)
+            words = shifted(blocks.words, block * NUM_WORDS * LANES)
+            given = shifted(blocks.actions, block * width * LANES)
+            begin, count = outputs.begin + block * LANES, min(LANES, size - block * LANES)
+            if count < LANES:  # what nobody sees takes an action that there is
+                for i in range(width * LANES):
+                    poke(chosen, i, chosen_type(0))
+            # Narrow numbers in rows: an int64 in the loop over lanes would halve its vectors.
+            for i in range(count):
+                for k in range(width):
+                    poke(chosen, k * LANES + i, peek(given, i * width + k))
+            # libm does not vectorise: the exact mode steps only the lanes that are in use.
+            for i in range(count if exact else (count + VECTOR - 1) // VECTOR * VECTOR):
+                bits = draw_words(words, i, counter)
+                action = get_action(chosen, LANES, i)
+                end = turn(state, words, i, action, bits, params, limit)
+                if same_step:
+                    set_final(finals, stride, begin + i, observe(end.reached, end.params))
+                set_observation(observations, stride, begin + i, observe(end.kept, end.kept_params))
+                set_reward(rewards, begin + i, end.reward)
+                set_terminated(terminated, begin + i, end.terminated)
+                set_truncated(truncated, begin + i, end.truncated)
 
-    @(outline if is_long else inline)
-    def step_block(
-        count, state, words, actions, numbers, clock,
-        begin, stride, observations, rewards, terminated, truncated, finals,
-    ):  # fmt: skip
-        leave()
-        params, counter, limit = unpack(numbers), clock[0], clock[1]
-        # libm does not vectorise: the exact mode steps only the lanes that are in use.
-        for i in range(count if exact else LANES):
-            bits = draw_words(words, i, counter)
-            action = get_action(actions, LANES, i)
-            end = turn(state, words, i, action, bits, params, limit)
-            if same_step:
-                set_final(finals, stride, begin + i, observe(end.reached, end.params))
-            set_observation(observations, stride, begin + i, observe(end.kept, end.kept_params))
-            set_reward(rewards, begin + i, end.reward)
-            set_terminated(terminated, begin + i, end.terminated)
-            set_truncated(truncated, begin + i, end.truncated)
-
-    return step_block
+    step.compile((View(_blocks_type(dtype, _is_whole(env))),))
+    return step
 
 
 def _make_get_action(env: Structure) -> Any:
@@ -287,50 +384,22 @@ def _make_get_action(env: Structure) -> Any:
     return load_rows(env.action_size, "actions")
 
 
-def _make_count_bad(env: Structure) -> Any:
-    """Inlinable function (actions, count): how many the environment cannot take."""
-    size = np.uint64(env.num_actions)
-
-    def out_of_range(actions, count):
-        bad: Any = 0
-        for i in range(count):
-            bad += np.uint64(actions[i]) >= size
-        return bad
-
-    def not_a_number(actions, count):
-        bad: Any = 0
-        for i in range(count):
-            bad += actions[i] != actions[i]
-        return bad
-
-    if env.choices:
-        width = len(env.choices)
-        items = (f"(u64(actions[i + {k}]) >= u64({n}))" for k, n in enumerate(env.choices))
-        source = f"""def out_of_choices(actions, count):
-            bad = 0
-            for i in range(0, count, {width}):
-                bad += {" | ".join(items)}
-            return bad"""
-        return inline(define(source, u64=np.uint64))
-    return inline(not_a_number if env.action_size else out_of_range)
+@inline
+def _out_of_range(actions, limits, count):
+    """How many of the first `count` numbers are below 0, or not below their limits."""
+    bad: Any = 0
+    for i in range(count):
+        bad += np.uint64(actions[i]) >= np.uint64(limits[i])
+    return bad
 
 
-def _make_take_actions(env: Structure) -> Any:
-    """Inlinable function (actions, count, rows) that copies a block's actions into rows.
-
-    Discrete actions are narrowed to int32: an int64 in the loop over lanes would halve the width
-    of its vectors.
-    """
-    width = max(env.action_size, 1)
-    peek, poke = row_access("source")[0], row_access("actions")[1]
-
-    @inline
-    def take(actions, count, rows):
-        for i in range(count):
-            for k in range(width):
-                poke(rows, k * LANES + i, peek(actions, i * width + k))
-
-    return take
+@inline
+def _not_a_number(actions, limits, count):
+    """How many of the first `count` numbers are NaN."""
+    bad: Any = 0
+    for i in range(count):
+        bad += actions[i] != actions[i]
+    return bad
 
 
 @functools.cache
@@ -412,7 +481,7 @@ def allocate(env: Any, limit: int) -> None:
 def find_kernels(env: Any) -> None:
     """Give the environments their kernels and numbers, which copies of them find anew."""
     env.numbers = pack(env.dynamics.params, env.scalar_type)
-    env._kernels = step_kernels(env.code, env.scalar_type, env._same_step)
+    env._steps = None  # compiled when they are first asked for
 
 
 def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
@@ -426,12 +495,14 @@ def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
     """
     if env._disabled:
         env.check_running()
-    n, memory = env.num_envs, env.memory
+    if env._steps is None:
+        env._steps = step_kernels(env.code, env.scalar_type, env._same_step)
+    n, memory, steps = env.num_envs, env.memory, env._steps
     observations = np.empty(env._observation_shape, np.float32)
     rewards = np.empty(n, env.dtype)
     terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
     if launch(
-        env._kernels, n, env.num_threads,
+        steps.drivers, n, env.num_threads, steps.address, steps.limits,
         memory.real, memory.words, actions, env.numbers, memory.clock,
         observations, rewards, terminated, truncated, env._finals,
     ):  # fmt: skip

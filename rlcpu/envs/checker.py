@@ -129,7 +129,7 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
     compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
     if all(compiled):
         trial.split(seed)
-        kernel = step_kernels(structure(dynamics), np.float32, False).serial
+        kernel = step_kernels(structure(dynamics), np.float32, False).function
         trial.note(*describe_vectors(kernel, dynamics.step))
     return Report(dynamics.id, len(cases), trial.findings())
 

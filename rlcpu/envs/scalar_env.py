@@ -58,9 +58,9 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._show_parameters()
 
     def _prepare(self) -> None:
-        """The kernel, and the memory of its arguments: to make either anew takes longer than it."""
-        batch = self._batch
-        self._kernel = step_kernels(batch.code, batch.scalar_type, False).serial
+        """The memory of the kernel's arguments: to make it anew takes longer than a step."""
+        batch: Any = self._batch
+        self._kernel: Any = None
         self._num_actions = self.dynamics.num_actions
         space: Any = batch.action_space
         self._actions = np.zeros(space.shape, space.dtype)
@@ -70,16 +70,23 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._decode = None if batch._is_plain else batch.view.decode
         self._reward = np.zeros(1, batch.dtype)
         self._terminated, self._truncated = np.zeros((2, 1), np.bool_)
-        self._arguments = (
+        self._arrays = (
             batch.memory.real, batch.memory.words, self._actions, batch.numbers, batch.memory.clock,
             observations, self._reward, self._terminated, self._truncated,
             np.zeros((0, 0), np.float32),
         )  # fmt: skip
 
+    def _compile(self) -> None:
+        """Find the kernel of a step, which is compiled unless it has been before."""
+        steps = step_kernels(self._batch.code, self._batch.scalar_type, False)
+        self._arguments = steps.address, steps.limits, *self._arrays
+        self._kernel = steps.drivers.serial
+
     def __getstate__(self) -> dict[str, Any]:
         made = (
             "_kernel",
             "_arguments",
+            "_arrays",
             "_observation",
             "_rows",
             "_reward",
@@ -129,6 +136,8 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             actions[0] = action  # a tenth of the time of what is right for any action
         else:
             actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)
+        if self._kernel is None:
+            self._compile()
         if self._kernel(*self._arguments):
             bad = find_bad_actions(actions, self.dynamics)
             raise ValueError(describe_bad_actions(actions, bad, self.dynamics))

@@ -210,7 +210,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """
         if self.device != "cpu":
             raise TypeError(f"{self!r} cannot be copied or pickled: its memory is the device's")
-        found_anew = ("code", "numbers", "_kernels", "_drivers", "prepared")
+        found_anew = ("code", "numbers", "_kernels", "_steps", "_drivers", "prepared")
         return {name: value for name, value in vars(self).items() if name not in found_anew}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def driver_of(dynamics: Dynamics) -> Driver:
     env = rlcpu.make_vec(dynamics, num_threads=1)
     env.reset(seed=0)
     env.step(np.array([1]))
-    found = find_driver(step_kernels(env.code, np.float32, False).serial, dynamics.step)
+    found = find_driver(step_kernels(env.code, np.float32, False).function, dynamics.step)
     assert found is not None
     return found
 

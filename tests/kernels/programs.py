@@ -35,7 +35,7 @@ def find_kernels(env, collector, simulator):
     return {
         "reset": batch.reset_kernel(env.code, real),
         "observe": batch.observe_kernel(env.code, real),
-        "step": batch.step_kernels(env.code, real, False).serial,
+        "step": batch.step_kernels(env.code, real, False).function,
         "collect": rollout.collect_kernels(env.code, real, codes[0]).function,
         "simulate": rollout.simulate_kernels(env.code, real, codes[1]).function,
         "layers": mlp.layers_function(),
