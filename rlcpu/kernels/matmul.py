@@ -231,3 +231,24 @@ def sum_of_rows(columns, bounds, right, start, out, size, floor):
             row = right.begin + columns[k] * right.row_stride
             total = total + load(right.values, row + at, 1, count, 0.0)
         store(maximum(fill(floor, 1), total), out.values, out.begin + at, count)
+
+
+@inline
+def add_to_rows(columns, bounds, row, out, size):
+    """The way back: add one row to the rows columns[bounds[0]:bounds[1]] of `out`.
+
+    Rows are of `size` numbers, whole vectors.
+    """
+    first, last = bounds
+    one = width(out.values, 1)
+    whole = size - size % (4 * one)
+    for at in range(0, whole, 4 * one):
+        added = load(row.values, row.begin + at, 4)
+        for k in range(first, last):
+            place = out.begin + columns[k] * out.row_stride + at
+            store(load(out.values, place, 4) + added, out.values, place)
+    for at in range(whole, size, one):
+        added = load(row.values, row.begin + at, 1)
+        for k in range(first, last):
+            place = out.begin + columns[k] * out.row_stride + at
+            store(load(out.values, place, 1) + added, out.values, place)

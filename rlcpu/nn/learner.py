@@ -26,6 +26,7 @@ from rlcpu.nn.passes import Passes, passes_of
 from rlcpu.nn.update import (
     CHUNK,
     PART,
+    SLICE,
     Batch,
     Settings,
     Space,
@@ -319,16 +320,17 @@ class Learner(FlatLearner):
         height = int(layout.places[:, 2].max()) + action_size
         height += len(self.columns) + 2 * objective.most_numbers
         size = layout.begins[-1]
+        slices = -(-size // SLICE)
         return Space(
             indices=np.zeros(count, np.int64),
             moments=np.zeros((num_minibatches, 2), dtype),
             gradients=aligned_zeros((parts, size), dtype),
             sums=np.zeros((parts, networks, objective.num_sums)),
+            squares=np.zeros(slices),
             cells=aligned_zeros((workers, CHUNK * cells), dtype),
             slopes=aligned_zeros((workers, (CHUNK + 1) * widest), dtype),
             rows=aligned_zeros((workers, CHUNK * height), dtype),
-            totals=aligned_zeros((workers, size), dtype),
-            claims=np.zeros(LINE * max(parts * networks, num_minibatches), np.int64),
+            claims=np.zeros(LINE * max(parts * networks, num_minibatches, slices), np.int64),
             done=np.zeros(LINE, np.int64),
             report=np.zeros(objective.num_sums + 2),
         )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline
-from rlcpu.kernels.matmul import MANY_ONES, Matrix, sum_of_rows
+from rlcpu.kernels.matmul import MANY_ONES, Matrix, add_to_rows, sum_of_rows
 from rlcpu.kernels.memory import address
 from rlcpu.kernels.mlp import RELU
 from rlcpu.nn.network import BIASES, WEIGHTS, WIDTH_IN, WIDTH_OUT
@@ -106,11 +106,12 @@ def make_sum_ones(dtype: type) -> Callable[..., None]:
 @inline
 def add_slopes(gradients, cells, network, samples, i, bounds, columns):
     """Add to the gradient of the first layer's weights what sample i does; see `make_backward`."""
-    begin, size = network.table[0, WEIGHTS], network.table[0, WIDTH_OUT]
+    size = network.table[0, WIDTH_OUT]
     place = samples * network.table[0, WIDTH_IN] + i * size
-    slopes = cells[place : place + size]
-    for k in range(bounds[0], bounds[1]):
-        at = begin + columns[k] * size
-        row = gradients[at : at + size]
-        for j in range(size):
-            row[j] += slopes[j]
+    add_to_rows(
+        address(columns),
+        bounds,
+        Matrix(address(cells), place, size, 1),
+        Matrix(address(gradients), network.table[0, WEIGHTS], size, 1),
+        size,
+    )

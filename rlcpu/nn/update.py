@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.calls import make_call, view
-from rlcpu.kernels.compile import inline, kernel, merge
+from rlcpu.kernels.compile import inline, inline_exact, kernel, merge
 from rlcpu.nn import flat
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
 from rlcpu.nn.heads import fill
@@ -41,6 +41,8 @@ PART = 128
 #: Samples that pass forward, loss and backward together: 64 samples of 64-64 are 50 KB beside 55 KB
 #: of weights and gradients, all in the second-level cache.
 CHUNK = 64
+#: Numbers of the gradient that one worker adds up: parts of them stay in its first-level cache.
+SLICE = 4096
 
 
 class Batch(NamedTuple):
@@ -124,9 +126,10 @@ class Space(NamedTuple):
     Attributes:
         indices: (S,) int64, the samples in the order of the epoch.
         moments: (num_minibatches, 2), mean and inverse deviation of the normalised column.
-        gradients: (num_parts, P).
+        gradients: (num_parts, P); the first becomes the sum of all.
         sums: (num_parts, num_networks, num_sums) float64, losses and statistics over samples.
-        cells, slopes, rows, totals: (num_workers, any), scratch of one worker.
+        squares: (num_slices,) float64, of the numbers of each slice of the gradient.
+        cells, slopes, rows: (num_workers, any), scratch of one worker.
         claims, done: see `rlcpu.nn.workers.Board`.
         report: (num_sums + 2,) float64, means of the sums over the minibatches, then the mean norm
             of the gradient, then the number of gradient steps taken.
@@ -136,10 +139,10 @@ class Space(NamedTuple):
     moments: Any
     gradients: Any
     sums: Any
+    squares: Any
     cells: Any
     slopes: Any
     rows: Any
-    totals: Any
     claims: Any
     done: Any
     report: Any
@@ -293,25 +296,46 @@ def make_gradient(dtype: type) -> Callable[..., None]:
 
 
 @functools.cache
-def make_step(dtype: type) -> Callable[..., None]:
-    """`step(k, parts, number, total, frame) -> norm`: Adam on network k.
+def make_sum(dtype: type) -> Callable[..., None]:
+    """`sum_slice(item, parts, space)`: add up the parts of one slice of the gradient in the first.
 
-    `number` counts the steps of this update from 1; `total` is scratch. Every call adds up the
-    gradients of all networks for their common norm, which costs 1 us on two of 4-64-64 and saves a
-    phase.
+    It also writes the sum of their squares, for the norm.
     """
-    apply, rates_of = make_adam(dtype), make_rectified_rates(dtype)
     add_to, square_sum = make_sums(dtype)
-    one, zero = dtype(1), dtype(0)
 
     @merge
-    def step(k, parts, number, total, frame):
+    def sum_slice(item, parts, space):
+        begin = item * SLICE
+        end = min(begin + SLICE, space.gradients.shape[1])
+        total = space.gradients[0, begin:end]
+        for part in range(1, parts):
+            add_to(total, space.gradients[part, begin:end])
+        space.squares[item] = square_sum(total)
+
+    return sum_slice
+
+
+@functools.cache
+def make_step(dtype: type) -> Callable[..., None]:
+    """`step(k, number, frame) -> norm`: Adam on network k, with the norm of all networks' gradient.
+
+    `number` counts the steps of this update from 1.
+    """
+    apply, rates_of = make_adam(dtype), make_rectified_rates(dtype)
+    one = dtype(1)
+
+    @inline_exact
+    def norm_of(squares):
+        total = 0.0
+        for square in squares:
+            total += square
+        return dtype(np.sqrt(total))
+
+    @merge
+    def step(k, number, frame):
         learnt, layout, space = frame.learnt, frame.layout, frame.space
         settings = frame.settings
-        fill(total, zero)
-        for part in range(parts):
-            add_to(total, space.gradients[part])
-        norm = dtype(np.sqrt(square_sum(total)))
+        norm = norm_of(space.squares)
         factor = settings.max_norm / (norm + dtype(1e-6))
         factor = factor if factor < one else one
         begin, end = layout.begins[k], layout.begins[k + 1]
@@ -319,7 +343,7 @@ def make_step(dtype: type) -> Callable[..., None]:
         rates = rates_of(count, settings.learning_rate, settings.epsilon, settings.rectified)
         apply(
             learnt.parameters[begin:end],
-            total[begin:end],
+            space.gradients[0, begin:end],
             learnt.first[begin:end],
             learnt.second[begin:end],
             factor,
@@ -350,10 +374,11 @@ def add_report(report, sums, parts, samples, norm):
 def make_update(dtype: type) -> Callable[..., None]:
     """Kernel (worker, workers, Learnt, Layout, Batch, Space, Settings): one worker's share.
 
-    It goes through three kinds of phases, see `rlcpu.nn.workers`: in each, a worker runs the items
+    It goes through four kinds of phases, see `rlcpu.nn.workers`: in each, a worker runs the items
     that it can claim, and each worker begins with another one.
     """
-    shuffle, gradient, step = make_shuffle(dtype), make_gradient(dtype), make_step(dtype)
+    shuffle, gradient = make_shuffle(dtype), make_gradient(dtype)
+    sum_slice, step = make_sum(dtype), make_step(dtype)
 
     @merge
     def shuffle_all(crew, minibatches, phase, epoch, frame):
@@ -376,6 +401,17 @@ def make_update(dtype: type) -> Callable[..., None]:
                 finish(board)
 
     @merge
+    def sum_slices(crew, minibatch, phase, frame):
+        space = frame.space
+        board, slices = Board(space.claims, space.done), space.squares.size
+        parts = parts_of(minibatch, space, frame.settings)
+        for shift in range(slices):
+            item = item_of(crew, slices, shift)
+            if claim(board, item, phase):
+                sum_slice(item, parts, space)
+                finish(board)
+
+    @merge
     def step_all(crew, minibatch, phase, number, frame):
         space, settings = frame.space, frame.settings
         board = Board(space.claims, space.done)
@@ -392,7 +428,7 @@ def make_update(dtype: type) -> Callable[..., None]:
                 if watched > settings.most:
                     stop(board)
                 else:
-                    norm = step(item, parts, number, space.totals[crew[0]], frame)
+                    norm = step(item, number, frame)
                     if item == 0:
                         add_report(space.report, space.sums, parts, samples, norm)
                 finish(board)
@@ -413,6 +449,11 @@ def make_update(dtype: type) -> Callable[..., None]:
                 phase += 1
                 add_gradients(crew, minibatch, phase, frame)
                 done += networks * parts_of(minibatch, space, settings)
+                if not wait(board, done, settings.patience):
+                    return
+                phase += 1
+                sum_slices(crew, minibatch, phase, frame)
+                done += space.squares.size
                 if not wait(board, done, settings.patience):
                     return
                 phase += 1
