@@ -269,8 +269,8 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
         own_words = shifted(address(words), begin // LANES * words.shape[1])
         given = shifted(address(actions), begin * width)
         numbers, now = address(params), address(clock)
-        given = BlockSteps(count, own_state, own_words, given, chosen, numbers, now, outputs)
-        step_blocks(where, given)
+        blocks = BlockSteps(count, own_state, own_words, given, chosen, numbers, now, outputs)
+        step_blocks(where, blocks)
 
     def step(
         where, limits, state, words, actions, params, clock,

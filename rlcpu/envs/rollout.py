@@ -238,14 +238,25 @@ def _make_driver(is_sums: bool) -> Kernels:
 
 
 def _make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
-    """Inlinable function: frame -> `made` of the arrays of these dtypes, from `first` on."""
+    """Inlinable function: frame -> `made` of the arrays of these dtypes, from `first` on.
+
+    Equal ones are the same function, which is compiled once.
+    """
+    return _define_open(tuple(fields.items()), made, first)
+
+
+@functools.cache
+def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> Any:
     space: dict[str, Any] = {"made": made, "array_at": array_at}
     items = []
-    for k, (name, dtype) in enumerate(fields.items()):
+    for k, (name, dtype) in enumerate(fields):
         space[f"like_{name}"] = dtype(0)
         place = first + 2 * k
         items.append(f"array_at(frame[{place}], (frame[{place + 1}],), like_{name})")
     return inline(define(f"def open(frame): return made({', '.join(items)})", **space))
+
+
+_same = inline(lambda array: array)
 
 
 def _make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
@@ -342,7 +353,7 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
     get, add = row_access("rewards")
     one, nothing, real = dtype(1), dtype(0), dtype
     spot = make_spot(env, dtype)
-    open_sums = _make_open({"sums": np.float64}, inline(lambda sums: sums), FIRST_OUTPUT)
+    open_sums = _make_open({"sums": np.float64}, _same, FIRST_OUTPUT)
     real_rows = *env.state.real_rows(dtype), env.state.rows(dtype)  # the last: returns
 
     @inline

@@ -98,7 +98,9 @@ def address_of(dispatcher: Any) -> int:
 
     `numba.cfunc` has one in public, but for a function that it compiles itself, without our cache.
     """
-    (overload,) = dispatcher.overloads.values()
+    # Numba's is an ordered dictionary, whose own `values` hashes the types: if Ctrl-C comes then,
+    # it says KeyError in place of KeyboardInterrupt.
+    (overload,) = dict.values(dispatcher.overloads)
     name = overload.fndesc.llvm_cfunc_wrapper_name
     return int(overload.library.get_pointer_to_function(name))
 

@@ -7,8 +7,10 @@ import ctypes
 import inspect
 import operator
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -119,6 +121,22 @@ def check_address_of() -> None:
     for each in compiled_and_loaded():
         address = hooks.address_of(each)
         assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(address)(1.0) == 2.0
+
+    class Types:
+        """A signature; Ctrl-C comes as soon as it is hashed again."""
+
+        hashed = 0
+
+        def __hash__(self) -> int:
+            self.hashed += 1
+            if self.hashed > 1:
+                raise KeyboardInterrupt
+            return 0
+
+    overloads = OrderedDict([(Types(), *each.overloads.values())])
+    with pytest.raises((KeyError, KeyboardInterrupt)):
+        list(overloads.values())
+    assert hooks.address_of(SimpleNamespace(overloads=overloads)) == address
 
 
 def check_definition() -> None:

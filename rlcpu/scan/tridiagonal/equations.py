@@ -443,7 +443,10 @@ def join(rests, pivots, ends):
             enter_row(work, 2 + i, rests[j, i * REST :], (2, 3, 4, 5))
         eliminate_column(work, 0, 2)
         eliminate_column(work, 1, 3)
-        pivots[j] = work[:2]
+        # To assign a slice would compile numba's text of an error too, which takes as long again.
+        for i in range(2):
+            for column in range(WIDTH):
+                pivots[j, i, column] = work[i, column]
     last, first = _close(work)
     ends[0, 0] = ends[count - 1, 2] = last
     ends[0, 1] = ends[count - 1, 3] = first
