@@ -81,7 +81,7 @@ class Space(NamedTuple):
     """Scratch memory, overwritten.
 
     Attributes:
-        gradients: (num_parts, P).
+        gradients: (num_parts, P); the first becomes the sum of all.
         sums: (num_parts, SUMS) float64.
         squares: (num_slices,) float64.
         cells: (num_workers, most networks at a time, any), units of the networks.

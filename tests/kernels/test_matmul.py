@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.matmul import Matrix, make_tile_product, transpose
+from rlcpu.kernels.matmul import Matrix, add_to_rows, make_tile_product, transpose
 from rlcpu.kernels.memory import address
 from rlcpu.kernels.vectors import VECTOR_BYTES, width
 from tests.machine_code import assembly
@@ -102,3 +102,20 @@ def test_the_product_stays_in_registers() -> None:
         assert len(fused) == ROWS * VECTORS
         register = "zmm" if VECTOR_BYTES == 64 else "ymm"
         assert all(register in line for line in fused)
+
+
+@kernel
+def add_rows_of(columns, first, last, row, out, size):
+    target = Matrix(address(out), 0, size, 1)
+    add_to_rows(address(columns), (first, last), Matrix(address(row), 0, size, 1), target, size)
+
+
+@pytest.mark.parametrize("vectors", [1, 3, 4, 5, 9])
+def test_a_row_is_added_to_some_rows(vectors: int) -> None:
+    """Also twice to the same one; four vectors are added at a time, and what is left one by one."""
+    size = vectors * lanes(np.float32)
+    row, out = numbers((size,), np.float32, 1), numbers((6, size), np.float32, 2)
+    columns, expected = np.array([0, 4, 1, 4, 5], np.int32), out.copy()
+    np.add.at(expected, columns[1:4], row)
+    add_rows_of(columns, 1, 4, row, out.ravel(), size)
+    np.testing.assert_array_equal(out, expected)
