@@ -15,7 +15,6 @@ from rlcpu.envs.lane import (
     KEY_HIGH,
     KEY_LOW,
     LANES,
-    LONG,
     NUM_WORDS,
     PENDING,
     Structure,
@@ -26,7 +25,7 @@ from rlcpu.envs.lane import (
     pack,
 )
 from rlcpu.kernels.calls import View, kind_of, make_call
-from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, merge, outline, wide
+from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, merge, outline
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import address, aligned_zeros, pointer_to, shifted
 from rlcpu.kernels.random import GOLDEN, keys
@@ -37,8 +36,6 @@ from rlcpu.kernels.threads import Kernels, launch
 #: environments, from which two cores are faster than one. The larger a state is, the longer its
 #: step takes: CartPole's has 4 numbers, BipedalWalker's 81.
 CHUNK_ROWS, GRAIN = 64, 2**16
-#: Environments that a vector holds, of the widest ones: a step works on all of a vector or none.
-VECTOR = 16
 u32 = np.uint32
 
 
@@ -337,13 +334,11 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
     get_action = _make_get_action(env)
     set_observation = store_rows(env.shown_rows, "observations")
     set_final = store_rows(env.shown_rows, "finals")
-    widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
     rows = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES
     chosen_type = np.int32 if _is_whole(env) else dtype
 
     @env_kernel(env, dtype)
     def step(blocks):
-        widen()
         size, chosen, outputs = blocks.count, blocks.chosen, blocks.outputs
         params, counter, limit = unpack(blocks.numbers), blocks.clock[0], blocks.clock[1]
         stride, observations, rewards = outputs.stride, outputs.observations, outputs.rewards
@@ -361,7 +356,7 @@ def _compile_blocks(env: Structure, dtype: type, same_step: bool) -> Any:
                 for k in range(width):
                     poke(chosen, k * LANES + i, peek(given, i * width + k))
             # libm does not vectorise: the exact mode steps only the lanes that are in use.
-            for i in range(count if exact else (count + VECTOR - 1) // VECTOR * VECTOR):
+            for i in range(count if exact else LANES):
                 bits = draw_words(words, i, counter)
                 action = get_action(chosen, LANES, i)
                 end = turn(state, words, i, action, bits, params, limit)

@@ -83,8 +83,7 @@ def driver_of(code: str, step: Any) -> Driver | None:
 def lanes_of(code: str) -> int | None:
     """Lanes of the loop that writes the clocks of environments, which their steps alone do.
 
-    `rlcpu.kernels.rows` marks what is written under the name "words". Beside a loop over vectors
-    stands one over single lanes, for counts that are no multiple of a vector: it does not count.
+    `rlcpu.kernels.rows` marks what is written under the name "words".
     """
     node = re.search(r'^(!\d+) = !\{!"words", ', code, re.MULTILINE)
     lists = re.findall(r"^(!\d+) = !\{([!\d, ]+)\}$", code, re.MULTILINE) if node else []
@@ -94,7 +93,7 @@ def lanes_of(code: str) -> int | None:
         if node is not None and node[1] in each and len(each) <= _FEW_SCOPES:
             scopes.add(name)
     found = [int(lanes or 1) for lanes, scope in _STORES.findall(code) if scope in scopes]
-    return max(found, default=None)
+    return min(found, default=None)
 
 
 def _found(pattern: re.Pattern[str], code: str) -> list[str]:
