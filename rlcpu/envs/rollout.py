@@ -256,6 +256,7 @@ def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> 
     return inline(define(f"def open(frame): return made({', '.join(items)})", **space))
 
 
+#: What `made` is for a single array.
 _same = inline(lambda array: array)
 
 

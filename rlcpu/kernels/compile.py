@@ -79,8 +79,9 @@ def apart() -> None:
 def wide() -> None:
     """In a function: ask LLVM for the widest vectors that the processor has.
 
-    For Intel's it prefers those of 256 bits, because early ones ran slower with 512. The loops over
-    lanes gain a fifth to a half where arithmetic is the limit.
+    For Intel's it prefers those of 256 bits, because early ones ran slower with 512. Long loops
+    over lanes gain where arithmetic is the limit. What Python calls every few microseconds loses:
+    Python itself runs slower between wide vectors.
     """
 
 
