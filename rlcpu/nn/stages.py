@@ -88,8 +88,8 @@ class Space(NamedTuple):
         slopes: (num_workers, any).
         rows: (num_workers, any, PART), numbers of the samples of a part.
         claims, done: see `rlcpu.nn.workers.Board`.
-        report: (num_stages, SUMS + 2) float64: sums over the updates of means over the samples,
-            the norm of the gradient, and gradient steps; the last is negative after a fault.
+        report: (num_stages, SUMS + 3) float64: sums over the updates of means over the samples,
+            the norm of the gradient, gradient steps, and whether one was refused.
     """
 
     gradients: Any
@@ -348,7 +348,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                     if item == 0:
                         report(turn, parts, norm, frame)
                 else:
-                    space.report[turn.stage, SUMS + 1] = -1.0
+                    space.report[turn.stage, SUMS + 2] = 1.0
                     stop(board)
                 finish(board)
 
@@ -484,8 +484,8 @@ class StagedLearner(FlatLearner):
             stage, and `num_gradients`.
 
         Raises:
-            FloatingPointError: a loss or gradient was NaN or infinite: the step was not taken, what
-                was learnt before is kept.
+            FloatingPointError: a loss or gradient was NaN or infinite: the step was not taken. The
+                updates before it are kept and counted.
         """
         real, updates = np.float32, batch.rewards.size // size
         part = min(PART, max(32, -(-size // 32) * UNIT))
@@ -515,16 +515,19 @@ class StagedLearner(FlatLearner):
         kernel, gradients, finishes = self._compiled
         settings = settings._replace(gradients=gradients, finishes=finishes)
         workers = 1 if size * self.learnt.parameters.size < SHARED else self.num_workers
-        self._run(kernel, workers, space, batch, space, settings)
+        try:
+            self._run(kernel, workers, space, batch, space, settings)
+        finally:  # of an update whose second stage is refused, the first was made
+            self.counters += int(space.report[0, SUMS + 1])
         found = space.report.tolist()
         steps = [sums[SUMS + 1] for sums in found]
-        if min(steps) < 0:
+        refused = [sums[SUMS + 2] > 0 for sums in found]
+        if any(refused):
+            number = int(self.counters[0]) + refused[0]
             raise FloatingPointError(
-                f"update {int(self.counters[0]) + 1} or one of the {updates - 1} after it has a "
-                "loss or gradient that is NaN or infinite, and was left out: smaller rewards, "
-                "observations or learning_rate help"
+                f"update {number} has a loss or gradient that is NaN or infinite, and was left "
+                "out: smaller rewards, observations or learning_rate help"
             )
-        self.counters += updates
         self.write_networks(write)
         report = {"gradient_norm": found[0][SUMS] / updates, "num_gradients": updates}
         for stage, sums, count in zip(self.stages, found, steps, strict=True):
@@ -561,7 +564,7 @@ class StagedLearner(FlatLearner):
             rows=aligned_zeros((workers, self._rows, PART), np.float32),
             claims=np.zeros(LINE * max(parts, slices), np.int64),
             done=np.zeros(LINE, np.int64),
-            report=np.zeros((len(self.stages), SUMS + 2)),
+            report=np.zeros((len(self.stages), SUMS + 3)),
         )
 
 

@@ -25,7 +25,8 @@ class Transitions(NamedTuple):
         terminated: (S,) bool: there is no next value.
         mean, scale: (observation_size,) float32: networks see (observation - mean) *
             scale, clipped to +-10.
-        center, half: (action_size,) float32 of actions: networks see (action - center) / half.
+        center, half: (action_size,) float32 of actions: networks see (action - center) / half, and
+            0 where half is 0, of a number that cannot change.
         errors: (S,) float32, overwritten: size of the temporal difference.
         allowed: (S * num_actions,) bool, the action masks of next observations; empty without any.
         ones, next_ones: observations that are zeros but for a few ones; those above are empty then.

@@ -125,7 +125,8 @@ def _make_tools(dtype: type) -> tuple[Callable[..., Any], ...]:
         for i in range(chunk.size):
             for k in range(numbers):
                 action = batch.actions[(chunk.begin + i) * numbers + k]
-                rows[first + k, i] = (action - batch.center[k]) / batch.half[k]
+                half = batch.half[k]
+                rows[first + k, i] = (action - batch.center[k]) / half if half > 0 else half
 
     return noise_of, join, taken
 
@@ -161,8 +162,9 @@ def make_critics(dtype: type, rules: Rules) -> Callable[..., None]:
                 log_std = outputs[i * width + numbers + k] if per_number == 2 else zero
                 noise = noise_of(chunk, i, k, numbers, 0, settings)
                 mean = outputs[i * width + k]
-                rows[2 + k, i], log_prob = draw(mean, log_std, noise, coefficients)
-                total += log_prob
+                action, log_prob = draw(mean, log_std, noise, coefficients)
+                rows[2 + k, i] = action if batch.half[k] > zero else zero
+                total += log_prob if batch.half[k] > zero else zero
             rows[1, i] = total
         # y = r + discount * (min_k Q'_k(s', a') - alpha * log pi(a'|s'))
         for critic in range(1, critics + 1):
@@ -237,8 +239,9 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
             for k in range(numbers):
                 log_std = means[i * width + numbers + k] if per_number == 2 else zero
                 noise = noise_of(chunk, i, k, numbers, 1, settings)
-                rows[2 + k, i], log_prob = draw(means[i * width + k], log_std, noise)
-                total += log_prob
+                action, log_prob = draw(means[i * width + k], log_std, noise)
+                rows[2 + k, i] = action if batch.half[k] > zero else zero
+                total += log_prob if batch.half[k] > zero else zero
             rows[0, i] = total
         # The least of Q_k(s, a), and which it is: rows[2 + numbers] holds it for a while.
         place = 0
@@ -287,9 +290,10 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
                 by_mean, by_log_std = slopes_of(
                     means[i * width + k], log_std, noise, rows[2 + numbers + k, i], by_log_prob
                 )
-                means[i * width + k] = by_mean * chunk.share
+                share = chunk.share if batch.half[k] > zero else zero
+                means[i * width + k] = by_mean * share
                 if per_number == 2:
-                    means[i * width + numbers + k] = by_log_std * chunk.share
+                    means[i * width + numbers + k] = by_log_std * share
             for k in range(per_number * numbers, width):
                 means[i * width + k] = zero
         own, slopes = gradients[: layout.begins[1]], space.slopes[worker]

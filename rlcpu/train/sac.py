@@ -131,7 +131,8 @@ class SACConfig(OffPolicyConfig):
     Attributes:
         temperature: alpha at the beginning.
         learn_temperature: whether alpha is learnt.
-        target_entropy: of the policy, in nats, of actions in [-1, 1]; None for minus their number.
+        target_entropy: of the policy, in nats, of actions in [-1, 1]; None for minus how many of
+            their numbers can change.
     """
 
     temperature: float = 1.0
@@ -216,7 +217,7 @@ class SAC(OffPolicy):
         self.policy.params[0] = 0.0
 
     def _coefficients(self) -> Coefficients:
-        config, size = self.config, self.env.dynamics.action_size
+        config, size = self.config, np.count_nonzero(self.policy.half)
         target = -float(size) if config.target_entropy is None else config.target_entropy
         rate = config.learning_rate if config.learn_temperature else 0.0
         return Coefficients(target_entropy=target, rate=rate)

@@ -5,12 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 
 from rlcpu.nn import Network
 from rlcpu.nn.network import flat_layers, packed_layers
 
 Array = Any
+
+
+class HalfFrozen(gymnasium.Env[Any, Any]):
+    """Pays for the first number of an action; the second one is 0.5 and nothing else."""
+
+    observation_space = Box(-1.0, 1.0, (1,), np.float32)
+    action_space = Box(np.float32([-1.0, 0.5]), np.float32([1.0, 0.5]))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.low, {}
+
+    def step(self, action: Array) -> Any:
+        assert self.action_space.contains(action)
+        self.steps += 1
+        seen = np.float32([self.steps / 10 - 1.0])
+        return seen, float(action[0]), False, self.steps == 20, {}
 
 
 def seen(agent: Any, observations: Array) -> Array:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.train import DDPG, SAC, TD3, sac, td3
 from rlcpu.train.actor_critic import Sample, actor_loss, soft_bootstrap, squared
 from rlcpu.train.actors import squashed_gaussian
-from tests.train.off_policy_cases import NaiveAdam, flat_gradient, networks_of, numeric, seen
+from tests.train.off_policy_cases import (
+    HalfFrozen,
+    NaiveAdam,
+    flat_gradient,
+    networks_of,
+    numeric,
+    seen,
+)
 
 SMALL: dict[str, Any] = {
     "num_envs": 4,
@@ -93,14 +102,14 @@ def noises(learner: Any, update: int, rows: Any, numbers: int, stream: int) -> A
     return out
 
 
-def act(rule: Any, outputs: Any, noise: Any, *more: Any) -> tuple[Any, Any]:
+def act(free: Any, rule: Any, outputs: Any, noise: Any, *more: Any) -> tuple[Any, Any]:
     """Actions (n, numbers) and log-probabilities (n,) of an actor's outputs."""
     numbers = noise.shape[1]
     log_stds = outputs[:, numbers:] if outputs.shape[1] > numbers else np.zeros_like(noise)
     pairs = np.zeros((*noise.shape, 2))
     for i, k in np.ndindex(*noise.shape):
         pairs[i, k] = rule(float(outputs[i, k]), float(log_stds[i, k]), noise[i, k], *more)
-    return pairs[:, :, 0], pairs[:, :, 1].sum(axis=1)
+    return pairs[:, :, 0] * free, (pairs[:, :, 1] * free).sum(axis=1)
 
 
 class Naive:
@@ -108,6 +117,7 @@ class Naive:
 
     def __init__(self, agent: Any, rules: Any, critics: int) -> None:
         self.agent, self.rules, self.critics = agent, rules, critics
+        self.free = agent.policy.half > 0.0
         self.networks = networks_of(agent.learner)
         self.adams = [NaiveAdam(x.parameters.size) for x in self.networks[: critics + 1]]
         self.temperature = NaiveAdam(1)
@@ -126,15 +136,14 @@ class Naive:
         actor = self.networks[max(targets[0], 0)]
         noise = noises(learner, update, rows, batch["actions"].shape[1], 0)
         outputs = actor.outputs(seen(self.agent, batch["next_observations"]))
-        actions, log_probs = act(self.rules.draw_next, outputs, noise, coefficients)
+        actions, log_probs = act(self.free, self.rules.draw_next, outputs, noise, coefficients)
         inputs = self.inputs(batch["next_observations"], actions)
         values = [self.networks[targets[k]].outputs(inputs)[:, 0] for k in self.numbers]
         soft = np.min(values, axis=0) - (self.alpha * log_probs if self.alpha else 0.0)
         y = batch["rewards"] + batch["discounts"] * np.where(batch["terminated"], 0.0, soft)
         policy, errors = self.agent.policy, 0.0
-        inputs = self.inputs(
-            batch["observations"], (batch["actions"] - policy.center) / policy.half
-        )
+        taken = (batch["actions"] - policy.center) / np.where(self.free, policy.half, 1.0)
+        inputs = self.inputs(batch["observations"], taken)
         for k in self.numbers:
             error = self.networks[k].outputs(inputs)[:, 0] - y
             slopes = (batch["weights"] * error / len(y))[:, None]
@@ -148,7 +157,7 @@ class Naive:
         noise = noises(learner, update, rows, batch["actions"].shape[1], 1)
         observations = seen(self.agent, batch["observations"])
         outputs = self.networks[0].outputs(observations)
-        actions, log_probs = act(self.rules.draw, outputs, noise)
+        actions, log_probs = act(self.free, self.rules.draw, outputs, noise)
         inputs = self.inputs(batch["observations"], actions)
         counted = self.numbers if self.agent._coefficients().least else [1]
         values = np.stack([self.networks[k].outputs(inputs)[:, 0] for k in counted])
@@ -159,7 +168,7 @@ class Naive:
             by_inputs = self.networks[k].gradients(inputs, slopes)[1]
             by_actions += by_inputs[:, observations.shape[1] :]
         slopes = np.zeros_like(outputs)
-        for i, k in np.ndindex(*actions.shape):
+        for i, k in itertools.product(range(size), np.flatnonzero(self.free)):
             log_std = (
                 outputs[i, actions.shape[1] + k] if outputs.shape[1] > len(actions[0]) else 0.0
             )
@@ -172,7 +181,7 @@ class Naive:
         gradient = self.networks[0].gradients(observations, slopes)[0]
         self.adams[0].step(self.networks[0].parameters, gradient, 1e-3)
         if self.alpha:
-            slope = -(log_probs.mean() - actions.shape[1])  # its target is -1 a number
+            slope = -(log_probs.mean() - self.free.sum())  # its target is -1 a number
             self.temperature.step(self.log_alpha, np.array([slope]), 1e-3)
         return gradient
 
@@ -187,11 +196,14 @@ class Naive:
                 theirs += tau * (ours - theirs)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("env", "threads"), [("Pendulum-v1", 1), ("Pendulum-v1", 2), (HalfFrozen, 1)]
+)
 @pytest.mark.parametrize(("kind", "rules"), AGENTS)
-def test_updates_equal_numpys(kind: Any, rules: Any, threads: int) -> None:
+def test_updates_equal_numpys(kind: Any, rules: Any, env: Any, threads: int) -> None:
     options = {"temperature": 0.3} if kind is SAC else {}
-    agent = kind("Pendulum-v1", seed=1, num_threads=threads, learning_rate=1e-3, **SMALL, **options)
+    env = SyncVectorEnv([HalfFrozen] * 4) if env is HalfFrozen else env
+    agent = kind(env, seed=1, num_threads=threads, learning_rate=1e-3, **SMALL, **options)
     agent.learn(64)  # before learning starts but for one round
     learner, size, updates = agent.learner, 80, 4
     rng, critics = np.random.default_rng(0), 1 if kind is DDPG else 2
@@ -230,6 +242,16 @@ def test_updates_equal_numpys(kind: Any, rules: Any, threads: int) -> None:
     if kind is SAC:
         assert learner.learnt.extra[0] == pytest.approx(naive.log_alpha[0], abs=1e-5)
         assert agent.temperature == pytest.approx(naive.alpha, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", [SAC, TD3, DDPG])
+def test_a_number_of_actions_that_cannot_change_is_not_learnt(kind: Any) -> None:
+    agent = kind(SyncVectorEnv([HalfFrozen] * 4), seed=0, **SMALL)
+    agent.learn(320)
+    assert agent.num_updates > 0
+    assert np.isfinite(agent.history.losses).all()
+    observations = np.zeros((5, 1))
+    assert (agent.predict(observations, deterministic=False)[:, 1] == 0.5).all()
 
 
 def test_environments_that_do_not_fit_are_refused() -> None:

@@ -96,6 +96,20 @@ def test_history_tells_how_it_went(kind: Any, env: str, tmp_path: Path) -> None:
     assert agent.learn(10_000, target_return=-1e9).stopped == "solved"
 
 
+@EVERY
+def test_updates_before_a_refused_one_are_counted(kind: Any, env: str) -> None:
+    agent = kind(env, seed=0, **SMALL)
+    agent.learn(96)
+    before = agent.num_updates
+    batch = agent._transitions(agent.buffer.sample(48 * 6))
+    batch.rewards[48 * 4 + 7] = np.nan  # of the fifth of six
+    options = {**agent._options(), "tau": 0.1}
+    with pytest.raises(FloatingPointError, match=f"update {before + 5} has a loss"):
+        agent.learner.update(batch, 48, agent._coefficients(), **options)
+    assert agent.num_updates == before + 4
+    assert np.isfinite(agent.learner.learnt.parameters).all()
+
+
 def test_a_look_at_the_target_is_short_where_it_is_far(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = DQN("CartPole-v1", seed=0, **SMALL)
     looks: list[int] = []
