@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import rlcpu
 from rlcpu.distributed.remote import LostArgumentError, LostError, StoreFullError
+from rlcpu.kernels.threads import usable_cpus
 
 #: Oldest version of Ray that this was tried with.
 OLDEST = (2, 40)
@@ -23,7 +24,9 @@ OLDEST = (2, 40)
 PATIENCE = 120.0
 #: Seconds in which a cluster has to answer.
 CONNECT = 20
-
+#: Actors that a cluster of this machine's own has at most for each CPU: more would fill its memory,
+#: and wait for each other.
+ACTORS_PER_CPU = 8
 
 #: How actors run: no call is made twice, and machines get as many of them each.
 _OPTIONS = {
@@ -49,6 +52,23 @@ def import_ray() -> Any:
         wanted = ".".join(map(str, OLDEST))
         raise ImportError(f"ray {ray.__version__}: expected {wanted} or newer")
     return ray
+
+
+def check_address(address: Any) -> None:
+    """Refuse what no address of a cluster looks like.
+
+    Raises:
+        TypeError: it is no text.
+        ValueError: it is no address.
+    """
+    wanted = 'expected "HOST:PORT", "ray://HOST:PORT", "auto", or None for this machine'
+    if address is None:
+        return
+    if not isinstance(address, str):
+        raise TypeError(f"address={address!r}: {wanted}")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address not in ("auto", "local") and not (host and port.isdecimal() and "://" not in host):
+        raise ValueError(f"address={address!r}: {wanted}")
 
 
 class Actor:
@@ -143,15 +163,20 @@ class Cluster:
         num_actors: CPUs that actors will want, one each.
 
     Raises:
+        TypeError, ValueError: the address is none, or a cluster of this machine would have more
+            than eight actors for each CPU.
         ImportError: Ray is missing or too old.
         ClusterError: the address does not answer, or there are too few CPUs.
     """
 
     def __init__(self, num_actors: int, address: str | None = None) -> None:
+        check_address(address)
         self.ray = import_ray()
         self._owns = not self.ray.is_initialized()
         self._actors: list[Actor] = []
         self._folder: str | None = None
+        if self._owns and address is None:
+            _check_room(num_actors)
         with self.closed_on_error():
             if self._owns:
                 self._connect(num_actors, address)
@@ -236,6 +261,17 @@ class Cluster:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _check_room(num_actors: int) -> None:
+    """Raise ValueError if this machine is too small for so many actors."""
+    count = usable_cpus()[0]
+    if num_actors > ACTORS_PER_CPU * count:
+        raise ValueError(
+            f"num_collectors and num_shards ask for {num_actors} processes: expected at most "
+            f"{ACTORS_PER_CPU * count} on this machine, {ACTORS_PER_CPU} for each CPU that may be "
+            f"used ({count}); a cluster at address= may have more"
+        )
 
 
 @contextlib.contextmanager

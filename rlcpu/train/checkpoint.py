@@ -7,6 +7,7 @@ loaded agent goes on bit for bit as the saved one would have.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -24,7 +25,7 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
 from rlcpu.train.actors import check_masks
-from rlcpu.train.config import check_env
+from rlcpu.train.config import check_config, check_env, describe_unknown
 from rlcpu.train.files import replacing
 
 Array = npt.NDArray[Any]
@@ -63,8 +64,35 @@ class Agent:
     config: Any
     seed: int
     steps: int
+    history: Any
     returns: Any
     rng: np.random.Generator
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of an agent that is made, where somebody will read it.
+
+        Settings are fields of `config`, which may be replaced; what follows from others when an
+        agent is made, such as networks of `hidden` layers, may not.
+        """
+        if "history" in self.__dict__:  # the last that a constructor sets
+            self._check_attribute(name, value)
+        super().__setattr__(name, value)
+
+    def _check_attribute(self, name: str, value: Any) -> None:
+        made: Any = type(self)
+        kind, settings = made.__name__, self.Config.names()
+        if name in settings:
+            self._check_attribute("config", self.config.replace({name: value}))
+            change = f"agent.config = agent.config.replace({{{name!r}: {value!r}}})"
+            raise AttributeError(f"{name} is a field of {kind}'s config: {change}")
+        if name in ("policy", "seed"):
+            raise AttributeError(f"{name}: {kind} is made with it, make another one")
+        if name == "config":
+            check_config(self.config, value)
+        is_ours = made.__module__.startswith("rlcpu.")  # others may have more attributes
+        if is_ours and not name.startswith("_") and name not in _attributes(made):
+            reason = describe_unknown(name, settings, kind)
+            raise AttributeError(f"{reason}; settings are fields of its config")
 
     def predict(
         self,
@@ -167,6 +195,13 @@ class Agent:
         except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{name}: does not fit: {error}") from error
         return agent
+
+
+@functools.cache
+def _attributes(kind: Any) -> set[str]:
+    """Names of attributes of a class, and of those that it says its objects have."""
+    declared = [vars(each).get("__annotations__", {}) for each in kind.__mro__]
+    return {*dir(kind), *(name for names in declared for name in names)}
 
 
 def _format(kind: type[Agent]) -> str:

@@ -229,6 +229,51 @@ def check_env(env: Any) -> Dynamics | VectorEnv:
     return env if isinstance(env, VectorEnv) else find(env)
 
 
+#: Settings that an agent is made with.
+_MADE_WITH = {
+    *("num_envs", "hidden", "activation", "value", "log_std_init", "layer_norm", "dueling"),
+    *("scale_observations", "temperature", "capacity", "replay", "n_step"),
+}
+
+
+def check_config(config: Any, new: Any) -> None:
+    """Refuse settings that an agent which has been made with others cannot take over.
+
+    Raises:
+        TypeError: they are no settings of its class.
+        AttributeError: one of them differs that it is made with.
+    """
+    if type(new) is not type(config):
+        raise TypeError(f"config={new!r}: expected a {type(config).__name__}")
+    fixed = _MADE_WITH | ({"gamma"} if getattr(config, "n_step", 1) > 1 else set())
+    for name in config.names():
+        if name in fixed and getattr(new, name) != getattr(config, name):
+            raise AttributeError(
+                f"config has {name}={getattr(new, name)!r}: the agent is made with "
+                f"{getattr(config, name)!r}, make another one"
+            )
+
+
+def check_learning(
+    callback: Any, target_return: Any, num_collectors: Any, **of_collectors: Any
+) -> None:
+    """Refuse arguments of `learn`, `of_collectors` without collectors too, before it learns.
+
+    Raises:
+        TypeError, ValueError: one of them is of another type or value.
+    """
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback={callback!r}: expected a function, or None")
+    if target_return is not None:
+        if isinstance(target_return, bool) or not isinstance(target_return, numbers.Real):
+            raise TypeError(f"target_return={target_return!r}: expected a number, or None")
+        if not math.isfinite(target_return):
+            raise ValueError(f"target_return={target_return!r}: expected a finite number")
+    for name, value in of_collectors.items():
+        if value is not None and num_collectors is None:
+            raise ValueError(f"{name}={value!r}: expected num_collectors too, one process has none")
+
+
 def describe_unknown(name: str, known: Sequence[str], algorithm: str = "PPO") -> str:
     """One sentence on a setting that there is not."""
     near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)

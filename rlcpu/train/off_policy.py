@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copyreg
 import dataclasses
 import functools
 import math
@@ -32,7 +33,7 @@ from rlcpu.nn.stages import StagedLearner
 from rlcpu.nn.transitions import Transitions
 from rlcpu.train import buffers, checkpoint
 from rlcpu.train.actors import Actor, Squashed
-from rlcpu.train.config import Settings, check_env, describe_unknown
+from rlcpu.train.config import Settings, check_env, check_learning, describe_unknown
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.interrupts import WholeRounds
@@ -139,6 +140,9 @@ class OffPolicy(checkpoint.Agent):
     defaults: ClassVar[dict[str, Any]] = {}
     config: Any
     policy: Any
+    buffer: Any
+    learner: Any
+    history: History
     ledger: Any = None
 
     def __init__(
@@ -167,11 +171,11 @@ class OffPolicy(checkpoint.Agent):
         self.rng = np.random.default_rng(int(streams[2]))
         self.buffer = self._take_buffer(buffer, int(streams[3]))
         self.returns: deque[float] = deque(maxlen=WINDOW)
-        self.history = History()
         self._rollout: Rollout | None = None
         self._batches: dict[Any, Any] = {}
         self._looked = 0
         self._remaining = 1.0
+        self.history = History()
 
     @classmethod
     def _choose(
@@ -244,7 +248,7 @@ class OffPolicy(checkpoint.Agent):
         target_return: float | None = None,
         progress: bool = False,
         num_collectors: int | None = None,
-        num_shards: int = 1,
+        num_shards: int | None = None,
         address: str | None = None,
         replay_folder: str | os.PathLike[str] | None = None,
     ) -> History:
@@ -258,7 +262,8 @@ class OffPolicy(checkpoint.Agent):
             progress: show a progress bar.
             num_collectors: processes that act in environments of their own, on Ray; None acts here.
                 Each has `num_envs` environments.
-            num_shards: processes that hold the transitions then, in the place of `buffer`.
+            num_shards: processes that hold the transitions then, in the place of `buffer`; None
+                for one.
             address: of a Ray cluster; None for this machine.
             replay_folder: where shards save what they hold, every 30 seconds, and what they go on
                 from; seen by all machines. None for nowhere.
@@ -277,11 +282,15 @@ class OffPolicy(checkpoint.Agent):
         second one does not wait.
         """
         total_steps = check_count("total_steps", total_steps)
+        of_collectors: dict[str, Any] = {
+            "num_shards": num_shards,
+            "address": address,
+            "replay_folder": replay_folder,
+        }
+        check_learning(callback, target_return, num_collectors, **of_collectors)
         session: Any = contextlib.nullcontext()
         if num_collectors is not None:
-            session = self._open_session(
-                total_steps, num_collectors, num_shards, address, replay_folder
-            )
+            session = self._open_session(total_steps, num_collectors, **of_collectors)
         self._read_policy()
         self._batches.clear()  # another buffer's, if the last call had collectors, or this one has
         history = self.history = History(losses=self._no_losses, steps_before=self.steps)
@@ -318,7 +327,12 @@ class OffPolicy(checkpoint.Agent):
         return history
 
     def _open_session(
-        self, total_steps: int, num_collectors: int, num_shards: int, address: Any, folder: Any
+        self,
+        total_steps: int,
+        num_collectors: int,
+        num_shards: int | None,
+        address: str | None,
+        replay_folder: Any,
     ) -> Any:
         """Collectors, and shards in the place of a buffer, in other processes; a context."""
         from rlcpu.distributed.learning import Session
@@ -327,9 +341,9 @@ class OffPolicy(checkpoint.Agent):
             self,
             total_steps,
             num_collectors=num_collectors,
-            num_shards=num_shards,
+            num_shards=1 if num_shards is None else num_shards,
             address=address,
-            folder=folder,
+            folder=replay_folder,
         )
 
     def _read_policy(self) -> None:
@@ -505,5 +519,12 @@ class OffPolicy(checkpoint.Agent):
 
 @functools.cache
 def losses_type(names: tuple[str, ...]) -> Any:
-    """A NamedTuple of what `learn` tells of an update."""
-    return collections.namedtuple("Losses", names)
+    """A NamedTuple of what `learn` tells of an update; it is pickled by the names of its fields."""
+    make: Any = collections.namedtuple
+    kind = make("Losses", names)
+    copyreg.pickle(kind, lambda losses: (_make_losses, (names, tuple(losses))))
+    return kind
+
+
+def _make_losses(names: tuple[str, ...], numbers: tuple[float, ...]) -> Any:
+    return losses_type(names)._make(numbers)

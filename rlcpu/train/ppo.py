@@ -25,7 +25,14 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import forbid, inputs_of
-from rlcpu.train.config import PPOConfig, at, check_env, default_config, describe_unknown
+from rlcpu.train.config import (
+    PPOConfig,
+    at,
+    check_env,
+    check_learning,
+    default_config,
+    describe_unknown,
+)
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.objective import Batch, Updater
@@ -74,6 +81,10 @@ class PPO(checkpoint.Agent):
     algorithm = "PPO"
     Config = PPOConfig
     config: PPOConfig
+    policy: MLP
+    updater: Updater
+    normalizer: Normalizer
+    history: History
 
     def __init__(
         self,
@@ -139,10 +150,10 @@ class PPO(checkpoint.Agent):
         self.normalizer = Normalizer(env.dynamics.observation_size)
         self.rng = np.random.default_rng(int(streams[2]))
         self.returns: deque[float] = deque(maxlen=WINDOW)
-        self.history = History()
         self._rollout: Rollout | None = None
         self._before: checkpoint.Snapshot | None = None
         self._snapshot_arrays: dict[str, Array] = {}
+        self.history = History()
 
     def __repr__(self) -> str:
         layers = "-".join(map(str, self.policy.sizes))
@@ -200,6 +211,7 @@ class PPO(checkpoint.Agent):
         do so again: `agent.env.reset()` starts other episodes.
         """
         total_steps = check_count("total_steps", total_steps)
+        check_learning(callback, target_return, num_collectors, address=address)
         self._finish_going_back()
         # Whoever has written to the policy meanwhile goes on from there.
         self.policy.arrays(self.env.dynamics)
@@ -311,6 +323,7 @@ class PPO(checkpoint.Agent):
         )
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)
+        self.updater.config = config
         history.losses = self.updater.improve(batch, learning_rate, clip)
         if config.normalize_observations:
             self._normalize(rollout.inputs)

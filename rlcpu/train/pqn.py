@@ -162,12 +162,17 @@ class PQN(OffPolicy):
             raise TypeError(f"buffer={buffer!r}: PQN learns from its rollouts, without a buffer")
 
     def _open_session(
-        self, total_steps: int, num_collectors: int, num_shards: int, address: Any, folder: Any
+        self,
+        total_steps: int,
+        num_collectors: int,
+        num_shards: int | None,
+        address: str | None,
+        replay_folder: Any,
     ) -> Any:
         from rlcpu.distributed.rollouts import RolloutSession
 
-        if num_shards != 1 or folder is not None:
-            given = f"num_shards={num_shards}, replay_folder={folder!r}"
+        if num_shards is not None or replay_folder is not None:
+            given = f"num_shards={num_shards}, replay_folder={replay_folder!r}"
             raise ValueError(f"{given}: PQN has no replay, expected num_collectors alone")
         return RolloutSession(self, num_collectors=num_collectors, address=address)
 

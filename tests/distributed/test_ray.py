@@ -155,6 +155,18 @@ def test_resources_that_are_not_there_are_named(cluster):
         DQN("CartPole-v1").learn(100, num_collectors=999)
 
 
+@pytest.mark.parametrize("kind", [DQN, PPO])
+def test_more_processes_than_a_machine_has_room_for_are_refused(kind, monkeypatch):
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    agent = kind("CartPole-v1", num_envs=1000)
+    with pytest.raises(
+        ValueError,
+        match=r"ask for 100\d processes: expected at most 8 on this machine, 8 for each CPU",
+    ):
+        agent.learn(100, num_collectors=1000)
+    assert agent.steps == 0
+
+
 def test_what_cannot_be_sharded_is_refused():
     with pytest.raises(
         ValueError, match=r"SAC with buffer=ReturnWeightedBuffer.* learns here alone"
