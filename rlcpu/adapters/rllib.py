@@ -172,7 +172,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
         n = int(self.rng.integers(*n_step)) if isinstance(n_step, tuple) else n_step or 1
         if (n, gamma) != (self._buffer.n_step, self._buffer.gamma):
             # The steps of a sum are asked for here, and not when the buffer is made.
-            self._buffer._n_step = NStep(self._buffer.structure, n, gamma)
+            self._buffer._n_step = NStep(self._buffer.structure, n, gamma, True)
             self._buffer.n_step, self._buffer.gamma = n, gamma
         drawn = self._buffer.sample(size, beta=beta or 0.0)
         self._drawn = drawn.indices

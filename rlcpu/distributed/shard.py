@@ -69,7 +69,7 @@ class Drawn(NamedTuple):
 
 #: Arguments of buffers that a folder's have to be equal to, and those that a shard chooses.
 _SIZES = "capacity", "num_envs", "length", "sequence_length", "period"
-_NOT_TAKEN = "num_envs", "n_step", "derive_next"
+_NOT_TAKEN = "num_envs", "n_step", "truncated", "derive_next"
 
 
 class ReplayShard:

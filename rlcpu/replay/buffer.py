@@ -114,7 +114,8 @@ class Buffer(Locked, Shown):
     def _facts(self) -> list[str]:
         held = f"{len(self):,} of {self._ring.length * self._envs:,} transitions"
         names = (*self._settings(), "device")
-        settings = {name: getattr(self, name) for name in names if name != "capacity"}
+        hidden = ("capacity", "truncated")  # told above, and by the fields
+        settings = {name: getattr(self, name) for name in names if name not in hidden}
         told = [f"{name}={value}" for name, value in settings.items() if str(value) not in _UNSAID]
         return [held, show_bytes(self.num_bytes), *told]
 

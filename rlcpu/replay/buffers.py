@@ -13,7 +13,7 @@ from rlcpu.replay.buffer import (
     Buffer,
     Path,  # noqa: F401 (in annotations of the constructors that `dataclass` makes)
 )
-from rlcpu.replay.checks import check_count, check_number
+from rlcpu.replay.checks import check_count, check_flag, check_number
 from rlcpu.replay.items import Batch, Items, NStep
 from rlcpu.replay.lock import complete
 from rlcpu.replay.samplers import MOST, ByPriority, ByValue, InOrder
@@ -36,6 +36,8 @@ class ReplayBuffer(Buffer):
             `terminated`, `truncated` and fields named `next_...` those of the last of them, and
             `Batch.discounts` gamma to the power of their number.
         gamma: discount factor of these sums, in [0, 1].
+        truncated: False says that no episode is cut. Sums of n_step > 1 end where `terminated` or
+            `truncated` is True, and the example has to have both fields otherwise.
         derive_next: store no `next_observation`, but take it from the `observation` of the step
             that follows in the same environment; both need the same fields. Where they differ in
             a byte, as at the end of an episode, it is kept too, in memory even with `memmap`, so
@@ -68,6 +70,7 @@ class ReplayBuffer(Buffer):
     num_envs: int | None = None
     n_step: int = 1
     gamma: float = 0.99
+    truncated: bool = True
     derive_next: bool = False
 
     def _make_items(self) -> Items:
@@ -75,7 +78,8 @@ class ReplayBuffer(Buffer):
             self.num_envs = check_count("num_envs", self.num_envs)
         num_envs = self.num_envs or 1
         self.capacity = check_count("capacity", self.capacity, num_envs)
-        self._n_step = NStep(self.structure, self.n_step, self.gamma)
+        self.truncated = check_flag("truncated", self.truncated)
+        self._n_step = NStep(self.structure, self.n_step, self.gamma, self.truncated)
         self.n_step, self.gamma = self._n_step.n, self._n_step.gamma
         return Items(num_envs, self.capacity // num_envs)
 
@@ -84,12 +88,14 @@ class ReplayBuffer(Buffer):
 class ItemBuffer(ReplayBuffer):
     """Items of any kind, each added by itself, drawn uniformly with replacement.
 
-    Arguments are those of `ReplayBuffer`, without `num_envs`, `n_step`, `gamma`, `derive_next`.
+    Arguments are those of `ReplayBuffer`, without `num_envs`, `n_step`, `gamma`,
+    `truncated`, `derive_next`.
     """
 
     num_envs: int | None = field(init=False, default=None)
     n_step: int = field(init=False, default=1)
     gamma: float = field(init=False, default=0.99)
+    truncated: bool = field(init=False, default=True)
     derive_next: bool = field(init=False, default=False)
 
     def _check(self, batch: Any) -> list[Array]:
@@ -177,7 +183,7 @@ class ReturnWeightedBuffer(Buffer):
 
     The weight of a transition is its value - min(0, smallest value that is in the buffer); where
     all weights are zero, all transitions are as likely. Arguments and errors are those of
-    `ReplayBuffer`, without `num_envs`, `n_step` and `gamma`.
+    `ReplayBuffer`, without `num_envs`, `n_step`, `gamma` and `truncated`.
 
     Example:
         >>> buffer = ReturnWeightedBuffer(1000, {"reward": 0.0}, seed=0)

@@ -196,16 +196,17 @@ class NStep:
     `Batch.discounts` is gamma^m, so that R + discounts * (1 - terminated) * V(next_observation) is
     the target.
 
-    The structure has `reward` (one real number) and `terminated` (one bool), if n is above 1.
+    The structure has `reward` (one real number), `terminated` and `truncated` (one bool each), if n
+    is above 1; no `truncated` if the user says that no episode is cut.
 
     Attributes:
         n, gamma: number of steps, and discount factor in [0, 1].
-        wanted: positions of `reward`, `terminated` and `truncated`, which is `terminated` if there
-            is none; empty if n is 1.
+        wanted: positions of `reward`, `terminated` and `truncated`, which is `terminated` if no
+            episode is cut; empty if n is 1.
         first, last: positions of the fields that are those of the first, and of the last step.
     """
 
-    def __init__(self, structure: Structure, n: int, gamma: float) -> None:
+    def __init__(self, structure: Structure, n: int, gamma: float, truncated: bool) -> None:
         self.n, self.gamma = check_count("n_step", n), check_number("gamma", gamma, 0.0, 1.0)
         self.first: list[int] = []
         self.last: list[int] = []
@@ -214,8 +215,11 @@ class NStep:
             return
         present = {field.name.partition(".")[0] for field in structure.fields}
         reward = _find(structure, "reward", "float32 or float64", np.float32, np.float64)
-        names = ["terminated", "truncated"] if "truncated" in present else ["terminated"]
-        flags = [_find(structure, name, "bool", np.bool_) for name in names]
+        flags = [_find(structure, "terminated", "bool", np.bool_)]
+        if truncated != ("truncated" in present):
+            raise ValueError(_describe_truncated(self.n, truncated))
+        if truncated:
+            flags.append(_find(structure, "truncated", "bool", np.bool_))
         self.wanted = [reward, flags[0], flags[-1]]
         following = [structure.select(name) for name in present if name.startswith("next_")]
         self.last = sorted({*flags, *itertools.chain(*following)})
@@ -235,6 +239,17 @@ class NStep:
         found = storage.look_ahead(self.wanted, indices, place, settings)
         rows.leaves[self.wanted[0]][:], batch.discounts, last = found
         storage.gather(last, rows, 1, num_threads, self.last)
+
+
+def _describe_truncated(n: int, truncated: bool) -> str:
+    """Return the message for an example and an argument `truncated` that do not agree."""
+    if truncated:
+        return (
+            f"n_step={n}: example has no field 'truncated', without which rewards are added up "
+            "across the end of an episode that is cut; add the field, or give truncated=False if "
+            "no episode is cut"
+        )
+    return f"truncated=False, n_step={n}: example has a field 'truncated'; leave out one of them"
 
 
 def _find(structure: Structure, name: str, expected: str, *dtypes: Any) -> int:

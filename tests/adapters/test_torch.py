@@ -31,7 +31,8 @@ def same_memory(tensor: Any, array: np.ndarray) -> bool:
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_batches_share_their_memory(n_step: int) -> None:
     example = {"observation": {"a": np.zeros((2, 3), np.uint8)}, "reward": 0.0, "terminated": False}
-    buffer = rlcpu.replay.PrioritizedReplayBuffer(100, example, n_step=n_step, seed=0)
+    options = {"n_step": n_step, "truncated": False, "seed": 0}
+    buffer = rlcpu.replay.PrioritizedReplayBuffer(100, example, **options)
     step = {"a": np.ones((50, 2, 3), np.uint8)}
     buffer.add({"observation": step, "reward": np.arange(50.0), "terminated": np.zeros(50, bool)})
     batch = buffer.sample(8)

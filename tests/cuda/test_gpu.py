@@ -144,7 +144,7 @@ def test_returns_of_several_steps_are_the_cpus() -> None:
     example = {"reward": np.float32(0), "terminated": False, "next_observation": np.zeros(3)}
     host, buffer = (
         rlcpu.replay.PrioritizedReplayBuffer(
-            2**22, example, num_envs=NUM_ENVS, n_step=5, seed=1, device=device
+            2**22, example, num_envs=NUM_ENVS, n_step=5, truncated=False, seed=1, device=device
         )
         for device in ("cpu", "cuda")
     )

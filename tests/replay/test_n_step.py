@@ -74,7 +74,7 @@ def test_returns(kind, data):
 
 def test_one_environment_without_axis(tmp_path):
     example = {"reward": np.float32(0), "terminated": False}
-    buffer = ReplayBuffer(10, example, n_step=3, gamma=0.5, seed=0)
+    buffer = ReplayBuffer(10, example, n_step=3, gamma=0.5, truncated=False, seed=0)
     rewards = np.ones(4, np.float32)
     buffer.add({"reward": rewards, "terminated": np.array([False, True, False, False])})
     batch = buffer.sample(200)
@@ -83,8 +83,28 @@ def test_one_environment_without_axis(tmp_path):
     np.testing.assert_array_equal(batch["terminated"], batch.indices < 2)
     buffer.save(tmp_path / "b")
     loaded = ReplayBuffer.load(tmp_path / "b")
-    assert (loaded.n_step, loaded.gamma) == (3, 0.5)
+    assert (loaded.n_step, loaded.gamma, loaded.truncated) == (3, 0.5, False)
     np.testing.assert_array_equal(loaded.sample(9)["reward"], buffer.sample(9)["reward"])
+
+
+def test_sums_end_where_an_episode_is_cut():
+    """Rewards 1 up to the end of an episode, and 10 after it."""
+    batch = {
+        "reward": np.array([1.0, 1.0, 10.0, 10.0]),
+        "terminated": np.zeros(4, bool),
+        "truncated": np.array([False, True, False, False]),
+    }
+    example = {name: column[0] for name, column in batch.items()}
+    buffer = ReplayBuffer(4, example, n_step=3, gamma=1.0, seed=0)
+    buffer.add(batch)
+    drawn = buffer.sample(100)
+    np.testing.assert_array_equal(drawn["reward"], np.array([2, 1, 20, 10])[drawn.indices])
+
+    example.pop("truncated")
+    with pytest.raises(ValueError, match="n_step=3: example has no field 'truncated'"):
+        ReplayBuffer(4, example, n_step=3)
+    assert not ReplayBuffer(4, example, n_step=3, truncated=False).truncated
+    assert ReplayBuffer(4, example).n_step == 1  # single steps do not add up
 
 
 @pytest.mark.parametrize(
@@ -100,6 +120,12 @@ def test_one_environment_without_axis(tmp_path):
         ),
         ({"reward": np.zeros(2), "terminated": False}, {"n_step": 2}, r"\(2,\)"),
         ({"reward": 0.0, "terminated": 0}, {"n_step": 2}, "one bool"),
+        (
+            {"reward": 0.0, "terminated": False, "truncated": 0},
+            {"n_step": 2},
+            "'truncated' field is int64",
+        ),
+        (EXAMPLE, {"n_step": 2, "truncated": False}, "truncated=False, n_step=2: example has"),
         ({"reward": 0.0}, {"n_step": 0}, "n_step=0"),
         ({"reward": 0.0}, {"gamma": 1.5}, "gamma=1.5"),
     ],
@@ -107,3 +133,5 @@ def test_one_environment_without_axis(tmp_path):
 def test_bad_arguments(example, options, message):
     with pytest.raises(ValueError, match=message):
         ReplayBuffer(10, example, **options)
+    with pytest.raises(TypeError, match="truncated=1: expected a bool"):
+        ReplayBuffer(10, example, truncated=1)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.device
 
 #: Kinds, arguments, and what each gets beside transitions.
 KINDS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
-    (rlcpu.replay.ReplayBuffer, (12, EXAMPLE), {"num_envs": 2, "n_step": 2}),
+    (rlcpu.replay.ReplayBuffer, (12, EXAMPLE), {"num_envs": 2, "n_step": 2, "truncated": False}),
     (rlcpu.replay.PrioritizedReplayBuffer, (12, EXAMPLE), {"num_envs": 2, "alpha": 0.5}),
     (rlcpu.replay.TrajectoryBuffer, (2, 6, EXAMPLE, 3), {"period": 2}),
     (rlcpu.replay.PrioritizedTrajectoryBuffer, (2, 6, EXAMPLE, 3), {"beta": 0.1}),

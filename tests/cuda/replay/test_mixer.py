@@ -20,7 +20,7 @@ def transitions(device: str) -> Mixer:
     options: dict[str, Any] = {"seed": 0, "device": device}
     mixer = Mixer(
         [
-            rlcpu.replay.ReplayBuffer(12, EXAMPLE, n_step=2, **options),
+            rlcpu.replay.ReplayBuffer(12, EXAMPLE, n_step=2, truncated=False, **options),
             rlcpu.replay.PrioritizedReplayBuffer(12, EXAMPLE, beta=1.0, **options),
             rlcpu.replay.ReturnWeightedBuffer(12, EXAMPLE, **options),
         ],
