@@ -106,9 +106,9 @@ def environment(text: str) -> Environment:
 
 def known_environments() -> list[str]:
     """The ids of the environments that there are, sorted."""
-    from rlcpu.envs.registration import known
+    from rlcpu.envs.registration import registered
 
-    return sorted(known())
+    return sorted(registered())
 
 
 def import_user_module(module: str) -> None:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed package
 
 from asv_benches import study  # noqa: E402
-from rlcpu.envs.registration import find, known  # noqa: E402
+from rlcpu.envs.registration import find, registered  # noqa: E402
 from rlcpu.train import DQN, PPO, PQN  # noqa: E402
 from rlcpu.train.choice import (  # noqa: E402
     FITTING,
@@ -93,7 +93,7 @@ def test_a_run_is_that_of_an_agent_with_default_settings(tmp_path, monkeypatch) 
 
 
 def test_the_study_has_every_environment_and_every_choice() -> None:
-    built_in = {id for id in known() if getattr(find(id), "engine", None) is None}
+    built_in = {id for id in registered() if getattr(find(id), "engine", None) is None}
     assert set(study.PAIRS) == built_in - {"BipedalWalkerHardcore-v3"} | {"HalfCheetah-v5"}
     assert all(algorithm in study.PAIRS[id] for id, algorithm in FITTING.items())
     assert fitting("Own-v0") == "ppo"

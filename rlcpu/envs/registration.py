@@ -19,7 +19,7 @@ from rlcpu.envs.gymnasium_task import GymnasiumTask, find_task
 from rlcpu.envs.scalar_env import ScalarEnv
 from rlcpu.envs.vector_env import VectorEnv
 
-_BUILT_IN = {
+BUILT_IN = {
     module.DYNAMICS.id: module.DYNAMICS
     for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
 }
@@ -50,7 +50,7 @@ def register(dynamics: Dynamics) -> None:
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
     if (
         dynamics.id in (*MUJOCO_TASKS, *DM_CONTROL_TASKS, *GAMES)
-        or _BUILT_IN.get(dynamics.id, dynamics) is not dynamics
+        or BUILT_IN.get(dynamics.id, dynamics) is not dynamics
     ):
         raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
     _tell_gymnasium(dynamics.id, dynamics)
@@ -78,7 +78,7 @@ def gymnasium_id(id: str) -> str:
 
 def register_built_in() -> None:
     """Register the environments of this library."""
-    for dynamics in _BUILT_IN.values():
+    for dynamics in BUILT_IN.values():
         register(dynamics)
     for id, limits in GAMES.items():
         _tell_gymnasium(id, limits)
@@ -89,12 +89,14 @@ def register_built_in() -> None:
 
 
 def registered() -> list[str]:
-    """The ids of all known environments; games and MuJoCo's are known once made."""
-    return list(_known)
+    """Return the ids of all environments of this library and its users that `make_vec` makes here.
 
+    Those of MuJoCo and dm_control are among them if these packages are installed.
 
-def known() -> list[str]:
-    """The ids of all environments that `find` finds here, those of MuJoCo too if it is there."""
+    Example:
+        >>> "MinAtar/Breakout-v1" in registered()
+        True
+    """
     optional = (("mujoco", MUJOCO_TASKS), ("dm_control", DM_CONTROL_TASKS))
     there = [ids for package, ids in optional if importlib.util.find_spec(package) is not None]
     return list(dict.fromkeys((*_known, *GAMES, *itertools.chain(*there))))

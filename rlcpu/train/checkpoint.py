@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.gymnasium_task import GymnasiumTask
 from rlcpu.envs.lane import LANES, NUM_WORDS
-from rlcpu.envs.registration import find, is_of_gymnasium, known, make_vec
+from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
@@ -371,7 +371,7 @@ def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
         raise ValueError(
             f"its environments, {description['env']}, were given to the agent: give them as env="
         )
-    if description["env"] not in known() and not is_of_gymnasium(description["env"]):
+    if description["env"] not in registered() and not is_of_gymnasium(description["env"]):
         raise ValueError(
             f"its environment {description['env']} is not registered: import the module that does "
             "so first, or give env= (on the command line, module:id)"

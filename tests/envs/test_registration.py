@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import pickle
 import subprocess
 import sys
@@ -22,9 +23,18 @@ from tests.envs.rollouts import CLASSIC
 every_environment = pytest.mark.parametrize("name", CLASSIC)
 
 
-def test_classic_control_is_registered() -> None:
+def test_all_that_can_be_made_is_registered() -> None:
+    """Before any of them is made, as in a new process."""
     classic = {"CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"}
-    assert {*classic, "Acrobot-v1"} <= set(rlcpu.registered())
+    games = {"MinAtar/Breakout-v1", "FrozenLake-v1", "MiniGrid-Empty-8x8-v0", "BipedalWalker-v3"}
+    code = "import sys, rlcpu; print(*rlcpu.registered()); print('mujoco' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, is_imported = done.stdout.splitlines()
+    assert {*classic, "Acrobot-v1", *games} <= set(names.split())
+    assert is_imported == "False"
+    assert ("HalfCheetah-v5" in names.split()) == bool(importlib.util.find_spec("mujoco"))
+    assert all(find(name).id == name for name in names.split())
+    assert set(names.split()) == set(rlcpu.registered())
 
 
 @every_environment
@@ -143,7 +153,7 @@ def toy(request: pytest.FixtureRequest) -> rlcpu.Dynamics:
 
 def test_register_and_replace(toy: rlcpu.Dynamics) -> None:
     rlcpu.register(toy)
-    assert rlcpu.registered()[-1] == "Toy-v0"
+    assert "Toy-v0" in rlcpu.registered()
     assert find("Toy-v0") is find("rlcpu/Toy-v0") is toy
     assert gymnasium.make("rlcpu/Toy-v0").unwrapped.observation_space == toy.observation_space
     edited = dataclasses.replace(toy, max_episode_steps=7, reward_threshold=None)
