@@ -141,7 +141,9 @@ class MLP:
         Raises:
             ValueError: other layers, or sizes that do not fit the spaces.
         """
-        layers = list(module)
+        forward = getattr(type(module), "forward", None)  # a subclass may compute something else
+        is_sequential = getattr(forward, "__qualname__", "") == "Sequential.forward"
+        layers = list(module) if is_sequential else []
         linear, between = layers[::2], {type(layer).__name__ for layer in layers[1::2]}
         if (
             not all(type(layer).__name__ == "Linear" and layer.bias is not None for layer in linear)
@@ -150,8 +152,8 @@ class MLP:
             or not between <= _MODULES.keys()
         ):
             raise ValueError(
-                f"module={module!r}: expected Linear layers with biases, and all Tanh or all ReLU "
-                "between them"
+                f"module={module!r}: expected a torch.nn.Sequential of Linear layers with biases, "
+                "and all Tanh or all ReLU between them"
             )
         outputs, _ = _action_outputs(action_space)
         policy = cls(

@@ -166,6 +166,22 @@ def test_there_and_back(between: Any, outputs: int) -> None:
     assert (policy.parameters[32:] != MLP.from_torch(module, SEEN, CHOICES).parameters[32:]).any()
 
 
+class Two(torch.nn.Module):
+    """Two layers, and a way of its own through them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 8), torch.nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.second(torch.tanh(self.first(x)))
+
+
+def test_module_with_a_forward_of_its_own_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"(?s)module=Two.*expected a torch\.nn\.Sequential"):
+        MLP.from_torch(Two(), SEEN, CHOICES)
+
+
 def test_what_is_no_network_is_refused() -> None:
     with pytest.raises(TypeError, match=r"policy=Uniform\(\): expected an MLP or Linear"):
         to_torch(Uniform())  # type: ignore[arg-type]

@@ -161,13 +161,25 @@ class Linear_:
 
 
 Linear_.__name__ = "Linear"
+
+
+class Sequential(list):
+    def forward(self, x: Any) -> Any:
+        raise NotImplementedError
+
+
+class Doubled(Sequential):
+    def forward(self, x: Any) -> Any:
+        return 2.0 * super().forward(x)
+
+
 Tanh, ReLU, GELU = (type(name, (), {}) for name in ("Tanh", "ReLU", "GELU"))
 
 
 @pytest.mark.parametrize(("between", "name"), [(Tanh, "tanh"), (ReLU, "relu")])
 @pytest.mark.parametrize(("outputs", "value"), [(4, None), (5, "shared")])
 def test_weights_from_torch(between: Any, name: str, outputs: int, value: str | None) -> None:
-    module = [Linear_(3, 8), between(), Linear_(8, 6), between(), Linear_(6, outputs)]
+    module = Sequential([Linear_(3, 8), between(), Linear_(8, 6), between(), Linear_(6, outputs)])
     policy = MLP.from_torch(module, SEEN, CHOICES)
     assert (policy.activation, policy.value, policy.hidden) == (name, value, (8, 6))
     x = seen = np.float32([0.1, -0.2, 0.3])
@@ -183,16 +195,16 @@ def test_weights_from_torch(between: Any, name: str, outputs: int, value: str | 
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        ([], "expected Linear layers with biases"),
-        ([Tanh(), Linear_(3, 4)], "expected Linear layers with biases"),
-        ([Linear_(3, 8), Linear_(8, 4)], "expected Linear layers with biases"),
-        ([Linear_(3, 8), Tanh()], "expected Linear layers with biases"),
-        ([Linear_(3, 8), GELU(), Linear_(8, 4)], "expected Linear layers with biases"),
+        ([], "of Linear layers with biases"),
+        ([Tanh(), Linear_(3, 4)], "of Linear layers with biases"),
+        ([Linear_(3, 8), Linear_(8, 4)], "of Linear layers with biases"),
+        ([Linear_(3, 8), Tanh()], "of Linear layers with biases"),
+        ([Linear_(3, 8), GELU(), Linear_(8, 4)], "of Linear layers with biases"),
         (
             [Linear_(3, 8), Tanh(), Linear_(8, 8), ReLU(), Linear_(8, 4)],
-            "expected Linear layers with biases",
+            "of Linear layers with biases",
         ),
-        ([Linear_(3, 4, bias=False)], "expected Linear layers with biases"),
+        ([Linear_(3, 4, bias=False)], "of Linear layers with biases"),
         ([Linear_(2, 4)], r"module has layers of sizes \[\(2, 4\)\]: expected \[\(3, 4\)\]"),
         ([Linear_(3, 6)], r"sizes \[\(3, 6\)\]: expected \[\(3, 4\)\]"),
         (
@@ -203,4 +215,10 @@ def test_weights_from_torch(between: Any, name: str, outputs: int, value: str | 
 )
 def test_modules_that_do_not_fit(module: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
+        MLP.from_torch(Sequential(module), SEEN, CHOICES)
+
+
+@pytest.mark.parametrize("module", [Doubled([Linear_(3, 4)]), Linear_(3, 4), [Linear_(3, 4)]])
+def test_modules_that_compute_something_else_are_refused(module: Any) -> None:
+    with pytest.raises(ValueError, match=r"expected a torch\.nn\.Sequential of Linear layers"):
         MLP.from_torch(module, SEEN, CHOICES)
