@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import rlcpu
+from rlcpu import cli_list
 from rlcpu.cli_arguments import (
     DTYPES,
     CommandError,
@@ -194,6 +195,12 @@ def build_parser() -> Parser:
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
         ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
+        (
+            "list",
+            cli_list.show,
+            cli_list.add_list_arguments,
+            "list the environments, or describe one",
+        ),
         ("info", info, add_info_arguments, "print versions, threads, cache folder and GPU"),
         ("warmup", warmup, add_warmup_arguments, "compile the kernels into the cache"),
     ):

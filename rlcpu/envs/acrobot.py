@@ -32,17 +32,17 @@ class Params(NamedTuple):
     """Physics, options and reset bounds."""
 
     gravity: float = 9.8  # m/s^2
-    link_length_1: float = 1.0  # m
-    link_mass_1: float = 1.0  # kg
-    link_mass_2: float = 1.0  # kg
-    link_com_1: float = 0.5  # m, from a link's upper end to its centre of mass
-    link_com_2: float = 0.5  # m
+    link_length_1: float = 1.0  # m, length of the first link
+    link_mass_1: float = 1.0  # kg, mass of the first link
+    link_mass_2: float = 1.0  # kg, mass of the second link
+    link_com_1: float = 0.5  # m, from the first link's upper end to its centre of mass
+    link_com_2: float = 0.5  # m, likewise of the second link
     link_moi: float = 1.0  # kg m^2, moment of inertia of either link
-    torque: float = 1.0  # N m
+    torque: float = 1.0  # N m, of the motor
     torque_noise_max: float = 0.0  # N m, uniform noise in [-max, max) on the torque
     dt: float = 0.2  # s, one step
-    reset_low: float = -0.1  # bounds of all four numbers of a new state
-    reset_high: float = 0.1
+    reset_low: float = -0.1  # lower bound of all four numbers of a new state
+    reset_high: float = 0.1  # their upper bound
     nips: bool = False  # equations of the NIPS paper, not those of the book
 
 

@@ -48,7 +48,7 @@ GOAL = 190.0 * STEP  # m
 class Params(NamedTuple):
     """Options."""
 
-    hardcore: bool = False
+    hardcore: bool = False  # stumps, stairs and pits on the way
 
 
 class State(NamedTuple):

@@ -31,13 +31,13 @@ class Params(NamedTuple):
     """Physics, options and reset bounds."""
 
     gravity: float = 9.8  # m/s^2
-    masscart: float = 1.0  # kg
-    masspole: float = 0.1  # kg
+    masscart: float = 1.0  # kg, mass of the cart
+    masspole: float = 0.1  # kg, mass of the pole
     length: float = 0.5  # m, half the pole
-    force_mag: float = 10.0  # N
+    force_mag: float = 10.0  # N, of a push
     tau: float = 0.02  # s, one step
-    reset_low: float = -0.05  # bounds of all four numbers of a new state
-    reset_high: float = 0.05
+    reset_low: float = -0.05  # lower bound of all four numbers of a new state
+    reset_high: float = 0.05  # their upper bound
     sutton_barto_reward: bool = False  # 0, and -1 when the pole falls, in place of 1 throughout
     semi_implicit: bool = False  # positions move with the new velocities, not with the old ones
 

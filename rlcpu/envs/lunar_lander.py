@@ -44,7 +44,7 @@ class Params(NamedTuple):
     """Physics."""
 
     gravity: float = -10.0  # m/s^2
-    enable_wind: bool = False
+    enable_wind: bool = False  # wind and turbulence push and turn the lander
     wind_power: float = 15.0  # N, the most that wind pushes
     turbulence_power: float = 1.5  # N m, the most that it turns
 

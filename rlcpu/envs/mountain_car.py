@@ -30,10 +30,10 @@ class Params(NamedTuple):
 
     force: float = 0.001  # velocity that the engine adds in one step
     gravity: float = 0.0025  # velocity that the steepest slope adds in one step
-    goal_position: float = 0.5
+    goal_position: float = 0.5  # where an episode ends
     goal_velocity: float = 0.0  # least velocity at the goal
-    reset_low: float = -0.6  # bounds of the position of a new state
-    reset_high: float = -0.4
+    reset_low: float = -0.6  # lower bound of the position of a new state
+    reset_high: float = -0.4  # the upper bound
 
 
 def reset(uniforms: tuple[float], params: Params) -> State:

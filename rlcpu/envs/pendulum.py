@@ -31,9 +31,9 @@ State = tuple[float, float]
 class Params(NamedTuple):
     """Physics and reset bounds."""
 
-    g: float = 10.0  # m/s^2
-    mass: float = 1.0  # kg
-    length: float = 1.0  # m
+    g: float = 10.0  # m/s^2, gravity
+    mass: float = 1.0  # kg, mass of the rod
+    length: float = 1.0  # m, length of the rod
     dt: float = 0.05  # s, one step
     x_init: float = math.pi  # rad, a new angle is drawn from [-x_init, x_init)
     y_init: float = 1.0  # rad/s, a new velocity is drawn from [-y_init, y_init)

@@ -22,18 +22,18 @@ from rlcpu.envs.mujoco.numerics import (
 
 
 class Reacher(NamedTuple):
-    """Parameters of Reacher-v5."""
+    """Bring the tip of a two-link arm to a target."""
 
-    reward_dist_weight: float = 1.0
-    reward_control_weight: float = 1.0
+    reward_dist_weight: float = 1.0  # weight of the distance to the target
+    reward_control_weight: float = 1.0  # weight of the sum of squared actions, a cost
 
 
 class Pusher(NamedTuple):
-    """Parameters of Pusher-v5."""
+    """Push an object to a target with a robot arm."""
 
-    reward_near_weight: float = 0.5
-    reward_dist_weight: float = 1.0
-    reward_control_weight: float = 0.1
+    reward_near_weight: float = 0.5  # weight of the distance from hand to object
+    reward_dist_weight: float = 1.0  # weight of the distance to the target
+    reward_control_weight: float = 0.1  # weight of the sum of squared actions, a cost
 
 
 def reset_reacher(data: Any, uniforms: Any, params: Any) -> None:
@@ -117,16 +117,16 @@ def observe_pusher(data: Any, observation: Any, params: Any) -> None:
 
 
 class InvertedPendulum(NamedTuple):
-    """Parameters of InvertedPendulum-v5."""
+    """Keep a pole upright on a cart that is pushed left or right."""
 
-    reset_noise_scale: float = 0.01
+    reset_noise_scale: float = 0.01  # size of the noise on a new episode's state
 
 
 class InvertedDoublePendulum(NamedTuple):
-    """Parameters of InvertedDoublePendulum-v5."""
+    """Keep two linked poles upright on a cart."""
 
-    healthy_reward: float = 10.0
-    reset_noise_scale: float = 0.1
+    healthy_reward: float = 10.0  # reward of each step before a fall
+    reset_noise_scale: float = 0.1  # size of the noise on a new episode's state
 
 
 def pendulum_has_fallen(data: Any, params: Any) -> bool:

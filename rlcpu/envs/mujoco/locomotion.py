@@ -35,21 +35,21 @@ def measure_x(data: Any, params: Any) -> tuple[float, ...]:
 
 
 class HalfCheetah(NamedTuple):
-    """Parameters of HalfCheetah-v5."""
+    """Run forward on two legs, in a plane."""
 
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 0.1
-    reset_noise_scale: float = 0.1
-    exclude_current_positions_from_observation: bool = True
+    forward_reward_weight: float = 1.0  # weight of the forward speed (m/s) in the reward
+    ctrl_cost_weight: float = 0.1  # weight of the sum of squared actions, a cost
+    reset_noise_scale: float = 0.1  # size of the noise on a new episode's state
+    exclude_current_positions_from_observation: bool = True  # leave out where the body is
 
 
 class Swimmer(NamedTuple):
-    """Parameters of Swimmer-v5."""
+    """Swim forward as a chain of three links."""
 
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 1e-4
-    reset_noise_scale: float = 0.1
-    exclude_current_positions_from_observation: bool = True
+    forward_reward_weight: float = 1.0  # weight of the forward speed (m/s) in the reward
+    ctrl_cost_weight: float = 1e-4  # weight of the sum of squared actions, a cost
+    reset_noise_scale: float = 0.1  # size of the noise on a new episode's state
+    exclude_current_positions_from_observation: bool = True  # leave out where the body is
 
 
 def reward_speed(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
@@ -84,30 +84,30 @@ def size_swimmer(model: Any, params: Any) -> int:
 
 
 class Hopper(NamedTuple):
-    """Parameters of Hopper-v5."""
+    """Hop forward on one leg, in a plane."""
 
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 1e-3
-    healthy_reward: float = 1.0
-    terminate_when_unhealthy: bool = True
-    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
-    healthy_z_range: tuple[float, float] = (0.7, inf)
-    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
-    reset_noise_scale: float = 5e-3
-    exclude_current_positions_from_observation: bool = True
+    forward_reward_weight: float = 1.0  # weight of the forward speed (m/s) in the reward
+    ctrl_cost_weight: float = 1e-3  # weight of the sum of squared actions, a cost
+    healthy_reward: float = 1.0  # reward of each step before a fall
+    terminate_when_unhealthy: bool = True  # a fall ends the episode
+    healthy_state_range: tuple[float, float] = (-100.0, 100.0)  # of all other numbers
+    healthy_z_range: tuple[float, float] = (0.7, inf)  # m, heights before a fall
+    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)  # rad, angles before a fall
+    reset_noise_scale: float = 5e-3  # size of the noise on a new episode's state
+    exclude_current_positions_from_observation: bool = True  # leave out where the body is
 
 
 class Walker2d(NamedTuple):
-    """Parameters of Walker2d-v5."""
+    """Walk forward on two legs, in a plane."""
 
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 1e-3
-    healthy_reward: float = 1.0
-    terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (0.8, 2.0)
-    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
-    reset_noise_scale: float = 5e-3
-    exclude_current_positions_from_observation: bool = True
+    forward_reward_weight: float = 1.0  # weight of the forward speed (m/s) in the reward
+    ctrl_cost_weight: float = 1e-3  # weight of the sum of squared actions, a cost
+    healthy_reward: float = 1.0  # reward of each step before a fall
+    terminate_when_unhealthy: bool = True  # a fall ends the episode
+    healthy_z_range: tuple[float, float] = (0.8, 2.0)  # m, heights before a fall
+    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)  # rad, angles before a fall
+    reset_noise_scale: float = 5e-3  # size of the noise on a new episode's state
+    exclude_current_positions_from_observation: bool = True  # leave out where the body is
 
 
 def is_within(x: float, bounds: tuple[float, float]) -> bool:
@@ -171,19 +171,19 @@ def observe_walker(data: Any, observation: Any, params: Any) -> None:
 
 
 class Ant(NamedTuple):
-    """Parameters of Ant-v5."""
+    """Run forward on four legs."""
 
-    forward_reward_weight: float = 1.0
-    ctrl_cost_weight: float = 0.5
-    contact_cost_weight: float = 5e-4
-    healthy_reward: float = 1.0
-    main_body: float = 1.0
-    terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (0.2, 1.0)
-    contact_force_range: tuple[float, float] = (-1.0, 1.0)
-    reset_noise_scale: float = 0.1
-    exclude_current_positions_from_observation: bool = True
-    include_cfrc_ext_in_observation: bool = True
+    forward_reward_weight: float = 1.0  # weight of the forward speed (m/s) in the reward
+    ctrl_cost_weight: float = 0.5  # weight of the sum of squared actions, a cost
+    contact_cost_weight: float = 5e-4  # weight of the sum of squared contact forces, a cost
+    healthy_reward: float = 1.0  # reward of each step before a fall
+    main_body: float = 1.0  # number of the body whose movement counts
+    terminate_when_unhealthy: bool = True  # a fall ends the episode
+    healthy_z_range: tuple[float, float] = (0.2, 1.0)  # m, heights before a fall
+    contact_force_range: tuple[float, float] = (-1.0, 1.0)  # bounds of contact forces
+    reset_noise_scale: float = 0.1  # size of the noise on a new episode's state
+    exclude_current_positions_from_observation: bool = True  # leave out where the body is
+    include_cfrc_ext_in_observation: bool = True  # show contact forces
 
 
 def ant_is_healthy(data: Any, params: Any) -> bool:
@@ -236,36 +236,36 @@ def size_ant(model: Any, params: Ant) -> int:
 
 
 class Humanoid(NamedTuple):
-    """Parameters of Humanoid-v5."""
+    """Walk forward on two legs, without falling."""
 
-    forward_reward_weight: float = 1.25
-    ctrl_cost_weight: float = 0.1
-    contact_cost_weight: float = 5e-7
-    contact_cost_range: tuple[float, float] = (-inf, 10.0)
-    healthy_reward: float = 5.0
-    terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (1.0, 2.0)
-    reset_noise_scale: float = 1e-2
-    exclude_current_positions_from_observation: bool = True
-    include_cinert_in_observation: bool = True
-    include_cvel_in_observation: bool = True
-    include_qfrc_actuator_in_observation: bool = True
-    include_cfrc_ext_in_observation: bool = True
+    forward_reward_weight: float = 1.25  # weight of the forward speed (m/s) in the reward
+    ctrl_cost_weight: float = 0.1  # weight of the sum of squared actions, a cost
+    contact_cost_weight: float = 5e-7  # weight of the sum of squared contact forces, a cost
+    contact_cost_range: tuple[float, float] = (-inf, 10.0)  # bounds of that cost
+    healthy_reward: float = 5.0  # reward of each step before a fall
+    terminate_when_unhealthy: bool = True  # a fall ends the episode
+    healthy_z_range: tuple[float, float] = (1.0, 2.0)  # m, heights before a fall
+    reset_noise_scale: float = 1e-2  # size of the noise on a new episode's state
+    exclude_current_positions_from_observation: bool = True  # leave out where the body is
+    include_cinert_in_observation: bool = True  # show masses and inertias
+    include_cvel_in_observation: bool = True  # show velocities of centres of mass
+    include_qfrc_actuator_in_observation: bool = True  # show actuator forces
+    include_cfrc_ext_in_observation: bool = True  # show contact forces
 
 
 class HumanoidStandup(NamedTuple):
-    """Parameters of HumanoidStandup-v5; as in Gymnasium, `uph_cost_weight` weighs nothing."""
+    """Stand up from the ground."""
 
-    uph_cost_weight: float = 1.0
-    ctrl_cost_weight: float = 0.1
-    impact_cost_weight: float = 0.5e-6
-    impact_cost_range: tuple[float, float] = (-inf, 10.0)
-    reset_noise_scale: float = 1e-2
-    exclude_current_positions_from_observation: bool = True
-    include_cinert_in_observation: bool = True
-    include_cvel_in_observation: bool = True
-    include_qfrc_actuator_in_observation: bool = True
-    include_cfrc_ext_in_observation: bool = True
+    uph_cost_weight: float = 1.0  # without effect, as in Gymnasium
+    ctrl_cost_weight: float = 0.1  # weight of the sum of squared actions, a cost
+    impact_cost_weight: float = 0.5e-6  # weight of the sum of squared contact forces, a cost
+    impact_cost_range: tuple[float, float] = (-inf, 10.0)  # bounds of that cost
+    reset_noise_scale: float = 1e-2  # size of the noise on a new episode's state
+    exclude_current_positions_from_observation: bool = True  # leave out where the body is
+    include_cinert_in_observation: bool = True  # show masses and inertias
+    include_cvel_in_observation: bool = True  # show velocities of centres of mass
+    include_qfrc_actuator_in_observation: bool = True  # show actuator forces
+    include_cfrc_ext_in_observation: bool = True  # show contact forces
 
 
 def measure_humanoid(data: Any, params: Any) -> tuple[float, ...]:

@@ -17,11 +17,11 @@ from rlcpu.kernels.random import Rng
 class Params(NamedTuple):
     """Options, and the rewards of a step into the goal, into a hole and onto ice."""
 
-    is_slippery: bool = True
-    success_rate: float = 1 / 3
-    goal_reward: float = 1.0
-    hole_reward: float = 0.0
-    frozen_reward: float = 0.0
+    is_slippery: bool = True  # a step may go to one side
+    success_rate: float = 1 / 3  # probability of going where the action says, on slippery ice
+    goal_reward: float = 1.0  # of the step into the goal
+    hole_reward: float = 0.0  # of the step into a hole
+    frozen_reward: float = 0.0  # of every other step
 
 
 def frozen_lake(rows: Any, slippery: bool = True, **fields: Any) -> Dynamics:

@@ -35,7 +35,7 @@ class State(NamedTuple):
 class Params(NamedTuple):
     """Options."""
 
-    is_rainy: bool = False
+    is_rainy: bool = False  # a step may go to the left or right of its direction
     rainy_probability: float = 0.8  # of going ahead in rain; else to the left or right
 
 

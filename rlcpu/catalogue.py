@@ -1,0 +1,403 @@
+"""The catalogue: what users want to know of an environment, read from its `Dynamics`.
+
+`rlcpu list` prints it, and the documentation has a page made from each entry. Descriptions are the
+docstrings of an environment's module and functions, and the comments beside the fields of its
+params, so that an environment of a user's own is described in the same way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import textwrap
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+from rlcpu.envs.dynamics import Dynamics, identity
+from rlcpu.envs.registration import find, registered
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
+from rlcpu.train.choice import REPLAY_STEPS, STEPS, USUAL_STEPS, fitting
+from rlcpu.train.config import DEFAULTS, MUJOCO_HORIZONS, default_config
+
+AGENTS: dict[str, Any] = {
+    agent.__name__.lower(): agent for agent in (PPO, PQN, DQN, SAC, TD3, DDPG)
+}
+
+
+class Family(NamedTuple):
+    """Environments of one origin.
+
+    Attributes:
+        title: the heading in the catalogue.
+        port_of: what they are ports of, with {id} for the environment's; empty for none.
+    """
+
+    title: str
+    port_of: str = ""
+
+
+#: By the module of the scalar functions; the first that it begins with counts.
+FAMILIES = {
+    "rlcpu.envs.minatar": Family(
+        "MinAtar", "the package minatar: the same transitions from the same states"
+    ),
+    "rlcpu.envs.minigrid": Family(
+        "MiniGrid", "the package minigrid: the same transitions from the same states"
+    ),
+    "rlcpu.envs.toy_text": Family(
+        "Toy text", "Gymnasium's {id}: the same transitions from the same states"
+    ),
+    "rlcpu.envs.mujoco.dm_control": Family("dm_control", "the task of dm_control's suite"),
+    "rlcpu.envs.mujoco": Family(
+        "MuJoCo",
+        "Gymnasium's {id}: the same bits in float64, but for the last bit of NumPy's sines, "
+        "cosines and norms",
+    ),
+    "rlcpu.envs.lunar_lander": Family(
+        "Box2D tasks", "Gymnasium's {id}, without Box2D: returns have the same distribution"
+    ),
+    "rlcpu.envs.bipedal_walker": Family(
+        "Box2D tasks",
+        "Gymnasium's {id}, without Box2D: after the first step returns have the same distribution",
+    ),
+    "rlcpu.envs.": Family(
+        "Classic control",
+        "Gymnasium's {id}: the same bits in float64, where NumPy's sine and cosine are libm's",
+    ),
+}
+
+
+class Parameter(NamedTuple):
+    """One field of an environment's params.
+
+    Attributes:
+        name: as `make_vec` and `--param` take it.
+        default: its value.
+        text: the comment beside it.
+    """
+
+    name: str
+    default: Any
+    text: str
+
+
+class Learning(NamedTuple):
+    """How `rlcpu train` learns an environment with one algorithm.
+
+    Attributes:
+        algorithm: as `--algo` takes it.
+        steps: environment steps, unless `--steps` says otherwise.
+        config: all settings.
+        is_default: whether `rlcpu train` takes this algorithm without `--algo`.
+        is_tuned: whether the settings are this environment's, not general ones.
+    """
+
+    algorithm: str
+    steps: int
+    config: Any
+    is_default: bool
+    is_tuned: bool
+
+    def changes(self) -> dict[str, Any]:
+        """The settings that differ from the defaults of the config's class."""
+        usual = type(self.config)()
+        names = self.config.names()
+        pairs = ((name, getattr(self.config, name)) for name in names)
+        return {name: value for name, value in pairs if value != getattr(usual, name)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One environment.
+
+    Attributes:
+        id: such as "CartPole-v1".
+        family, port_of: see `Family`.
+        title: one sentence.
+        text: paragraphs, as the source has them.
+        observation, action: the spaces in words.
+        observed, acts: what the numbers of an observation and of an action mean, if that is said.
+        is_masked: whether some actions are not allowed in some states.
+        state: names and meanings of the state's fields.
+        parameters: of `params`.
+        max_episode_steps, reward_threshold: None where there is none.
+        learning: one for each algorithm that takes its actions.
+    """
+
+    id: str
+    family: str
+    port_of: str
+    title: str
+    text: str
+    observation: str
+    observed: str
+    action: str
+    acts: str
+    is_masked: bool
+    state: tuple[Parameter, ...]
+    parameters: tuple[Parameter, ...]
+    max_episode_steps: int | None
+    reward_threshold: float | None
+    learning: tuple[Learning, ...]
+
+
+def entries() -> list[Entry]:
+    """All environments that `make_vec` finds here, family by family.
+
+    Returns:
+        The entries of `rlcpu list`; MuJoCo's are left out where it is not installed.
+    """
+    found = [entry(id) for id in registered()]
+    families = list(dict.fromkeys(each.family for each in found))
+    return sorted(found, key=lambda each: families.index(each.family))
+
+
+def entry(environment: str | Dynamics) -> Entry:
+    """The entry of one environment.
+
+    Raises:
+        TypeError, ValueError, ImportError: see `rlcpu.envs.find`.
+    """
+    dynamics = find(environment)
+    family, (title, text) = family_of(dynamics), describe(dynamics)
+    original = f"Gymnasium's {dynamics.original}" if dynamics.original else ""
+    state = dynamics.state
+    fields = [field.name for field in state.fields if field.name]
+    return Entry(
+        id=dynamics.id,
+        family=family.title,
+        port_of=family.port_of.format(id=dynamics.id) or original,
+        title=title,
+        text=text,
+        observation=space_in_words(dynamics.observation_space),
+        observed=observed_by(dynamics),
+        action=space_in_words(dynamics.action_space),
+        acts=argument_of(main_function(dynamics), "action"),
+        is_masked=dynamics.num_masked > 0,
+        state=tuple(
+            Parameter(name, None, comments_of(state.made).get(name, "")) for name in fields
+        ),
+        parameters=parameters_of(dynamics.params),
+        max_episode_steps=dynamics.max_episode_steps,
+        reward_threshold=dynamics.reward_threshold,
+        learning=learning_of(dynamics),
+    )
+
+
+# ---------------------------------------------------------------- what the source says
+
+
+def main_function(dynamics: Dynamics) -> Any:
+    """The function whose module describes an environment: its step, or a MuJoCo task's reward."""
+    return dynamics.step if dynamics.engine is None else getattr(dynamics, "reward", None)
+
+
+def family_of(dynamics: Dynamics) -> Family:
+    """The family of an environment."""
+    module = getattr(main_function(dynamics), "__module__", "")
+    for begin, family in FAMILIES.items():
+        if module.startswith(begin):
+            return family
+    return Family("Registered by you")
+
+
+def describe(dynamics: Dynamics) -> tuple[str, str]:
+    """A sentence on an environment, and the paragraphs that follow it."""
+    function = main_function(dynamics)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    text = inspect.cleandoc(getattr(module, "__doc__", None) or "")
+    first, _, rest = text.partition("\n")
+    names, colon, sentence = first.partition(": ")
+    if colon and re.search(r"-v\d", names):
+        return sentence[:1].upper() + sentence[1:], rest.strip()
+    if dynamics.engine is not None:
+        what = (inspect.getdoc(type(dynamics.params)) or "").partition("\n")[0]
+        reward = (inspect.getdoc(function) or "").partition("\n")[0]
+        if not dynamics.params._fields:
+            return reward or dynamics.id, ""
+        return what, f"Reward: {reward[:1].lower()}{reward[1:]}" if reward else ""
+    return first or dynamics.id, rest.strip()
+
+
+def argument_of(function: Any, name: str) -> str:
+    """What a Google docstring says of an argument; empty if it says nothing."""
+    text = inspect.getdoc(function) or ""
+    found = re.search(rf"^( +){name}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
+    return " ".join(found[2].split()) if found else ""
+
+
+def observed_by(dynamics: Dynamics) -> str:
+    """What an observation holds."""
+    if dynamics.observe is identity:
+        return argument_of(dynamics.step, "state")
+    text = inspect.getdoc(dynamics.observe) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def parameters_of(params: Any) -> tuple[Parameter, ...]:
+    """The fields of an instance of a NamedTuple, with the comments beside them."""
+    texts = comments_of(type(params))
+    return tuple(Parameter(k, v, texts.get(k, "")) for k, v in params._asdict().items())
+
+
+def comments_of(kind: Any) -> dict[str, str]:
+    """The comments beside the fields of a class, by name; none where there is no source."""
+    try:
+        lines = inspect.getsource(kind).splitlines()
+    except (OSError, TypeError):
+        return {}
+    texts: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        field = re.match(r"\s+(\w+): [^#]*(?:# (.*))?$", line)
+        if field:
+            name = field[1]
+            texts[name] = field[2] or ""
+        elif name and (more := re.match(r"\s+# (.*)$", line)):
+            texts[name] = f"{texts[name]} {more[1]}".strip()
+        else:
+            name = ""
+    return {field: text for field, text in texts.items() if text}
+
+
+# ---------------------------------------------------------------- spaces
+
+
+def space_in_words(space: Any) -> str:
+    """A space in a few words, with its bounds where they are few.
+
+    Example:
+        >>> space_in_words(Discrete(4))
+        '1 of 4'
+    """
+    if isinstance(space, Discrete):
+        return f"1 of {space.n}"
+    if isinstance(space, MultiDiscrete):
+        return " and ".join(f"1 of {n}" for n in space.nvec.tolist())
+    if isinstance(space, MultiBinary):
+        planes, *cells = space.shape
+        return f"{planes} planes of {'x'.join(map(str, cells))} cells"
+    if isinstance(space, Box):
+        size = int(np.prod(space.shape))
+        return f"{size} float{'s' * (size != 1)}{bounds_in_words(space)}"
+    return str(space)
+
+
+def bounds_in_words(space: Box) -> str:
+    """The bounds of a box, if they are the same for all numbers or are few."""
+    low, high = space.low.ravel(), space.high.ravel()
+    if np.isinf(low).all() and np.isinf(high).all():
+        return ""
+    if np.all(low == low[0]) and np.all(high == high[0]):
+        return f" in [{low[0]:.4g}, {high[0]:.4g}]"
+    if np.array_equal(low, -high) and low.size <= 8:
+        return f" within +-({', '.join(f'{x:.4g}' for x in high)})"
+    return ", bounded" if np.isfinite(low).all() and np.isfinite(high).all() else ", some bounded"
+
+
+# ---------------------------------------------------------------- settings
+
+
+def learning_of(dynamics: Dynamics) -> tuple[Learning, ...]:
+    """How each algorithm learns an environment, the one that `rlcpu train` takes first."""
+    if isinstance(dynamics.action_space, Discrete):
+        names: tuple[str, ...] = ("ppo", "pqn", "dqn")
+    elif isinstance(dynamics.action_space, Box) and dynamics.action_space.is_bounded():
+        names = ("ppo", "sac", "td3", "ddpg")
+    else:
+        names = ("ppo",)
+    chosen = fitting(dynamics.id)
+    names = tuple(sorted(names, key=lambda name: name != chosen))
+    return tuple(learning(dynamics, name) for name in names)
+
+
+def learning(dynamics: Dynamics, algorithm: str) -> Learning:
+    """How one algorithm learns an environment, if nothing is set by hand."""
+    agent, id = AGENTS[algorithm], dynamics.id
+    if algorithm == "ppo":
+        config: Any = default_config(dynamics)
+        is_tuned = id in DEFAULTS or id in MUJOCO_HORIZONS
+    else:
+        config, is_tuned = agent.defaults.get(id) or agent.Config(), id in agent.defaults
+    usual = USUAL_STEPS if algorithm in ("ppo", "pqn") else REPLAY_STEPS
+    steps = STEPS.get(id, {}).get(algorithm, usual)
+    return Learning(algorithm, steps, config, fitting(id) == algorithm, is_tuned)
+
+
+def tuned(algorithm: str) -> dict[str, Any]:
+    """The settings of an algorithm by environment, wherever they are not the general ones."""
+    ids = {**DEFAULTS, **MUJOCO_HORIZONS} if algorithm == "ppo" else AGENTS[algorithm].defaults
+    there = set(registered())
+    return {id: learning(find(id), algorithm).config for id in ids if id in there}
+
+
+# ---------------------------------------------------------------- text
+
+
+def value_in_words(value: Any) -> str:
+    """A number, bool, tuple or word, as it is typed in Python.
+
+    Example:
+        >>> value_in_words(1e-05), value_in_words((64, 64))
+        ('1e-05', '(64, 64)')
+    """
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:_}" if value >= 10_000 else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(value_in_words, value))}{',' * (len(value) == 1)})"
+    return repr(value)
+
+
+#: Columns of `rlcpu list`.
+HEADING = "  {:<30} {:<20} {:<8} {:>5} {:>6}"
+
+
+def table() -> str:
+    """What `rlcpu list` prints: a line for each environment, under the titles of families."""
+    lines, family = [HEADING.format("", "observation", "action", "steps", "solved")], ""
+    for each in entries():
+        if each.family != family:
+            family = each.family
+            lines += ["", family]
+        observation = re.split(r" in | within |, | cells", each.observation)[0]
+        action = each.action.partition(" in ")[0]
+        steps = "-" if each.max_episode_steps is None else str(each.max_episode_steps)
+        solved = "-" if each.reward_threshold is None else f"{each.reward_threshold:g}"
+        lines.append(HEADING.format(each.id, observation, action, steps, solved))
+    note = "steps: of an episode at most; solved: from this mean return on"
+    return "\n".join([*lines, "", note, "rlcpu list ENV describes one of them"])
+
+
+def page(each: Entry) -> str:
+    """What `rlcpu list ENV` prints."""
+    parts = [f"{each.id}: {each.title}", ""]
+    fill = textwrap.TextWrapper(79, initial_indent="", subsequent_indent=" " * 13)
+    facts = {
+        "port of": each.port_of,
+        "observation": each.observation + (f": {each.observed}" if each.observed else ""),
+        "action": each.action + (f": {each.acts}" if each.acts else ""),
+        "masks": "infos say which actions are allowed" if each.is_masked else "",
+        "steps": "no limit" if each.max_episode_steps is None else f"{each.max_episode_steps:,}",
+        "solved from": "" if each.reward_threshold is None else f"{each.reward_threshold:g}",
+    }
+    parts += [fill.fill(f"{name:<12} {text}") for name, text in facts.items() if text]
+    if each.parameters:
+        width = max(len(parameter.name) for parameter in each.parameters)
+        parts += ["", "parameters (--param NAME=VALUE, make_vec(..., NAME=VALUE)):"]
+        for name, value, text in each.parameters:
+            parts.append(f"  {name:<{width}} = {value_in_words(value):<8} {text}".rstrip())
+    for way in each.learning:
+        kind = "tuned" if way.is_tuned else "general"
+        chosen = "rlcpu train takes it" if way.is_default else f"--algo {way.algorithm}"
+        parts += ["", f"{way.algorithm.upper()} ({chosen}): {way.steps:,} steps, {kind} settings"]
+        for name, value in way.changes().items():
+            parts.append(f"  {name} = {value_in_words(value)}")
+    return "\n".join(parts)

@@ -1,0 +1,101 @@
+"""The catalogue: every environment is described, with the settings that agents really take."""
+
+from __future__ import annotations
+
+import types
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+import rlcpu
+from rlcpu import catalogue
+from rlcpu.cli import main
+from rlcpu.envs.registration import registered
+from rlcpu.train.choice import default_steps
+
+
+class Params(NamedTuple):
+    pull: float = 0.5  # m/s^2, towards
+    # the middle
+    strict: bool = False  # leaving ends the episode
+
+
+def step(state: tuple[float], action: int, params: Params) -> tuple[tuple[float], float, bool]:
+    """One move.
+
+    Args:
+        state: where it is (m).
+        action: 0 to the left,
+            1 to the right.
+        params: see `Params`.
+    """
+    place = state[0] + (0.1 if action == 1 else -0.1) - 0.1 * params.pull * state[0]
+    return (place,), 1.0, abs(place) > 1.0 if params.strict else False
+
+
+def reset(rng: rlcpu.envs.Rng, params: Params) -> tuple[float]:
+    return (rng.uniform(0),)
+
+
+def make() -> rlcpu.Dynamics:
+    return rlcpu.Dynamics(
+        id="Slide-v0",
+        step=step,
+        reset=reset,
+        params=Params(),
+        observation_space=Box(-1, 1, (1,), np.float32),
+        action_space=Discrete(2),
+        max_episode_steps=50,
+    )
+
+
+def test_every_environment_and_parameter_is_described() -> None:
+    found = catalogue.entries()
+    assert sorted(each.id for each in found) == sorted(registered())
+    for each in found:
+        assert each.title.endswith("."), each.id
+        assert each.port_of, each.id
+        assert [parameter.name for parameter in each.parameters if not parameter.text] == []
+        assert sum(way.is_default for way in each.learning) == 1
+
+
+def test_environment_of_a_users_own_is_described_by_its_source() -> None:
+    entry = catalogue.entry(make())
+    pull, strict = entry.parameters
+    assert pull == ("pull", 0.5, "m/s^2, towards the middle")
+    assert strict == ("strict", False, "leaving ends the episode")
+    assert entry.observation == "1 float in [-1, 1]"
+    assert (entry.observed, entry.acts) == ("where it is (m).", "0 to the left, 1 to the right.")
+    assert [way.algorithm for way in entry.learning] == ["ppo", "pqn", "dqn"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env_id"),
+    [("ppo", "CartPole-v1"), ("dqn", "Acrobot-v1"), ("sac", "Pendulum-v1"), ("pqn", "Taxi-v4")],
+)
+def test_settings_are_those_that_agents_take(algorithm: str, env_id: str) -> None:
+    agent = catalogue.AGENTS[algorithm](env_id, seed=0)
+    (way,) = (w for w in catalogue.entry(env_id).learning if w.algorithm == algorithm)
+    assert way.config == agent.config
+    assert way.steps == default_steps(agent)
+    assert type(way.config)().replace(way.changes()) == way.config
+
+
+def test_list_names_all_environments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert [each for each in registered() if f"  {each} " not in printed] == []
+    assert max(map(len, printed.splitlines())) < 80
+
+
+def test_list_describes_one_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "CartPole-v1"]) == 0
+    printed = capsys.readouterr().out
+    for part in ("Gymnasium's CartPole-v1", "masspole", "solved from  475", "num_envs = 64"):
+        assert part in printed
+
+
+def test_a_class_without_source_has_no_comments() -> None:
+    assert catalogue.comments_of(types.SimpleNamespace) == {}
