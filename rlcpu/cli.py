@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import rlcpu
 from rlcpu import cli_list
@@ -23,12 +23,14 @@ from rlcpu.cli_arguments import (
     known_environments,
     output_file,
     picture_file,
+    span,
     video_file,
     whole,
 )
 from rlcpu.cli_pictures import plot
 from rlcpu.cli_train import (
     ALGORITHMS,
+    EPISODES,
     EXIT_FAILED,
     evaluate,
     train,
@@ -60,21 +62,80 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     parser = build_parser()
     try:
-        try:
+        with Output() as output:
             args = parser.parse_args(argv)
             code: int = args.run(args)
-            return code
-        finally:
-            sys.stdout.flush()
+        # Training and evaluating have results beside what they print, and a status that tells them.
+        return code if args.run in (train, evaluate) or not output.trouble else EXIT_FAILED
     except CommandError as error:
         parser.exit(error.code, f"{parser.prog}: error: {error}\n")
     except KeyboardInterrupt:
         print("rlcpu: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # `| head` has seen enough. What is still in the buffer goes nowhere, without a word.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output(sys.stdout)  # `| head` has seen enough
         return EXIT_PIPE_CLOSED
+
+
+class Output:
+    """Standard output in a context: no run fails because it cannot be printed.
+
+    Letters that it cannot encode are escaped. Where it is closed or full, the rest of what is
+    printed is dropped, and one line on standard error says so.
+
+    Attributes:
+        trouble: why something was dropped, or "".
+    """
+
+    def __init__(self) -> None:
+        self.stream: Any = sys.stdout
+        self.trouble = ""
+
+    def write(self, text: str) -> int:
+        """Print a text."""
+        try:
+            self._try("write", text)
+        except UnicodeEncodeError:
+            self._try("write", text.encode("ascii", "backslashreplace").decode())
+        return len(text)
+
+    def flush(self) -> None:
+        """Print what waits for it."""
+        if self.stream is not None:
+            self._try("flush")
+
+    def _try(self, method: str, *text: str) -> None:
+        if self.trouble:
+            return
+        if self.stream is None:  # as Python leaves it where the shell has closed it
+            self.trouble = "it is closed"
+            return
+        try:
+            getattr(self.stream, method)(*text)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
+            _drop_output(self.stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def __enter__(self) -> Self:
+        sys.stdout = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.stdout = self.stream
+        self.flush()
+        if self.trouble:
+            line = f"rlcpu: standard output cannot be written: {self.trouble}"
+            print(line, file=sys.stderr)
+
+
+def _drop_output(stream: Any) -> None:
+    """Let what is in the buffer of a stream go nowhere: Python tries again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def check(args: argparse.Namespace) -> int:
@@ -219,8 +280,17 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("env", metavar="ENV", nargs="?", type=environment, help=of_own)
     add("--steps", metavar="N", type=whole(1), help=steps)
     add("--target", metavar="R", type=finite, help="mean return (the environment's threshold)")
-    add("--episodes", metavar="N", type=whole(1), default=100, help="to evaluate at the end (100)")
-    add("--load", metavar="FILE", help="go on with a saved agent; --steps are further ones")
+    add(
+        "--episodes",
+        metavar="N",
+        type=whole(1),
+        default=EPISODES,
+        help="to evaluate at the end (100)",
+    )
+    of_load = "go on with a saved agent, and save it there if there is no --save"
+    add("--load", metavar="FILE", help=of_load)
+    of_schedule = "total steps between which schedules run, such as 0:500000 (those of this run)"
+    add("--schedule", metavar="FIRST:LAST", type=span, help=of_schedule)
     add("--threads", metavar="N", type=whole(1), help="threads (all cores)")
     add("--no-progress", action="store_true", help="no progress bar")
     add = parser.add_argument_group("processes of Ray").add_argument
@@ -247,7 +317,8 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--set", **repeated, help="a hyper-parameter, such as learning_rate=1e-3")
     add = parser.add_argument_group("results").add_argument
     add("--save", metavar="FILE", type=output_file, help="write the agent, also if interrupted")
-    add("--csv", metavar="FILE", type=output_file, help="write the learning curve as a table")
+    of_csv = "write the learning curve as a table; with --load, behind the lines it has"
+    add("--csv", metavar="FILE", type=output_file, help=of_csv)
     add("--tensorboard", metavar="FOLDER", help="write all numbers for TensorBoard, as they come")
     add("--plot", metavar="FILE.png", type=picture_file, help="draw the learning curve")
     add("--video", metavar="FILE.gif", type=video_file, help="film one greedy episode; or .mp4")

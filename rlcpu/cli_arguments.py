@@ -58,6 +58,18 @@ def finite(text: str) -> float:
     return value
 
 
+def span(text: str) -> tuple[int, int]:
+    """A parser of two whole numbers, such as 0:500000."""
+    first, _, last = text.partition(":")
+    try:
+        bounds = whole(0)(first), whole(1)(last)
+    except argparse.ArgumentTypeError:
+        bounds = 0, 0
+    if bounds[0] >= bounds[1]:
+        raise argparse.ArgumentTypeError(f"expected FIRST:LAST, such as 0:500000, got {text!r}")
+    return bounds
+
+
 def assignment(text: str) -> tuple[str, Any]:
     """A parser of name=value; the value is a number, true, false, none, 64,64 or a word."""
     name, equals, value = text.partition("=")

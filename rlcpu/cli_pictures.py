@@ -47,7 +47,8 @@ def read_curve(name: str) -> list[tuple[float, float]]:
     try:
         with open(name, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-        points = [(float(row["steps"]), float(row["episode_return"])) for row in rows]
+        steps = "total_steps" if rows and "total_steps" in rows[0] else "steps"
+        points = [(float(row[steps]), float(row["episode_return"])) for row in rows]
     except OSError as error:
         raise CommandError(f"cannot read {name!r}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError, csv.Error):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rlcpu.cli_arguments import CommandError
+from rlcpu.cli_arguments import CommandError, output_file
 from rlcpu.cli_pictures import check_renderer, draw_curves, write_video
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     Agent = PPO | OffPolicy
 
 EXIT_FAILED = 1
+#: Of the evaluation at the end.
+EPISODES = 100
+#: Options that name what is written beside the agent.
+FILES = ("csv", "tensorboard", "plot", "video")
 #: What --algo takes: names of the classes in `rlcpu.train`.
 ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
 #: What a new agent is made of, and a saved one has already.
@@ -47,6 +51,8 @@ def train(args: argparse.Namespace) -> int:
     agent = make_agent(args)
     if args.steps is None:
         args.steps = default_steps(agent)
+    if args.load:
+        check_files_of_load(args)
     if args.video:
         check_renderer(agent)
     if isinstance(agent.env, GymnasiumEnv):
@@ -57,6 +63,8 @@ def train(args: argparse.Namespace) -> int:
     results = Results(args, agent, target)
     with tensorboard(args.tensorboard) as told, terminating():
         options = {**told, **processes_of(args, agent)}
+        if args.schedule is not None:
+            options["schedule"] = args.schedule
         try:
             agent.learn(args.steps, target_return=target, progress=shown, **options)
             results.write_agent()
@@ -127,6 +135,25 @@ def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
         raise CommandError(f"--collectors: {error}") from None
     options = {"num_collectors": args.collectors or 1, "address": args.ray}
     return {**options, "num_shards": args.shards or 1} if has_replay else options
+
+
+def check_files_of_load(args: argparse.Namespace) -> None:
+    """Let an agent that goes on be saved where it was, and see that its table can be added to.
+
+    Raises:
+        CommandError: one of the files cannot be written, or holds something else.
+    """
+    from rlcpu.train.history import read_table
+
+    try:
+        args.save = args.save or output_file(args.load)
+    except argparse.ArgumentTypeError as error:
+        raise CommandError(f"--load: {error}; --save says where else") from None
+    try:
+        if args.csv:
+            read_table(args.csv)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--csv: {error}") from None
 
 
 @contextlib.contextmanager
@@ -238,6 +265,11 @@ def load_agent(args: argparse.Namespace) -> Agent:
 # ---------------------------------------------------------------- results
 
 
+def schedules_of(config: Any) -> list[str]:
+    """Names of settings that say how others fall over the steps of a run."""
+    return [name for name in config.names() if name.endswith("_schedule")]
+
+
 class Results:
     """The files of a training run; what cannot be written costs nothing of the rest.
 
@@ -257,7 +289,9 @@ class Results:
         if self.args.save:
             self._save(self.args.save)
         if self.args.csv:
-            self._write("table", self.args.csv, lambda: self.agent.history.to_csv(self.args.csv))
+            append = self.args.load is not None
+            to_csv = self.agent.history.to_csv
+            self._write("table", self.args.csv, lambda: to_csv(self.args.csv, append=append))
 
     def write_pictures(self, returns: NDArray[np.float64] | None) -> None:
         """Draw the curve and film an episode, if they are wanted."""
@@ -297,11 +331,23 @@ class Results:
         for line in (*self.written, *self.failed):
             print(line, file=sys.stderr)
         if code != EXIT_FAILED and not self.failed:
-            own = [self.args.env.text] if self.args.env and ":" in self.args.env.text else []
-            rest = max(1, self.args.steps - history.steps)
-            command = ["rlcpu", "train", *own, "--load", str(self.args.save), "--steps", str(rest)]
-            print(f"to go on    {shlex.join(command)}", file=sys.stderr)
+            print(f"to go on    {shlex.join(self._command_to_go_on())}", file=sys.stderr)
         return code
+
+    def _command_to_go_on(self) -> list[str]:
+        """The words of the command that makes the rest of the run, into the same files."""
+        args, agent, history = self.args, self.agent, self.agent.history
+        env = [args.env.text] if args.env and ":" in args.env.text else []
+        options = {"load": args.save, "steps": max(1, args.steps - history.steps)}
+        if any(getattr(agent.config, name) == "linear" for name in schedules_of(agent.config)):
+            first = history.steps_before
+            options["schedule"] = "{}:{}".format(*(args.schedule or (first, first + args.steps)))
+        again = ("target", "threads", "collectors", "shards", "ray", *FILES)
+        options |= {name: getattr(args, name) for name in again if getattr(args, name) is not None}
+        if args.episodes != EPISODES:
+            options["episodes"] = args.episodes
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        return ["rlcpu", "train", *env, *words, *["--no-progress"] * args.no_progress]
 
     def print_files(self) -> int:
         """Say what was written, and return 0, or what was not."""
@@ -333,6 +379,8 @@ class Results:
 
 def print_training(env_id: str, history: History) -> None:
     """Print what the run took."""
+    from rlcpu.train.history import rounded
+
     total = max(history.time_total, 1e-9)
     print(
         f"{env_id}: {history.steps:,} steps, {history.episodes:,} episodes in "
@@ -342,7 +390,7 @@ def print_training(env_id: str, history: History) -> None:
     )
     if history.time_compile >= 1.0:
         print(f"compiled    kernels for {history.time_compile:.1f} s, once; not in these times")
-    print(f"training    mean return {history.episode_return:.1f} over the last episodes")
+    print(f"training    mean return {rounded(history.episode_return)} over the last episodes")
 
 
 def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
@@ -363,15 +411,17 @@ def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
     The evaluation decides, not the training curve: a policy that reached the target with sampled
     actions does not always do so greedily.
     """
+    from rlcpu.train.history import rounded
+
     mean = returns.mean()
     print(
-        f"evaluation  mean return {mean:.1f} over {len(returns)} greedy episodes "
-        f"(lowest {returns.min():.1f}, highest {returns.max():.1f})"
+        f"evaluation  mean return {rounded(mean)} over {len(returns)} greedy episodes "
+        f"(lowest {rounded(returns.min())}, highest {rounded(returns.max())})"
     )
     if target is None:
         return 0
     if mean >= target:
-        print(f"solved      {mean:.1f} >= {target:g}")
+        print(f"solved      {rounded(mean)} >= {target:g}")
         return 0
-    print(f"not solved  {mean:.1f} < {target:g}")
+    print(f"not solved  {rounded(mean)} < {target:g}")
     return EXIT_FAILED

@@ -30,6 +30,7 @@ class FakeAgent:
         self.calls: dict[str, Any] = {"env": env_id, "seed": seed, **options}
         dynamics = SimpleNamespace(id=env_id, reward_threshold=self.threshold)
         self.env = SimpleNamespace(dynamics=dynamics)
+        self.config = PPO.Config(learning_rate_schedule="linear")
         self.seed, self.history = seed, History()
         FakeAgent.last = self
 
@@ -271,6 +272,8 @@ def test_a_run_that_is_stopped_keeps_what_was_learnt(
         "a.csv",
         "--plot",
         "a.png",
+        "--episodes",
+        "10",
         *save,
     ]
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -281,10 +284,48 @@ def test_a_run_that_is_stopped_keeps_what_was_learnt(
     lines = [f"rlcpu train: {reason}", f"saved       {name}"]
     lines += ["table       a.csv", "picture     a.png"]
     if code != 1:
-        lines += [f"to go on    rlcpu train --load {name} --steps 3000"]
+        rest = "--steps 3000 --schedule 0:5000 --csv a.csv --plot a.png --episodes 10"
+        lines += [f"to go on    rlcpu train --load {name} {rest}"]
     assert (out, err.splitlines()) == ("", lines)
     assert {path.name for path in tmp_path.iterdir()} == {name, "a.csv", "a.png"}
     assert (tmp_path / "a.csv").read_text().count("\n") == 3
+
+
+def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The printed command is complete: parameters, schedule and table are those of one run."""
+    monkeypatch.chdir(tmp_path)
+    argv = "train CartPole-v1 --steps 640 --num-envs 8 --target 501 --episodes 5 --save whole.npz"
+    argv += " --csv whole.csv --set num_steps=16 --set hidden=16, --set minibatch_size=64"
+    argv += " --set num_epochs=2 --set learning_rate_schedule=linear"
+    assert cli.main(argv.split()) == cli_train.EXIT_FAILED
+    update = PPO._update
+
+    def interrupted(self: PPO, *args: Any) -> None:
+        if self.steps == 384:
+            raise KeyboardInterrupt
+        update(self, *args)
+
+    monkeypatch.setattr(PPO, "_update", interrupted)
+    assert cli.main(argv.replace("whole", "part").split()) == cli.EXIT_INTERRUPTED
+    monkeypatch.setattr(PPO, "_update", update)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("to go on    rlcpu train --load part.npz --steps 384 --schedule 0:640")
+    assert cli.main(last.split()[4:]) == cli_train.EXIT_FAILED
+    whole, part = (PPO.load(tmp_path / f"{name}.npz") for name in ("whole", "part"))
+    assert (whole.steps, part.steps) == (640, 640)
+    np.testing.assert_array_equal(whole.policy.parameters, part.policy.parameters)
+    tables = [
+        np.genfromtxt(tmp_path / f"{name}.csv", delimiter=",", names=True)
+        for name in ("whole", "part")
+    ]
+    for name in ("total_steps", "episode_return", "loss_policy"):
+        np.testing.assert_array_equal(tables[0][name], tables[1][name])
+    assert cli.main(["plot", "part.csv", "--out", "part.png"]) == 0
+    (tmp_path / "part.csv").write_text("mine\n1\n")
+    capsys.readouterr()
+    assert "--csv: 'part.csv': expected a table" in fails(capsys, *last.split()[4:])
 
 
 def test_a_run_that_is_stopped_at_once_writes_nothing(

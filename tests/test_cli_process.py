@@ -81,7 +81,8 @@ def test_a_signal_stops_training_and_keeps_the_agent(
     first, saved, table, command_to_go_on = result.stderr.splitlines()
     assert first == "rlcpu train: interrupted after 20,480 steps"
     assert (saved.split(), table.split()) == (["saved", "agent.npz"], ["table", "a.csv"])
-    assert command_to_go_on.endswith("rlcpu train --load agent.npz --steps 999979520")
+    wanted = "rlcpu train --load agent.npz --steps 999979520 --target 501.0 --csv a.csv"
+    assert command_to_go_on == f"to go on    {wanted}"
     assert rlcpu.train.PPO.load(tmp_path / "agent.npz").steps == 20480
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "agent.npz"]
 
@@ -126,6 +127,56 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
         assert result.returncode in (0, cli.EXIT_PIPE_CLOSED)
         assert result.stderr == ""
     os.close(writing)
+
+
+SHORT = "train CartPole-v1 --steps 64 --num-envs 8 --target 1 --episodes 2".split()  # noqa: SIM905
+SHORT += ["--set", "num_steps=8", "--set", "hidden=16,", "--set", "minibatch_size=64"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux alone has a full device")
+@pytest.mark.parametrize(("target", "code"), [("1", 0), ("501", cli_train.EXIT_FAILED)])
+def test_output_that_cannot_be_written_hides_no_result(
+    tmp_path: Path, target: str, code: int
+) -> None:
+    for redirection, reason in ((">/dev/full", "No space left on device"), (">&-", "it is closed")):
+        words = [*COMMAND, *SHORT, "--target", target, "--save", "agent.npz"]
+        result = subprocess.run(
+            ["sh", "-c", f'"$@" {redirection}', "sh", *words],
+            cwd=tmp_path,
+            env=environment(),
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        said = f"rlcpu: standard output cannot be written: {reason}\n"
+        assert (result.returncode, result.stderr) == (code, said)
+        assert rlcpu.train.PPO.load(tmp_path / "agent.npz").steps == 64
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LANG": "C"},
+        {"LC_ALL": "C"},
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
+    ],
+)
+def test_names_that_the_terminal_has_no_letters_for_are_escaped(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    (tmp_path / "größe").mkdir()
+    name = "größe/漢字"
+    variables = {"LANG": "C", **environment(), **variables}
+    words = [*COMMAND, *SHORT, "--save", f"{name}.npz", "--csv", f"{name}.csv"]
+    result = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert (tmp_path / f"{name}.npz").is_file()
+    saved, table = result.stdout.splitlines()[-2:]
+    forms = name.encode(), name.encode("ascii", "backslashreplace")
+    assert saved.removeprefix(b"saved       ").removesuffix(b".npz") in forms
+    assert table.removeprefix(b"table       ").removesuffix(b".csv") in forms
 
 
 def test_environment_without_a_renderer_is_refused_first(tmp_path: Path) -> None:

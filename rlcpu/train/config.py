@@ -274,6 +274,26 @@ def check_learning(
             raise ValueError(f"{name}={value!r}: expected num_collectors too, one process has none")
 
 
+def check_schedule(schedule: Any, steps: int, total_steps: int) -> tuple[int, int]:
+    """Total steps of an agent at which schedules begin and end; None for those of this call.
+
+    Raises:
+        TypeError, ValueError: they are no two whole numbers, or not in order.
+    """
+    if schedule is None:
+        return steps, steps + total_steps
+    if not isinstance(schedule, Sequence) or isinstance(schedule, str) or len(schedule) != 2:
+        raise TypeError(f"schedule={schedule!r}: expected (first, last) of the total steps")
+    first = check_count("schedule[0]", schedule[0], 0)
+    return first, check_count("schedule[1]", schedule[1], first + 1)
+
+
+def left_of(schedule: tuple[int, int], steps: int) -> float:
+    """Part of a schedule that is left when an agent has made so many steps, 1 to 0."""
+    first, last = schedule
+    return min(1.0, max(0.0, 1.0 - (steps - first) / (last - first)))
+
+
 def describe_unknown(name: str, known: Sequence[str], algorithm: str = "PPO") -> str:
     """One sentence on a setting that there is not."""
     near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)

@@ -21,6 +21,20 @@ def clock() -> float:
     return time.perf_counter() - announce.seconds()
 
 
+def rounded(number: float) -> str:
+    """A number with four significant digits, or all in front of the point.
+
+    Example:
+        >>> rounded(0.96649), rounded(475), rounded(-12345.6)
+        ('0.9665', '475.0', '-12346')
+    """
+    size = abs(number)
+    if not math.isfinite(size) or 0.0 < size < 1e-4:
+        return f"{number:.4g}"
+    digits = 3 - math.floor(math.log10(size)) if size else 1
+    return f"{number:.{max(0, digits)}f}"
+
+
 @dataclasses.dataclass
 class Progress:
     """How far a call of `learn` has come.
@@ -100,23 +114,34 @@ class History(Progress):
         last = self.updates[-1] if self.updates else Progress()
         self.__dict__.update(vars(last))
 
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
+    def to_csv(self, path: str | os.PathLike[str], append: bool = False) -> None:
         """Write one line per update: what `Progress` holds; losses are `loss_policy` and so on.
+
+        Args:
+            path: of the table.
+            append: keep the lines that an earlier call of `learn` has written, as far as the agent
+                had come when this one began; `total_steps` goes on in them.
 
         Raises:
             OSError: the file cannot be written.
+            ValueError: it holds something else than such a table.
         """
+        earlier = read_table(path) if append else []
+        rows = [row for row in earlier if float(row["total_steps"]) <= self.steps_before]
+        for update in self.updates or [self]:
+            rows.append({"total_steps": self.steps_before + update.steps, **update.numbers()})
+        names = dict.fromkeys(name for row in rows for name in row)
         with replacing(path) as file:
             text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-            table = csv.writer(text)
-            table.writerow((self.updates[0] if self.updates else self).numbers())
-            table.writerows(update.numbers().values() for update in self.updates)
+            table = csv.DictWriter(text, list(names), restval="nan")
+            table.writeheader()
+            table.writerows(rows if self.updates else rows[:-1])
             text.detach()
 
     def __repr__(self) -> str:
         return (
             f"History({self.steps:,} steps, {self.episodes:,} episodes in {self.time_total:.2f} s, "
-            f"mean return {self.episode_return:.1f}, stopped={self.stopped!r})"
+            f"mean return {rounded(self.episode_return)}, stopped={self.stopped!r})"
         )
 
     def _repr_html_(self) -> str:
@@ -124,12 +149,33 @@ class History(Progress):
         rows: dict[str, Any] = {
             "steps": f"{self.steps:,}",
             "episodes": f"{self.episodes:,}",
-            "mean return of the last 100 episodes": f"{self.episode_return:.1f}",
+            "mean return of the last 100 episodes": rounded(self.episode_return),
             "seconds": f"{self.time_total:.2f}",
             "stopped": self.stopped or "not yet",
         }
         cells = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in rows.items())
         return f"<table>{cells}</table>{_draw_curve(self.curve)}"
+
+
+def read_table(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The lines of a table of `History.to_csv`, texts by name; none where there is no file yet.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is something else.
+    """
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
+        try:
+            rows = list(csv.DictReader(file, restval="nan"))
+            for row in rows:
+                float(row["total_steps"])
+        except (KeyError, TypeError, ValueError, csv.Error):
+            raise ValueError(
+                f"{os.fspath(path)!r}: expected a table with numbers in its column total_steps"
+            ) from None
+    return rows
 
 
 def _draw_curve(curve: list[tuple[int, float]], width: int = 360, height: int = 90) -> str:
@@ -215,7 +261,7 @@ class Bar:
     def show(self, progress: Progress) -> None:
         """Move on to what has been reached."""
         self._bar.start_t = time.time() - (clock() - self._start)
-        told = [f"return {progress.episode_return:.1f}"]
+        told = [f"return {rounded(progress.episode_return)}"]
         for kind, unit in (("collector", " steps/s"), ("shard", "")):
             mine = [number for name, number in progress.actors.items() if name.startswith(kind)]
             shown = [self._bar.format_sizeof(x) if x == x else "?" for x in mine[:_FEW]]

@@ -33,7 +33,14 @@ from rlcpu.nn.stages import StagedLearner
 from rlcpu.nn.transitions import Transitions
 from rlcpu.train import buffers, checkpoint
 from rlcpu.train.actors import Actor, Squashed
-from rlcpu.train.config import Settings, check_env, check_learning, describe_unknown
+from rlcpu.train.config import (
+    Settings,
+    check_env,
+    check_learning,
+    check_schedule,
+    describe_unknown,
+    left_of,
+)
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.interrupts import WholeRounds
@@ -251,6 +258,7 @@ class OffPolicy(checkpoint.Agent):
         num_shards: int | None = None,
         address: str | None = None,
         replay_folder: str | os.PathLike[str] | None = None,
+        schedule: tuple[int, int] | None = None,
     ) -> History:
         """Collect and update until the steps are used up, the target is reached, or told to stop.
 
@@ -267,6 +275,8 @@ class OffPolicy(checkpoint.Agent):
             address: of a Ray cluster; None for this machine.
             replay_folder: where shards save what they hold, every 30 seconds, and what they go on
                 from; seen by all machines. None for nowhere.
+            schedule: total steps of the agent, over all calls, between which schedules run; None
+                for those of this call.
 
         Returns:
             What was reached; `agent.history` is the same, also while learning goes on.
@@ -288,6 +298,7 @@ class OffPolicy(checkpoint.Agent):
             "replay_folder": replay_folder,
         }
         check_learning(callback, target_return, num_collectors, **of_collectors)
+        bounds = check_schedule(schedule, self.steps, total_steps)
         session: Any = contextlib.nullcontext()
         if num_collectors is not None:
             session = self._open_session(total_steps, num_collectors, **of_collectors)
@@ -303,7 +314,7 @@ class OffPolicy(checkpoint.Agent):
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)
                     while history.steps < last:
-                        self._remaining = 1.0 - history.steps / total_steps
+                        self._remaining = left_of(bounds, self.steps)
                         rounds.run(advance, history)
                     history.solved = self._is_solved(target_return, history.steps >= total_steps)
                     history.time_total = clock() - start

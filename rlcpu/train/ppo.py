@@ -30,8 +30,10 @@ from rlcpu.train.config import (
     at,
     check_env,
     check_learning,
+    check_schedule,
     default_config,
     describe_unknown,
+    left_of,
 )
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -150,6 +152,7 @@ class PPO(checkpoint.Agent):
         self.normalizer = Normalizer(env.dynamics.observation_size)
         self.rng = np.random.default_rng(int(streams[2]))
         self.returns: deque[float] = deque(maxlen=WINDOW)
+        self._schedule = (0, 1)
         self._rollout: Rollout | None = None
         self._before: checkpoint.Snapshot | None = None
         self._snapshot_arrays: dict[str, Array] = {}
@@ -184,6 +187,7 @@ class PPO(checkpoint.Agent):
         progress: bool = False,
         num_collectors: int | None = None,
         address: str | None = None,
+        schedule: tuple[int, int] | None = None,
     ) -> History:
         """Collect and update until the steps are used up, the target is reached, or told to stop.
 
@@ -197,6 +201,8 @@ class PPO(checkpoint.Agent):
             num_collectors: processes that act, on Ray, each with a part of the environments; None
                 acts here. The result is the same.
             address: of a Ray cluster; None for this machine.
+            schedule: total steps of the agent, over all calls, between which schedules run; None
+                for those of this call.
 
         Returns:
             What was reached; `agent.history` is the same, also while learning goes on.
@@ -212,6 +218,7 @@ class PPO(checkpoint.Agent):
         """
         total_steps = check_count("total_steps", total_steps)
         check_learning(callback, target_return, num_collectors, address=address)
+        self._schedule = check_schedule(schedule, self.steps, total_steps)
         self._finish_going_back()
         # Whoever has written to the policy meanwhile goes on from there.
         self.policy.arrays(self.env.dynamics)
@@ -252,7 +259,7 @@ class PPO(checkpoint.Agent):
         rollout = self._collect(history)
         history.solved = self._is_solved(target)
         if not history.solved:
-            self._update(rollout, max(0.0, 1.0 - history.steps / total_steps), history)
+            self._update(rollout, left_of(self._schedule, self.steps), history)
         history.time_total = clock() - start
         history.add()
         self._before = None

@@ -54,6 +54,8 @@ def test_an_agent_that_has_learnt_is_copied_and_pickled(make: Callable[[], Any])
         ({"target_return": True}, TypeError, "target_return=True: expected a number"),
         ({"target_return": math.nan}, ValueError, "target_return=nan: expected a finite number"),
         ({"target_return": math.inf}, ValueError, "target_return=inf: expected a finite number"),
+        ({"schedule": "ab"}, TypeError, r"schedule='ab': expected \(first, last\)"),
+        ({"schedule": (5, 5)}, ValueError, r"schedule\[1\]=5: expected at least 6"),
         ({"callback": "x"}, TypeError, "callback='x': expected a function"),
         ({"address": "auto"}, ValueError, "address='auto': expected num_collectors too"),
         ({"address": 3, "num_collectors": 1}, TypeError, 'address=3: expected "HOST:PORT"'),

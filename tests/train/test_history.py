@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import pytest
 from rlcpu.cli import main
 from rlcpu.kernels import announce
 from rlcpu.train import PPO, History, TensorBoard, ppo
-from rlcpu.train.history import Bar
+from rlcpu.train.history import Bar, rounded
 
 SMALL = {"num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,)}
 
@@ -48,6 +49,34 @@ def test_table_has_a_line_for_each_update(tmp_path: Path) -> None:
     assert table["time_total"][-1] == history.time_total
     assert table["loss_value"][-1] == history.losses.value
     assert table["loss_num_gradients"].tolist() == [4] * 4
+
+
+def test_table_of_several_calls(tmp_path: Path) -> None:
+    agent, path = PPO("CartPole-v1", **SMALL), tmp_path / "curve.csv"
+    agent.learn(256).to_csv(path, append=True)
+    agent.learn(256).to_csv(path, append=True)
+    table = np.genfromtxt(path, delimiter=",", names=True)
+    assert table["total_steps"].tolist() == [128, 256, 384, 512]
+    assert table["steps"].tolist() == [128, 256, 128, 256]
+    agent.history.to_csv(path, append=True)  # in the place of the lines after it began
+    assert np.genfromtxt(path, delimiter=",", names=True)["total_steps"].tolist() == [
+        *(128, 256, 384, 512)
+    ]
+    path.write_text("steps\n1\n")
+    with pytest.raises(ValueError, match="expected a table with numbers in its column total_steps"):
+        agent.history.to_csv(path, append=True)
+    assert path.read_text() == "steps\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        *((0.966, "0.9660"), (4.3219, "4.322"), (475, "475.0"), (-12345.6, "-12346"), (0, "0.0")),
+        *((1e-7, "1e-07"), (math.nan, "nan"), (-math.inf, "-inf")),
+    ],
+)
+def test_returns_are_shown_with_four_significant_digits(number: float, text: str) -> None:
+    assert rounded(number) == text
 
 
 def test_compiling_is_in_no_time_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +114,7 @@ def test_bar_ends_at_all_of_it_when_solved_early(capsys: pytest.CaptureFixture[s
     history = agent.learn(1e6, target_return=1.0, progress=True)
     last = capsys.readouterr().err.split("\r")[-1]
     assert last.startswith("CartPole-v1: 100%")
-    assert f"return {history.episode_return:.1f}]" in last
+    assert f"return {rounded(history.episode_return)}]" in last
     assert history.steps < 1e6
     agent.learn(100)
     assert capsys.readouterr().err == ""
@@ -166,4 +195,4 @@ def test_the_bar_tells_of_actors(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar("CartPole-v1", 10) as bar:
         bar.show(History(steps=10, episode_return=3.0, actors=actors))
     shown = capsys.readouterr().err
-    assert "return 3.0, collectors ? 2.00k 3.00k 4.00k ... steps/s, shards 12.0" in shown
+    assert "return 3.000, collectors ? 2.00k 3.00k 4.00k ... steps/s, shards 12.0" in shown
