@@ -244,7 +244,16 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
     options = {**INLINE, "fastmath": EXACT if exact else flags}
     if package_of(function) != "rlcpu":
         options["pipeline_class"] = guard.user_compiler(arrays)
-    return njit(**options)(twin)
+    specialised = njit(**options)(twin)
+    if in_maths:  # another form calls the code for numbers, which is not this while it is compiled
+        forms = functools.partial(_form, function.__name__, njit(**options)(twin))
+        hooks.choose_function(specialised, forms)
+    return specialised
+
+
+def _form(name: str, of_numbers: Any, kinds: Any) -> Any:
+    """What of `maths.FORMS` fits the types of a function's arguments; None for its own code."""
+    return next((f for form in maths.FORMS if (f := form(name, of_numbers, kinds))), None)
 
 
 def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
@@ -418,4 +427,4 @@ def _with_callees(functions: Iterable[Any]) -> list[Any]:
 def _holds_double(kind: Any) -> bool:
     if isinstance(kind, nbtypes.BaseTuple):
         return any(map(_holds_double, kind))
-    return kind == nbtypes.float64
+    return getattr(kind, "real", kind) == nbtypes.float64  # `real`: of numbers with slopes

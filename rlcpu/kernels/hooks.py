@@ -67,6 +67,16 @@ def wrap_compiler(dispatcher: Any, wrap: Callable[[Any], Any]) -> None:
     dispatcher._compiler.compile = wrap(dispatcher._compiler.compile)
 
 
+def choose_function(dispatcher: Any, choose: Callable[[Any], Any]) -> None:
+    """Let `choose(types of arguments)` say which function is compiled; None for the dispatcher's.
+
+    `numba.extending.overload`, public, adds types to a function that numba knows, and to no
+    compiled one: its code for numbers would be that of one more function, in every kernel.
+    """
+    compiler = dispatcher._compiler
+    compiler._get_implementation = lambda kinds, _: choose(kinds) or dispatcher.py_func
+
+
 def forget_code(dispatcher: Any) -> None:
     """Forget all machine code of a compiled function. `recompile`, public, compiles it at once."""
     dispatcher._reset_overloads()
@@ -275,10 +285,11 @@ def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) ->
     `generate(context, builder, values)` emits the code. An intrinsic that calls another function
     has no public way to name an operator.
     """
-    signature = typing_context.resolve_function_type(operation, kinds, {})
+    kind = typing_context.resolve_value_type(operation)
+    signature = kind.get_call_type(typing_context, kinds, {})
 
     def generate(context: Any, builder: Any, values: Any) -> Any:
-        return context.get_function(operation, signature)(builder, values)
+        return context.get_function(kind, signature)(builder, values)
 
     return signature.return_type, generate
 

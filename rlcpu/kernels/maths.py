@@ -100,9 +100,12 @@ def cut(values: Any) -> Any:
 
 
 #: Functions that compile to an instruction of their own: to be called as they are, not specialised.
-OVERLOADED: frozenset[Any] = frozenset(
-    {fma, bits, from_bits, from_int, round_to_single, libm_pow, single_square, cut}
-)
+OVERLOADED: set[Any] = {
+    fma, bits, from_bits, from_int, round_to_single, libm_pow, single_square, cut
+}  # fmt: skip
+#: (name, specialised function, types of arguments) -> what is compiled in the place of a function
+#: of this module for arguments that are no plain numbers, or None.
+FORMS: list[Callable[[str, Any, Any], Any]] = []
 
 _FLOAT, _WORD, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _single, _long = types.float32, types.int64

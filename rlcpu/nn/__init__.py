@@ -1,6 +1,7 @@
 """Networks that are learnt, losses of a few lines, and the learner that runs both in kernels."""
 
 from rlcpu.nn.adam import Adam
+from rlcpu.nn.duals import Dual, slopes
 from rlcpu.nn.heads import Head, categorical, gaussian, of_action, outputs
 from rlcpu.nn.learner import Learner
 from rlcpu.nn.losses import Loss
@@ -9,6 +10,7 @@ from rlcpu.nn.ones import Ones
 
 __all__ = [
     "Adam",
+    "Dual",
     "Head",
     "Learner",
     "Loss",
@@ -18,6 +20,7 @@ __all__ = [
     "gaussian",
     "of_action",
     "outputs",
+    "slopes",
 ]
 
 

@@ -90,6 +90,17 @@ def check_wrap_compiler() -> None:
     assert len(seen) == 1
 
 
+def check_choose_function() -> None:
+    function, inner = make(), make()
+    hooks.choose_function(function, lambda kinds: twice if kinds[0] == types.int64 else None)
+
+    def twice(x):
+        return inner(x) + inner(x)
+
+    assert function(1.0) == 2.0
+    assert function(1) == 4.0
+
+
 def check_forget_code() -> None:
     compiled = make()
     compiled(1.0)
@@ -300,6 +311,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_host_features: "host_features",
     check_set_cache: "set_cache cache_of Cache",
     check_wrap_compiler: "wrap_compiler",
+    check_choose_function: "choose_function",
     check_forget_code: "forget_code",
     check_assigned_types: "assigned_types",
     check_llvm_of: "llvm_of",

@@ -1,0 +1,695 @@
+"""Numbers that carry their slopes: exact derivatives of scalar functions without a derivative.
+
+A dual is a number with its derivatives by the variables of a computation (forward mode); each
+operation applies the chain rule. A function of plain Python takes duals in the place of numbers, in
+Python and in kernels, and so do its specialised twins, whose values have the same bits:
+
+    zeros = (dtype(0),) * 2                        # as many as there are variables
+    f = specialise(function, dtype)                # a function of x, y and of plain numbers
+    x, y = variables((xs[i], ys[i]))               # in a loop: duals, whose slopes are 1 and 0
+    r = f(x, y, targets[i])                        # a dual, a plain number, or a tuple of these
+    out[i], by_x[i] = value_of(r), slopes_of(r, zeros)[0]        # 0 for a plain number
+
+`slopes(function, x, y)` does so in plain Python.
+
+Duals of one computation have one number of slopes. They mix with plain numbers in arithmetic,
+comparisons, ternaries and `if` statements; `int`, `floor`, `ceil`, `trunc`, `isnan` and the like
+give plain numbers. `float(x)` is refused, which would lose the slopes: `value_of(x)` does that.
+
+Where there is no derivative: that of `abs(x)` at 0 is 0; `min` and `max` take the first of equals,
+as in Python, and its slopes. So `max(0.0, x)` is a relu, with slope 0 at 0, and
+`min(max(x, low), high)` a clamp, with slope 1 at its bounds, as those of PyTorch. A variable that
+does not reach a result has slope 0 there, also where another slope is infinite.
+
+Source: Griewank & Walther 2008, "Evaluating derivatives", section 3.1.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import (
+    intrinsic,
+    is_jitted,
+    lower_builtin,
+    lower_cast,
+    make_attribute_wrapper,
+    models,
+    overload,
+    register_model,
+    type_callable,
+)
+
+from rlcpu.kernels import hooks, maths
+from rlcpu.kernels.compile import EXACT, INLINE, inline_exact, specialise
+from rlcpu.kernels.functions import convert_items, package_of, rebuild
+
+# ---------------------------------------------------------------- rules
+
+
+def _sign(x: float) -> float:
+    return 1.0 if x > 0.0 else -1.0 if x < 0.0 else 0.0
+
+
+def power(x: float, y: float) -> float:
+    """`x ** y`."""
+    return x**y
+
+
+def _by_exponent(x: float, y: float, r: float) -> float:
+    return r * math.log(x) if x > 0.0 else 0.0 if x == 0.0 else math.nan
+
+
+#: Derivatives of functions of one number x, with their result r.
+_UNARY: dict[str, Callable[..., Any]] = {
+    "acos": lambda x, r: -1.0 / math.sqrt(1.0 - x * x),
+    "acosh": lambda x, r: 1.0 / math.sqrt(x * x - 1.0),
+    "asin": lambda x, r: 1.0 / math.sqrt(1.0 - x * x),
+    "asinh": lambda x, r: 1.0 / math.sqrt(x * x + 1.0),
+    "atan": lambda x, r: 1.0 / (1.0 + x * x),
+    "atanh": lambda x, r: 1.0 / (1.0 - x * x),
+    "cos": lambda x, r: -math.sin(x),
+    "cosh": lambda x, r: math.sinh(x),
+    "erf": lambda x, r: 1.1283791670955126 * math.exp(-x * x),  # 2 / sqrt(pi)
+    "erfc": lambda x, r: -1.1283791670955126 * math.exp(-x * x),
+    "exp": lambda x, r: r,
+    "expm1": lambda x, r: r + 1.0,
+    "fabs": lambda x, r: _sign(x),
+    "log": lambda x, r: 1.0 / x,
+    "log10": lambda x, r: 0.43429448190325182 / x,  # 1 / log(10)
+    "log1p": lambda x, r: 1.0 / (1.0 + x),
+    "log2": lambda x, r: 1.4426950408889634 / x,  # 1 / log(2)
+    "sin": lambda x, r: math.cos(x),
+    "sinh": lambda x, r: math.cosh(x),
+    "sqrt": lambda x, r: 0.5 / r,
+    "tan": lambda x, r: 1.0 + r * r,
+    "tanh": lambda x, r: 1.0 - r * r,
+}
+#: Derivatives by x and by y of functions of two numbers, with their result r.
+_BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "atan2": (lambda x, y, r: y / (x * x + y * y), lambda x, y, r: -x / (x * x + y * y)),
+    "copysign": (lambda x, y, r: _sign(x) * _sign(r), lambda x, y, r: 0.0),
+    "fmod": (lambda x, y, r: 1.0, lambda x, y, r: (r - x) / y),
+    "hypot": (
+        lambda x, y, r: x / r if r > 0.0 else 0.0,
+        lambda x, y, r: y / r if r > 0.0 else 0.0,
+    ),
+    "pow": (lambda x, y, r: y * x ** (y - 1.0) if y != 0.0 else 0.0, _by_exponent),
+}
+#: Functions without slopes.
+_FLAT = ("ceil", "floor", "isfinite", "isinf", "isnan", "sign", "trunc")
+#: Names in NumPy of what has another name in `math`.
+_ALIASES = {
+    "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
+    "arctan2": "atan2", "arctanh": "atanh", "power": "pow",
+}  # fmt: skip
+
+# ---------------------------------------------------------------- in plain Python
+
+
+class Dual:
+    """A number and its slopes, the derivatives by each variable; in kernels too.
+
+    Args:
+        value: the number.
+        slopes: a tuple of numbers, as many as there are variables.
+    """
+
+    __array_ufunc__ = None  # NumPy's numbers leave operations to this class
+    __slots__ = ("slopes", "value")
+
+    def __init__(self, value: Any, slopes: tuple[Any, ...]) -> None:
+        self.value, self.slopes = value, tuple(slopes)
+
+    def __repr__(self) -> str:
+        return f"Dual({self.value!r}, {self.slopes!r})"
+
+    def __neg__(self) -> Any:
+        return Dual(-self.value, tuple(-slope for slope in self.slopes))
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return _chained(abs(self.value), (_sign(self.value),), (self,))
+
+
+def value_of(x: Any) -> Any:
+    """The number without slopes, a plain one as it is; in kernels too."""
+    return x.value if isinstance(x, Dual) else x
+
+
+def slopes_of(x: Any, zeros: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The slopes of a number, `zeros` of a plain one; in kernels too."""
+    return x.slopes if isinstance(x, Dual) else zeros
+
+
+def variables(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Duals of the numbers, each with slope 1 by itself and 0 by the others; in kernels too."""
+    slopes = [[type(x)(k == j) for k in range(len(numbers))] for j, x in enumerate(numbers)]
+    return tuple(map(Dual, numbers, map(tuple, slopes)))
+
+
+def slopes(function: Callable[..., Any], *numbers: float) -> tuple[Any, Any]:
+    """The value of a function and its derivatives by its arguments, in plain Python.
+
+    Args:
+        function: plain Python of numbers, with `math`, NumPy's functions of numbers and others of
+            its kind; it returns a number, or a tuple of numbers.
+        *numbers: floats, or `np.float32` for slopes in float32.
+
+    Returns:
+        The value, and a tuple of its derivatives; of a tuple of numbers, tuples of both.
+
+    Example:
+        >>> slopes(lambda x, y: x * x * y, 3.0, 2.0)
+        (18.0, (12.0, 9.0))
+    """
+    zeros = tuple(type(x)(0) for x in numbers)
+    result = _lift(function)(*variables(numbers))
+    if isinstance(result, tuple):
+        return tuple(map(value_of, result)), tuple(slopes_of(x, zeros) for x in result)
+    return value_of(result), slopes_of(result, zeros)
+
+
+def _lift(value: Any) -> Any:
+    """What takes the place of a function, or of a tuple of functions, where numbers are duals."""
+    if is_jitted(value):
+        value = value.py_func
+    if isinstance(value, tuple):
+        return convert_items(value, _lift)
+    name = getattr(value, "__name__", "")
+    if getattr(value, "__module__", "numpy") in ("math", "numpy") and callable(value):
+        function = _LIFTED.get(_ALIASES.get(name, name))
+        return functools.partial(function, value) if function else value
+    is_plain = isinstance(value, FunctionType) and value.__module__ != __name__
+    return _lifted(value) if is_plain and package_of(value) not in ("numba", "numpy") else value
+
+
+_copies: dict[FunctionType, Any] = {}
+
+
+def _lifted(function: FunctionType) -> Any:
+    return rebuild(function, lambda _, value: _lift(value), lambda module: False, _copies)
+
+
+def _apply(rules: tuple[Callable[..., Any], ...], function: Callable[..., Any], *args: Any) -> Any:
+    """A function of duals and numbers, whose derivatives follow rules."""
+    if not any(isinstance(x, Dual) for x in args):
+        return function(*args)
+    kind = type(sum(map(value_of, args)))
+    values = [kind(value_of(x)) for x in args]
+    result = kind(function(*values))
+    with np.errstate(all="ignore"):
+        known = [np.float32(x) if kind is np.float32 else np.float64(x) for x in (*values, result)]
+        pairs = zip(rules, args, strict=True)
+        return _chained(result, [isinstance(x, Dual) and rule(*known) for rule, x in pairs], args)
+
+
+def _chained(value: Any, partials: Any, args: Any) -> Dual:
+    """The chain rule: a result with its derivatives by arguments, of which some are duals."""
+    kind, totals = type(value), []
+    terms = [(p, x.slopes) for p, x in zip(partials, args, strict=True) if isinstance(x, Dual)]
+    counts = sorted({len(slopes) for _, slopes in terms})
+    if len(counts) > 1:
+        raise TypeError(_mismatch(counts))
+    for k in range(counts[0]):
+        parts = [kind(p) * slopes[k] if slopes[k] != 0.0 else kind(0) for p, slopes in terms]
+        totals.append(sum(parts[1:], parts[0]))
+    return Dual(value, tuple(totals))
+
+
+def _mismatch(counts: list[int]) -> str:
+    return f"a number of {counts[0]} slopes meets one of {counts[1]}"
+
+
+#: Derivatives of operators by their sides a and b, with their result r.
+_OPERATORS: dict[Callable[..., Any], tuple[Callable[..., Any], Callable[..., Any]]] = {
+    operator.add: (lambda a, b, r: 1.0, lambda a, b, r: 1.0),
+    operator.sub: (lambda a, b, r: 1.0, lambda a, b, r: -1.0),
+    operator.mul: (lambda a, b, r: b, lambda a, b, r: a),
+    operator.truediv: (lambda a, b, r: 1.0 / b, lambda a, b, r: -r / b),
+    operator.pow: _BINARY["pow"],
+}
+_COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
+
+
+def _define_operators(function: Any, rules: Any) -> None:
+    name = function.__name__.strip("_")
+
+    def of_left(left: Any, right: Any) -> Any:
+        is_number = isinstance(right, Dual | int | float | np.number | np.bool)
+        return _apply(rules, function, left, right) if is_number else NotImplemented
+
+    def of_right(right: Any, left: Any) -> Any:
+        is_number = isinstance(left, int | float | np.number | np.bool)
+        return _apply(rules, function, left, right) if is_number else NotImplemented
+
+    setattr(Dual, f"__{name}__", of_left)
+    setattr(Dual, f"__r{name}__", of_right)
+
+
+def _define_plain(function: Any) -> None:
+    """A method that looks at values, and returns a plain number."""
+    method = lambda *numbers: function(*map(value_of, numbers))  # noqa: E731
+    setattr(Dual, f"__{function.__name__}__", method)
+
+
+for _function, _pair in _OPERATORS.items():
+    _define_operators(_function, _pair)
+for _function in (*_COMPARISONS, bool, int, math.ceil, math.floor, math.trunc):
+    _define_plain(_function)
+
+#: Name of a function -> what takes its place in Python, with the function as its first argument.
+_LIFTED: dict[str, Callable[..., Any]] = {
+    **{name: functools.partial(_apply, (rule,)) for name, rule in _UNARY.items()},
+    **{name: functools.partial(_apply, rules) for name, rules in _BINARY.items()},
+    **dict.fromkeys(_FLAT, lambda function, x: function(value_of(x))),
+    "absolute": lambda function, x: abs(x),
+    "clip": lambda function, x, low, high: min(max(x, low), high),
+}
+
+# ---------------------------------------------------------------- numba's type
+
+
+class DualType(types.Type):
+    """Type of duals in kernels.
+
+    Args:
+        real: type of the number and of its slopes.
+        count: how many slopes there are.
+    """
+
+    def __init__(self, real: Any, count: int) -> None:
+        self.real, self.count = real, count
+        super().__init__(f"Dual({real}, {count})")
+
+    @property
+    def slopes(self) -> Any:
+        """Type of all slopes."""
+        return types.UniTuple(self.real, self.count)
+
+    def unify(self, typing_context: Any, other: Any) -> Any:
+        """Type of a variable that is assigned this or the other type."""
+        return _common(self, other) if _is_number(other) else None
+
+
+def _is_number(kind: Any) -> bool:
+    return isinstance(kind, types.Integer | types.Float | types.Boolean | DualType)
+
+
+def _common(*kinds: Any) -> Any:
+    """The type of duals that holds numbers of all types; None if none of them is a dual."""
+    duals = [kind for kind in kinds if isinstance(kind, DualType)]
+    counts = {kind.count for kind in duals}
+    if len(counts) != 1 or not all(map(_is_number, kinds)):
+        return None
+    reals = {kind.real if isinstance(kind, DualType) else kind for kind in kinds}
+    return DualType(types.float64 if types.float64 in reals else duals[0].real, counts.pop())
+
+
+@register_model(DualType)
+class _Model(models.StructModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, [("value", kind.real), ("slopes", kind.slopes)])
+
+
+make_attribute_wrapper(DualType, "value", "value")
+make_attribute_wrapper(DualType, "slopes", "slopes")
+
+
+def _unpack(context: Any, builder: Any, kind: Any, number: Any, real: Any) -> tuple[Any, Any]:
+    """Value and slopes of a number, of a type of reals; None for the slopes of a plain one."""
+    if not isinstance(kind, DualType):
+        return context.cast(builder, number, kind, real), None
+    parts = [builder.extract_value(number, 0)]
+    parts += [builder.extract_value(number, (1, k)) for k in range(kind.count)]
+    parts = [context.cast(builder, part, kind.real, real) for part in parts]
+    return parts[0], parts[1:]
+
+
+def _pack(context: Any, builder: Any, kind: Any, value: Any, slopes: Any) -> Any:
+    """A dual of its parts; without slopes they are zero."""
+    zero = context.get_constant(kind.real, 0.0)
+    dual = cgutils.create_struct_proxy(kind)(context, builder)
+    dual.value = value
+    dual.slopes = context.make_tuple(builder, kind.slopes, slopes or [zero] * kind.count)
+    return dual._getvalue()
+
+
+def _cast(context: Any, builder: Any, kind: Any, target: Any, number: Any) -> Any:
+    return _pack(context, builder, target, *_unpack(context, builder, kind, number, target.real))
+
+
+_NUMBERS = (types.Integer, types.Float, types.Boolean)
+for _kind in (*_NUMBERS, DualType):
+    lower_cast(_kind, DualType)(_cast)
+
+
+def _chain(context: Any, builder: Any, kind: Any, value: Any, terms: Any) -> Any:
+    """The chain rule: a value, and (derivative, slopes) for each argument that has slopes.
+
+    A slope of 0 stays so whatever it is multiplied by, and LLVM leaves out all that is computed
+    for it: zeros and ones of variables are constants.
+    """
+    zero = context.get_constant(kind.real, 0.0)
+    terms = [(partial, slopes) for partial, slopes in terms if slopes is not None]
+
+    def term(partial: Any, slope: Any) -> Any:
+        if isinstance(partial, float):
+            return slope if partial > 0.0 else builder.fneg(slope)
+        product = builder.fmul(partial, slope)
+        return builder.select(builder.fcmp_ordered("==", slope, zero), zero, product)
+
+    totals = []
+    for k in range(kind.count):
+        parts = [term(partial, slopes[k]) for partial, slopes in terms]
+        totals.append(functools.reduce(builder.fadd, parts))
+    return _pack(context, builder, kind, value, totals)
+
+
+def _value(context: Any, builder: Any, function: Any, real: Any, *numbers: Any) -> Any:
+    """What numba itself makes of a function of reals."""
+    _, generate = hooks.generator_of(context.typing_context, function, (real,) * len(numbers))
+    return generate(context, builder, numbers)
+
+
+# ---------------------------------------------------------------- operators in kernels
+
+
+def _teach(function: Any, arity: int, kind_of: Any, lower: Any) -> None:
+    """Let numba know a function of numbers of which one at least is a dual.
+
+    `kind_of(common)` is the type of the result, where `common` is that of duals for all arguments,
+    and `lower(context, builder, common, arguments)` emits it; an argument is a value and slopes.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
+        common = _common(*signature.args)
+        pairs = zip(signature.args, numbers, strict=True)
+        unpacked = [_unpack(context, builder, kind, x, common.real) for kind, x in pairs]
+        return lower(context, builder, common, unpacked)
+
+    def result(*kinds: Any) -> Any:
+        common = _common(*kinds)
+        return kind_of(common) if common else None
+
+    typers = (
+        lambda a: result(a),
+        lambda a, b: result(a, b),
+        lambda a, b, c: result(a, b, c),
+    )
+    type_callable(function)(lambda context: typers[arity - 1])
+    for kinds in itertools.product((*_NUMBERS, DualType), repeat=arity):
+        if DualType in kinds:
+            lower_builtin(function, *kinds)(generate)
+
+
+def _teach_arithmetic(function: Any, lower_partials: Any) -> None:
+    def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+        (a, da), (b, db) = arguments
+        value = _value(context, builder, function, common.real, a, b)
+        partials = lower_partials(builder, a, b, value)
+        terms = list(zip(partials, (da, db), strict=True))
+        return _chain(context, builder, common, value, terms)
+
+    for each in (function, _in_place(function)):
+        _teach(each, 2, lambda common: common, lower)
+
+
+def _in_place(function: Any) -> Any:
+    """The operator of `a += b` for that of `a + b`."""
+    return getattr(operator, f"i{function.__name__}")
+
+
+_teach_arithmetic(operator.add, lambda builder, a, b, r: (1.0, 1.0))
+_teach_arithmetic(operator.sub, lambda builder, a, b, r: (1.0, -1.0))
+_teach_arithmetic(operator.mul, lambda builder, a, b, r: (b, a))
+_teach_arithmetic(
+    operator.truediv,
+    lambda builder, a, b, r: (builder.fdiv(a.type(1.0), b), builder.fdiv(builder.fneg(r), b)),
+)
+
+
+def _lower_negative(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+    ((a, da),) = arguments
+    return _chain(context, builder, common, builder.fneg(a), [(-1.0, da)])
+
+
+def _lower_abs(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+    ((a, da),) = arguments
+    zero, one = a.type(0.0), a.type(1.0)
+    sign = builder.select(builder.fcmp_ordered("<", a, zero), a.type(-1.0), zero)
+    sign = builder.select(builder.fcmp_ordered(">", a, zero), one, sign)
+    value = _value(context, builder, abs, common.real, a)
+    return _chain(context, builder, common, value, [(sign, da)])
+
+
+_teach(operator.neg, 1, lambda common: common, _lower_negative)
+_teach(
+    operator.pos,
+    1,
+    lambda common: common,
+    lambda context, builder, common, arguments: _pack(context, builder, common, *arguments[0]),
+)
+_teach(abs, 1, lambda common: common, _lower_abs)
+
+
+def _teach_choice(function: Any, compare: Any) -> None:
+    def lower(context: Any, builder: Any, common: Any, arguments: Any) -> Any:
+        """Number by number: LLVM does not vectorise the choice of a whole structure."""
+        zeros = [arguments[0][0].type(0.0)] * common.count
+        best, *others = [[value, *(slopes or zeros)] for value, slopes in arguments]
+        for other in others:
+            better = _value(context, builder, compare, common.real, other[0], best[0])
+            pairs = zip(other, best, strict=True)
+            best = [builder.select(better, new, old) for new, old in pairs]
+        return _pack(context, builder, common, best[0], best[1:])
+
+    for arity in (2, 3):
+        _teach(function, arity, lambda common: common, lower)
+
+
+def _teach_values(function: Any, arity: int, kind: Any) -> None:
+    """A function of values alone, whose result is a plain number."""
+    _teach(
+        function,
+        arity,
+        lambda common: kind,
+        lambda context, builder, common, arguments: _value(
+            context, builder, function, common.real, *(value for value, _ in arguments)
+        ),
+    )
+
+
+_teach_choice(min, operator.lt)
+_teach_choice(max, operator.gt)
+for _function in _COMPARISONS:
+    _teach_values(_function, 2, types.boolean)
+_teach_values(bool, 1, types.boolean)
+_teach_values(operator.not_, 1, types.boolean)
+_teach_values(int, 1, types.int64)
+
+
+def _lower_power(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
+    _, generate = hooks.generator_of(context.typing_context, power, signature.args)
+    return generate(context, builder, numbers)
+
+
+def _lower_whole_power(context: Any, builder: Any, signature: Any, numbers: Any) -> Any:
+    """Of a whole exponent, which is an int of Python's where it is a constant."""
+    common, whole = signature.return_type, signature.args[1]
+    x, slopes = _unpack(context, builder, signature.args[0], numbers[0], common.real)
+    n = numbers[1]
+    n = context.get_constant(whole, n) if isinstance(n, int) else n
+    _, power = hooks.generator_of(context.typing_context, operator.pow, (common.real, whole))
+    is_zero = builder.icmp_signed("==", n, n.type(0))  # 0 * x**-1 is not 0 for all x
+    one_less = builder.select(is_zero, n, builder.sub(n, n.type(1)))
+    factor = context.cast(builder, n, whole, common.real)
+    by_x = builder.fmul(factor, power(context, builder, (x, one_less)))
+    return _chain(context, builder, common, power(context, builder, (x, n)), [(by_x, slopes)])
+
+
+for _function in (operator.pow, _in_place(operator.pow)):
+    type_callable(_function)(lambda context: lambda x, y: _common(x, y))
+    for _kind in (*_NUMBERS, DualType):
+        lower_builtin(_function, _kind, DualType)(_lower_power)
+    lower_builtin(_function, DualType, types.Float)(_lower_power)
+    lower_builtin(_function, DualType, types.Integer)(_lower_whole_power)
+
+# ---------------------------------------------------------------- functions in kernels
+
+
+@intrinsic
+def _chained_values(typing_context, value, partials, numbers):
+    """`_chained` in kernels: duals among `numbers` have derivatives in `partials`."""
+    common = _common(*numbers.types)
+
+    def generate(context, builder, signature, args):
+        result = context.cast(builder, args[0], value, common.real)
+        terms = []
+        for k, kind in enumerate(numbers.types):
+            partial = builder.extract_value(args[1], k)
+            partial = context.cast(builder, partial, partials.types[k], common.real)
+            number = builder.extract_value(args[2], k)
+            terms.append((partial, _unpack(context, builder, kind, number, common.real)[1]))
+        return _chain(context, builder, common, result, terms)
+
+    return common(value, partials, numbers), generate
+
+
+def _form(function: Any, rules: tuple[Any, ...], kinds: tuple[Any, ...]) -> Any:
+    """The function of numbers of these types; None if none is a dual."""
+    common = _common(*kinds)
+    if common is None or len(kinds) != len(rules):
+        return None
+    real = np.dtype(common.real.name).type
+
+    def partial_of(rule: Any, kind: Any) -> Any:
+        needed = isinstance(kind, DualType)
+        return specialise(rule if needed else _nothing[len(kinds)], real, exact=True)
+
+    by_x = partial_of(rules[0], kinds[0])
+    if len(kinds) == 1:
+
+        def of_one(x):
+            value = function(x.value)
+            return _chained_values(value, (by_x(x.value, value),), (x,))
+
+        return of_one
+    by_y = partial_of(rules[1], kinds[1])
+
+    def of_two(x, y):
+        a, b = real(value_of(x)), real(value_of(y))
+        value = function(a, b)
+        return _chained_values(value, (by_x(a, b, value), by_y(a, b, value)), (x, y))
+
+    return of_two
+
+
+_nothing: dict[int, Callable[..., Any]] = {1: lambda x, r: r, 2: lambda x, y, r: r}
+_rules: dict[str, tuple[Any, ...]] = {name: (rule,) for name, rule in _UNARY.items()} | _BINARY
+_options = {**INLINE, "fastmath": EXACT}
+
+
+def _specialised_form(name: str, function: Any, kinds: tuple[Any, ...]) -> Any:
+    """What a specialised function of `rlcpu.kernels.maths` is for duals."""
+    return _form(function, _rules[name], kinds) if name in _rules else None
+
+
+def _teach_function(function: Any, rules: tuple[Any, ...]) -> None:
+    def find(*kinds: Any) -> Any:
+        return _form(function, rules, kinds)
+
+    of_one, of_two = (lambda x: find(x)), (lambda x, y: find(x, y))
+    overload(function, jit_options=_options)(of_one if len(rules) == 1 else of_two)
+
+
+def _teach_flat(function: Any) -> None:
+    @overload(function, jit_options=_options)
+    def of_value(x):
+        return (lambda x: function(x.value)) if isinstance(x, DualType) else None
+
+
+def _teach_functions(functions: dict[Any, str]) -> None:
+    for function, name in functions.items():
+        if name in _rules:
+            _teach_function(function, _rules[name])
+        elif name in _FLAT:
+            _teach_flat(function)
+        elif name == "absolute":
+            overload(function)(lambda x: (lambda x: abs(x)) if isinstance(x, DualType) else None)
+
+
+_teach_functions(
+    {
+        function: _ALIASES.get(name, name)
+        for module in (math, np)
+        for name, function in vars(module).items()
+        if callable(function) and not isinstance(function, type)
+    }
+)
+_teach_function(maths.libm_pow, _BINARY["pow"])
+
+
+@overload(power, jit_options=_options)
+def _power(x, y):
+    return _form(inline_exact(power), _BINARY["pow"], (x, y))
+
+
+maths.FORMS.append(_specialised_form)
+
+# ---------------------------------------------------------------- duals made and read in kernels
+
+
+@type_callable(Dual)
+def _type_dual(context: Any) -> Any:
+    def typer(value: Any, slopes: Any) -> Any:
+        return DualType(slopes.dtype, slopes.count) if isinstance(slopes, types.UniTuple) else None
+
+    return typer
+
+
+@lower_builtin(Dual, types.Number, types.UniTuple)
+def _lower_dual(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    kind = signature.return_type
+    value = context.cast(builder, args[0], signature.args[0], kind.real)
+    return _pack(context, builder, kind, value, cgutils.unpack_tuple(builder, args[1]))
+
+
+@type_callable(value_of)
+def _type_value_of(context: Any) -> Any:
+    return lambda x: x.real if isinstance(x, DualType) else x if _is_number(x) else None
+
+
+@lower_builtin(value_of, types.Any)
+def _lower_value_of(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    is_dual = isinstance(signature.args[0], DualType)
+    return builder.extract_value(args[0], 0) if is_dual else args[0]
+
+
+@type_callable(slopes_of)
+def _type_slopes_of(context: Any) -> Any:
+    def typer(x: Any, zeros: Any) -> Any:
+        fits = isinstance(zeros, types.UniTuple) and _is_number(x)
+        return zeros if fits and getattr(x, "slopes", zeros) == zeros else None
+
+    return typer
+
+
+@lower_builtin(slopes_of, types.Any, types.UniTuple)
+def _lower_slopes_of(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    is_dual = isinstance(signature.args[0], DualType)
+    return builder.extract_value(args[0], 1) if is_dual else args[1]
+
+
+@type_callable(variables)
+def _type_variables(context: Any) -> Any:
+    def typer(numbers: Any) -> Any:
+        if not isinstance(numbers, types.UniTuple) or not isinstance(numbers.dtype, types.Float):
+            return None
+        return types.UniTuple(DualType(numbers.dtype, numbers.count), numbers.count)
+
+    return typer
+
+
+@lower_builtin(variables, types.UniTuple)
+def _lower_variables(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    kind = signature.return_type.dtype
+    duals = []
+    for k, number in enumerate(cgutils.unpack_tuple(builder, args[0])):
+        slopes = [context.get_constant(kind.real, float(k == j)) for j in range(kind.count)]
+        duals.append(_pack(context, builder, kind, number, slopes))
+    return context.make_tuple(builder, signature.return_type, duals)
+
+
+maths.OVERLOADED.update((value_of, slopes_of, variables))
