@@ -6,6 +6,7 @@ import difflib
 import types
 from typing import TYPE_CHECKING
 
+from rlcpu import _settings  # noqa: F401 (it comes before whatever imports numba)
 from rlcpu.envs import Dynamics, VectorEnv, make_vec, register, registered
 from rlcpu.envs.registration import register_built_in as _register_built_in
 

@@ -211,6 +211,15 @@ def raise_always(data, params):
     raise ValueError
 
 
+def test_none_in_one_branch_is_refused() -> None:
+    def reward(data, action, before, after, params):
+        return 1.0 if data.qpos[0] < 100.0 else None
+
+    text = "^Pole-v0: reward has to return a finite float; returned None in a branch$"
+    with pytest.raises(TypeError, match=text):
+        make(changes={"reward": reward})
+
+
 def test_what_no_kernel_can_do_is_refused() -> None:
     with pytest.raises(TypeError, match="raises, and other environments"):
         task(terminated=raise_always)

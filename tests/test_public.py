@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -113,3 +114,31 @@ def test_type_checkers_see_classes_and_find_misspelt_names(tmp_path: Path) -> No
     assert errors[0].startswith('Unexpected keyword argument "sed" for "SumTree"')
     assert errors[1] == 'Module has no attribute "PPO"'
     assert errors[2].startswith('Module has no attribute "chek"')
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        (
+            "NUMBA_NUM_THREADS",
+            "0",
+            "ValueError: NUMBA_NUM_THREADS='0': expected a whole number, at",
+        ),
+        ("NUMBA_NUM_THREADS", "abc", "ValueError: NUMBA_NUM_THREADS='abc': expected a whole numb"),
+        (
+            "NUMBA_DISABLE_JIT",
+            "1",
+            "ImportError: NUMBA_DISABLE_JIT='1': nothing of rlcpu runs with",
+        ),
+        ("NUMBA_DISABLE_JIT", "0", ""),
+    ],
+)
+def test_settings_of_numba_that_cannot_work_are_one_sentence(
+    name: str, value: str, sentence: str
+) -> None:
+    command = [sys.executable, "-W", "error", "-c", "import rlcpu"]
+    settings = {**os.environ, name: value}
+    result = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    assert (result.returncode == 0) == (not sentence)
+    assert result.stderr.strip().rpartition("\n")[2].startswith(sentence)
+    assert "site-packages" not in result.stderr

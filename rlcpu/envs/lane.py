@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.layout import Layout, make_decode, make_encode, make_select
 from rlcpu.envs.masks import make_pack, mask_rows
+from rlcpu.envs.trial import check_result, results_with_none
 from rlcpu.envs.vectorised import tell_users
 from rlcpu.kernels import hooks
 from rlcpu.kernels.compile import (
@@ -162,7 +164,8 @@ class Lane(NamedTuple):
         observe: (state, params) -> rows of the observation, which are in float32 unless it is a
             tuple of floats, and of the action mask.
         rows: rows of memory that hold a state.
-        scalars: the specialised user functions, for the check of their precision.
+        functions: the specialised user functions by name.
+        scalars: those whose precision is checked.
     """
 
     load: Callable[..., Any]
@@ -179,6 +182,7 @@ class Lane(NamedTuple):
     reset: Callable[..., Any]
     observe: Callable[..., Any]
     rows: int
+    functions: dict[str, Any]
     scalars: tuple[Any, ...]
 
 
@@ -192,7 +196,8 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     reset_draws = _make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
     step_draws = _make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
     user_mask: Any = specialise(env.action_mask, dtype, exact) if env.action_mask else None
-    functions = (user_step, user_reset, user_observe, user_mask)
+    functions = {"step": user_step, "reset": user_reset, "observe": user_observe}
+    functions |= {"action_mask": user_mask} if env.action_mask else {}
     noisy, truncates, size = env.step_draws != 0, env.truncates, env.state.rows(dtype)
     decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
     load_all, store_all = load_rows(size, "state"), store_rows(size, "state")
@@ -234,7 +239,8 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         store_all(rows, stride, i, encode(state))
 
     plain = env.state.is_plain
-    redraw, scalars = _make_redraw(env, dtype)
+    redraw, randomize = _make_redraw(env, dtype)
+    functions |= {"randomize": randomize} if randomize else {}
     return Lane(
         load=load_all if plain else load,
         store=store_all if plain else store,
@@ -250,7 +256,8 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         reset=reset,
         observe=user_observe if env.observation.is_plain and not is_masked else observe,
         rows=size,
-        scalars=() if exact else tuple(filter(None, (*functions, *scalars))),
+        functions=functions,
+        scalars=() if exact else tuple(functions.values()),
     )
 
 
@@ -265,6 +272,7 @@ def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
         "parallel": parallel,
         "fastmath": EXACT if dtype is np.float64 else FAST,
         "scalars": compile_lane(env, dtype).scalars,
+        "check": functools.partial(_refuse_none, env, compile_lane(env, dtype).functions),
         "subject": ids.get(env),
     }
     if dtype is np.float64 or env.step.__module__.partition(".")[0] == "rlcpu":
@@ -276,6 +284,18 @@ def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
         return compiled
 
     return made
+
+
+def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
+    """Raise what a trial raises for None, if a compiled function returns it in some branch."""
+    params: Any = env.params_type(*(0.0 if option is None else option for option in env.options))
+    fields = {**env._asdict(), "id": ids.get(env), "params": params, "varied": ()}
+    for name, function in functions.items():
+        for result in results_with_none(function):
+            try:
+                check_result(SimpleNamespace(**fields), name, result)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{error} in a branch") from None
 
 
 class Turn(NamedTuple):
@@ -404,20 +424,20 @@ def _make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
     return inline(define(source, Params=env.params_type, peek=row_access("state")[0]))
 
 
-def _make_redraw(env: Structure, dtype: type) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """`redraw` of `Lane`, and the specialised user functions that it calls.
+def _make_redraw(env: Structure, dtype: type) -> tuple[Callable[..., Any], Any]:
+    """`redraw` of `Lane`, and the specialised user function that it calls, or None.
 
     `randomize` is given what the numbers were when the environments were made, so that what it
     draws does not depend on what it drew before.
     """
     if env.randomize is None:
-        return inline(lambda params, own, a, b: own), ()
+        return inline(lambda params, own, a, b: own), None
     user, drawn = specialise(env.randomize, dtype, dtype is np.float64), env.randomized
     given = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"own.{n}")
     made = _params_of(env, lambda n: f"real(fresh.{n})" if n in drawn else f"own.{n}")
     source = f"def redraw(params, own, a, b):\n fresh = user(rng(a, b), {given})\n return {made}"
     rng = make_rng(RANDOMIZE_GROUP, dtype)
-    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype)), (user,)
+    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype)), user
 
 
 def _make_choose(env: Structure) -> Callable[..., Any]:

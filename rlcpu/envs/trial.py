@@ -11,16 +11,17 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from numba import types as nbtypes
 
 from rlcpu.envs.layout import Layout, fault_of, floats, layout_of
-from rlcpu.kernels.boards import CELLS
+from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
@@ -421,7 +422,7 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
         raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {given}") from error
 
 
-def check_result(dynamics: Dynamics, name: str, result: Any) -> None:
+def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:
     """Raise TypeError or ValueError unless a function returned what it has to."""
     if name == "step":
         _check_step(dynamics, result, dynamics.state, 3 + dynamics.truncates)
@@ -433,6 +434,33 @@ def check_result(dynamics: Dynamics, name: str, result: Any) -> None:
         _check_mask(dynamics, result)
     else:
         drawn_names(dynamics, result)
+
+
+def results_with_none(function: Any) -> Iterator[Any]:
+    """Yield a value of each type that a compiled function returns if it may hold a None.
+
+    Numba compiles a branch that returns None beside others that return a number, and most of the
+    kernels that call it: they would read a number that is not there.
+    """
+    for overload in list(function.overloads.values()):
+        value = _value_of(overload.signature.return_type)
+        if _holds_none(value):
+            yield value
+
+
+def _value_of(kind: Any) -> Any:
+    """Return a value of a type of numba's: None if it may be None."""
+    if isinstance(kind, nbtypes.BaseTuple):
+        items = [_value_of(item) for item in kind]
+        is_named = isinstance(kind, nbtypes.BaseNamedTuple)
+        return kind.instance_class(*items) if is_named else tuple(items)
+    simple = {nbtypes.Optional: None, nbtypes.NoneType: None, nbtypes.Boolean: False}
+    simple |= {nbtypes.Integer: 0, nbtypes.Float: 0.0}
+    return next((value for base, value in simple.items() if isinstance(kind, base)), Board(0))
+
+
+def _holds_none(value: Any) -> bool:
+    return value is None or (isinstance(value, tuple) and any(map(_holds_none, value)))
 
 
 def _check_step(dynamics: Dynamics, result: Any, layout: Layout, results: int) -> None:

@@ -312,6 +312,7 @@ def kernel(
     parallel: bool = False,
     fastmath: set[str] | bool = FAST,
     scalars: tuple[Any, ...] = (),
+    check: Callable[[], None] | None = None,
     subject: str | None = None,
 ) -> Any:
     """Decorator: a compiled driver whose machine code is kept on disk under its fingerprint.
@@ -321,6 +322,8 @@ def kernel(
         parallel: compile `numba.prange` loops for all cores.
         fastmath: `FAST`, `EXACT` or another named set of flags.
         scalars: specialised functions that have to compute in the dtype they were made for.
+        check: called once users' functions are compiled, whether the kernel was or not: raises
+            where they return what the kernel cannot take.
         subject: what the kernel is compiled for, as users are told; None takes its package.
 
     Raises:
@@ -328,18 +331,17 @@ def kernel(
             was specialised to float32; the message names the line.
     """
     if function is None:
-        return functools.partial(
-            kernel, parallel=parallel, fastmath=fastmath, scalars=scalars, subject=subject
-        )
+        options: dict[str, Any] = {"parallel": parallel, "fastmath": fastmath, "scalars": scalars}
+        return functools.partial(kernel, **options, check=check, subject=subject)
     dispatcher = njit(parallel=parallel, nogil=True, error_model="numpy", fastmath=fastmath)(
         function
     )
-    check = functools.partial(_refuse_double, dispatcher, scalars)
-    cache = KernelCache(dispatcher, check)
+    check = check or (lambda: None)
+    cache = KernelCache(dispatcher, functools.partial(_refuse, dispatcher, scalars, check))
     hooks.set_cache(dispatcher, cache)
     subject = subject or ".".join(function.__module__.split(".")[:2])
     announced = announce.announced(subject, function.__name__)
-    explained = _explained(dispatcher, cache)
+    explained = _explained(dispatcher, cache, check)
     hooks.wrap_compiler(dispatcher, lambda compile: announced(explained(compile)))
     return dispatcher
 
@@ -365,7 +367,7 @@ _c_functions: list[Any] = []  # kept alive: addresses do not
 
 
 @contextlib.contextmanager
-def _explained(kernel: Any, cache: KernelCache) -> Iterator[None]:
+def _explained(kernel: Any, cache: KernelCache, check: Callable[[], None]) -> Iterator[None]:
     """Raise TypeError with one sentence in the place of numba's error in a user's function.
 
     Whatever is raised, others need not wait for the kernel any more.
@@ -377,16 +379,19 @@ def _explained(kernel: Any, cache: KernelCache) -> Iterator[None]:
         if isinstance(error, numba.errors.NumbaError):
             forget_frozen()
             guard.explain(error, _with_callees((kernel,)))
+        if isinstance(error, Exception):
+            check()
         raise
 
 
-def _refuse_double(kernel: Any, scalars: tuple[Any, ...]) -> None:
-    """Run `check_precision` on a kernel just compiled; where it raises, forget the code.
+def _refuse(kernel: Any, scalars: tuple[Any, ...], check: Callable[[], None]) -> None:
+    """Run `check` and `check_precision` on a kernel just compiled; forget its code if one raises.
 
     All that the kernel reaches is forgotten: a function between the kernel and a scalar holds the
     scalar's code too, and the next attempt would find nothing to check.
     """
     try:
+        check()
         check_precision(scalars)
     except TypeError:
         forget_frozen()

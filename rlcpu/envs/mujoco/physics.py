@@ -24,6 +24,7 @@ from rlcpu.envs.mujoco.library import (
     warnings_offset,
 )
 from rlcpu.envs.mujoco.varied import Varied, make_copies, make_look
+from rlcpu.envs.trial import results_with_none
 from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline_exact, specialise
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53
@@ -222,6 +223,15 @@ def _make_measured(count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     return load, inline_exact(define(f"def store(row, values):{lines}"))
 
 
+#: What functions of a task return.
+_RETURNED = {
+    "measure": "a tuple of floats",
+    "reward": "a finite float",
+    "terminated": "a bool",
+    "truncated": "a bool",
+}
+
+
 @functools.cache
 def make_physics(env: Structure) -> int:
     """Address of the function (mjModel, mjData, simulation, job, what) of one simulation.
@@ -232,10 +242,17 @@ def make_physics(env: Structure) -> int:
     else only what is observed and measured is kept. A step in which MuJoCo reset the simulation
     gives no reward and truncates the episode; the observation stays what it was.
     """
-    measure, reward, terminated, truncated, observe = (
+    measure, reward, terminated, truncated, observe = functions = tuple(
         specialise(function, np.float64, exact=True, arrays=True)
         for function in (env.measure, env.reward, env.terminated, env.truncated, env.observe)
     )
+
+    def check():
+        for name, function in zip(_RETURNED, functions, strict=False):
+            for result in results_with_none(function):
+                returned = f"{_RETURNED[name]}; returned {result!r} in a branch"
+                raise TypeError(f"{ids[env]}: {name} has to return {returned}")
+
     view, unpack, open_arrays = env.view, _make_unpack(env), make_open(_USED, np.float64)
     simulate, (own, begin) = _make_simulate(env), _make_begin(env)
     load, store = _make_measured(env.measure_size)
@@ -266,4 +283,4 @@ def make_physics(env: Structure) -> int:
             arrays.ended[i, 1] = yes if truncated(data, params) else no
 
     kinds = (types.intp, types.intp, types.int32, types.intp, types.intp)
-    return c_function(run, kinds, fastmath=EXACT, subject=ids[env])
+    return c_function(run, kinds, fastmath=EXACT, check=check, subject=ids[env])
