@@ -61,7 +61,7 @@ def renew(script: Path) -> None:
     if "import torch" in script.read_text("utf-8") and not importlib.util.find_spec("torch"):
         raise SystemExit(f"{script.name} measures with PyTorch: pip install torch")
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
-    os.environ |= {"JUPYTER_PLATFORM_DIRS": "1", "TQDM_DISABLE": "1"}
+    os.environ |= {"JUPYTER_PLATFORM_DIRS": "1", "RLCPU_PROGRESS": "0"}
     notebook = jupytext.read(script)
     resources = {"metadata": {"path": str(FOLDER)}}
     client = nbclient.NotebookClient(

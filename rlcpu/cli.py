@@ -7,6 +7,7 @@ is used: a run without a picture does not wait for matplotlib.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -35,11 +36,21 @@ from rlcpu.cli_train import (
     evaluate,
     train,
 )
+from rlcpu.terminal import Bar, is_watched, say
 
 EXIT_BAD_ARGUMENTS = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
-EXIT_CODES = """\
+EPILOG = """\
+examples:
+  rlcpu train CartPole-v1                        about a minute the first time, then seconds
+  rlcpu train CartPole-v1 --save cartpole.npz    keep the agent
+  rlcpu eval cartpole.npz --video cartpole.gif   evaluate and film it
+  rlcpu train balance:Balance-v0                 your own environment, of balance.py
+  rlcpu check balance:Balance-v0                 what is wrong with it
+  rlcpu list CartPole-v1                         its spaces, parameters and settings
+  rlcpu COMMAND --help                           all options
+
 exit codes:
   0    done; train and eval: the target is reached, or there is none
   1    train and eval: not solved, numbers that are not finite, or a file that cannot be written;
@@ -57,6 +68,12 @@ class Parser(argparse.ArgumentParser):
         """Print the message and exit with status 2."""
         self.exit(EXIT_BAD_ARGUMENTS, f"{self.prog}: error: {message}\n")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Print the message, in red on a terminal, and end with the status."""
+        if message:
+            say(message.rstrip("\n"), "red", sys.stderr)
+        sys.exit(status)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
@@ -64,6 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with Output() as output:
             args = parser.parse_args(argv)
+            if args.run is None:
+                parser.print_help()
+                return 0
             code: int = args.run(args)
         # Training and evaluating have results beside what they print, and a status that tells them.
         return code if args.run in (train, evaluate) or not output.trouble else EXIT_FAILED
@@ -188,15 +208,15 @@ def explain(env_id: str) -> int:
 
 def warmup(args: argparse.Namespace) -> int:
     """Compile, and so cache, what stepping, collecting and training of environments need."""
-    from tqdm import tqdm
-
     env_ids = [env.id for env in args.envs] or known_environments()
     dtypes = args.dtype or DTYPES
     jobs = [(env, dtype, job) for env in env_ids for dtype in dtypes for job in WARMUP_JOBS]
-    with tqdm(jobs, unit="part", disable=True if args.no_progress else None) as bar:
-        for env_id, dtype, job in bar:
-            bar.set_description(f"{env_id} {dtype} {job.__name__.removeprefix('warm_')}")
+    shown = is_watched() and not args.no_progress
+    with Bar("kernels", len(jobs), "parts") if shown else contextlib.nullcontext() as bar:
+        for done, (env_id, dtype, job) in enumerate(jobs, 1):
             job(env_id, dtype)
+            if bar is not None:
+                bar.show(done, text=f"{env_id} {dtype} {job.__name__.removeprefix('warm_')}")
     print(f"compiled {', '.join(env_ids)} in {' and '.join(dtypes)}")
     return 0
 
@@ -239,18 +259,29 @@ WARMUP_JOBS: tuple[Callable[[str, str], None], ...] = (warm_step, warm_collect, 
 
 # ---------------------------------------------------------------- arguments
 
+#: Help on arguments that several commands take.
+HELP_ENV = "an environment, such as CartPole-v1, or module:MyEnv-v0 for your own"
+HELP_STEPS = (
+    "environment steps at most (default: what environment and algorithm take, often 1,000,000)"
+)
+HELP_TARGET = "mean return to reach (default: the environment's own threshold, if it has one)"
+HELP_EPISODES = "episodes of the evaluation (default: 100)"
+HELP_THREADS = "threads at most (default: all cores)"
+HELP_VIDEO = "film one greedy episode, as .gif or .mp4"
+
 
 def build_parser() -> Parser:
     """The command line of `rlcpu`."""
     parser = Parser(
         prog="rlcpu",
         description=(rlcpu.__doc__ or "").partition("\n")[0],
-        epilog=EXIT_CODES,
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"rlcpu {rlcpu.__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
     for name, run, add_arguments, summary in (
         ("train", train, add_train_arguments, "train an agent and evaluate it"),
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
@@ -275,53 +306,58 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu train`."""
     parser.usage = "rlcpu train ENV [options]\n       rlcpu train [ENV] --load FILE [options]"
     add = parser.add_argument_group("the run").add_argument
-    steps = "environment steps at most (1,000,000, or what fits environment and algorithm)"
-    of_own = "such as CartPole-v1, or module:MyEnv-v0"
-    add("env", metavar="ENV", nargs="?", type=environment, help=of_own)
-    add("--steps", metavar="N", type=whole(1), help=steps)
-    add("--target", metavar="R", type=finite, help="mean return (the environment's threshold)")
+    add("env", metavar="ENV", nargs="?", type=environment, help=HELP_ENV)
+    add("--steps", metavar="N", type=whole(1), help=HELP_STEPS)
+    add("--target", metavar="R", type=finite, help=HELP_TARGET)
+    add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
+    of_load = "go on with a saved agent for --steps more, and save it there if there is no --save"
+    add("--load", metavar="FILE", help=of_load)
+    of_schedule = "total steps between which schedules run, such as 0:500000 (default: this run's)"
+    add("--schedule", metavar="FIRST:LAST", type=span, help=of_schedule)
+    add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
+    add("--no-progress", action="store_true", help="show no progress bar")
+    add = parser.add_argument_group("processes of Ray").add_argument
     add(
-        "--episodes",
+        "--collectors",
         metavar="N",
         type=whole(1),
-        default=EPISODES,
-        help="to evaluate at the end (100)",
+        help="let N processes step environments (default: the process that learns does)",
     )
-    of_load = "go on with a saved agent, and save it there if there is no --save"
-    add("--load", metavar="FILE", help=of_load)
-    of_schedule = "total steps between which schedules run, such as 0:500000 (those of this run)"
-    add("--schedule", metavar="FIRST:LAST", type=span, help=of_schedule)
-    add("--threads", metavar="N", type=whole(1), help="threads (all cores)")
-    add("--no-progress", action="store_true", help="no progress bar")
-    add = parser.add_argument_group("processes of Ray").add_argument
-    add("--collectors", metavar="N", type=whole(1), help="that act; without, this one does")
     add(
         "--shards",
         metavar="N",
         type=whole(1),
-        help="that hold transitions of an agent with replay (1)",
+        help="let N processes hold the replay buffer (default: 1, with --collectors)",
     )
-    add("--ray", metavar="ADDRESS", help="of a cluster, such as 10.0.0.5:6379 (this machine)")
+    cluster = "address of a cluster, such as 10.0.0.5:6379 (default: start Ray on this machine)"
+    add("--ray", metavar="ADDRESS", help=cluster)
     add = parser.add_argument_group("a new agent").add_argument
-    add("--algo", choices=ALGORITHMS, help="what learns (what fits the environment: ppo for most)")
-    add("--seed", metavar="N", type=whole(0), help="the run is a function of it (0)")
-    add("--num-envs", metavar="N", type=whole(1), help="environments (the environment's default)")
-    add("--dtype", choices=DTYPES, help="of the simulation (float32)")
+    algo = "algorithm (default: the one that fits the environment, ppo for most)"
+    add("--algo", choices=ALGORITHMS, help=algo)
+    add(
+        "--seed",
+        metavar="N",
+        type=whole(0),
+        help="same seed, same run, whatever the number of threads (default: 0)",
+    )
+    count = "environments to step at once (default: what is tuned for the environment)"
+    add("--num-envs", metavar="N", type=whole(1), help=count)
+    add("--dtype", choices=DTYPES, help="dtype of the simulation (default: float32)")
     repeated: dict[str, Any] = {
         "metavar": "NAME=VALUE",
         "type": assignment,
         "action": "append",
         "default": [],
     }
-    add("--param", **repeated, help="a parameter of the environment, such as gravity=1.6")
-    add("--set", **repeated, help="a hyper-parameter, such as learning_rate=1e-3")
-    add = parser.add_argument_group("results").add_argument
+    add("--param", **repeated, help="set a parameter of the environment, such as gravity=1.6")
+    add("--set", **repeated, help="set a hyper-parameter, such as learning_rate=1e-3")
+    add = parser.add_argument_group("results (default: none is written)").add_argument
     add("--save", metavar="FILE", type=output_file, help="write the agent, also if interrupted")
     of_csv = "write the learning curve as a table; with --load, behind the lines it has"
     add("--csv", metavar="FILE", type=output_file, help=of_csv)
     add("--tensorboard", metavar="FOLDER", help="write all numbers for TensorBoard, as they come")
     add("--plot", metavar="FILE.png", type=picture_file, help="draw the learning curve")
-    add("--video", metavar="FILE.gif", type=video_file, help="film one greedy episode; or .mp4")
+    add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
 
 
 def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
@@ -329,38 +365,42 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
     add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
-    add("--episodes", metavar="N", type=whole(1), default=100, help="to evaluate (100)")
-    add("--seed", metavar="N", type=whole(0), help="of the episodes (the agent's, plus 1)")
-    add("--target", metavar="R", type=finite, help="mean return (the environment's threshold)")
-    add("--threads", metavar="N", type=whole(1), help="threads (all cores)")
-    add("--video", metavar="FILE.gif", type=video_file, help="film one greedy episode; or .mp4")
+    add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
+    seed = "seed of the episodes (default: the agent's, plus 1)"
+    add("--seed", metavar="N", type=whole(0), help=seed)
+    add("--target", metavar="R", type=finite, help=HELP_TARGET)
+    add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
+    add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
 
 
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu plot`."""
     add = parser.add_argument
-    add("tables", metavar="CSV", nargs="+", help="what `rlcpu train --csv` wrote")
+    add("tables", metavar="CSV", nargs="+", help="tables that `rlcpu train --csv` wrote")
     add("--out", metavar="FILE.png", type=picture_file, required=True, help="the picture")
-    add("--target", metavar="R", type=finite, help="draw a line at this return")
+    add("--target", metavar="R", type=finite, help="draw a line at this return (default: none)")
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu check`."""
     add = parser.add_argument
-    add("env", metavar="ENV", type=environment, help="such as CartPole-v1, or module:MyEnv-v0")
-    add("--steps", metavar="N", type=whole(1), default=1000, help="single steps to compare (1,000)")
-    add("--seed", metavar="N", type=whole(0), default=0, help="of states and actions (0)")
+    add("env", metavar="ENV", type=environment, help=HELP_ENV)
+    steps = "single steps to compare with plain Python (default: 1,000)"
+    add("--steps", metavar="N", type=whole(1), default=1000, help=steps)
+    seed = "seed of states and actions (default: 0)"
+    add("--seed", metavar="N", type=whole(0), default=0, help=seed)
 
 
 def add_info_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu info`."""
-    told = "tell whether its step runs in vectors or one lane at a time, and why"
-    parser.add_argument("--env", metavar="ENV", type=environment, help=told)
+    vectors = "tell whether its step runs in vectors or one lane at a time, and why"
+    parser.add_argument("--env", metavar="ENV", type=environment, help=vectors)
 
 
 def add_warmup_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `rlcpu warmup`."""
     add = parser.add_argument
-    add("envs", metavar="ENV", nargs="*", type=environment, help="all that are registered if none")
-    add("--dtype", choices=DTYPES, action="append", help="only this one (both)")
-    add("--no-progress", action="store_true", help="no progress bar")
+    some = "environments (default: all that are registered)"
+    add("envs", metavar="ENV", nargs="*", type=environment, help=some)
+    add("--dtype", choices=DTYPES, action="append", help="only this dtype (default: both)")
+    add("--no-progress", action="store_true", help="show no progress bar")

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlcpu.cli_arguments import CommandError, output_file
 from rlcpu.cli_pictures import check_renderer, draw_curves, write_video
+from rlcpu.terminal import is_watched, rounded, say
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from rlcpu.distributed import Ledger
-    from rlcpu.train import History, TensorBoard
+    from rlcpu.train import TensorBoard
     from rlcpu.train.off_policy import OffPolicy
     from rlcpu.train.ppo import PPO
 
@@ -59,7 +60,8 @@ def train(args: argparse.Namespace) -> int:
         env_id = agent.env.dynamics.id
         print(f"{env_id} is Gymnasium's own: its steps are Python's", file=sys.stderr)
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
-    shown = not args.no_progress and sys.stderr is not None and sys.stderr.isatty()
+    shown = not args.no_progress and is_watched()
+    print_run(agent, args, target)
     results = Results(args, agent, target)
     with tensorboard(args.tensorboard) as told, terminating():
         options = {**told, **processes_of(args, agent)}
@@ -84,11 +86,13 @@ def train(args: argparse.Namespace) -> int:
             if agent.history.updates or not refused:
                 raise
             raise CommandError(error) from error
-    print_training(agent.env.dynamics.id, agent.history)
+    print_training(agent)
     if ledger := getattr(agent, "ledger", None):
         print_ledger(ledger, agent.history.actors)
     code = print_evaluation(returns, target)
-    return results.print_files() or code
+    failed = results.print_files()
+    print_next(args, results.saved, solved=code == 0)
+    return failed or code
 
 
 def evaluate(args: argparse.Namespace) -> int:
@@ -281,6 +285,7 @@ class Results:
 
     def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:
         self.args, self.agent, self.target = args, agent, target
+        self.saved: Path | None = None
         self.written: list[str] = []
         self.failed: list[str] = []
 
@@ -318,18 +323,20 @@ class Results:
             with contextlib.suppress(ValueError):
                 signal.signal(number, signal.SIG_DFL)  # the second one ends at once
         agent, history = self.agent, self.agent.history
-        say = f"rlcpu train: {reason}"
+        said = f"rlcpu train: {reason}"
         if not history.updates:
-            print(f"{say}; nothing was learnt yet", file=sys.stderr)
+            say(f"{said}; nothing was learnt yet", "yellow", sys.stderr)
             return code
         env_id = agent.env.dynamics.id.replace(":", "-").replace("/", "-")
         self.args.save = self.args.save or Path(f"{env_id}-interrupted.npz")
         if not any(line.startswith("saved") for line in self.written):
             self.write_agent()
         self.write_pictures(None)
-        print(f"{say} after {history.steps:,} steps", file=sys.stderr)
-        for line in (*self.written, *self.failed):
+        say(f"{said} after {history.steps:,} steps", "yellow", sys.stderr)
+        for line in self.written:
             print(line, file=sys.stderr)
+        for line in self.failed:
+            say(line, "red", sys.stderr)
         if code != EXIT_FAILED and not self.failed:
             print(f"to go on    {shlex.join(self._command_to_go_on())}", file=sys.stderr)
         return code
@@ -353,14 +360,16 @@ class Results:
         """Say what was written, and return 0, or what was not."""
         print("\n".join(self.written), end="\n" if self.written else "")
         for line in self.failed:
-            print(line, file=sys.stderr)
+            say(line, "red", sys.stderr)
         return EXIT_FAILED if self.failed else 0
 
     def _save(self, path: Path) -> None:
         """Write the agent to the file, or, where that fails, to another one."""
-        if not self._write("saved", path, lambda: self.agent.save(path)):
-            rescue = Path(tempfile.gettempdir(), f"{path.name}.rescued.npz")
-            self._write("saved", rescue, lambda: self.agent.save(rescue))
+        rescue = Path(tempfile.gettempdir(), f"{path.name}.rescued.npz")
+        if self._write("saved", path, lambda: self.agent.save(path)):
+            self.saved = path
+        elif self._write("saved", rescue, lambda: self.agent.save(rescue)):
+            self.saved = rescue
 
     def _write(self, kind: str, path: Path, write: Callable[[], None]) -> bool:
         try:
@@ -377,20 +386,40 @@ class Results:
 # ---------------------------------------------------------------- reports
 
 
-def print_training(env_id: str, history: History) -> None:
-    """Print what the run took."""
-    from rlcpu.train.history import rounded
+def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> None:
+    """Print who learns what, and until when, in lines of at most 70 columns."""
+    import numba
 
+    env = agent.env
+    threads = args.threads or env.num_threads or numba.get_num_threads()
+    name = f"{type(agent).__name__} on {env.dynamics.id}"
+    many = f"{env.num_envs:,} environments" if env.num_envs > 1 else "1 environment"
+    cores = f"{threads} threads" if threads > 1 else "1 thread"
+    how = f"{many}, {cores}, seed {agent.seed}"
+    between = ", " if len(f"{name}, {how}") <= 58 else f"\n{'':<12}"
+    goal = "" if target is None else f"mean return {rounded(target)}, at most "
+    print(f"{'agent':<12}{name}{between}{how}")
+    print(f"{'until':<12}{goal}{args.steps:,} steps", flush=True)
+
+
+def print_training(agent: Agent) -> None:
+    """Print what the run took, in lines of at most 70 columns."""
+    history = agent.history
     total = max(history.time_total, 1e-9)
     print(
-        f"{env_id}: {history.steps:,} steps, {history.episodes:,} episodes in "
-        f"{history.time_total:.2f} s ({history.steps / total:,.0f} steps/s; "
-        f"simulate+infer {history.time_collect / total:.0%}, "
-        f"update {history.time_update / total:.0%})"
+        f"{'trained':<12}{history.steps:,} steps, {history.episodes:,} episodes "
+        f"in {history.time_total:.2f} s"
+    )
+    print(
+        f"{'speed':<12}{history.steps / total:,.0f} steps/s; "
+        f"{history.time_collect / total:.0%} collecting, "
+        f"{history.time_update / total:.0%} updating"
     )
     if history.time_compile >= 1.0:
-        print(f"compiled    kernels for {history.time_compile:.1f} s, once; not in these times")
-    print(f"training    mean return {rounded(history.episode_return)} over the last episodes")
+        print(f"{'prepared':<12}in {history.time_compile:.1f} s more, once on this machine")
+    if recent := len(agent.returns):
+        mean = rounded(history.episode_return)
+        print(f"{'training':<12}mean return {mean} over the last {recent} episodes")
 
 
 def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
@@ -411,17 +440,26 @@ def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
     The evaluation decides, not the training curve: a policy that reached the target with sampled
     actions does not always do so greedily.
     """
-    from rlcpu.train.history import rounded
-
     mean = returns.mean()
-    print(
-        f"evaluation  mean return {rounded(mean)} over {len(returns)} greedy episodes "
-        f"(lowest {rounded(returns.min())}, highest {rounded(returns.max())})"
-    )
+    print(f"evaluation  mean return {rounded(mean)} over {len(returns)} greedy episodes")
+    print(f"{'':<12}lowest {rounded(returns.min())}, highest {rounded(returns.max())}")
     if target is None:
         return 0
+    shown = rounded(mean) if rounded(mean) != rounded(target) else f"{mean:.9g}"
     if mean >= target:
-        print(f"solved      {rounded(mean)} >= {target:g}")
+        say(f"solved      {shown} >= {target:g}", "green")
         return 0
-    print(f"not solved  {rounded(mean)} < {target:g}")
+    say(f"not solved  {shown} < {target:g}", "yellow")
     return EXIT_FAILED
+
+
+def print_next(args: argparse.Namespace, saved: Path | None, *, solved: bool) -> None:
+    """Print what can be done with the agent now."""
+    if saved is None:
+        say("not saved   add --save FILE to keep the agent", "yellow")
+        return
+    file, module = str(saved), [args.env.text] if args.env and ":" in args.env.text else []
+    command = ["rlcpu", "eval", file, *module]
+    if not solved:
+        command = ["rlcpu", "train", *module, "--load", file]
+    print(f"{'next':<12}{shlex.join(command)}")

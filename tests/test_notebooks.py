@@ -50,7 +50,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     startup.mkdir(parents=True)
     (startup / "00-strict.py").write_text(STRICT, "utf-8")
     figures = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    return {**os.environ, **figures, "IPYTHONDIR": str(folder), "TQDM_DISABLE": "1"}
+    return {**os.environ, **figures, "IPYTHONDIR": str(folder), "RLCPU_PROGRESS": "0"}
 
 
 def execute(source: Path, folder: Path, environment: dict[str, str]) -> list[Any]:

@@ -84,7 +84,7 @@ def test_metadata(metadata: Message) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     required = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     names = {re.split(r"[^A-Za-z-]", line)[0] for line in required}
-    assert names == {"gymnasium", "numba", "numpy", "tbb", "tqdm"}
+    assert names == {"gymnasium", "numba", "numpy", "rich", "tbb"}
 
 
 def test_versions_agree(metadata: Message) -> None:
@@ -149,7 +149,7 @@ def test_imports_point_down(path: Path) -> None:
 def test_import_loads_nothing_optional() -> None:
     code = (
         "import sys, rlcpu; "
-        "print(*{'matplotlib', 'pygame', 'ray', 'stable_baselines3', 'torch', 'tqdm',"
+        "print(*{'matplotlib', 'pygame', 'ray', 'stable_baselines3', 'torch', 'rich',"
         " 'numba.cuda.cudadrv.driver'}"
         " & sys.modules.keys())"
     )

@@ -1,8 +1,8 @@
 """Tells users what is being compiled, and counts the seconds.
 
 The logger "rlcpu" logs each kernel (INFO). On a terminal and in a notebook one line of standard
-error names it, once a process has compiled for a second, until the kernel is ready.
-`logging.getLogger("rlcpu").setLevel("WARNING")` and TQDM_DISABLE=1 switch the line off.
+error says what is prepared and how far it is, once a process has compiled for a second.
+`logging.getLogger("rlcpu").setLevel("WARNING")` and RLCPU_PROGRESS=0 switch the line off.
 """
 
 from __future__ import annotations
@@ -14,16 +14,33 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
+
+from rlcpu import terminal
 
 logger = logging.getLogger("rlcpu")
 #: Seconds of compiling in this process before a line is shown.
 QUIET = 1.0
-#: Seconds after which the line is written anew.
-TICK = 1.0
+
+
+class Plan(NamedTuple):
+    """Kernels that are about to be needed.
+
+    Attributes:
+        subject: what they are for, such as an environment's id.
+        total: how many.
+        begin: seconds that had been counted before the first of them.
+    """
+
+    subject: str
+    total: int
+    begin: float
+
 
 _lock = threading.Lock()
 _running, _since, _total = 0, 0.0, 0.0
+_plan: Plan | None = None
+_ready, _shown = 0, 0
 
 
 def seconds() -> float:
@@ -47,6 +64,24 @@ def counted() -> Iterator[None]:
             _total += 0.0 if _running else time.perf_counter() - _since
 
 
+def expect(subject: str, total: int) -> None:
+    """Say what the next kernels are for, and how many there are, loaded or compiled."""
+    global _plan, _ready
+    _plan, _ready = Plan(subject, total, seconds()), 0
+
+
+def count() -> None:
+    """Count one more kernel that has been loaded or compiled."""
+    global _ready
+    with _lock:
+        _ready += 1
+
+
+def ready() -> int:
+    """Return how many kernels have been loaded or compiled since `expect`."""
+    return _ready
+
+
 @contextlib.contextmanager
 def announced(subject: str, kernel: str) -> Iterator[None]:
     """Tell that a kernel is compiled in a block, and count its seconds.
@@ -56,22 +91,13 @@ def announced(subject: str, kernel: str) -> Iterator[None]:
     """
     start, collects = time.perf_counter(), gc.isenabled()
     logger.info("compiling %s (once): %s", subject, kernel)
-    stop = threading.Event()
-    line = None
-    if _has_reader():
-        text = f"compiling {subject} (once): {kernel}"
-        line = threading.Thread(target=_show, args=(text, start, stop), daemon=True)
-        line.start()
     gc.disable()
     try:
-        with counted(), _interrupts():
+        with counted(), _shown_line(subject), _interrupts():
             yield
     finally:
         if collects:
             gc.enable()
-        stop.set()
-        if line:
-            line.join()
     logger.info("compiled %s: %s in %.1f s", subject, kernel, time.perf_counter() - start)
 
 
@@ -104,23 +130,33 @@ def _interrupts() -> Iterator[None]:
         raise lost[0]
 
 
+@contextlib.contextmanager
+def _shown_line(subject: str) -> Iterator[None]:
+    """Show what is prepared. Kernels that a kernel compiles on its way share its line."""
+    global _shown
+    if _shown or not _has_reader():
+        yield
+        return
+    begin = seconds()
+    _shown += 1
+    try:
+        with terminal.noted(lambda: _describe(subject, begin), max(0.0, QUIET - begin)):
+            yield
+    finally:
+        _shown -= 1
+
+
+def _describe(subject: str, begin: float) -> str:
+    """Return the line: what is prepared, which kernel of how many, for how many seconds."""
+    part = ""
+    if _plan is not None and _ready < _plan.total:
+        subject, begin = _plan.subject, _plan.begin
+        part = f", {_ready + 1} of {_plan.total}"
+    return f"preparing {subject}, first time only{part}, {seconds() - begin:.0f} s"
+
+
 def _has_reader() -> bool:
     """Whether somebody reads standard error, and is not told by logging."""
-    if logger.isEnabledFor(logging.INFO) or logger.level > logging.INFO or sys.stderr is None:
+    if logger.isEnabledFor(logging.INFO) or logger.level > logging.INFO:
         return False
-    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
-
-
-def _show(text: str, start: float, stop: threading.Event) -> None:
-    """Show a line below other bars, with the seconds since `start`, until told to stop."""
-    if stop.wait(max(0.0, QUIET - seconds())):
-        return
-    from tqdm import tqdm
-
-    class Line(tqdm):
-        monitor_interval = 0  # no thread that stays behind
-
-    with Line(bar_format="{desc}", leave=False) as bar:
-        while not stop.is_set():
-            bar.set_description_str(f"{text} {time.perf_counter() - start:.0f} s")
-            stop.wait(TICK)
+    return terminal.reader() in ("terminal", "notebook")

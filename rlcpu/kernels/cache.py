@@ -157,6 +157,8 @@ class KernelCache(hooks.Cache):
             found = self._load(path, files, target_context)  # somebody may have compiled it
             if found is not None:
                 self.end_turn()
+        if found is not None:
+            announce.count()
         return found
 
     def end_turn(self) -> None:
@@ -188,6 +190,7 @@ class KernelCache(hooks.Cache):
         except OSError as error:
             warn_uncached(str(error))
         finally:
+            announce.count()
             self.end_turn()
 
 

@@ -8,10 +8,11 @@ import io
 import math
 import os
 import time
-import warnings
 from typing import Any
 
+from rlcpu import terminal
 from rlcpu.kernels import announce
+from rlcpu.terminal import rounded, short
 from rlcpu.train.files import replacing
 from rlcpu.train.objective import Losses
 
@@ -19,20 +20,6 @@ from rlcpu.train.objective import Losses
 def clock() -> float:
     """Seconds since some moment, without those in which kernels were compiled."""
     return time.perf_counter() - announce.seconds()
-
-
-def rounded(number: float) -> str:
-    """A number with four significant digits, or all in front of the point.
-
-    Example:
-        >>> rounded(0.96649), rounded(475), rounded(-12345.6)
-        ('0.9665', '475.0', '-12346')
-    """
-    size = abs(number)
-    if not math.isfinite(size) or 0.0 < size < 1e-4:
-        return f"{number:.4g}"
-    digits = 3 - math.floor(math.log10(size)) if size else 1
-    return f"{number:.{max(0, digits)}f}"
 
 
 @dataclasses.dataclass
@@ -242,39 +229,30 @@ class TensorBoard:
 _FEW = 4
 
 
-class Bar:
-    """A progress bar on standard error, or a widget in notebooks; a context manager.
+class Bar(terminal.Bar):
+    """The bar of `learn`: steps, the recent return, the best one and the target.
 
     Args:
-        title: at its beginning.
-        total_steps: at its end.
+        env_id: what is learnt.
+        total_steps: environment steps at most.
+        target: mean return that ends learning, or None.
     """
 
-    def __init__(self, title: str, total_steps: int) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of tqdm, in notebooks without ipywidgets
-            from tqdm.auto import tqdm
-        # No smoothing: the average over the whole run does not know when there was compiling.
-        self._bar = tqdm(desc=title, total=total_steps, unit="step", unit_scale=True, smoothing=0.0)
-        self._start = clock()
+    def __init__(self, env_id: str, total_steps: int, target: float | None) -> None:
+        super().__init__(env_id, total_steps, "steps")
+        self._target = "" if target is None else f", target {rounded(target)}"
+        self._best = -math.inf
 
-    def show(self, progress: Progress) -> None:
-        """Move on to what has been reached."""
-        self._bar.start_t = time.time() - (clock() - self._start)
-        told = [f"return {rounded(progress.episode_return)}"]
+    def tell(self, progress: Progress, seconds: float) -> None:
+        """Show what has been reached in so many seconds."""
+        recent = progress.episode_return
+        text = "no episode has ended yet"
+        if recent == recent:
+            self._best = max(self._best, recent)
+            text = f"recent return {rounded(recent)}, best {rounded(self._best)}{self._target}"
+        processes = []
         for kind, unit in (("collector", " steps/s"), ("shard", "")):
             mine = [number for name, number in progress.actors.items() if name.startswith(kind)]
-            shown = [self._bar.format_sizeof(x) if x == x else "?" for x in mine[:_FEW]]
-            more = ["..."] * (len(mine) > _FEW)
-            told += [f"{kind}s {' '.join([*shown, *more])}{unit}"] if mine else []
-        self._bar.set_postfix_str(", ".join(told), refresh=False)
-        self._bar.update(progress.steps - self._bar.n)
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:  # all is done, be it earlier than expected
-            self._bar.total = self._bar.n
-            self._bar.refresh()
-        self._bar.close()
+            shown = [short(number) for number in mine[:_FEW]] + ["..."] * (len(mine) > _FEW)
+            processes += [f"{kind}s {' '.join(shown)}{unit}"] if mine else []
+        self.show(progress.steps, seconds, text, ", ".join(processes))

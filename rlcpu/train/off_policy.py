@@ -142,6 +142,8 @@ class OffPolicy(checkpoint.Agent):
     """
 
     algorithm: ClassVar[str]
+    #: Kernels that an agent of usual settings needs.
+    num_kernels: ClassVar[int] = 12
     Config: ClassVar[type[OffPolicyConfig]]
     #: Settings by the environment's id.
     defaults: ClassVar[dict[str, Any]] = {}
@@ -168,6 +170,7 @@ class OffPolicy(checkpoint.Agent):
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
         self.config = self._choose(dynamics, env, config, settings)
         self.policy = self._make_policy(dynamics, 0)  # refuses an environment that does not fit
+        announce.expect(dynamics.id, self.num_kernels)
         if isinstance(env, Dynamics):
             env = make_vec(env, self.config.num_envs, dtype=dtype, num_threads=num_threads)
         self.env, self.seed, self.steps = env, seed, 0
@@ -267,7 +270,7 @@ class OffPolicy(checkpoint.Agent):
             callback: called after every 500 steps; learning stops when it returns False.
             target_return: stop once the mean return of 100 greedy episodes reaches it, and that of
                 100 others as well. They are simulated every 2,000 steps.
-            progress: show a progress bar.
+            progress: show a bar on standard error, or a line now and then where it is a file.
             num_collectors: processes that act in environments of their own, on Ray; None acts here.
                 Each has `num_envs` environments.
             num_shards: processes that hold the transitions then, in the place of `buffer`; None
@@ -307,9 +310,9 @@ class OffPolicy(checkpoint.Agent):
         history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         self._remaining = 1.0
         start, compiled, before = clock(), announce.seconds(), self.steps
-        shown = Bar(self.env.dynamics.id, total_steps) if progress else contextlib.nullcontext()
+        bar = Bar(self.env.dynamics.id, total_steps, target_return) if progress else None
         try:
-            with session as others, shown as bar, WholeRounds() as rounds:
+            with session as others, bar or contextlib.nullcontext(), WholeRounds() as rounds:
                 advance = getattr(others, "advance", self._advance)
                 while not history.stopped:
                     last = min(total_steps, history.steps + REPORT_STEPS)
@@ -325,7 +328,7 @@ class OffPolicy(checkpoint.Agent):
                         history.stopped = "steps"
                     history.add()
                     if bar is not None:
-                        bar.show(history)
+                        bar.tell(history, history.time_total)
                     if callback is not None and callback(history) is False and not history.stopped:
                         history.stopped = "callback"
         except BaseException as error:

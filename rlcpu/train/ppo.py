@@ -81,6 +81,8 @@ class PPO(checkpoint.Agent):
     ledger: Any = None
 
     algorithm = "PPO"
+    #: Kernels that an agent of usual settings needs.
+    num_kernels = 12
     Config = PPOConfig
     config: PPOConfig
     policy: MLP
@@ -136,6 +138,7 @@ class PPO(checkpoint.Agent):
                 raise ValueError(f"num_envs={num_envs}: env has {env.num_envs}")
             arguments["num_envs"] = env.num_envs
         config = config.replace({k: arguments[k] for k in names if arguments[k] is not None})
+        announce.expect((env if isinstance(env, Dynamics) else env.dynamics).id, self.num_kernels)
         if isinstance(env, Dynamics):
             env = make_vec(env, config.num_envs, dtype=dtype, num_threads=num_threads)
         self.env, self.config, self.seed, self.steps = env, config, seed, 0
@@ -197,7 +200,7 @@ class PPO(checkpoint.Agent):
                 False.
             target_return: stop once the mean return of the last 100 training episodes has reached
                 it and that of 100 greedy episodes is above it by three standard errors.
-            progress: show a progress bar.
+            progress: show a bar on standard error, or a line now and then where it is a file.
             num_collectors: processes that act, on Ray, each with a part of the environments; None
                 acts here. The result is the same.
             address: of a Ray cluster; None for this machine.
@@ -227,19 +230,19 @@ class PPO(checkpoint.Agent):
         start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs
         expected = -(-total_steps // rollout_steps) * rollout_steps
-        shown = Bar(self.env.dynamics.id, expected) if progress else contextlib.nullcontext()
+        bar = Bar(self.env.dynamics.id, expected, target_return) if progress else None
         others: Any = contextlib.nullcontext()
         if num_collectors is not None:
             from rlcpu.distributed.rollouts import RolloutSession
 
             others = RolloutSession(self, num_collectors=num_collectors, address=address)
         try:
-            with others, precompiled(self.updater), shown as bar:
+            with others, precompiled(self.updater), bar or contextlib.nullcontext():
                 while not history.stopped:
                     self._advance(history, start, total_steps, target_return)
                     history.time_compile = announce.seconds() - compiled
                     if bar is not None:
-                        bar.show(history)
+                        bar.tell(history, history.time_total)
                     if callback is not None and callback(history) is False and not history.stopped:
                         history.stopped = "callback"
         except BaseException as error:

@@ -185,6 +185,7 @@ class SAC(OffPolicy):
     """
 
     algorithm = "SAC"
+    num_kernels = 13
     Config = SACConfig
     defaults = DEFAULTS
     config: SACConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -46,3 +47,32 @@ def run_python(*arguments: Any, root: Path = ROOT, **environment: Any) -> Any:
 
 def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def output_of(
+    program: str, *argv: str, cache: object, terminal: bool, columns: int = 80, **variables: str
+) -> str:
+    """What a process writes to standard output and error, a terminal or pipe."""
+    import fcntl
+    import termios
+
+    reader, writer = os.openpty() if terminal else os.pipe()
+    if terminal:
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    places = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
+    variables = {**os.environ, **places, **variables}
+    command = [sys.executable, "-W", "error", "-c", program, *argv]
+    process = subprocess.Popen(command, env=variables, stdout=writer, stderr=writer)
+    os.close(writer)
+    parts = []
+    while True:
+        try:
+            parts.append(os.read(reader, 65536))
+        except OSError:  # how a pseudo-terminal ends
+            parts.append(b"")
+        if not parts[-1]:
+            break
+    os.close(reader)
+    output = b"".join(parts).decode().replace("\x1b[0m", "")  # numba's last word to a terminal
+    assert process.wait() == 0, output
+    return output

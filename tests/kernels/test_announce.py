@@ -1,23 +1,17 @@
 """That compiling is said: on a terminal, by logging, and not elsewhere; and what it counts."""
 
 import ctypes
-import fcntl
-import os
-import struct
-import subprocess
 import sys
-import termios
 import threading
 import time
 
 import pytest
 
 from rlcpu.kernels import announce
-from tests.kernels.processes import ROOT
+from tests.kernels.processes import output_of
 
 PROGRAM = """
 import logging, sys, time
-import tqdm
 import numpy as np
 from rlcpu.kernels import announce
 from rlcpu.kernels.compile import kernel
@@ -25,6 +19,8 @@ from rlcpu.kernels.compile import kernel
 announce.QUIET = 0.0
 if "log" in sys.argv:
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+if "expected" in sys.argv:
+    announce.expect("Balance-v0", 3)
 if "off" in sys.argv:
     logging.getLogger("rlcpu").setLevel(logging.WARNING)
 
@@ -38,37 +34,20 @@ took, counted = time.perf_counter() - start, announce.seconds()
 assert 0.0 < counted <= took, (took, counted)
 assert smallest(np.arange(3.0)) == 0.0
 assert announce.seconds() == counted
+assert announce.ready() == 1
 """
-
-
-def output_of(program: str, *argv: str, cache: object, terminal: bool) -> str:
-    """What a process writes to standard output and error, a terminal or pipe."""
-    reader, writer = os.openpty() if terminal else os.pipe()
-    if terminal:
-        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-W", "error", "-c", program, *argv]
-    process = subprocess.Popen(command, env=variables, stdout=writer, stderr=writer)
-    os.close(writer)
-    parts = []
-    while True:
-        try:
-            parts.append(os.read(reader, 65536))
-        except OSError:  # how a pseudo-terminal ends
-            parts.append(b"")
-        if not parts[-1]:
-            break
-    os.close(reader)
-    output = b"".join(parts).decode().replace("\x1b[0m", "")  # numba's last word to a terminal
-    assert process.wait() == 0, output
-    return output
 
 
 def test_a_terminal_shows_a_line_and_clears_it(tmp_path):
     output = output_of(PROGRAM, cache=tmp_path, terminal=True)
-    assert "compiling Numbers-v0 (once): smallest 0 s" in output
+    assert "preparing Numbers-v0, first time only, 0 s" in output
     assert output.rstrip("\r").rpartition("\r")[2].strip() == ""
-    assert output_of(PROGRAM.replace("0.5 *", "0 *"), cache=tmp_path, terminal=True) == ""
+    assert output_of(PROGRAM, cache=tmp_path, terminal=True) == ""
+
+
+def test_the_line_says_which_kernel_of_how_many_is_prepared(tmp_path):
+    output = output_of(PROGRAM, "expected", cache=tmp_path, terminal=True)
+    assert "preparing Balance-v0, first time only, 1 of 3, 0 s" in output
 
 
 def test_a_pipe_shows_nothing(tmp_path):

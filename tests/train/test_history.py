@@ -15,6 +15,7 @@ import pytest
 
 from rlcpu.cli import main
 from rlcpu.kernels import announce
+from rlcpu.terminal import short
 from rlcpu.train import PPO, History, TensorBoard, ppo
 from rlcpu.train.history import Bar, rounded
 
@@ -75,7 +76,7 @@ def test_table_of_several_calls(tmp_path: Path) -> None:
         *((1e-7, "1e-07"), (math.nan, "nan"), (-math.inf, "-inf")),
     ],
 )
-def test_returns_are_shown_with_four_significant_digits(number: float, text: str) -> None:
+def test_returns_are_shown_with_four_significant_rounded(number: float, text: str) -> None:
     assert rounded(number) == text
 
 
@@ -112,26 +113,30 @@ def test_it_shows_what_is_in_it() -> None:
 def test_bar_ends_at_all_of_it_when_solved_early(capsys: pytest.CaptureFixture[str]) -> None:
     agent = PPO("CartPole-v1", **SMALL)
     history = agent.learn(1e6, target_return=1.0, progress=True)
-    last = capsys.readouterr().err.split("\r")[-1]
-    assert last.startswith("CartPole-v1: 100%")
-    assert f"return {rounded(history.episode_return)}]" in last
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"CartPole-v1: 100%, {short(history.steps)} steps, ")
+    assert f"; recent return {rounded(history.episode_return)}, best " in last
+    assert last.endswith(", target 1.000")
     assert history.steps < 1e6
     agent.learn(100)
     assert capsys.readouterr().err == ""
 
 
-def test_a_notebook_without_widgets_gets_a_line_and_no_warning() -> None:
+def test_a_notebook_gets_one_line_that_is_written_anew() -> None:
     code = f"""
-import sys, types, IPython
-sys.modules["ipykernel.zmqshell"] = types.ModuleType("zmqshell")
-sys.modules["ipywidgets"] = None
+import io, sys
+Stream = type("OutStream", (io.TextIOWrapper,), {{"__module__": "ipykernel.iostream"}})
+sys.stderr = Stream(sys.stderr.buffer, "utf-8", write_through=True)
 from rlcpu.train import PPO
-PPO("CartPole-v1", **{SMALL}).learn(128, progress=True)
+PPO("CartPole-v1", **{SMALL}).learn(256, progress=True)
 """
     command = [sys.executable, "-W", "error", "-c", code]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "CartPole-v1: 100%" in result.stderr
+    shown = result.stderr.decode().split("\r")
+    assert len(shown) >= 3
+    assert shown[-1].startswith("CartPole-v1: 100%, 256 steps, ")
+    assert shown[-1].count("\n") == 1
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -192,7 +197,23 @@ def test_command_line_writes_for_tensorboard(tmp_path: Path, capsys: Any) -> Non
 def test_the_bar_tells_of_actors(capsys: pytest.CaptureFixture[str]) -> None:
     actors = {f"collector_{i}_steps_per_second": 1000.0 * (i + 1) for i in range(5)}
     actors |= {"shard_0_size": 12.0, "collector_0_steps_per_second": float("nan")}
-    with Bar("CartPole-v1", 10) as bar:
-        bar.show(History(steps=10, episode_return=3.0, actors=actors))
+    with Bar("CartPole-v1", 10, None) as bar:
+        bar.tell(History(steps=10, episode_return=3.0, actors=actors), 1.0)
     shown = capsys.readouterr().err
-    assert "return 3.000, collectors ? 2.00k 3.00k 4.00k ... steps/s, shards 12.0" in shown
+    assert "recent return 3.000, best 3.000; collectors ? 2k 3k 4k ... steps/s, shards 12" in shown
+
+
+def test_the_line_on_compiling_knows_how_many_kernels_there_will_be() -> None:
+    code = f"""
+from rlcpu.kernels import announce
+from rlcpu.train import PPO
+agent = PPO("CartPole-v1", **{SMALL})
+agent.learn(128, target_return=-1.0)
+agent.evaluate(num_episodes=1, seed=0)
+print(announce.ready(), agent.num_kernels)
+"""
+    command = [sys.executable, "-W", "error", "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    ready, expected = result.stdout.split()
+    assert ready == expected
