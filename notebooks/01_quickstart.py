@@ -57,15 +57,14 @@ def step(state, action, params):
     return (angle, velocity), 1.0, abs(angle) > 0.5
 
 
-def reset(uniforms, params):
-    return 0.4 * uniforms[0] - 0.2, 0.4 * uniforms[1] - 0.2
+def reset(rng, params):
+    return 0.4 * rng.uniform(0) - 0.2, 0.4 * rng.uniform(1) - 0.2
 
 
 balance = rlcpu.Dynamics(
     id="QuickstartBalance-v0",
     step=step,  # (state, action, params) -> (state, reward, terminated)
-    reset=reset,  # (numbers in [0, 1), params) -> state
-    reset_draws=2,
+    reset=reset,  # (rng, params) -> state; rng.uniform(k) is a number in [0, 1)
     params=Params(),
     observation_space=Box(-np.inf, np.inf, (2,), np.float32),
     action_space=Discrete(2),

@@ -127,3 +127,20 @@ def test_figures_are_those_of_the_results() -> None:
     for row in readme.chosen(tables):
         assert f">{row['what']} | {row['against']}<" in picture
         assert f">{format_ratio(row['ratio'], row['kind'])}<" in picture
+
+
+def test_one_way_to_draw_in_a_reset_is_taught() -> None:
+    """The other one, `reset(uniforms, params)`, is named once."""
+    pages = [*PAGES, ROOT / "notebooks" / "01_quickstart.py"]
+    text = {page: page.read_text("utf-8") for page in pages}
+    assert [page.name for page in pages for _ in re.findall(r"reset\(uniforms", text[page])] == [
+        "environments.md"
+    ]
+    assert "def reset(rng, params)" in text[README]
+
+
+def test_state_of_the_gpu_is_said_first() -> None:
+    state = "No part of this has run on a card"
+    page = (ROOT / "docs" / "gpu.md").read_text("utf-8")
+    assert 0 < page.find(state) < page.find("```")
+    assert ("No part of it has run\non a card" in README.read_text("utf-8")) == (state in page)
