@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from rlcpu.envs.lane import LANES, Structure, compile_lane
 from rlcpu.envs.layout import make_decode
-from rlcpu.envs.masks import make_unpack
+from rlcpu.envs.masks import make_spread, make_unpack
 from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, merge, specialise
@@ -19,7 +20,7 @@ from rlcpu.kernels.memory import address, call_at
 from rlcpu.kernels.mlp import lanes_for
 from rlcpu.kernels.random import uniforms
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
-from rlcpu.nn.heads import categorical, gaussian
+from rlcpu.nn.heads import UNROLLED, categorical, gaussian
 from rlcpu.nn.network import CLIP
 
 #: Rows of scratch memory that hold where the ones of each lane begin.
@@ -93,8 +94,15 @@ def _decide_by_network(
     log_stds = "".join(f"log_std[{k}], " for k in range(constants))
     unpack = define(f"def unpack(weights, log_std): return ({log_stds})")
     load_outputs, peek = load_rows(outputs, "outputs"), row_access("outputs")[0]
-    masked, allowed = policy.masked, make_unpack(env.observation_rows, env.num_actions)
-    act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
+    masked, unpack_mask = policy.masked, make_unpack(env.observation_rows, env.num_actions)
+    allowed, cells = inline(lambda observation, scratch: unpack_mask(observation)), 0
+    if env.num_actions > UNROLLED and "loops" in inspect.signature(head).parameters:
+        made, load_outputs = head(outputs, masked, loops=True), _make_column(outputs)
+        if masked:
+            allowed, cells = make_spread(env.observation_rows, env.num_actions), env.num_actions
+    else:
+        made = head(outputs, True) if masked else head(outputs)
+    act = specialise(made, np.float32)
     has_value = policy.value != "none"
     none = np.float32(0)
 
@@ -106,7 +114,7 @@ def _decide_by_network(
         if not plain:
             widest = max(sizes.max(), value_sizes.max())
             rows += size + STARTS + (widest + 15) * 16 // LANES + 1
-        return np.empty(rows * LANES, np.float32)
+        return np.empty(rows * LANES + cells, np.float32)
 
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
@@ -115,17 +123,34 @@ def _decide_by_network(
         value = peek(scratch, value_row + i) if has_value else none
         numbers = draws(bits[0], bits[1])
         if masked:
-            action, log_prob = act(heads, numbers, constants, greedy, allowed(observation))
+            mask = allowed(observation, scratch)
+            action, log_prob = act(heads, numbers, constants, greedy, mask)
         else:
             action, log_prob = act(heads, numbers, constants, greedy)
         return action, log_prob, value
 
-    return Decide(inline(unpack), scratch, _make_prepare(env, dtype, policy.value, outputs), choose)
+    prepare = _make_prepare(env, dtype, policy.value, outputs, cells)
+    return Decide(inline(unpack), scratch, prepare, choose)
+
+
+def _make_column(outputs: int) -> Callable[..., Any]:
+    """Inlinable function (scratch, lanes, first) -> so many outputs of a lane, as an array."""
+
+    @inline
+    def column(scratch, lanes, first):
+        return scratch[first : first + outputs * lanes : lanes]
+
+    return column
 
 
 @functools.cache
-def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Callable[..., Any]:
-    """Function (state, params, policy, count, scratch) -> (lanes, first output, value row)."""
+def _make_prepare(
+    env: Structure, dtype: type, value: str, outputs: int, cells: int
+) -> Callable[..., Any]:
+    """Function (state, params, policy, count, scratch) -> (lanes, first output, value row).
+
+    The last `cells` numbers of scratch are not its own.
+    """
     lane = compile_lane(env, dtype)
     load, observe, vary = lane.load, lane.observe, lane.vary
     size = env.observation_rows
@@ -145,9 +170,9 @@ def _make_prepare(env: Structure, dtype: type, value: str, outputs: int) -> Call
         inputs, few = policy.sizes[0], False
         mean, scale = take(policy.mean), take(policy.scale)
         if is_binary:
-            end = scratch.size - size * LANES
+            end = scratch.size - cells - size * LANES
             begin = end - STARTS * LANES
-            rows, starts = scratch[end:], scratch[begin:end].view(np.int32)
+            rows, starts = scratch[end : end + size * LANES], scratch[begin:end].view(np.int32)
             columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
             tile = scratch[(policy.sizes.sum() + policy.value_sizes.sum() + 1) * LANES : begin]
             for i in range(lanes):

@@ -31,6 +31,7 @@ from rlcpu.kernels.compile import (
     inline,
     kernel,
     merge,
+    outline,
     specialise,
 )
 from rlcpu.kernels.random import (
@@ -42,6 +43,7 @@ from rlcpu.kernels.random import (
     uniforms,
 )
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
+from rlcpu.nn.heads import UNROLLED
 
 #: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
 #: the state of a block and an MLP's activations (64 x 64 float32: 16 KB a layer) stay in L1.
@@ -203,6 +205,8 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     load_all, store_all = load_rows(size, "state"), store_rows(size, "state")
     show = make_encode(env.observation, np.float32)
     pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
+    # Where it has many actions a mask is most of a kernel, and observations are in three places.
+    pack_many = outline if env.num_actions > UNROLLED else merge
 
     @merge
     def act(state, action, params, a, b):
@@ -223,11 +227,15 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
     def reset(params, a, b):
         return user_reset(reset_draws(a, b), params)
 
+    @pack_many
+    def mask_of(state, params):
+        return pack_mask(user_mask(state, params))
+
     @inline
     def observe(state, params):
         rows = show(user_observe(state, params))
         if is_masked:
-            return rows + pack_mask(user_mask(state, params))
+            return rows + mask_of(state, params)
         return rows
 
     @inline
@@ -280,7 +288,9 @@ def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
 
     def made(function: Callable[..., Any]) -> Any:
         compiled = kernel(function, **options)
-        hooks.wrap_compiler(compiled, tell_users(env.step, ids.get(env, "")))
+        many = f"policies choose among more than {UNROLLED} actions in a loop"
+        reasons = (many,) if env.num_actions > UNROLLED else ()
+        hooks.wrap_compiler(compiled, tell_users(env.step, ids.get(env, ""), reasons))
         return compiled
 
     return made

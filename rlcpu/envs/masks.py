@@ -14,12 +14,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
-from rlcpu.kernels.compile import define, inline, source_of_tuple
+from rlcpu.kernels.compile import define, inline, outline, source_of_tuple
 
 Array = npt.NDArray[Any]
 #: Actions in a row.
 _BITS = 32
+_WORD = ir.IntType(_BITS)
 
 
 def mask_rows(count: int) -> int:
@@ -28,15 +32,29 @@ def mask_rows(count: int) -> int:
 
 
 @functools.cache
-def make_pack(count: int) -> Callable[..., Any]:
-    """Inlinable function: a tuple of `count` bools -> the tuple of float32 rows that hold them."""
-    rows = []
-    for row in range(mask_rows(count)):
-        actions = range(row * _BITS, min((row + 1) * _BITS, count))
-        bits = " | ".join(f"(u32({1 << k % _BITS}) if mask[{k}] else zero)" for k in actions)
-        rows.append(f"u32({bits}).view(single)")
-    source = f"def pack(mask): return {source_of_tuple(rows)}"
-    return inline(define(source, u32=np.uint32, zero=np.uint32(0), single=np.float32))
+def make_pack(count: int) -> Any:
+    """Intrinsic: a tuple of `count` bools -> the tuple of float32 rows that hold them.
+
+    As Python, that of 2,000 actions takes a minute to compile.
+    """
+    kind = types.UniTuple(types.float32, mask_rows(count))
+
+    @intrinsic
+    def pack(typing_context, mask):
+        def generate(context, builder, signature, args):
+            words = [ir.Constant(_WORD, 0)] * kind.count
+            for k in range(count):
+                bit = context.cast(
+                    builder, builder.extract_value(args[0], k), mask[k], types.boolean
+                )
+                shifted = builder.shl(builder.zext(bit, _WORD), ir.Constant(_WORD, k % _BITS))
+                words[k // _BITS] = builder.or_(words[k // _BITS], shifted)
+            rows = [builder.bitcast(word, ir.FloatType()) for word in words]
+            return context.make_tuple(builder, kind, rows)
+
+        return kind(mask), generate
+
+    return pack
 
 
 @functools.cache
@@ -49,6 +67,24 @@ def make_unpack(first: int, count: int) -> Callable[..., Any]:
     lines = "".join(f"\n    {line}" for line in [*words, f"return {bools}"])
     names = {"u32": np.uint32, "zero": np.uint32(0), "single": np.float32}
     return inline(define(f"def unpack(rows):{lines}", **names))
+
+
+@outline
+def _spread(word, cells):
+    for k in range(cells.size):
+        cells[k] = np.float32((word >> np.uint32(k)) & np.uint32(1))
+
+
+@functools.cache
+def make_spread(first: int, count: int) -> Callable[..., Any]:
+    """As `make_unpack`, for many actions: (rows, scratch) -> its last `count` numbers, 0 or 1."""
+    lines = ["cells = scratch[scratch.size - count :]"]
+    for row in range(mask_rows(count)):
+        cells = f"cells[{row * _BITS} : {min((row + 1) * _BITS, count)}]"
+        lines.append(f"spread(single(rows[{first + row}]).view(u32), {cells})")
+    source = "def unpack(rows, scratch):" + "".join(f"\n    {x}" for x in [*lines, "return cells"])
+    names = {"u32": np.uint32, "single": np.float32, "spread": _spread, "count": count}
+    return inline(define(source, **names))
 
 
 def masks_of(rows: Array, count: int) -> Array:

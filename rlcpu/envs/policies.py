@@ -120,11 +120,13 @@ def uniform_discrete(
 
 
 @functools.cache
-def uniform_allowed(size: int) -> Callable[..., Any]:
+def uniform_allowed(size: int, loops: bool = False) -> Callable[..., Any]:
     """Scalar policy that draws one of the allowed ones of `size` actions.
 
     It takes the last one that has at most `uniform * count` allowed ones before it.
     """
+    if loops:
+        return _loop_uniform_allowed(size)
     ones = [f"(1.0 if mask[{k}] else 0.0)" for k in range(size)]
     lines = [f"count = {' + '.join(ones)}", "place = uniforms[0] * count"]
     lines += ["action, before = zero, 0.0"]
@@ -134,6 +136,26 @@ def uniform_allowed(size: int) -> Callable[..., Any]:
     lines += ["return action, -log(max(count, 1.0)), 0.0"]
     source = "def act(observation, params, uniforms, mask):" + "".join(f"\n    {x}" for x in lines)
     return define(source, i32=np.int32, zero=np.int32(0), log=math.log)
+
+
+def _loop_uniform_allowed(size: int) -> Callable[..., Any]:
+    """The same with loops, for masks that are arrays."""
+    i32 = np.int32
+
+    def act(observation, params, uniforms, mask):
+        count, before, action = 0.0, 0.0, i32(0)
+        for k in range(size):
+            count += 1.0 if mask[k] else 0.0
+        place = uniforms[0] * count
+        for k in range(size):
+            if mask[k]:
+                if before > place:
+                    break
+                action = i32(k)
+                before += 1.0
+        return action, -math.log(max(count, 1.0)), 0.0
+
+    return act
 
 
 @functools.cache

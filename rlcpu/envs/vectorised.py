@@ -112,8 +112,11 @@ def describe_vectors(kernel: Any, step: Any) -> tuple[str, str]:
 _told: set[Any] = set()
 
 
-def tell_users(step: Any, id: str) -> Callable[[Any], Any]:
-    """For `hooks.wrap_compiler`: a compiler that warns once of a user's step in single lanes."""
+def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """For `hooks.wrap_compiler`: a compiler that warns once of a user's step in single lanes.
+
+    `reasons` are those that are known beside those of the step.
+    """
 
     def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
         def compile_and_tell(*args: Any) -> Any:
@@ -122,6 +125,7 @@ def tell_users(step: Any, id: str) -> Callable[[Any], Any]:
                 driver = driver_of(hooks.llvm_of(compiled), step)
                 if driver is not None and driver.lanes == 1:
                     _told.add(step)
+                    driver = Driver(1, (*reasons, *driver.reasons))
                     logger.warning("%s: step runs %s", id, driver)
             return compiled
 

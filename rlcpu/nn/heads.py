@@ -32,6 +32,9 @@ TWO_PI = 2.0 * math.pi
 HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
 #: Logit of an action that is not allowed: e**x is 0, and 0 * x is not NaN as for -inf.
 FORBIDDEN = -1e30
+#: Actions up to which kernels have lines for each, and so vectors of environments. Compiling these
+#: takes time with the square of their number: half a minute for 250. Beyond there are loops.
+UNROLLED = 32
 
 
 class Head(NamedTuple):
@@ -154,13 +157,16 @@ def logarithm(x: float) -> float:
 
 
 @functools.cache
-def act_categorical(size: int, masked: bool = False) -> Callable[..., Any]:
+def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
     """Scalar function that draws one of `size` actions from softmax(outputs).
 
     It inverts the cumulative distribution with one uniform number; greedy takes the largest logit,
-    the first of equals. The loop over actions is unrolled. `masked` makes the logits of actions
-    that are not allowed -inf: their probability is 0.
+    the first of equals. `masked` makes the logits of actions that are not allowed -inf: their
+    probability is 0. Loops over actions are unrolled unless `loops`: outputs and mask may be arrays
+    then.
     """
+    if loops:
+        return _loop_masked_categorical(size) if masked else _loop_categorical(size)
     if masked:
         return _act_masked_categorical(size)
     lines = ["top = logits[0]", "best = zero"]
@@ -199,6 +205,73 @@ def _act_masked_categorical(size: int) -> Callable[..., Any]:
     source += "".join(f"\n    {line}" for line in lines)
     names = {"i32": np.int32, "zero": np.int32(0), "lowest": FORBIDDEN}
     return define(source, exp=math.exp, log=math.log, **names)
+
+
+def _loop_categorical(size: int) -> Callable[..., Any]:
+    """The first of these with loops."""
+    i32, largest, exp, log = np.int32, loop_largest(size), exponential, logarithm
+
+    def act(logits, uniforms, params, greedy):
+        top, best = largest(logits)
+        total, before, action = 0.0, 0.0, 0
+        for k in range(size):
+            total += exp(logits[k] - top)
+        mass = uniforms[0] * total
+        for k in range(size - 1):
+            before += exp(logits[k] - top)
+            if before > mass:
+                break
+            action = k + 1
+        taken = best if greedy else i32(action)
+        return taken, logits[taken] - top - log(total)
+
+    return act
+
+
+def _loop_masked_categorical(size: int) -> Callable[..., Any]:
+    """The same among allowed actions."""
+    i32, largest, lowest = np.int32, loop_largest(size, True), FORBIDDEN
+    exp, log = exponential, logarithm
+
+    def act(logits, uniforms, params, greedy, mask):
+        top, best = largest(logits, mask)
+        total, before, action = 0.0, 0.0, best
+        for k in range(size):
+            total += exp(logits[k] - top) if mask[k] else 0.0
+        mass = uniforms[0] * total
+        for k in range(size):
+            if mask[k]:
+                if before > mass:
+                    break
+                action = i32(k)
+                before += exp(logits[k] - top)
+        action = best if greedy else action
+        return action, (logits[action] if mask[action] else lowest) - top - log(total)
+
+    return act
+
+
+@functools.cache
+def loop_largest(size: int, masked: bool = False) -> Callable[..., Any]:
+    """Scalar function: the largest of `size` numbers, and where the first of equals is."""
+    i32, lowest = np.int32, FORBIDDEN
+
+    def largest(numbers):
+        top, best = numbers[0], i32(0)
+        for k in range(1, size):
+            best = i32(k) if numbers[k] > top else best
+            top = max(top, numbers[k])
+        return top, best
+
+    def largest_allowed(numbers, mask):
+        top, best = lowest, i32(0)
+        for k in range(size):
+            if mask[k]:
+                best = i32(k) if numbers[k] > top else best
+                top = max(top, numbers[k])
+        return top, best
+
+    return largest_allowed if masked else largest
 
 
 def categorical_slope(

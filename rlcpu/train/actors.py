@@ -23,7 +23,7 @@ from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
-from rlcpu.nn.heads import FORBIDDEN, log_density, standard_normal
+from rlcpu.nn.heads import FORBIDDEN, log_density, loop_largest, standard_normal
 from rlcpu.nn.network import CLIP, Network, orthogonal, run_rows
 from rlcpu.nn.ones import Ones
 
@@ -73,12 +73,14 @@ def bounded_log_std(x: float) -> float:
 
 
 @functools.cache
-def act_epsilon_greedy(size: int, masked: bool = False) -> Callable[..., Any]:
+def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
     """Scalar function: the action of the largest output, or with probability `params[0]` any.
 
     The first of equal outputs counts. Source: Watkins 1989, "Learning from delayed rewards".
-    `masked` chooses among the allowed actions alone.
+    `masked` chooses among the allowed actions alone; `loops` see `act_categorical`.
     """
+    if loops:
+        return _loop_epsilon_greedy(size, masked)
     if masked:
         return _act_masked_epsilon_greedy(size)
     lines = ["top = values[0]", "best = zero"]
@@ -106,6 +108,23 @@ def _act_masked_epsilon_greedy(size: int) -> Callable[..., Any]:
     source += "".join(f"\n    {line}" for line in lines)
     names = {"i32": np.int32, "zero": np.int32(0), "lowest": FORBIDDEN}
     return define(source, draw=uniform_allowed(size), **names)
+
+
+def _loop_epsilon_greedy(size: int, masked: bool) -> Callable[..., Any]:
+    """Both of these with loops."""
+    i32, count = np.int32, float(size)
+    largest, draw = loop_largest(size, masked), uniform_allowed(size, loops=True)
+
+    def act(values, uniforms, params, greedy):
+        explores = uniforms[0] < params[0] and not greedy
+        return i32(uniforms[1] * count) if explores else largest(values)[1], 0.0
+
+    def act_masked(values, uniforms, params, greedy, mask):
+        explores = uniforms[0] < params[0] and not greedy
+        drawn = draw((), (), (uniforms[1],), mask)[0] if explores else i32(0)
+        return drawn if explores else largest(values, mask)[1], 0.0
+
+    return act_masked if masked else act
 
 
 @functools.cache

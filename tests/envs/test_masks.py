@@ -6,6 +6,7 @@ import pickle
 from typing import Any
 
 import gymnasium
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,7 +44,7 @@ def changed(dynamics: Dynamics, **fields: Any) -> Dynamics:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.booleans(), min_size=1, max_size=100), st.integers(0, 3))
 def test_rows_hold_a_mask(mask: list[bool], first: int) -> None:
-    rows = masks.make_pack.__wrapped__(len(mask)).py_func(tuple(mask))
+    rows = tuple(masks.pack_masks(np.array([mask]))[0])
     assert len(rows) == masks.mask_rows(len(mask))
     unpack = masks.make_unpack.__wrapped__(first, len(mask)).py_func
     assert [bool(each) for each in unpack((np.float32(np.nan),) * first + rows)] == mask
@@ -53,6 +54,15 @@ def test_rows_hold_a_mask(mask: list[bool], first: int) -> None:
         assert found.dtype == np.bool_
         assert found.shape == (*held.shape[:-1], len(mask))
         assert (found == mask).all()
+
+
+@pytest.mark.parametrize("count", [1, 32, WIDE])
+def test_kernels_pack_masks_as_numpy_does(count: int) -> None:
+    pack = masks.make_pack(count)
+    packed = numba.njit(lambda mask: pack(mask))
+    for mask in np.random.default_rng(0).random((5, count)) < 0.5:
+        found = np.array(packed(tuple(mask.tolist())), np.float32)
+        assert found.tobytes() == masks.pack_masks(mask[None])[0].tobytes()
 
 
 # ---------------------------------------------------------------- infos

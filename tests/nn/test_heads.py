@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from rlcpu import nn
-from rlcpu.nn.heads import categorical_slope, gaussian_coordinate
+from rlcpu.envs.policies import uniform_allowed
+from rlcpu.nn.heads import act_categorical, categorical_slope, gaussian_coordinate
+from rlcpu.train.actors import act_epsilon_greedy
 
 
 def test_categorical_slope_is_the_derivative_by_each_logit() -> None:
@@ -55,6 +57,25 @@ def test_categorical_acts_by_its_probabilities() -> None:
         assert action == np.searchsorted(probs.cumsum(), uniform, side="right")
         assert log_prob == pytest.approx(math.log(probs[action]), abs=1e-12)
     assert act(logits, (0.0,), (), True)[0] == 2
+
+
+@pytest.mark.parametrize("size", [2, 7, 40])
+def test_loops_over_actions_choose_what_lines_choose(size: int) -> None:
+    """With masks and without, also of one action, for what acts greedily and what explores."""
+    rng = np.random.default_rng(size)
+    for _ in range(50):
+        outputs = rng.normal(0.0, 2.0, size)
+        mask = rng.random(size) < rng.random()
+        mask[rng.integers(size)] = True
+        uniforms, greedy = tuple(rng.random(2)), bool(rng.random() < 0.3)
+        for make in (act_categorical, act_epsilon_greedy):
+            for more in ((), (mask,)):
+                lines, loops = make(size, bool(more)), make(size, bool(more), loops=True)
+                action, log_prob = lines(tuple(outputs), uniforms, (0.5,), greedy, *more)
+                found = loops(outputs, uniforms, (0.5,), greedy, *more)
+                assert found == (action, pytest.approx(log_prob, abs=1e-12))
+        lines, loops = uniform_allowed(size), uniform_allowed(size, loops=True)
+        assert lines((), (), uniforms, tuple(mask)) == loops((), (), uniforms, mask)
 
 
 def test_gaussian_acts_around_its_means() -> None:
