@@ -1,18 +1,20 @@
 """What is made while the documentation is built, so that nothing of it goes stale.
 
-The front page is the README. Each notebook becomes a page, with the outputs that are tracked. The
-page on the command line gets what `--help` prints, those on performance and on training the figures
-of the saved results. MkDocs calls `on_files` and `on_page_markdown`.
+Each environment gets a page, and each notebook, with the outputs that are tracked. Pages with a
+comment such as `<!-- help -->` get in its place what the program prints or has as defaults, or
+figures of the saved results. MkDocs calls the functions that begin with `on_`.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import itertools
 import os
 import re
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,45 +24,133 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "notebooks"
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import made  # noqa: E402
+import reference  # noqa: E402
+
+from rlcpu import catalogue  # noqa: E402
+
+
+@functools.cache
+def entries() -> list[catalogue.Entry]:
+    """All environments."""
+    return catalogue.entries()
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List the environments in the navigation, and link pages to their sources.
+
+    The address is that of the package's metadata: without one there are no links to edit pages.
+    """
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        urls = tomllib.load(file)["project"].get("urls", {})
+    repository = next((url for name, url in urls.items() if name in ("Repository", "Source")), None)
+    if repository:
+        config.repo_url, config.edit_uri = repository, "edit/main/docs/"
+    (chapter,) = (item["Environments"] for item in config.nav if "Environments" in item)
+    for family, group in itertools.groupby(entries(), lambda entry: entry.family):
+        pages = [{each.id: f"catalogue/{made.slug(each.id)}.md"} for each in group]
+        chapter.append({family: pages})
+    (chapter,) = (item["Reference"] for item in config.nav if "Reference" in item)
+    for item in chapter:
+        ((title, path),) = item.items()
+        if made_of := references(path):
+            item[title] = [path, *({name: page} for name, page, _ in made_of)]
+    return config
+
+
+@functools.cache
+def references(path: str) -> tuple[tuple[str, str, str], ...]:
+    """Title, path and text of the pages of classes that a chapter of the reference names."""
+    return tuple(reference.pages(ROOT / "docs" / path))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the front page, and a page for every notebook with its pictures."""
-    readme = re.sub(r"(?<=\]\()docs/", "", (ROOT / "README.md").read_text("utf-8"))
-    files.append(File.generated(config, "index.md", content=link(readme)))
+    """Add a page for every environment and for every notebook, with their pictures."""
+    add = functools.partial(add_file, files, config)
+    runs, rows = made.study()
+    for entry in entries():
+        name, groups = made.slug(entry.id), runs.get(entry.id, {})
+        add(f"catalogue/{name}.md", made.page(entry, groups, rows.get(entry.id, [])))
+        for theme in made.THEMES if groups else ():
+            picture = made.curve(groups, entry.reward_threshold, theme)
+            add(f"catalogue/curves/{name}-{theme}.svg", picture)
+    for chapter in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        for _, path, text in references(f"reference/{chapter.name}"):
+            add(path, text)
     for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         pictures: dict[str, bytes] = {}
         parts = [part for cell in notebook.cells for part in render(cell, path.stem, pictures)]
+        parts.insert(1, f"[Download this notebook]({path.name}){{ download }}")
         page = re.sub(r"\]\((\d\w+)\.ipynb\)", r"](\1.md)", "\n\n".join(parts))
-        files.append(File.generated(config, f"guide/{path.stem}.md", content=page))
+        add(f"guide/{path.stem}.md", page)
+        add(f"guide/{path.name}", path.read_bytes())
         for name, content in pictures.items():
-            files.append(File.generated(config, f"guide/{path.stem}/{name}", content=content))
+            add(f"guide/{path.stem}/{name}", content)
     return files
 
 
-def link(page: str) -> str:
+def add_file(files: Files, config: MkDocsConfig, path: str, content: str | bytes) -> None:
+    """Add a file that lies nowhere."""
+    files.append(File.generated(config, path, content=content))
+
+
+def link(page: str, path: str) -> str:
     """A page whose links between files of the repository lead to pages of the site."""
-    page = re.sub(r"\]\((?:\.\./)?notebooks/(\w+)\.ipynb\)", r"](guide/\1.md)", page)
-    page = re.sub(r"\]\((CONTRIBUTING|CHANGELOG)\.md\)", lambda m: m[0].lower(), page)
-    return page.replace("](../README.md)", "](index.md)").replace("]()", "](index.md)")
+    top = "../" * path.count("/")
+    page = re.sub(r"\]\((?:\.\./)*notebooks/(\w+)\.ipynb\)", rf"]({top}guide/\1.md)", page)
+    page = re.sub(
+        r"\]\((?:\.\./)*(CONTRIBUTING|CHANGELOG)\.md", lambda m: f"]({top}{m[1].lower()}.md", page
+    )
+    return re.sub(r"\]\((?:\.\./)*README\.md\)", f"]({top}index.md)", page)
 
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
     """Fill in what is made from the program and from the saved results."""
-    if "<!-- help -->" in markdown:
-        markdown = markdown.replace("<!-- help -->", command_line())
-    if "<!-- every figure -->" in markdown:
-        sys.path.insert(0, str(ROOT))
-        from asv_benches.peers import readme
+    markdown = re.sub(
+        r"<!-- (\w[\w ]*?)(?:: (\w+))? -->",
+        lambda found: (
+            PARTS[found[1]](*filter(None, (found[2],))) if found[1] in PARTS else found[0]
+        ),
+        markdown,
+    )
+    if references(page.file.src_uri):
+        markdown = reference.summary(markdown)
+    return link(markdown, page.file.src_uri)
 
-        markdown = markdown.replace("<!-- every figure -->", readme.every(readme.newest()))
-    if "<!-- study -->" in markdown:
-        sys.path.insert(0, str(ROOT))
-        from asv_benches import study
 
-        markdown = markdown.replace("<!-- study -->", study.markdown())
-    return link(markdown)
+def every_figure() -> str:
+    """The table of all comparisons with other libraries."""
+    from asv_benches.peers import readme
+
+    return readme.every(readme.newest())
+
+
+def ten_figures() -> str:
+    """The README's table."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    return text.partition("<!-- figures:begin -->")[2].partition("<!-- figures:end -->")[0]
+
+
+def solved() -> str:
+    """The figure of the README that says how soon an agent learns; nothing if it has none."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in ten_figures().splitlines()]
+    for what, against, ratio, ours, theirs in (row for row in rows if len(row) == 5):
+        if "solved" in what:
+            return (
+                f"**{ratio}** as fast as {against}: {what}, in **{ours}**, there in **{theirs}**, "
+                "on the same two cores, kernels compiled before.\n{ .fact }"
+            )
+    return ""
+
+
+def study_table() -> str:
+    """What agents reach."""
+    from asv_benches import study
+
+    return study.markdown()
 
 
 def command_line() -> str:
@@ -100,8 +190,22 @@ def show(data: dict[str, str], folder: str, pictures: dict[str, bytes]) -> Itera
         pictures[name] = (
             base64.b64decode(data["image/png"]) if png else data["image/svg+xml"].encode()
         )
-        yield f"![What the cell above draws]({folder}/{name})"
+        yield f"![What the cell above draws]({folder}/{name}){{ .plot }}"
     elif "text/html" in data:
         yield f"<div>\n{data['text/html']}\n</div>"
     elif "text/plain" in data:
         yield f"```text\n{data['text/plain'].rstrip()}\n```"
+
+
+#: What stands in the place of a comment of this name in a page.
+PARTS: dict[str, Callable[..., str]] = {
+    "help": command_line,
+    "every figure": every_figure,
+    "ten figures": ten_figures,
+    "solved": solved,
+    "study": study_table,
+    "catalogue": lambda: made.overview(entries()),
+    "choice": lambda: made.choice_table(entries()),
+    "settings": made.config_table,
+    "tuned": made.tuned_table,
+}

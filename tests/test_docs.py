@@ -91,10 +91,16 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stderr
-    pages = "".join(page.read_text("utf-8") for page in tmp_path.glob("reference/*/*.html"))
+    pages = "".join(page.read_text("utf-8") for page in tmp_path.glob("reference/**/*.html"))
     assert [name for name in sorted(public()) if f'id="{name}"' not in pages] == []
     assert "usage: rlcpu train" in (tmp_path / "command_line" / "index.html").read_text("utf-8")
     assert "SumTree.update of" in (tmp_path / "performance" / "index.html").read_text("utf-8")
+    assert pages.count('id="rlcpu.train.off_policy.OffPolicy.learn"') == 1
+    assert 'id="rlcpu.train.DQN.learn"' not in pages
+    for env_id in rlcpu.registered():
+        name = env_id.replace("/", "-").lower()
+        page = (tmp_path / "catalogue" / name / "index.html").read_text("utf-8")
+        assert "Settings of <code>rlcpu train</code>" in page, env_id
     returned = re.findall(r">Returns:</span></p>\s*<ul>(.*?)</ul>", pages, re.DOTALL)
     assert returned
     assert [text for text in returned if text.count("doc-section-item") > 1] == []

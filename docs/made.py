@@ -1,0 +1,266 @@
+"""Pages and tables that are made from the program: the catalogue, and settings of algorithms."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from rlcpu import catalogue  # noqa: E402
+from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
+
+FILMS = "pictures"
+#: Okabe and Ito's colours and line styles, one for each algorithm.
+STYLES = {
+    "ppo": ("#0072B2", "-"),
+    "pqn": ("#009E73", "--"),
+    "dqn": ("#E69F00", "-."),
+    "sac": ("#D55E00", "-"),
+    "td3": ("#CC79A7", "--"),
+    "ddpg": ("#56B4E9", ":"),
+}
+#: Text and background of pictures, on light and on dark pages.
+THEMES = {"light": "#1f2328", "dark": "#d5d9e0"}
+
+
+def slug(id: str) -> str:
+    """The name of an environment's page and film."""
+    return id.replace("/", "-").lower()
+
+
+# ---------------------------------------------------------------- the catalogue
+
+
+def overview(entries: list[Entry]) -> str:
+    """All environments as cards with a picture, family by family."""
+    parts: list[str] = []
+    family = ""
+    for entry in entries:
+        if entry.family != family:
+            parts += ["</div>"] if family else []
+            family = entry.family
+            parts += [f"## {family}", '<div class="grid cards films" markdown>']
+        name = slug(entry.id)
+        film = f"[![]({FILMS}/{name}.gif){{ loading=lazy }}](catalogue/{name}.md)\n    "
+        parts.append(
+            f"-   {film if has_film(entry) else ''}[**{entry.id}**](catalogue/{name}.md)\n\n"
+            f"    {entry.title}\n\n    {entry.observation.partition(',')[0]} · {entry.action}\n"
+        )
+    return "\n\n".join([*parts, "</div>"])
+
+
+def has_film(entry: Entry) -> bool:
+    """Whether docs/film.py has filmed an environment."""
+    return (ROOT / "docs" / FILMS / f"{slug(entry.id)}.gif").exists()
+
+
+def page(entry: Entry, runs: Mapping[str, list[Any]], rows: list[tuple[str, ...]]) -> str:
+    """The page of one environment; runs and rows of a table are those of the study, if any."""
+    parts = [f"# {entry.id}", f"**{entry.title}**"]
+    if has_film(entry):
+        parts.append(f"![An episode of {entry.id}](../{FILMS}/{slug(entry.id)}.gif){{ .film }}")
+    parts.append(paragraphs(entry.text))
+    facts = {
+        "Port of": entry.port_of,
+        "Observation": ": ".join(filter(None, (entry.observation, entry.observed))),
+        "Action": ": ".join(filter(None, (entry.action, entry.acts))),
+        "Action masks": "infos say which actions are allowed" if entry.is_masked else "",
+        "Episode": "no limit of steps"
+        if entry.max_episode_steps is None
+        else f"{entry.max_episode_steps:,} steps at most",
+        "Solved from": ""
+        if entry.reward_threshold is None
+        else f"a mean return of {entry.reward_threshold:g}",
+    }
+    parts.append(table(("", ""), [(name, cell(text)) for name, text in facts.items() if text]))
+    parts.append(usage(entry))
+    if entry.parameters:
+        parts += [
+            "## Parameters",
+            "Arguments of `make_vec`, and of `--param` on the command line. A new number compiles "
+            "nothing; True and False are options of the machine code: another one compiles again.",
+            table(
+                ("name", "default", "what it is"),
+                [
+                    (f"`{p.name}`", f"`{value_in_words(p.default)}`", cell(p.text))
+                    for p in entry.parameters
+                ],
+            ),
+        ]
+    if entry.state:
+        names = [(f"`env.state.{name}`", cell(text)) for name, _, text in entry.state]
+        parts += ["## State", table(("field", "what it is"), names)]
+    if runs:
+        parts += [
+            "## What agents reach",
+            f"![Learning curves](curves/{slug(entry.id)}-light.svg#only-light){{ .wide }}\n"
+            f"![Learning curves](curves/{slug(entry.id)}-dark.svg#only-dark){{ .wide }}",
+            "A line is the mean over seeds of the return in training, and its band goes from the "
+            "lowest to the highest seed. Below are mean returns of 100 greedy episodes at the end, "
+            "with the standard error over seeds.",
+            table(("agent", "return", "seeds", "steps", "seconds of one CPU"), rows),
+        ]
+    parts += ["## Settings of `rlcpu train`", *settings(entry)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def paragraphs(text: str) -> str:
+    """A docstring as Markdown: indented lines stay as they are."""
+    return text.replace("    ", "\n    ", 1) if re.search(r"^    ", text, re.MULTILINE) else text
+
+
+def usage(entry: Entry) -> str:
+    """How it is made, and learnt."""
+    code = f'import rlcpu\n\nenv = rlcpu.make_vec("{entry.id}", num_envs=1024)'
+    return f"```python\n{code}\n```\n\n```sh\nrlcpu train {entry.id}\n```"
+
+
+def settings(entry: Entry) -> Iterator[str]:
+    """For each algorithm what `rlcpu train` takes, where it differs from the class's defaults."""
+    for way in entry.learning:
+        name = way.algorithm.upper()
+        first = "`rlcpu train` takes it" if way.is_default else f"with `--algo {way.algorithm}`"
+        kind = "tuned for this environment" if way.is_tuned else "the general ones"
+        yield (
+            f"**[{name}](../algorithms/{way.algorithm}.md)**, {first}: "
+            f"{way.steps:,} steps; settings are {kind}."
+        )
+        pairs = [(f"`{k}`", f"`{value_in_words(v)}`") for k, v in way.changes().items()]
+        if pairs:
+            yield table(("setting", "value"), pairs)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def cell(text: str) -> str:
+    """Text that stands in a table."""
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+
+
+# ---------------------------------------------------------------- curves
+
+
+def curve(runs: Mapping[str, list[Any]], threshold: float | None, theme: str) -> bytes:
+    """Learning curves of an environment's agents over steps, as SVG."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    ink = THEMES[theme]
+    style = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
+    style |= {"axes.edgecolor": ink, "svg.fonttype": "none", "svg.hashsalt": "rlcpu"}
+    with mpl.rc_context({**style, "font.size": 10}):
+        figure = Figure(figsize=(6.4, 3.0), layout="constrained")
+        figure.patch.set_alpha(0.0)
+        axes = figure.add_subplot()
+        axes.patch.set_alpha(0.0)
+        for algorithm, group in runs.items():
+            colour, line = STYLES[algorithm]
+            curves = np.array([run["curve"] for run in group], dtype=float)
+            x, y = np.median(curves[..., 0], axis=0), curves[..., 2]
+            label = f"{algorithm.upper()}, {len(group)} seed{'s' * (len(group) > 1)}"
+            axes.plot(x, y.mean(axis=0), color=colour, linestyle=line, label=label)
+            axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+        if threshold is not None:
+            axes.axhline(threshold, color=ink, linewidth=1, linestyle=":", label="solved")
+        axes.set_xlabel("environment steps")
+        axes.set_ylabel("return in training")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.locator_params(axis="x", nbins=5)
+        axes.spines[["top", "right"]].set_visible(False)
+        figure.legend(loc="outside upper center", ncols=4, frameon=False)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, ...]]]]:
+    """Runs of the study by environment and algorithm, and the rows of each environment's table."""
+    from asv_benches import study
+
+    groups: dict[str, dict[str, list[Any]]] = {}
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    loaded = study.load(study.PATH)
+    for (env_id, algorithm), runs in study.grouped(loaded).items():
+        groups.setdefault(env_id, {})[algorithm] = runs
+    for line in study.summary(loaded):
+        digits = 2 if abs(line.mean) < 10 else 1
+        error = f" ± {line.error:.2g}" if line.seeds > 1 else ""
+        mean = f"{line.mean:.{digits}f}{error}"
+        cells = (
+            line.algorithm.upper(),
+            mean,
+            str(line.seeds),
+            f"{line.steps:,}",
+            f"{line.seconds:.3g}",
+        )
+        rows.setdefault(line.env, []).append(cells)
+    return groups, rows
+
+
+# ---------------------------------------------------------------- settings of algorithms
+
+
+def config_table(algorithm: str) -> str:
+    """All settings of an algorithm, with the defaults of its class and their meaning."""
+    config = catalogue.AGENTS[algorithm].Config
+    texts = meanings(config)
+    usual = config()
+    rows = [
+        (f"`{name}`", f"`{value_in_words(getattr(usual, name))}`", cell(texts.get(name, "")))
+        for name in usual.names()
+    ]
+    return table(("setting", "default", "what it is"), rows)
+
+
+def meanings(config: type) -> dict[str, str]:
+    """The meaning of each field, from the docstrings of a class and of those it is based on."""
+    texts: dict[str, str] = {}
+    for base in reversed(config.__mro__):
+        section = re.search(
+            r"^Attributes:\n(.*?)(?=^\S|\Z)",
+            inspect.cleandoc(base.__doc__ or ""),
+            re.DOTALL | re.MULTILINE,
+        )
+        for names, text in re.findall(
+            r"^    ([\w, ]+): (.*?)(?=^    \w|\Z)",
+            section[1] if section else "",
+            re.DOTALL | re.MULTILINE,
+        ):
+            texts |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return texts
+
+
+def tuned_table(algorithm: str) -> str:
+    """The settings by environment, where they differ from the defaults of the class."""
+    usual = catalogue.AGENTS[algorithm].Config()
+    rows = []
+    for id, config in catalogue.tuned(algorithm).items():
+        names = [n for n in config.names() if getattr(config, n) != getattr(usual, n)]
+        changes = [f"`{name}={value_in_words(getattr(config, name))}`" for name in names]
+        rows.append((f"[{id}](../catalogue/{slug(id)}.md)", " ".join(changes) or "those above"))
+    return table(("environment", "what differs from the defaults above"), rows)
+
+
+def choice_table(entries: list[Entry]) -> str:
+    """What `rlcpu train` takes for each environment."""
+    rows = []
+    for entry in entries:
+        way = entry.learning[0]
+        kind = "tuned" if way.is_tuned else "general"
+        agent = f"[{way.algorithm.upper()}]({way.algorithm}.md)"
+        link = f"[{entry.id}](../catalogue/{slug(entry.id)}.md#settings-of-rlcpu-train)"
+        rows.append((link, agent, f"{way.steps:,}", kind))
+    return table(("environment", "algorithm", "steps", "settings"), rows)
