@@ -17,6 +17,7 @@ import rlcpu
 mujoco = pytest.importorskip("mujoco")
 
 from rlcpu.envs.mujoco import MuJoCoDynamics  # noqa: E402
+from rlcpu.envs.mujoco.scalar_env import ScalarTask  # noqa: E402
 
 #: A pole on a cart, and a force that no solver survives if it is let.
 POLE = """
@@ -194,6 +195,7 @@ def test_a_state_that_is_set_goes_on_as_before() -> None:
         ({"observation_size": 5}, ValueError, r"could not broadcast|observation\[4\]"),
         ({"observation_size": 3}, ValueError, "could not broadcast"),
         ({"frame_skip": 0}, ValueError, "frame_skip=0"),
+        ({"frame_skip": 2**40}, ValueError, "frame_skip=1099511627776: expected less than 131072"),
         ({"reset_draws": 1}, ValueError, "IndexError"),
         ({"reward": lambda data: 0.0}, TypeError, r"reward has to take \(data, action, before"),
         ({"measure": lambda data, params: 1.0}, TypeError, "measure has to return a tuple"),
@@ -205,6 +207,38 @@ def test_a_state_that_is_set_goes_on_as_before() -> None:
 def test_bad_descriptions_are_refused(changes: Any, kind: type, text: str) -> None:
     with pytest.raises(kind, match=text):
         task(**changes)
+
+
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_actions_that_are_not_finite_are_refused(number: float) -> None:
+    """MuJoCo clips them, but a reward of theirs is infinite, and the state cannot be set again."""
+    env, actions = make(), np.zeros((4, 1), np.float32)
+    actions[2] = number
+    before = env.state
+    text = r"actions\[2\]=\[.*\] of Pole-v0 \(1 such\): expected finite numbers"
+    with pytest.raises(ValueError, match=text):
+        env.step(actions)
+    np.testing.assert_array_equal(env.state, before)
+    env.state = before
+    single = ScalarTask(task())
+    single.reset(seed=0)
+    with pytest.raises(ValueError, match=r"Pole-v0.*expected finite numbers"):
+        single.step(actions[2])
+
+
+@pytest.mark.parametrize("shape", [(3,), (4, 3)])
+def test_numbers_of_the_model_are_checked(shape: tuple[int, ...]) -> None:
+    """The message names the environment once."""
+    size = task().model.nbody
+    with pytest.raises(ValueError, match=rf"^Pole-v0: body_mass has shape \({size + 1},\)"):
+        task().with_params(body_mass=np.ones(size + 1))
+    masses = -np.ones((*shape[:-1], size))
+    with pytest.raises(
+        ValueError, match=r"^Pole-v0: body_mass holds -1\.0: expected numbers that are"
+    ):
+        task().with_params(body_mass=masses)
+    with pytest.raises(TypeError, match=r"^Pole-v0: body_mass"):
+        task().with_params(body_mass="heavy")
 
 
 def raise_always(data, params):

@@ -306,7 +306,7 @@ class Learner(FlatLearner):
         if bad:
             raise FloatingPointError(
                 f"update {int(self.counters[0])} made {', '.join(bad)} NaN or infinite: "
-                "smaller rewards (reward_scale), observations or learning_rate help"
+                "smaller rewards, observations or learning_rate help"
             )
 
     def _make_space(self, count: int, minibatch_size: int, action_size: int) -> Space:

@@ -293,7 +293,7 @@ def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
     """
     if env._disabled:
         env.check_running()
-    if np.isnan(actions).any():
+    if not np.isfinite(actions).all():  # MuJoCo clips them, but rewards are of what was given
         return None
     n, shape = env.num_envs, env.memory.observation.shape
     observations, rewards = np.empty(shape, env.dtype), np.empty(n, env.dtype)

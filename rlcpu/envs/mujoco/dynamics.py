@@ -48,6 +48,7 @@ _ARGUMENTS = {
     "observe": ("data", "observation", "params"),
     "randomize": ("rng", "model", "params"),
 }
+_MOST_STEPS = 2**17  #: of MuJoCo in one of ours: more take seconds
 _WRITERS = ("reset", "observe", "randomize")
 #: What `names` may name, and mjModel's table of where its numbers begin; None stands for its id.
 _OBJECTS: dict[str, tuple[mujoco.mjtObj, str | None]] = {
@@ -181,14 +182,14 @@ class MuJoCoDynamics(base.Dynamics):
         for name in self._functions():
             self._check_function(name)
         self._set(
-            frame_skip=check_count(f"{self.id}: frame_skip", self.frame_skip),
-            settle_steps=check_count(f"{self.id}: settle_steps", self.settle_steps, 0),
+            frame_skip=check_count(f"{self.id}: frame_skip", self.frame_skip, 1, _MOST_STEPS),
+            settle_steps=check_count(f"{self.id}: settle_steps", self.settle_steps, 0, _MOST_STEPS),
             params=convert_params(self.id, self.params, tuples=True),
         )
         try:
             self._find_all()
-        except ValueError as error:
-            raise ValueError(f"{self.id}: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self.id}: {error}") from None
         try:
             self._try_functions()
         except mujoco.FatalError as error:
@@ -343,7 +344,7 @@ class MuJoCoDynamics(base.Dynamics):
         if bool(drawn) != (self.randomize is not None):
             raise ValueError(f"randomized={drawn}: expected the fields that randomize writes")
         for name in self.varied:
-            given[name] = check_values(self.model, self.id, name, given[name])
+            given[name] = check_values(self.model, name, given[name])
             if given[name].ndim == numbers_of(self.model, name).ndim:  # the same for all
                 write(self.model, name, given.pop(name))
         if len(given) < len(self.varied):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,9 @@ class ScalarTask(ScalarEnv):
             actions[0] = action
         else:
             actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)
-        total = actions.sum()
-        if total != total and len(bad := find_bad_actions(actions, self.dynamics)):
+        if not math.isfinite(actions.sum()) and len(
+            bad := find_bad_actions(actions, self.dynamics)
+        ):
             raise ValueError(describe_bad_actions(actions, bad, self.dynamics))
         unstable = memory.unstable.item()
         driver._call(self._batch, *self._arguments)

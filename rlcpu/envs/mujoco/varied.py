@@ -23,6 +23,8 @@ from rlcpu.kernels.memory import array_at
 
 #: Fields that decide which computations MuJoCo does, and the clock, which is a constant of kernels.
 _REFUSED = ("body_gravcomp", "geom_surfacevel", "geom_adhesion", "pair_adhesion", "timestep")
+#: Fields with which MuJoCo computes nonsense where they are negative, and says so of what follows.
+_NOT_NEGATIVE = ("body_mass", "body_inertia", "dof_armature")
 
 
 class Place(NamedTuple):
@@ -101,23 +103,26 @@ def write(model: mujoco.MjModel, name: str, values: Any) -> None:
         setattr(model.opt, name, float(target[0]))
 
 
-def check_values(model: mujoco.MjModel, id: str, name: str, values: Any) -> npt.NDArray[np.float64]:
+def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[np.float64]:
     """The values of a field, with its shape, or (num_envs, *shape) for one of each simulation.
 
     Raises:
         TypeError, ValueError: naming the field and what was expected.
     """
     shape = numbers_of(model, name).shape
-    given = np.asarray(as_numbers(f"{id}: {name}", values), np.float64)
+    given = np.asarray(as_numbers(name, values), np.float64)
     if shape == (1,) and given.ndim < 2 and getattr(model, name, None) is None:
         given = given.reshape(-1, 1) if given.ndim == 1 else given.reshape(1)
     if given.shape != shape and (given.ndim != len(shape) + 1 or given.shape[1:] != shape):
         raise ValueError(
-            f"{id}: {name} has shape {given.shape}: expected {shape}, or (num_envs, "
+            f"{name} has shape {given.shape}: expected {shape}, or (num_envs, "
             f"{', '.join(map(str, shape))}) for one of each environment"
         )
     if not np.isfinite(given).all():
-        raise ValueError(f"{id}: {name} holds NaN or infinity: expected finite numbers")
+        raise ValueError(f"{name} holds NaN or infinity: expected finite numbers")
+    if name in _NOT_NEGATIVE and (given < 0.0).any():
+        worst = given[given < 0.0][0]
+        raise ValueError(f"{name} holds {worst}: expected numbers that are not negative")
     return given
 
 
