@@ -7,9 +7,11 @@ from operator import is_
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from rlcpu import backends
 from rlcpu.envs.faults import check_rollout, check_simulation
+from rlcpu.envs.lane import PENDING
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import POLICY_DTYPES, Policy
 from rlcpu.envs.results import Form, Rollout, Statistics
@@ -59,10 +61,33 @@ def collect(
     return rollout
 
 
-def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
-    """Let a policy act for K steps in N environments, and keep only statistics of the episodes.
+def simulate(
+    env: VectorEnv,
+    policy: Policy,
+    num_steps: int | None = None,
+    *,
+    num_episodes: int | None = None,
+) -> Statistics:
+    """Let a policy act in N environments, and keep only statistics of the episodes.
 
-    See `collect` for the arguments, how episodes follow each other, and the errors.
+    With `num_steps`, it acts for so many steps of each environment; how episodes follow each other
+    is said in `collect`. The means are of the episodes that end within these steps, and so biased
+    to short ones, the more the fewer steps there are: long ones are cut off. With `num_episodes`
+    they are unbiased: environment i plays the episodes i, i + N, i + 2 N and so on to their ends,
+    whichever ends first.
+
+    Args:
+        env: the environments.
+        policy: `Uniform`, `Linear`, `MLP` or `Scalar`.
+        num_steps: K, steps of each environment.
+        num_episodes: whole episodes, in the place of `num_steps`. All environments are reset first;
+            those that are done before others go on, in episodes that count in no mean. Steps are
+            recorded for a moment, so that it takes the time of `collect`.
+
+    Raises:
+        TypeError, ValueError, FloatingPointError, gymnasium.error.ResetNeeded: see `collect`.
+        NotImplementedError: num_episodes with environments on a device.
+        EndlessEpisodeError: no episode that is waited for ends within a million steps.
 
     Example:
         >>> import rlcpu
@@ -70,15 +95,99 @@ def simulate(env: VectorEnv, policy: Policy, num_steps: int) -> Statistics:
         >>> _ = env.reset(seed=0)
         >>> rlcpu.simulate(env, rlcpu.policies.Uniform(), 100).num_steps
         12800
+        >>> rlcpu.simulate(env, rlcpu.policies.Uniform(), num_episodes=1000).num_episodes
+        1000
     """
+    if (num_steps is None) == (num_episodes is None):
+        raise TypeError(
+            f"num_steps={num_steps!r}, num_episodes={num_episodes!r}: expected one of them"
+        )
+    if num_episodes is not None:
+        return _simulate_episodes(env, policy, check_count("num_episodes", num_episodes))
     num_steps = _check(env, num_steps)
     prepared = prepare(env, policy)
     if prepared.run(env, prepared.simulate_kernels, num_steps, prepared.sums):
         prepared.check_sums(env, policy)
-    return Statistics.of_sums(env.num_envs * num_steps, prepared.sums[-1].tolist())
+    elapsed = env.memory.elapsed()
+    num_cut_off = np.count_nonzero((elapsed > 0) & (elapsed < PENDING))
+    sums = prepared.sums[-1].tolist()
+    return Statistics.of_sums(env.num_envs * num_steps, sums, int(num_cut_off))
 
 
-def _check(env: VectorEnv, num_steps: int) -> int:
+def _simulate_episodes(env: VectorEnv, policy: Policy, num_episodes: int) -> Statistics:
+    _check(env, 1)
+    if env.device != "cpu":
+        raise NotImplementedError(
+            f"num_episodes={num_episodes}: for environments on the CPU, env is on "
+            f"{env.device!r}; num_steps= goes there"
+        )
+    env.reset()
+    returns, lengths, num_steps = play_episodes(env, policy, num_episodes)
+    return Statistics(
+        num_steps=env.num_envs * num_steps,
+        num_episodes=num_episodes,
+        mean_return=float(returns.mean()),
+        std_return=float(returns.std()),
+        mean_length=float(lengths.mean()),
+    )
+
+
+class EndlessEpisodeError(RuntimeError):
+    """An episode of an environment without a limit of steps does not come to its end."""
+
+
+#: Steps of one call of `collect`; episodes are given up if none ends in `MOST_STEPS`.
+STEPS = 64
+MOST_STEPS = 1_000_000
+#: Numbers of observations that are recorded at a time, at most: 64 MiB.
+_MOST_NUMBERS = 2**24
+
+
+def play_episodes(
+    env: VectorEnv, policy: Policy, num_episodes: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], int]:
+    """Play whole episodes, whose environments were decided before: number k is of k % N.
+
+    Whichever end first would be the short ones.
+
+    Args:
+        env: just reset.
+        policy: chooses the actions.
+        num_episodes: how many.
+
+    Returns:
+        (num_episodes,) returns and lengths, and the steps that each environment took.
+
+    Raises:
+        EndlessEpisodeError: no episode that is waited for ends.
+    """
+    n = env.num_envs
+    returns, lengths = np.empty(num_episodes), np.zeros(num_episodes, np.int64)
+    ended = np.zeros(n, np.int64)
+    steps = min(STEPS, max(_MOST_NUMBERS // (n * env.rows), 1))
+    rollout, missing, taken, last = None, num_episodes, 0, 0
+    while missing:
+        if taken - last >= MOST_STEPS:
+            raise EndlessEpisodeError(
+                f"{env.dynamics.id}: an episode did not end within {MOST_STEPS} steps"
+            )
+        rollout = collect(env, policy, steps, out=rollout)
+        taken += steps
+        envs = rollout.final_indices[:, 1]
+        order = np.argsort(envs, kind="stable")  # by environment, in the order of time
+        envs = envs[order]
+        rank = np.arange(envs.size) - np.searchsorted(envs, envs)
+        places = (ended[envs] + rank) * n + envs
+        order, places = order[places < num_episodes], places[places < num_episodes]
+        returns[places] = rollout.episode_returns[order]
+        lengths[places] = rollout.episode_lengths[order]
+        ended += np.bincount(envs, minlength=n)
+        missing -= places.size
+        last = taken if places.size else last
+    return returns, lengths, taken
+
+
+def _check(env: VectorEnv, num_steps: Any) -> int:
     """The number of steps, if there is an environment to take them."""
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env={env!r}: expected a rlcpu VectorEnv (unwrapped)")

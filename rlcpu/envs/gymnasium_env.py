@@ -60,6 +60,10 @@ class Memory:
         self.totals[:] = self.lengths[:] = self.waiting[:] = 0
         self.ahead = [collections.deque() for _ in self.rows]
 
+    def elapsed(self) -> npt.NDArray[np.uint32]:
+        """Return (N,) steps of the running episodes; 0 where the next step is a reset."""
+        return self.lengths.copy()
+
     def state(self) -> dict[str, Array]:
         """What of it a checkpoint keeps; the environments' own state is theirs alone."""
         return {"keys": self.keys, "clock": self.clock}

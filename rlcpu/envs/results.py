@@ -30,6 +30,8 @@ class Statistics:
             below 3e-4 of the mean is lost in float32, in which squares are added up; `collect`
             gives every return.
         mean_length: of their lengths in steps.
+        num_cut_off: episodes that were running when `num_steps` were over. They are in no mean,
+            and the long ones among all: the more, the further the means are biased to short ones.
     """
 
     num_steps: int
@@ -37,16 +39,17 @@ class Statistics:
     mean_return: float
     std_return: float
     mean_length: float
+    num_cut_off: int = 0
 
     @classmethod
-    def of_sums(cls, num_steps: int, sums: list[float]) -> Statistics:
+    def of_sums(cls, num_steps: int, sums: list[float], num_cut_off: int) -> Statistics:
         """From what `rlcpu.envs.rollout` adds up."""
         episodes, returns, squares, _, lengths = sums
         if episodes == 0:
-            return cls(num_steps, 0, math.nan, math.nan, math.nan)
+            return cls(num_steps, 0, math.nan, math.nan, math.nan, num_cut_off)
         mean = returns / episodes
         std = math.sqrt(max(squares / episodes - mean * mean, 0.0))
-        return cls(num_steps, int(episodes), mean, std, lengths / episodes)
+        return cls(num_steps, int(episodes), mean, std, lengths / episodes, num_cut_off)
 
     def _repr_html_(self) -> str:
         """A table, for notebooks."""

@@ -7,21 +7,16 @@ import copy
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.collect import collect
+from rlcpu.envs.collect import EndlessEpisodeError, play_episodes
 from rlcpu.envs.gymnasium_env import GymnasiumEnv
 from rlcpu.envs.networks import MLP
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 
-#: Steps of one call of `collect`; an episode without limit is given up after `MOST_STEPS`.
-STEPS = 64
-MOST_STEPS = 1_000_000
 #: Up to here one thread does: two save milliseconds, and their kernel compiles for seconds, once.
 FEW_EPISODES = 256
 
-
-class EndlessEpisodeError(RuntimeError):
-    """An episode of an environment without a limit of steps does not come to its end."""
+__all__ = ["EndlessEpisodeError", "evaluate"]
 
 
 def evaluate(
@@ -71,22 +66,6 @@ def evaluate(
 def _finish_episodes(
     env: VectorEnv, policy: MLP, num_episodes: int, seed: int
 ) -> npt.NDArray[np.float64]:
-    """Returns of as many first episodes of each environment as there have to be.
-
-    Whichever end first would be the short ones: episode k is one of environment k % N.
-    """
-    n = env.num_envs
-    env.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(n)])
-    returns, ended = np.full(num_episodes, np.nan), np.zeros(n, np.int64)
-    rollout = None
-    for _ in range(0, MOST_STEPS, STEPS):
-        rollout = collect(env, policy, STEPS, out=rollout)
-        for i, total in zip(rollout.final_indices[:, 1], rollout.episode_returns, strict=True):
-            place, ended[i] = ended[i] * n + i, ended[i] + 1
-            if place < num_episodes:
-                returns[place] = total
-        if not np.isnan(returns).any():
-            return returns
-    raise EndlessEpisodeError(
-        f"{env.dynamics.id}: an episode did not end within {MOST_STEPS} steps"
-    )
+    """Returns of as many first episodes of each environment as there have to be."""
+    env.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(env.num_envs)])
+    return play_episodes(env, policy, num_episodes)[0]
