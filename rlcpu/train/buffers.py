@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlcpu.envs.registration import find
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.replay.buffer import Buffer
+from rlcpu.replay.lock import complete
 from rlcpu.replay.structure import Structure
 
 Array = npt.NDArray[Any]
@@ -117,8 +119,8 @@ def _add_weighted(
 
 def files_of(buffer: Buffer) -> dict[str, Array]:
     """A buffer's files as arrays for a checkpoint."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "buffer")
+    with _temporary_folder() as folder:
+        place = folder / "buffer"
         buffer.save(place)
         buffer.forget_folder()
         files = sorted(place.iterdir())
@@ -128,8 +130,8 @@ def files_of(buffer: Buffer) -> dict[str, Array]:
 def buffer_of(name: str, arrays: dict[str, Array], num_threads: int | None) -> Buffer:
     """The buffer of the class of a name, of such arrays, which are taken out."""
     kind: Any = getattr(replay, name)
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "buffer")
+    with _temporary_folder() as folder:
+        place = folder / "buffer"
         place.mkdir()
         for part in [name for name in arrays if name.startswith("buffer ")]:
             # A name in a file may not lead out of the folder.
@@ -137,3 +139,27 @@ def buffer_of(name: str, arrays: dict[str, Array], num_threads: int | None) -> B
         buffer: Buffer = kind.load(place, num_threads=num_threads)
         buffer.forget_folder()
         return buffer
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A new folder, which is removed after the block, also where Ctrl-C comes meanwhile.
+
+    After `tempfile.TemporaryDirectory` an interrupt may become `OSError`: a file is closed twice.
+    """
+    folder = Path(tempfile.mkdtemp())
+    try:
+        yield folder
+    finally:
+        complete(_remove, folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder and what is in it, as far as it is still there."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+    if folder.is_dir():
+        folder.rmdir()

@@ -12,7 +12,8 @@ import json
 import math
 import os
 import zipfile
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Mapping
+from typing import IO, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -157,10 +158,9 @@ class Agent:
             OSError: it cannot be written.
         """
         arrays = {**state_of(self), **self._more_arrays()}
-        named: dict[str, Any] = {f"state {name}": array for name, array in arrays.items()}
-        described = json.dumps(describe(self))
+        parts = {"format": _format(type(self)), "description": json.dumps(describe(self))}
         with replacing(path) as file:
-            np.savez(file, format=_format(type(self)), description=described, **named)
+            write_parts(file, {**parts, **{f"state {name}": x for name, x in arrays.items()}})
 
     @classmethod
     def load(
@@ -206,6 +206,23 @@ def _attributes(kind: Any) -> set[str]:
 
 def _format(kind: type[Agent]) -> str:
     return f"rlcpu {kind.algorithm} 1"
+
+
+def write_parts(file: IO[bytes], parts: Mapping[str, Any]) -> None:
+    """Write arrays by name as `numpy.savez` does, but that Ctrl-C stays KeyboardInterrupt.
+
+    NumPy closes the archive whatever has happened, and `zipfile` raises ValueError if a part was
+    just being opened. A file that is interrupted is given up: nothing more is written to it.
+    """
+    archive = zipfile.ZipFile(file, "w")
+    try:
+        for name, part in parts.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as target:
+                np.lib.format.write_array(target, np.asarray(part), allow_pickle=False)
+        archive.close()
+    except BaseException:
+        archive.fp = None  # as if closed, for its finalizer too
+        raise
 
 
 def state_of(agent: Agent) -> dict[str, Array]:
@@ -294,7 +311,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     """The format that a file says to have; "" if it is no file of ours."""
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            return str(_read_part(archive, archive.getinfo("format.npy")))
+            return _read_text(archive, archive.getinfo("format.npy"))
     except (OSError, LookupError, ValueError, zipfile.BadZipFile):
         return ""
 
@@ -311,13 +328,22 @@ def _read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], di
         parts = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if len(parts) != len(archive.infolist()):
             raise ValueError("it has two parts of one name")
-        texts = {name: str(_read_part(archive, parts[name])) for name in ("format", "description")}
+        texts = {name: _read_text(archive, parts[name]) for name in ("format", "description")}
         if texts["format"] != format:
             raise ValueError(f"format is {texts['format']}, expected {format}")
         names = sorted(parts.keys() - texts.keys())
         return json.loads(texts["description"]), {
             name.removeprefix("state "): _read_part(archive, parts[name]) for name in names
         }
+
+
+def _read_text(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> str:
+    """The text of an array without axes.
+
+    Not by `str(array)`: where Ctrl-C comes while NumPy begins to print one, it prints "..." of
+    every later array at the same place in memory, and a good file was called damaged.
+    """
+    return str(_read_part(archive, part).item())
 
 
 def _read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> Array:

@@ -21,24 +21,34 @@ class WholeRounds:
     def __init__(self) -> None:
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._waiting: tuple[int, FrameType | None] | None = None
-        self._running = False
+        self._running = self._is_set = False
 
     def __enter__(self) -> WholeRounds:
+        self._set_handlers()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._give_handlers_back()
+
+    def _set_handlers(self) -> None:
+        self._is_set = True
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 handler = signal.getsignal(number)
                 if callable(handler):
                     self._handlers[number] = handler
                     signal.signal(number, self._handle)
-        return self
 
-    def __exit__(self, *error: object) -> None:
+    def _give_handlers_back(self) -> None:
+        self._is_set = False
         for number, handler in self._handlers.items():
             if signal.getsignal(number) == self._handle:  # nobody has set another one meanwhile
                 signal.signal(number, handler)
 
     def run(self, function: Callable[..., None], *args: Any) -> None:
         """Call a function; a signal that has come meanwhile is handled then."""
+        if not self._is_set:  # a callback has caught what a handler raised
+            self._set_handlers()
         self._running = True
         try:
             function(*args)
@@ -51,6 +61,11 @@ class WholeRounds:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._running and self._waiting is None:
             self._waiting = number, frame
-        else:
-            self._waiting = None
+            return
+        self._waiting = None
+        try:
             self._handlers[number](number, frame)
+        except BaseException:
+            # It may have come in front of `with`, or in the first step of `__exit__`.
+            self._give_handlers_back()
+            raise

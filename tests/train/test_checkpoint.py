@@ -253,11 +253,11 @@ def test_an_interrupted_save_leaves_the_old_file(
     agent.save(path)
     whole = path.read_bytes()
 
-    def fail(file: Any, **arrays: Any) -> None:
+    def fail(file: Any, array: Any, **options: Any) -> None:
         file.write(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(np, "savez", fail)
+    monkeypatch.setattr(np.lib.format, "write_array", fail)
     with pytest.raises(OSError, match="disk full"):
         agent.save(path)
     assert path.read_bytes() == whole

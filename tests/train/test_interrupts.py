@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -18,7 +22,9 @@ import pytest
 
 import rlcpu
 from rlcpu.train import DQN, PPO, SAC, Progress, checkpoint, files
+from rlcpu.train.interrupts import WholeRounds
 from tests.train import test_off_policy as off_policy
+from tests.train.test_agents import AGENTS
 
 SMALL = {
     "num_envs": 8, "num_steps": 16, "minibatch_size": 64, "num_epochs": 2, "hidden": (16,),
@@ -115,6 +121,26 @@ def test_saving_interrupted_at_any_line_keeps_a_whole_file(tmp_path: Path) -> No
     assert left <= 2  # the interrupt came just where the temporary file is removed
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_interrupts_an_archive_that_is_written_stays_ctrl_c(tmp_path: Path) -> None:
+    """NumPy's own writer raises ValueError where a part of the archive is just being opened."""
+    path, agent = tmp_path / "agent.npz", make_agent()
+    folders = (zipfile.__file__, np.lib.npyio.__file__)
+    assert not interrupt_at(10**9, lambda: agent.save(path), folders)
+    lines = interrupt_at.lines  # type: ignore[attr-defined]
+    for number in range(lines // 4):  # the first parts; all are written alike
+        assert interrupt_at(number, lambda: agent.save(path), folders)
+    assert PPO.load(path).steps == 0
+
+
+def test_a_file_is_read_without_printing_arrays(tmp_path: Path) -> None:
+    """NumPy prints "..." of an array whose printing was interrupted where it began."""
+    path, agent = tmp_path / "agent.npz", make_agent()
+    agent.save(path)
+    printing = (inspect.getfile(inspect.unwrap(np.array_repr)),)
+    assert not interrupt_at(0, lambda: PPO.load(path), printing)
+
+
 def test_temporary_files_of_killed_saves_are_swept(tmp_path: Path) -> None:
     path, agent = tmp_path / "agent.npz", make_agent()
     ended = subprocess.Popen([sys.executable, "-c", ""])
@@ -191,6 +217,75 @@ def test_interrupts_at_random_times() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert stopped > 20
+
+
+# What is interrupted in a finalizer or a weak reference's callback, Python says and goes on.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no timers of this kind")
+@pytest.mark.parametrize("make", AGENTS.values(), ids=AGENTS)
+def test_ctrl_c_is_keyboard_interrupt_whatever_an_agent_does(make: Any, tmp_path: Path) -> None:
+    """And leaves an agent that learns, files that load, and the handlers that there were."""
+    agent, path = make(), tmp_path / "agent.npz"
+    observations = np.zeros((3, agent.env.dynamics.observation_size))
+    calls: tuple[tuple[Callable[[], object], int], ...] = (
+        (lambda: agent.learn(128), 150),
+        (lambda: agent.evaluate(5), 50),
+        (lambda: agent.predict(observations), 50),
+        (lambda: agent.save(path), 40),
+        (lambda: type(agent).load(path), 40),
+        (lambda: agent.history.to_csv(tmp_path / "curve.csv"), 10),
+        (lambda: pickle.loads(pickle.dumps(agent)), 40),
+    )
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGINT)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    rng, stopped = np.random.default_rng(11), 0
+    try:
+        for call, count in calls:
+            call()
+            start = time.perf_counter()
+            call()
+            duration = time.perf_counter() - start
+            for delay in rng.uniform(1e-5, duration, count):
+                with contextlib.suppress(KeyboardInterrupt):
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, delay)
+                        call()
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                    except KeyboardInterrupt:
+                        stopped += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
+    assert stopped > 50
+    agent.learn(64)
+    assert np.isfinite(type(agent).load(path).evaluate(5)).all()
+
+
+def test_handlers_are_given_back_where_no_block_ends() -> None:
+    """A signal may come in the first step of `__exit__`, which then does nothing."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        rounds = WholeRounds().__enter__()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        done: list[int] = []
+
+        def work() -> None:  # of a loop whose callback has caught it
+            signal.raise_signal(signal.SIGINT)
+            done.append(1)
+
+        with pytest.raises(KeyboardInterrupt):
+            rounds.run(work)
+        assert done == [1]
+        rounds.__exit__()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # ---------------------------------------------------------------- agents with a replay buffer
