@@ -247,12 +247,12 @@ def _define_operators(function: Any, rules: Any) -> None:
     name = function.__name__.strip("_")
 
     def of_left(left: Any, right: Any) -> Any:
-        is_number = isinstance(right, Dual | int | float | np.number | np.bool)
-        return _apply(rules, function, left, right) if is_number else NotImplemented
+        fits = isinstance(right, Dual | int | float | np.number | np.bool_)
+        return _apply(rules, function, left, right) if fits else NotImplemented
 
     def of_right(right: Any, left: Any) -> Any:
-        is_number = isinstance(left, int | float | np.number | np.bool)
-        return _apply(rules, function, left, right) if is_number else NotImplemented
+        fits = isinstance(left, int | float | np.number | np.bool_)
+        return _apply(rules, function, left, right) if fits else NotImplemented
 
     setattr(Dual, f"__{name}__", of_left)
     setattr(Dual, f"__r{name}__", of_right)
@@ -300,10 +300,11 @@ class DualType(types.Type):
 
     def unify(self, typing_context: Any, other: Any) -> Any:
         """Type of a variable that is assigned this or the other type."""
-        return _common(self, other) if _is_number(other) else None
+        return _common(self, other) if is_number(other) else None
 
 
-def _is_number(kind: Any) -> bool:
+def is_number(kind: Any) -> bool:
+    """Whether a type is that of a number, with slopes or without."""
     return isinstance(kind, types.Integer | types.Float | types.Boolean | DualType)
 
 
@@ -311,7 +312,7 @@ def _common(*kinds: Any) -> Any:
     """The type of duals that holds numbers of all types; None if none of them is a dual."""
     duals = [kind for kind in kinds if isinstance(kind, DualType)]
     counts = {kind.count for kind in duals}
-    if len(counts) != 1 or not all(map(_is_number, kinds)):
+    if len(counts) != 1 or not all(map(is_number, kinds)):
         return None
     reals = {kind.real if isinstance(kind, DualType) else kind for kind in kinds}
     return DualType(types.float64 if types.float64 in reals else duals[0].real, counts.pop())
@@ -648,7 +649,7 @@ def _lower_dual(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 @type_callable(value_of)
 def _type_value_of(context: Any) -> Any:
-    return lambda x: x.real if isinstance(x, DualType) else x if _is_number(x) else None
+    return lambda x: x.real if isinstance(x, DualType) else x if is_number(x) else None
 
 
 @lower_builtin(value_of, types.Any)
@@ -660,7 +661,7 @@ def _lower_value_of(context: Any, builder: Any, signature: Any, args: Any) -> An
 @type_callable(slopes_of)
 def _type_slopes_of(context: Any) -> Any:
     def typer(x: Any, zeros: Any) -> Any:
-        fits = isinstance(zeros, types.UniTuple) and _is_number(x)
+        fits = isinstance(zeros, types.UniTuple) and is_number(x)
         return zeros if fits and getattr(x, "slopes", zeros) == zeros else None
 
     return typer

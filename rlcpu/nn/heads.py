@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu.kernels.compile import define, inline, specialise
+from rlcpu.nn import duals
 
 TWO_PI = 2.0 * math.pi
 HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
@@ -519,21 +520,20 @@ def act_gaussian(size: int) -> Callable[..., Any]:
     return define(source, normal=standard_normal, density=log_density, exp=math.exp)
 
 
-def gaussian_coordinate(action: float, mean: float, log_std: float) -> tuple[float, float, float]:
-    """Log-density of one coordinate, and its derivatives by the mean and by `log_std`."""
-    inverse = math.exp(-log_std)
-    z = (action - mean) * inverse
-    return log_density(z, log_std), z * inverse, z * z - 1.0
+def gaussian_coordinate(action: float, mean: float, log_std: float) -> float:
+    """Log-density of one coordinate."""
+    return log_density((action - mean) * math.exp(-log_std), log_std)
 
 
 def _learn_gaussian(dtype):
     coordinate = specialise(gaussian_coordinate, dtype)
     zero, entropy_of_unit = dtype(0), dtype(0.5 + HALF_LOG_2_PI)
+    zeros = (zero, zero)
 
     @inline
     def add_log_prob(means, actions, log_std, picked):
         for i in range(picked.size):
-            picked[i] += coordinate(actions[i], means[i], log_std)[0]
+            picked[i] += coordinate(actions[i], means[i], log_std)
 
     @inline
     def forward(outputs, place, numbers, slopes, heads, actions, free):
@@ -549,7 +549,8 @@ def _learn_gaussian(dtype):
     def slopes_of(means, actions, log_std, by_log_prob, by_entropy, share):
         by_log_std = zero
         for i in range(means.size):
-            _, by_mean, by_std = coordinate(actions[i], means[i], log_std)
+            mean, deviation = duals.variables((means[i], log_std))
+            by_mean, by_std = duals.slopes_of(coordinate(actions[i], mean, deviation), zeros)
             means[i] = by_log_prob[i] * by_mean * share
             by_log_std += (by_log_prob[i] * by_std + by_entropy[i]) * share
         return by_log_std

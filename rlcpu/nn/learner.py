@@ -91,7 +91,7 @@ class Learner(FlatLearner):
         >>> from rlcpu.nn import Loss, outputs
         >>> def squared(numbers, sample, weights):
         ...     error = numbers[0] - sample.target
-        ...     return error * error, (2.0 * error,), ()
+        ...     return error * error, ()
         >>> line = Network((1, 1))
         >>> learner = Learner([line], [Loss(squared, outputs())], columns=["target"])
         >>> x = np.linspace(-1, 1, 256, dtype=np.float32)
@@ -339,7 +339,10 @@ class Learner(FlatLearner):
 
     def _objective(self, weights: tuple[float, ...]) -> Objective:
         """What the losses' code depends on, with weights of this type."""
-        terms = [Term(each.function, each.head, len(each.statistics)) for each in self.losses]
+        terms = [
+            Term(each.function, each.head, len(each.statistics), each.slopes)
+            for each in self.losses
+        ]
         kind = type(weights), len(weights)
         return Objective(tuple(terms), self.columns, _sample_type(self.columns), kind)
 

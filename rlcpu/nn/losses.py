@@ -4,10 +4,11 @@ They are compiled apart from the update that calls them: another set of losses c
 
 A loss is plain Python for one sample,
 
-    loss(numbers, sample, weights) -> (loss, slopes, statistics)
+    loss(numbers, sample, weights) -> (loss, statistics)
 
 where a head makes `numbers` of the outputs, `sample` has a field for each column of the minibatch,
-and `weights` are coefficients of the caller's; `slopes` are the derivatives by the numbers.
+and `weights` are coefficients of the caller's. The numbers carry their slopes (`rlcpu.nn.duals`),
+so that the derivatives of the loss by them need not be written.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import errors, types
 
 from rlcpu.kernels.calls import function_of, kind_of
 from rlcpu.kernels.compile import define, inline, merge, specialise, tuple_of
+from rlcpu.kernels.guard import place
+from rlcpu.nn.duals import DualType, is_number, slopes_of, value_of, variables
 from rlcpu.nn.heads import Head
 
 
@@ -27,11 +31,13 @@ class Loss(NamedTuple):
     """A term of what is minimised: the mean over the samples of a scalar function.
 
     Attributes:
-        function: (numbers, sample, weights) -> (loss, slopes, statistics); see above.
+        function: (numbers, sample, weights) -> (loss, statistics); see above.
         head: what its numbers are.
-        statistics: names of what it returns third, of which `Learner.update` returns means.
+        statistics: names of what it returns second, of which `Learner.update` returns means.
         network: number of the network whose outputs the head reads.
         first, size: which outputs, `size` of them from `first` on; None for all that follow.
+        slopes: (numbers, sample, weights) -> a tuple of slopes to learn from, in the place of the
+            derivatives of the loss by the numbers; None for these.
     """
 
     function: Callable[..., Any]
@@ -40,6 +46,7 @@ class Loss(NamedTuple):
     network: int = 0
     first: int = 0
     size: int | None = None
+    slopes: Callable[..., Any] | None = None
 
 
 class Term(NamedTuple):
@@ -48,6 +55,7 @@ class Term(NamedTuple):
     function: Callable[..., Any]
     head: Head
     num_statistics: int
+    slopes: Callable[..., Any] | None = None
 
 
 class Objective(NamedTuple):
@@ -130,7 +138,12 @@ def losses_at(dtype: type, objective: Objective) -> int:
     def losses(chunk):
         added(chunk)
 
-    return function_of(losses, outputs_kind(dtype))
+    try:
+        return function_of(losses, outputs_kind(dtype))
+    except errors.NumbaError:
+        for term in objective.terms:
+            _check_results(dtype, objective, term)
+        raise
 
 
 def _append(
@@ -165,24 +178,60 @@ def _append(
 def _make_loop(dtype: type, objective: Objective, term: Term) -> Callable[..., Any]:
     """`loop(numbers, slopes, columns, weights)`: slopes of all samples, and sums over them."""
     count, columns = len(term.head.names), objective.columns
+    scope: dict[str, Any] = {"value_of": value_of, "slopes_of": slopes_of, "variables": variables}
+    scope |= {"function": specialise(term.function, dtype), "Sample": objective.sample}
+    scope |= {"zero": dtype(0), "zeros": (dtype(0),) * count}
+    numbers, slopes = "variables(numbers)", "slopes_of(loss, zeros)"
+    if term.slopes is not None:
+        numbers, slopes = "numbers", "slopes_function(numbers, sample, weights)"
+        scope["slopes_function"] = specialise(term.slopes, dtype)
     rows = {f"n{k}": f"numbers[{k}]" for k in range(count)}
     rows |= {f"s{k}": f"slopes[{k}]" for k in range(count)}
     rows |= {f"c{k}": f"columns[{k}]" for k in range(len(columns))}
     totals = ["t", *(f"t{k}" for k in range(term.num_statistics))]
-    numbers = "".join(f"n{k}[i], " for k in range(count))
+    statistics = "".join(f"statistic_{name}, " for name in totals[1:])
+    row = "".join(f"n{k}[i], " for k in range(count))
     sample = f"Sample({', '.join(f'c{k}[i]' for k in range(len(columns)))})" if columns else "()"
     lines = [
         f"def loop({', '.join(rows)}, weights):",
         *(f"    {name} = zero" for name in totals),
         "    for i in range(s0.size):",
-        f"        loss, slopes, seen = function(({numbers}), {sample}, weights)",
+        f"        numbers, sample = ({row}), {sample}",
+        f"        loss, ({statistics}) = function({numbers}, sample, weights)",
+        f"        slopes = {slopes}",
         *(f"        s{k}[i] = slopes[{k}]" for k in range(count)),
-        "        t += loss",
-        *(f"        {name} += seen[{k}]" for k, name in enumerate(totals[1:])),
+        "        t += value_of(loss)",
+        *(f"        {name} += value_of(statistic_{name})" for name in totals[1:]),
         f"    return ({', '.join(totals)},)",
     ]
-    function = specialise(term.function, dtype)
-    loop = define("\n".join(lines), function=function, Sample=objective.sample, zero=dtype(0))
+    loop = define("\n".join(lines), **scope)
     arguments = ", ".join([*rows.values(), "weights"])
     call = f"def call(numbers, slopes, columns, weights): return loop({arguments})"
     return merge(define(call, loop=inline(loop)))
+
+
+def _check_results(dtype: type, objective: Objective, term: Term) -> None:
+    """Raise TypeError, with its place, for a loss that returns something else than it has to."""
+    real, kind, count = types.float32 if dtype is np.float32 else types.float64, *objective.weights
+    tuple_kind = types.BaseTuple.from_types
+    numbers = DualType(real, len(term.head.names))
+    sample = tuple_kind((real,) * len(objective.columns), objective.sample)
+    function = specialise(term.function, dtype)
+    function.compile(
+        (types.UniTuple(numbers, numbers.count), sample, tuple_kind((real,) * count, kind))
+    )
+    (overload,) = function.overloads.values()
+    result = overload.signature.return_type
+    numbers_of = [result[0], *result[1]] if _is_pair(result) else []
+    if len(numbers_of) != 1 + term.num_statistics or not all(map(is_number, numbers_of)):
+        code = term.function.__code__
+        raise TypeError(
+            f"{place(code.co_filename, code.co_firstlineno, code.co_name)} returns {result}: "
+            f"expected (loss, statistics), a number and a tuple of {term.num_statistics} numbers"
+        )
+
+
+def _is_pair(kind: Any) -> bool:
+    """Whether a type is that of a pair, whose second item is a tuple."""
+    is_pair = isinstance(kind, types.BaseTuple) and len(kind) == 2
+    return is_pair and isinstance(kind[1], types.BaseTuple)

@@ -24,6 +24,7 @@ import numpy as np
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.kernels.compile import inline, specialise, tuple_of
 from rlcpu.kernels.random import mix, uniforms
+from rlcpu.nn.duals import slopes_of, value_of, variables
 from rlcpu.nn.heads import exponential, fill, standard_normal
 from rlcpu.nn.network import WIDTH_IN, WIDTH_OUT, Network, network_of
 from rlcpu.nn.passes import BY_INPUTS, OVERWRITTEN, make_passes
@@ -58,14 +59,11 @@ class Rules(NamedTuple):
     Attributes:
         draw: (mean, log_std, noise) -> (action, log_prob), of the actor that learns.
         draw_next: (mean, log_std, noise, coefficients) -> (action, log_prob), of the next state.
-        slopes: (mean, log_std, noise, by_action, by_log_prob) -> (by_mean, by_log_std), derivatives
-            of what has these derivatives by the results of `draw`.
         per_number: outputs of the actor for each number: 2, or 1 without a log-deviation.
     """
 
     draw: Callable[..., Any]
     draw_next: Callable[..., Any]
-    slopes: Callable[..., Any]
     per_number: int
 
 
@@ -83,7 +81,7 @@ def soft_bootstrap(
     return reward if terminated else reward + discount * (value - alpha * log_prob)
 
 
-def squared(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+def squared(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
     """Half the squared temporal difference of one critic, and that as a statistic.
 
     Args:
@@ -92,12 +90,12 @@ def squared(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
         weights: none.
     """
     error = numbers[0] - sample.target
-    return 0.5 * sample.weight * error * error, (sample.weight * error,), (error,)
+    return 0.5 * sample.weight * (error * error), (error,)
 
 
-def actor_loss(value: float, log_prob: float, alpha: float) -> tuple[float, float, float]:
-    """Loss alpha * log pi - Q, and its derivatives by Q and by log pi."""
-    return alpha * log_prob - value, -1.0, alpha
+def actor_loss(value: float, log_prob: float, alpha: float) -> float:
+    """What the actor minimises: alpha * log pi - Q."""
+    return alpha * log_prob - value
 
 
 # ---------------------------------------------------------------- gradients
@@ -142,6 +140,7 @@ def make_critics(dtype: type, rules: Rules) -> Callable[..., None]:
     draw, target_of = specialise(rules.draw_next, dtype), specialise(soft_bootstrap, dtype)
     loss_of, exp = specialise(squared, dtype), specialise(exponential, dtype)
     zero, per_number = dtype(0), rules.per_number
+    zeros = (zero,)
 
     def critics_gradient(part):
         chunk, gradients, sums, frame = part.chunk, part.gradients, part.sums, part.frame
@@ -196,12 +195,12 @@ def make_critics(dtype: type, rules: Rules) -> Callable[..., None]:
             for i in range(count):
                 k, value = chunk.begin + i, outputs[i * width]
                 sample = Sample(rows[0, i], batch.weights[k])
-                loss, slopes, seen = loss_of((value,), sample, coefficients)
-                batch.errors[k] += abs(seen[0]) / dtype(critics)
-                sums[0] += loss
+                loss, statistics = loss_of(variables((value,)), sample, coefficients)
+                batch.errors[k] += abs(value_of(statistics[0])) / dtype(critics)
+                sums[0] += value_of(loss)
                 sums[1] += value / dtype(critics)
                 fill(outputs[i * width : (i + 1) * width], zero)
-                outputs[i * width] = slopes[0] * chunk.share
+                outputs[i * width] = slopes_of(loss, zeros)[0] * chunk.share
             begin, end = layout.begins[critic], layout.begins[critic + 1]
             own, slopes = gradients[begin:end], space.slopes[worker]
             backward(passes, online, cells, slopes, own, count, False, OVERWRITTEN)
@@ -218,9 +217,23 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
     forward, backward = make_passes(dtype)
     noise_of, join, _ = _make_tools(dtype)
     coefficients_of = tuple_of(Coefficients, len(Coefficients._fields))
-    draw, slopes_of = specialise(rules.draw, dtype), specialise(rules.slopes, dtype)
-    loss_of, exp = specialise(actor_loss, dtype), specialise(exponential, dtype)
+    draw, exp = specialise(rules.draw, dtype), specialise(exponential, dtype)
+    loss_of = specialise(actor_loss, dtype)
     zero, per_number = dtype(0), rules.per_number
+    zeros = (zero, zero)
+
+    @inline
+    def slopes_by(value, log_prob, alpha):
+        value, log_prob = variables((value, log_prob))
+        return slopes_of(loss_of(value, log_prob, alpha), zeros)
+
+    @inline
+    def draw_slopes(mean, log_std, noise, by_action, by_log_prob):
+        mean, log_std = variables((mean, log_std))
+        action, log_prob = draw(mean, log_std, noise)
+        of_action, of_log_prob = slopes_of(action, zeros), slopes_of(log_prob, zeros)
+        by_mean = by_action * of_action[0] + by_log_prob * of_log_prob[0]
+        return by_mean, by_action * of_action[1] + by_log_prob * of_log_prob[1]
 
     def actor_gradient(part):
         chunk, gradients, sums, frame = part.chunk, part.gradients, part.sums, part.frame
@@ -257,8 +270,7 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
                 if critic == 1 or value < rows[2 + numbers, i]:
                     rows[2 + numbers, i], rows[1, i] = value, dtype(critic)
         for i in range(count):
-            loss, by_value, by_log_prob = loss_of(rows[2 + numbers, i], rows[0, i], alpha)
-            sums[0] += loss
+            sums[0] += loss_of(rows[2 + numbers, i], rows[0, i], alpha)
             sums[1] += rows[0, i]
             for k in range(numbers):
                 rows[2 + numbers + k, i] = zero
@@ -271,7 +283,7 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
             )
             values = units[place:]
             for i in range(count):
-                _, by_value, _ = loss_of(values[i * step], rows[0, i], alpha)
+                by_value, _ = slopes_by(values[i * step], rows[0, i], alpha)
                 chosen = rows[1, i] == dtype(critic)
                 fill(values[i * step : (i + 1) * step], zero)
                 values[i * step] = by_value if chosen else zero
@@ -283,11 +295,11 @@ def make_actor(dtype: type, rules: Rules) -> Callable[..., None]:
                     rows[2 + numbers + k, i] += units[i * thin + size + k]
         # Through the actions to the actor's outputs.
         for i in range(count):
-            _, _, by_log_prob = loss_of(zero, rows[0, i], alpha)
+            _, by_log_prob = slopes_by(zero, rows[0, i], alpha)
             for k in range(numbers):
                 log_std = means[i * width + numbers + k] if per_number == 2 else zero
                 noise = noise_of(chunk, i, k, numbers, 1, settings)
-                by_mean, by_log_std = slopes_of(
+                by_mean, by_log_std = draw_slopes(
                     means[i * width + k], log_std, noise, rows[2 + numbers + k, i], by_log_prob
                 )
                 share = chunk.share if batch.half[k] > zero else zero

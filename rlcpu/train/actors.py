@@ -50,7 +50,8 @@ def squash(u: float) -> tuple[float, float]:
     The latter as 2 (log 2 - u - softplus(-2u)), which stays finite where tanh rounds to 1
     (Haarnoja et al. 2018, "Soft actor-critic algorithms and applications", appendix C).
     """
-    softplus = max(-2.0 * u, 0.0) + math.log(1.0 + math.exp(-2.0 * abs(u)))
+    # abs(u) - u is max(-2u, 0), with the right slope at 0 beside that of the rest.
+    softplus = abs(u) - u + math.log(1.0 + math.exp(-2.0 * abs(u)))
     return math.tanh(u), 2.0 * (LOG_2 - u - softplus)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.kernels.compile import inline, specialise, tuple_of
+from rlcpu.nn import duals
 from rlcpu.nn.heads import fill
 from rlcpu.nn.network import WIDTH_OUT, network_of
 from rlcpu.nn.ones import add_slopes
@@ -62,7 +63,7 @@ def bootstrap(reward: float, discount: float, terminated: bool, next_value: floa
     return reward if terminated else reward + discount * next_value
 
 
-def huber(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+def huber(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
     """Huber loss of the temporal difference, which bounds its slope to [-1, 1].
 
     Args:
@@ -71,12 +72,12 @@ def huber(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
         weights: none.
 
     Returns:
-        Loss, slopes, and the temporal difference as a statistic.
+        Loss, and the temporal difference as a statistic.
     """
     error = numbers[0] - sample.target
     bounded = min(max(error, -1.0), 1.0)
     loss = bounded * (error - 0.5 * bounded)
-    return sample.weight * loss, (sample.weight * bounded,), (error,)
+    return sample.weight * loss, (error,)
 
 
 def make_gradient(dtype: type) -> Callable[..., None]:
@@ -85,6 +86,7 @@ def make_gradient(dtype: type) -> Callable[..., None]:
     coefficients_of = tuple_of(Coefficients, len(Coefficients._fields))
     target_of, loss_of = specialise(bootstrap, dtype), specialise(huber, dtype)
     zero = dtype(0)
+    zeros = (zero,)
 
     @inline
     def largest(outputs, begin, actions, allowed, first):
@@ -158,12 +160,19 @@ def make_gradient(dtype: type) -> Callable[..., None]:
             action = np.int64(batch.actions[k])
             value = value_of(outputs, begin, action, actions, dueling)
             sample = Sample(targets[i], batch.weights[k])
-            loss, slopes, seen = loss_of((value,), sample, numbers)
-            batch.errors[k] = abs(seen[0])
-            sums[0] += loss
+            loss, statistics = loss_of(duals.variables((value,)), sample, numbers)
+            batch.errors[k] = abs(duals.value_of(statistics[0]))
+            sums[0] += duals.value_of(loss)
             sums[1] += value
             fill(outputs[begin : begin + width], zero)
-            spread(outputs, begin, action, actions, dueling, slopes[0] * chunk.share)
+            spread(
+                outputs,
+                begin,
+                action,
+                actions,
+                dueling,
+                duals.slopes_of(loss, zeros)[0] * chunk.share,
+            )
         own = gradients[: layout.begins[1]]
         backward(passes, online, cells, space.slopes[worker], own, count, few, OVERWRITTEN)
         if few:

@@ -36,7 +36,7 @@ class Weights(NamedTuple):
     entropy: float
 
 
-def surrogate(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+def surrogate(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
     """Clipped surrogate loss of one sample, less the bonus for entropy.
 
     Args:
@@ -46,27 +46,25 @@ def surrogate(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]
         weights: half-width of the range of ratios that are worth a gradient, and the bonus.
 
     Returns:
-        Loss, slopes, and the statistics `policy`, `entropy`, `kl` and `clip_fraction`. The
+        Loss, and the statistics `policy`, `entropy`, `kl` and `clip_fraction`. The
         divergence is estimated from one sample, and is never negative: J. Schulman 2020,
         "Approximating KL divergence", the estimator k3.
     """
     log_prob, entropy = numbers
     log_ratio = log_prob - sample.old_log_prob
     ratio = math.exp(log_ratio)
-    low, high = 1.0 - weights.clip, 1.0 + weights.clip
-    bounded = low if ratio < low else high if ratio > high else ratio
+    bounded = min(max(ratio, 1.0 - weights.clip), 1.0 + weights.clip)
     gain, bounded_gain = ratio * sample.advantage, bounded * sample.advantage
-    policy = -gain if gain <= bounded_gain else -bounded_gain
-    slope = -gain if gain <= bounded_gain else 0.0
+    policy = -min(gain, bounded_gain)
     clipped = 1.0 if abs(ratio - 1.0) > weights.clip else 0.0
-    seen = policy, entropy, ratio - 1.0 - log_ratio, clipped
-    return policy - weights.entropy * entropy, (slope, -weights.entropy), seen
+    statistics = policy, entropy, ratio - 1.0 - log_ratio, clipped
+    return policy - weights.entropy * entropy, statistics
 
 
-def value(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+def value(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
     """Squared error of the value, which is to be the sample's `target`."""
     error = numbers[0] - sample.target
-    return error * error, (2.0 * error,), ()
+    return error * error, ()
 
 
 class Losses(NamedTuple):

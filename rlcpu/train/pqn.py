@@ -31,7 +31,7 @@ from rlcpu.train.config import Settings, at
 from rlcpu.train.off_policy import Array, OffPolicy, losses_type
 
 
-def squared_error(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
+def squared_error(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
     """Squared distance of the value of an action from its return.
 
     Args:
@@ -40,10 +40,10 @@ def squared_error(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, 
         weights: none.
 
     Returns:
-        Loss, slopes, and the value as a statistic.
+        Loss, and the value as a statistic.
     """
     error = numbers[0] - sample.target
-    return error * error, (2.0 * error,), (numbers[0],)
+    return error * error, (numbers[0],)
 
 
 @dataclasses.dataclass(frozen=True)

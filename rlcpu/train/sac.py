@@ -33,8 +33,6 @@ from rlcpu.train.actor_critic import (
     make_critics,
 )
 from rlcpu.train.actors import (
-    HIGHEST_LOG_STD,
-    LOWEST_LOG_STD,
     SquashedGaussian,
     bounded_log_std,
     squashed_gaussian,
@@ -54,31 +52,12 @@ def draw_next(mean: float, log_std: float, noise: float, weights: Any) -> tuple[
     return squashed_gaussian(mean, bounded_log_std(log_std), noise)
 
 
-def slopes(
-    mean: float, log_std: float, noise: float, by_action: float, by_log_prob: float
-) -> tuple[float, float]:
-    """Derivatives by mean and log_std of what has these derivatives by action and log pi.
-
-    With u = mean + std * noise and a = tanh(u):
-
-        da/du = 1 - a**2        d log pi/du = 2 a          (from -log(1 - a**2))
-        du/dmean = 1            du/dlog_std = std * noise  d log pi/dlog_std = -1, u held
-    """
-    bounded = bounded_log_std(log_std)
-    spread = math.exp(bounded) * noise
-    action = math.tanh(mean + spread)
-    by_u = by_action * (1.0 - action * action) + by_log_prob * 2.0 * action
-    inside = log_std > LOWEST_LOG_STD and log_std < HIGHEST_LOG_STD
-    by_log_std = by_u * spread - by_log_prob if inside else 0.0
-    return by_u, by_log_std
-
-
 def temperature_slope(mean_log_prob: float, target_entropy: float) -> float:
     """Derivative of the temperature's loss by log(alpha)."""
     return -(mean_log_prob + target_entropy)
 
 
-RULES = Rules(draw, draw_next, slopes, 2)
+RULES = Rules(draw, draw_next, 2)
 
 
 # ---------------------------------------------------------------- stages

@@ -48,15 +48,7 @@ def draw_next(mean: float, log_std: float, noise: float, weights: Any) -> tuple[
     return min(max(math.tanh(mean) + shift, -1.0), 1.0), 0.0
 
 
-def slopes(
-    mean: float, log_std: float, noise: float, by_action: float, by_log_prob: float
-) -> tuple[float, float]:
-    """Derivative by the mean of what has this derivative by the action."""
-    action = math.tanh(mean)
-    return by_action * (1.0 - action * action), 0.0
-
-
-RULES = Rules(draw, draw_next, slopes, 1)
+RULES = Rules(draw, draw_next, 1)
 
 
 # ---------------------------------------------------------------- stages

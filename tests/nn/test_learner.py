@@ -28,17 +28,17 @@ def huber(numbers: Any, sample: Any, weights: Any) -> Any:
     inside = abs(error) < weights.width
     bounded = error if inside else math.copysign(weights.width, error)
     loss = bounded * (error - 0.5 * bounded)
-    return sample.weight * loss, (sample.weight * bounded,), (abs(error),)
+    return sample.weight * loss, (abs(error),)
 
 
 def action_value(numbers: Any, sample: Any, weights: Any) -> Any:
     error = numbers[0] - sample.target
-    return 0.5 * error * error, (error,), ()
+    return 0.5 * error * error, ()
 
 
 def two_outputs(numbers: Any, sample: Any, weights: Any) -> Any:
     a, b = numbers[0] - sample.a, numbers[1] - sample.b
-    return a * a + b * b * b * b, (2.0 * a, 4.0 * b * b * b), ()
+    return a * a + b**4, ()
 
 
 def make_problem(samples: int = 512, seed: int = 0) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -385,8 +385,8 @@ class FarFirst(NamedTuple):
     near: float
 
 
-def near(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any, Any]:
-    return weights.near, (0.0,), ()
+def near(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
+    return weights.near, ()
 
 
 @pytest.mark.parametrize("weights", [NearFirst(2.0, 3.0), FarFirst(3.0, 2.0)])
@@ -396,3 +396,76 @@ def test_losses_read_weights_by_name(weights: Any) -> None:
     learner = nn.Learner([nn.Network((1, 1))], losses, weights=zeros)
     report = learner.update(np.ones((4, 1)), {}, learning_rate=0.1, weights=weights)
     assert report["near"] == 2.0
+
+
+def flat(numbers: Any, sample: Any, weights: Any) -> Any:
+    return 0.5 * (numbers[0] - sample.target) ** 2, ()
+
+
+def bounded_slope(numbers: Any, sample: Any, weights: Any) -> tuple[float, ...]:
+    return (min(max(numbers[0] - sample.target, -0.5), 0.5),)
+
+
+def test_slopes_may_be_written_by_hand() -> None:
+    """They are learnt from in the place of the loss's derivatives, and the loss is reported."""
+    x = np.linspace(-2.0, 2.0, 64)[:, None]
+    networks = [nn.Network((1, 1), seed=3), nn.Network((1, 1), seed=3)]
+    losses = [nn.Loss(huber, nn.outputs(), ("distance",)), nn.Loss(flat, nn.outputs())]
+    losses[1] = losses[1]._replace(slopes=bounded_slope)
+    reports = []
+    for network, loss in zip(networks, losses, strict=True):
+        columns = {"target": 3.0 * x[:, 0], "weight": np.ones(64)}
+        options: Any = {"columns": list(columns), "weights": Huber(0.5), "dtype": np.float64}
+        learner = nn.Learner([network], [loss], num_threads=1, **options)
+        reports.append(learner.update(x, columns, learning_rate=0.1, epochs=3))
+    np.testing.assert_allclose(networks[0].parameters, networks[1].parameters, rtol=1e-6)
+    assert reports[1]["flat"] > reports[0]["huber"]
+
+
+def with_slopes(numbers: Any, sample: Any, weights: Any) -> Any:
+    return numbers[0] * numbers[0], (2.0 * numbers[0],), ()
+
+
+def nothing(numbers: Any, sample: Any, weights: Any) -> Any:
+    return None
+
+
+def one_number(numbers: Any, sample: Any, weights: Any) -> Any:
+    return numbers[0] * numbers[0]
+
+
+def many_statistics(numbers: Any, sample: Any, weights: Any) -> Any:
+    return numbers[0], (numbers[0], (1.0, 2.0))
+
+
+@pytest.mark.parametrize("function", [with_slopes, nothing, one_number, many_statistics])
+def test_losses_that_return_something_else_are_refused(function: Any) -> None:
+    learner = nn.Learner([nn.Network((1, 1))], [nn.Loss(function, nn.outputs(), ("first",))])
+    place = rf"test_learner\.py, line \d+, in {function.__name__}: `def {function.__name__}"
+    match = rf"{place}.*` returns .*: expected \(loss, statistics\), a number and a tuple of 1 n"
+    with pytest.raises(TypeError, match=match):
+        learner.update(np.ones((4, 1)), {}, learning_rate=0.1)
+
+
+class Curve:
+    def __init__(self, power: float) -> None:
+        self.power = power
+
+
+CURVE = Curve(2.0)
+
+
+def of_object(numbers: Any, sample: Any, weights: Any) -> Any:
+    return numbers[0] ** CURVE.power, ()
+
+
+def of_no_column(numbers: Any, sample: Any, weights: Any) -> Any:
+    return (numbers[0] - sample.goal) ** 2, ()
+
+
+@pytest.mark.parametrize("function", [of_object, of_no_column])
+def test_losses_that_cannot_be_compiled_are_refused_with_their_line(function: Any) -> None:
+    options: Any = {"columns": ["target"], "num_threads": 1}
+    learner = nn.Learner([nn.Network((1, 1))], [nn.Loss(function, nn.outputs())], **options)
+    with pytest.raises(TypeError, match=rf"test_learner\.py, line \d+, in {function.__name__}: `"):
+        learner.update(np.ones((4, 1)), {"target": np.ones(4)}, learning_rate=0.1)

@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlcpu import nn
 from rlcpu.train.objective import Weights, surrogate, value
 
 
 def surrogate_of(ratio: float, advantage: float, entropy: float = 0.0) -> Any:
+    """Loss, its slopes, and statistics."""
     sample = SimpleNamespace(old_log_prob=-1.0, advantage=advantage)
-    return surrogate((math.log(ratio) - 1.0, entropy), sample, Weights(0.2, 0.3))
+
+    def loss_of(*numbers: Any) -> Any:
+        return surrogate(numbers, sample, Weights(0.2, 0.3))
+
+    numbers = math.log(ratio) - 1.0, entropy
+    loss, statistics = loss_of(*numbers)
+    return loss, nn.slopes(lambda *numbers: loss_of(*numbers)[0], *numbers)[1], statistics
 
 
 @pytest.mark.parametrize(
@@ -47,4 +55,6 @@ def test_divergence_is_never_negative_and_zero_only_without_change() -> None:
 
 
 def test_value_is_a_squared_error() -> None:
-    assert value((1.5,), SimpleNamespace(target=1.0), ()) == (0.25, (1.0,), ())
+    sample = SimpleNamespace(target=1.0)
+    assert value((1.5,), sample, ()) == (0.25, ())
+    assert nn.slopes(lambda x: value((x,), sample, ())[0], 1.5) == (0.25, (1.0,))
