@@ -180,11 +180,9 @@ class Naive:
             log_std = (
                 outputs[i, actions.shape[1] + k] if outputs.shape[1] > len(actions[0]) else 0.0
             )
-            _, slopes_of = nn.slopes(
-                lambda *x, z=noise[i, k]: self.rules.draw(*x, z),
-                float(outputs[i, k]),
-                float(log_std),
-            )
+            draw, z = self.rules.draw, float(noise[i, k])
+            at = float(outputs[i, k]), float(log_std)
+            _, slopes_of = nn.slopes(lambda *x, draw=draw, z=z: draw(*x, z), *at)
             by_mean, by_log_std = by_actions[i, k] * np.array(slopes_of[0])
             by_mean, by_log_std = (by_mean, by_log_std) + self.alpha * np.array(slopes_of[1])
             slopes[i, k] = by_mean / size
