@@ -19,10 +19,10 @@ PIP := -m pip --disable-pip-version-check install --quiet
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help train test lint lint-style lint-format lint-types format docs notebooks cuda peers bench history study report \
-    clean
+    release-check clean
 
 help:  ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
 train: $(VENV)/.installed  ## train ENV (CartPole-v1), e.g. make train ENV=Acrobot-v1 ARGS="--seed 1"
 	$(BIN)/rlcpu train $(ENV) $(ARGS)
@@ -68,6 +68,9 @@ study: $(VENV)/.installed-dev  ## train agents over seeds (hours), e.g. make stu
 
 report: $(PEERS_VENV)/.installed  ## every comparison with our peers, as one HTML page (30 minutes)
 	$(PEERS_VENV)/bin/python -m asv_benches.peers all report readme --hours 24 --minutes 30 $(ARGS)
+
+release-check: $(VENV)/.installed-dev  ## build, check, install and try what would be released (ARGS=--tests: tests too)
+	$(BIN)/python .ci/release_check.py $(ARGS)
 
 clean:  ## remove the virtual environments, the caches and the build folders
 	rm -rf $(VENV) $(CUDA_VENV) $(PEERS_VENV) build dist rlcpu.egg-info .cache .hypothesis asv_benches/env asv_benches/html

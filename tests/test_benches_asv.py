@@ -23,7 +23,7 @@ from asv_benches.peers.harness import Job  # noqa: E402
 FOLDER = ROOT / "asv_benches"
 MODULES = sorted(path.stem for path in (FOLDER / "benchmarks").glob("[a-z]*.py"))
 # Longer than a test may take: compilation, training, 400 MB of inputs.
-COSTLY = {"Ppo", "FirstCall", "Import"}
+COSTLY = {"Ppo", "FirstCall", "Import", "Installation"}
 
 
 def classes(module: str) -> list[type]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import rlcpu
+from tests import public_names
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("envs", "nn", "policies", "replay", "scan", "train")
@@ -74,6 +75,34 @@ def test_policies_can_be_imported_from_where_they_are_used() -> None:
         "from rlcpu.policies import Uniform; import rlcpu; assert rlcpu.policies.Uniform is Uniform"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_names_and_signatures_change_with_a_line_in_the_changelog() -> None:
+    """They are those of `public_names.txt`, whose program asks for the line."""
+    before = public_names.FILE.read_text("utf-8").splitlines()[1:]
+    changed = public_names.changes(before, list(public_names.lines()))
+    how = "add a line to CHANGELOG.md and run python -m tests.public_names"
+    assert not changed, "\n".join([how, *changed])
+
+
+def test_the_list_is_not_written_without_a_line_in_the_changelog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "names.txt"
+    monkeypatch.setattr(public_names, "FILE", file)
+    news = ["- `collect` is new"]
+    monkeypatch.setattr(public_names, "unreleased", lambda: news[-1])
+    monkeypatch.setattr(public_names, "lines", lambda: iter(["rlcpu.collect(env)"]))
+    public_names.main()
+    monkeypatch.setattr(public_names, "lines", lambda: iter(["rlcpu.collect(env, steps=1)"]))
+    with pytest.raises(SystemExit, match="is what it was: add a line"):
+        public_names.main()
+    news.append("- `gather` is new")
+    with pytest.raises(SystemExit, match="nothing unreleased names collect"):
+        public_names.main()
+    news.append("- `collect` is new, and takes `steps`")
+    public_names.main()
+    assert file.read_text().splitlines()[1:] == ["rlcpu.collect(env, steps=1)"]
 
 
 TYPED = """

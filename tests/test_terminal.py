@@ -86,7 +86,7 @@ def test_a_bar_that_is_interrupted_does_not_say_that_it_is_done(
 def test_lines_on_a_terminal_have_their_colour() -> None:
     program = "from rlcpu.terminal import say; say('solved  [1] 480 >= 475', 'green')"
     shown = output_of(program, cache=CACHE, terminal=True, TERM="xterm", NO_COLOR="")
-    assert shown.strip() == "\x1b[32msolved  [1] 480 >= 475\x1b[0m".replace("\x1b[0m", "")
+    assert "\x1b[32msolved  [1] 480 >= 475" in shown
     plain = output_of(program, cache=CACHE, terminal=True, TERM="xterm", NO_COLOR="1")
     assert plain.strip() == "solved  [1] 480 >= 475"
     assert output_of(program, cache=CACHE, terminal=False).strip() == "solved  [1] 480 >= 475"

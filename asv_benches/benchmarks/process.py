@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
 from ._common import Quick, require
 
 JOBS = {
@@ -24,6 +31,13 @@ ends = numpy.zeros((4, 2), bool)
 rlcpu.scan.gae(steps, steps, ends, ends, steps[0], gamma=0.99, lambda_=0.95)
 """,
 }
+#: What a newcomer waits for: 1,024 environments make one step.
+MANY = """
+import numpy, rlcpu
+env = rlcpu.make_vec("CartPole-v1", 1024)
+env.reset(seed=0)
+env.step(numpy.zeros(1024, int))
+"""
 EMPTY_CACHE = """
 import os, tempfile
 folder = tempfile.TemporaryDirectory()
@@ -65,6 +79,39 @@ FirstCall.timeraw_warm.repeat = 3  # type: ignore[attr-defined]
 FirstCall.timeraw_cold.repeat = 1  # type: ignore[attr-defined]
 
 
+class Installation(Quick):
+    """From an empty environment to the first step of 1,024 environments.
+
+    pip takes packages from its cache if it has them: the network is no part of what is measured.
+    """
+
+    timeout = 600
+    unit = "seconds"
+    number = 1
+
+    def track_first_step(self):
+        """`pip install` of the wheel and what it needs, then the first program."""
+        with tempfile.TemporaryDirectory() as name:
+            return sum(measure_installation(Path(name)))
+
+
+def measure_installation(folder: Path) -> tuple[float, float]:
+    """Seconds that pip and the first program take in an empty environment in a folder."""
+    root = str(Path(__file__).parents[2])
+    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder), root]
+    subprocess.run([sys.executable, *build], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "bare")], check=True)
+    (wheel,) = folder.glob("*.whl")
+    (python,) = (path for path in folder.glob("bare/*/python*") if path.stem == "python")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    environment.pop("PYTHONPATH", None)
+    times = [time.perf_counter()]
+    for command in (["-m", "pip", "install", "--quiet", str(wheel)], ["-c", MANY]):
+        subprocess.run([str(python), *command], env=environment, check=True)
+        times.append(time.perf_counter())
+    return times[1] - times[0], times[2] - times[1]
+
+
 class Ppo(Quick):
     """PPO with the defaults of each environment, 100,000 steps: seconds of both halves."""
 
@@ -84,3 +131,9 @@ class Ppo(Quick):
     def track_collect(self, *_):
         """In simulation and inference."""
         return float(self.history.time_collect)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        install, step = measure_installation(Path(folder))
+    print(f"pip install {install:.1f} s, first step of 1,024 environments {step:.1f} s")
