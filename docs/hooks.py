@@ -83,7 +83,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         notebook = nbformat.read(path, as_version=4)
         pictures: dict[str, bytes] = {}
         parts = [part for cell in notebook.cells for part in render(cell, path.stem, pictures)]
-        parts.insert(1, f"[Download this notebook]({path.name}){{ download }}")
+        parts.insert(0, "---\nhide: [toc]\n---")  # its code is wide
+        parts.insert(2, f"[Download this notebook]({path.name}){{ download }}")
         page = re.sub(r"\]\((\d\w+)\.ipynb\)", r"](\1.md)", "\n\n".join(parts))
         add(f"guide/{path.stem}.md", page)
         add(f"guide/{path.name}", path.read_bytes())
@@ -118,6 +119,8 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
     )
     if references(page.file.src_uri):
         markdown = reference.summary(markdown)
+    # Plots on white paper; those with a twin for dark pages name the theme.
+    markdown = re.sub(r"(!\[[^]]*\]\([\w/]+\.svg\))(?!\{)", r"\1{ .plot }", markdown)
     return link(markdown, page.file.src_uri)
 
 

@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT)]
 
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
+from rlcpu.train.config import GENERAL, GENERAL_SYMBOLS  # noqa: E402
 
 FILMS = "pictures"
 #: Okabe and Ito's colours and line styles, one for each algorithm.
@@ -244,13 +245,21 @@ def meanings(config: type) -> dict[str, str]:
 
 
 def tuned_table(algorithm: str) -> str:
-    """The settings by environment, where they differ from the defaults of the class."""
+    """The settings by environment, where they differ from the defaults of the class.
+
+    The first rows are those of environments that nobody has tuned.
+    """
     usual = catalogue.AGENTS[algorithm].Config()
-    rows = []
+    configs = {"all others": usual}
+    if algorithm == "ppo":
+        configs = {"all others, floats": GENERAL, "all others, choices or cells": GENERAL_SYMBOLS}
     for id, config in catalogue.tuned(algorithm).items():
+        configs[f"[{id}](../catalogue/{slug(id)}.md)"] = config
+    rows = []
+    for name, config in configs.items():
         names = [n for n in config.names() if getattr(config, n) != getattr(usual, n)]
         changes = [f"`{name}={value_in_words(getattr(config, name))}`" for name in names]
-        rows.append((f"[{id}](../catalogue/{slug(id)}.md)", " ".join(changes) or "those above"))
+        rows.append((name, " ".join(changes) or "nothing"))
     return table(("environment", "what differs from the defaults above"), rows)
 
 
