@@ -136,15 +136,18 @@ class Session:
         agent.buffer = buffer
 
     def _limit(self, full: int, total_steps: int, num_collectors: int) -> None:
-        """Choose the size of blocks, of at most so many transitions if possible, and a limiter."""
+        """Choose the size of blocks, of at most so many transitions if possible, and a limiter.
+
+        The first blocks of all collectors are what learning waits for, and no more.
+        """
         config = self.agent.config
-        wanted = min(full, -(-total_steps // BLOCKS))
+        least = max(config.learning_starts, config.batch_size)
+        wanted = min(full, -(-total_steps // BLOCKS), -(-least // num_collectors))
         self._num_steps = max(config.num_steps, -(-wanted // config.num_envs))
         self._block = self._num_steps * config.num_envs
         draws = config.num_updates * config.batch_size
         ratio = draws / (config.num_envs * config.num_steps)
         slack = ratio * self._block * (num_collectors + 1) + draws
-        least = max(config.learning_starts, config.batch_size)
         self.limiter = SamplesPerInsert(ratio, least, slack)
 
     def _start_shards(

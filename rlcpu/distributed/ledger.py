@@ -19,7 +19,8 @@ class Ledger:
         on_the_way: made, and sent to shards that have not answered.
         lost_with_collectors: requested from, or carried by, collectors that died.
         lost_on_the_way: in blocks that a machine took with it.
-        lost_with_shards: stored after the last save of a shard that died.
+        lost_with_shards: stored after the last save of a shard that died, those too that were
+            overwritten by then.
         overwritten: stored, until newer ones took their place.
         held: stored, and there.
         priorities_applied: priorities that reached the item that they were computed for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlcpu.distributed import learning
-from rlcpu.train import DQN
+from rlcpu.train import DQN, SAC
 from tests.distributed.local import Here
 
 
@@ -57,3 +57,18 @@ def test_a_block_that_has_no_room_is_asked_for_again(monkeypatch):
     assert (ledger.collector_restarts, ledger.carried) == (1, 0)
     assert ledger.lost_with_collectors == session._block + 2 * agent.config.num_envs
     ledger.check()
+
+
+@pytest.mark.parametrize("num_collectors", [1, 2])
+def test_learning_starts_when_it_should_in_long_runs(monkeypatch, num_collectors):
+    """A block of a run of ten million steps would be 20,000 transitions."""
+    monkeypatch.setattr(learning, "Cluster", Here)
+    agent = SAC("Pendulum-v1", seed=0, hidden=(8,), learning_starts=500)
+    with learning.Session(agent, 10_000_000, num_collectors=num_collectors) as session:
+        for _ in range(8):
+            session.advance(agent.history)
+            session.replay.settle(wait=True)
+            if session.ledger.sampled:
+                break
+        assert 500 <= agent.steps <= 2000
+        assert session.ledger.sampled > 0
