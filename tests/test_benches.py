@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import importlib
+import importlib.util
 import json
 import operator
 import os
 import pickle
+import re
 import shutil
 import sys
 import time
@@ -633,3 +634,25 @@ def test_readme_without_markers_or_results_is_left_alone(tmp_path, results):
     with pytest.raises(ValueError, match="no result"):
         readme.rewrite(file, tmp_path / "nowhere")
     assert file.read_text() == f"{readme.BEGIN}\n{readme.END}"
+
+
+def test_commands_of_contributing_are_taken() -> None:
+    """By `make` and the parsers: what they do takes minutes to hours."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    lines = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)).splitlines()
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    commands = [line.partition("#")[0].strip() for line in lines]
+    for target in re.findall(r"^make (\w+)", "\n".join(lines), re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    taken = 0
+    for name, given in re.findall(r"-m asv_benches\.(\w+)(.*)", "\n".join(commands)):
+        assert importlib.util.find_spec(f"asv_benches.{name}")
+        if name == "peers":
+            assert command.parse(given.split()).what
+            taken += 1
+    assert taken == 3
+    (pairs,) = re.findall(r'make study ARGS="(\S+) --seeds \d+"', text)
+    assert study.named(pairs)
+    options = command.parse(["all", "--figures", "readme"])
+    assert options.figures
+    assert options.what == ["all", "readme"]

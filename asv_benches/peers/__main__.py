@@ -48,7 +48,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--hours", type=float, default=0.0, help="keep rows that are as young")
     add("--results", metavar="DIR", type=Path, help="of the saved figures")
     add("--machine", metavar="NAME", default=machine.name(), help="for file names")
-    return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)  # WHAT may stand on both sides of an option
 
 
 if __name__ == "__main__":
