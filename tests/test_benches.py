@@ -642,7 +642,7 @@ def test_commands_of_contributing_are_taken() -> None:
     lines = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)).splitlines()
     makefile = (ROOT / "Makefile").read_text("utf-8")
     commands = [line.partition("#")[0].strip() for line in lines]
-    for target in re.findall(r"^make (\w+)", "\n".join(lines), re.MULTILINE):
+    for target in re.findall(r"^make ([\w-]+)", "\n".join(lines), re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     taken = 0
     for name, given in re.findall(r"-m asv_benches\.(\w+)(.*)", "\n".join(commands)):
