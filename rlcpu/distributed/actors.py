@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -191,7 +192,7 @@ class Cluster:
                 self.ray.init(address=address, **quiet)
             return
         cpus = max(num_actors, os.cpu_count() or 1)
-        self._folder = tempfile.mkdtemp(prefix="rlcpu-ray-")  # of sockets and logs
+        self._folder, self._lock = make_folder()
         quiet |= {"include_dashboard": False, "_temp_dir": self._folder}
         # "local", or Ray takes that of RAY_ADDRESS, or one that somebody runs here.
         self.ray.init("local", num_cpus=cpus, **quiet)
@@ -250,6 +251,9 @@ class Cluster:
             self.ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+            if self._lock >= 0:
+                os.close(self._lock)
+            self._folder = None
 
     def __enter__(self) -> Self:
         return self
@@ -309,3 +313,26 @@ def _answering(address: str) -> Iterator[None]:
         yield
     except ConnectionError as error:
         raise ClusterError(f"address={address!r}: no cluster there: {error}") from error
+
+
+def make_folder() -> tuple[str, int]:
+    """Make a folder of sockets and logs, and remove those that nobody uses any more.
+
+    A learner that is ended by a signal leaves its folder behind. It held a lock in it, which ends
+    with its process, however it does.
+
+    Returns:
+        The path, and the descriptor that holds its lock; -1 where there are no such locks.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return tempfile.mkdtemp(prefix="rlcpu-ray-"), -1
+    for path in Path(tempfile.gettempdir()).glob("rlcpu-ray-*/rlcpu.lock"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent, ignore_errors=True)
+    folder = tempfile.mkdtemp(prefix="rlcpu-ray-")
+    lock = os.open(Path(folder, "rlcpu.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return folder, lock
