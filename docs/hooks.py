@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import nbformat
 from mkdocs.config.defaults import MkDocsConfig
@@ -38,16 +39,15 @@ def entries() -> list[catalogue.Entry]:
     return catalogue.entries()
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the environments in the navigation, and link pages to their sources.
-
-    The address is that of the package's metadata: without one there are no links to edit pages.
-    """
+@functools.cache
+def repository() -> str | None:
+    """The address of the sources, from the package's metadata."""
     with open(ROOT / "pyproject.toml", "rb") as file:
-        urls = tomllib.load(file)["project"].get("urls", {})
-    repository = next((url for name, url in urls.items() if name in ("Repository", "Source")), None)
-    if repository:
-        config.repo_url, config.edit_uri = repository, "edit/main/docs/"
+        return tomllib.load(file)["project"].get("urls", {}).get("Repository")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List environments and classes in the navigation."""
     (chapter,) = (item["Environments"] for item in config.nav if "Environments" in item)
     for family, group in itertools.groupby(entries(), lambda entry: entry.family):
         pages = [{each.id: f"catalogue/{made.slug(each.id)}.md"} for each in group]
@@ -58,6 +58,17 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         if made_of := references(path):
             item[title] = [path, *({name: page} for name, page, _ in made_of)]
     return config
+
+
+def on_pre_page(page: Any, config: MkDocsConfig, files: Files) -> Any:
+    """Link a page to its source.
+
+    MkDocs does so where it is told of the repository; the theme would then ask GitHub for its stars
+    with every page.
+    """
+    if repository() and page.file.edit_uri:
+        page.edit_url = urljoin(f"{repository()}/edit/main/docs/", page.file.edit_uri)
+    return page
 
 
 @functools.cache
@@ -72,7 +83,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     runs, rows = made.study()
     for entry in entries():
         name, groups = made.slug(entry.id), runs.get(entry.id, {})
-        add(f"catalogue/{name}.md", made.page(entry, groups, rows.get(entry.id, [])))
+        text = made.page(entry, groups, rows.get(entry.id, []))
+        add(f"catalogue/{name}.md", text, made.source_of(entry))
         for theme in made.THEMES if groups else ():
             picture = made.curve(groups, entry.reward_threshold, theme)
             add(f"catalogue/curves/{name}-{theme}.svg", picture)
@@ -86,16 +98,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         parts.insert(0, "---\nhide: [toc]\n---")  # its code is wide
         parts.insert(2, f"[Download this notebook]({path.name}){{ download }}")
         page = re.sub(r"\]\((\d\w+)\.ipynb\)", r"](\1.md)", "\n\n".join(parts))
-        add(f"guide/{path.stem}.md", page)
+        add(f"guide/{path.stem}.md", page, f"notebooks/{path.stem}.py")
         add(f"guide/{path.name}", path.read_bytes())
         for name, content in pictures.items():
             add(f"guide/{path.stem}/{name}", content)
     return files
 
 
-def add_file(files: Files, config: MkDocsConfig, path: str, content: str | bytes) -> None:
-    """Add a file that lies nowhere."""
-    files.append(File.generated(config, path, content=content))
+def add_file(
+    files: Files, config: MkDocsConfig, path: str, content: str | bytes, source: str = ""
+) -> None:
+    """Add a file that lies nowhere; its edit link leads to the source that it is made from."""
+    file = File.generated(config, path, content=content)
+    if source:
+        file.edit_uri = f"../{source}"
+    files.append(file)
 
 
 def link(page: str, path: str) -> str:

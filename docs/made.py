@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT)]
 
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
+from rlcpu.envs import find  # noqa: E402
 from rlcpu.train.config import GENERAL, GENERAL_SYMBOLS  # noqa: E402
 
 FILMS = "pictures"
@@ -51,12 +52,19 @@ def overview(entries: list[Entry]) -> str:
             family = entry.family
             parts += [f"## {family}", '<div class="grid cards films" markdown>']
         name = slug(entry.id)
+        observation = re.split(r" in | within |,", entry.observation)[0]
         film = f"[![]({FILMS}/{name}.gif){{ loading=lazy }}](catalogue/{name}.md)\n    "
         parts.append(
             f"-   {film if has_film(entry) else ''}[**{entry.id}**](catalogue/{name}.md)\n\n"
-            f"    {entry.title}\n\n    {entry.observation.partition(',')[0]} · {entry.action}\n"
+            f"    {entry.title}\n\n    {observation} · {entry.action.partition(' in ')[0]}\n"
         )
     return "\n\n".join([*parts, "</div>"])
+
+
+def source_of(entry: Entry) -> str:
+    """The file that an environment is written in, from the repository's root."""
+    module = catalogue.main_function(find(entry.id)).__module__
+    return f"{module.replace('.', '/')}.py"
 
 
 def has_film(entry: Entry) -> bool:

@@ -101,6 +101,11 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
         name = env_id.replace("/", "-").lower()
         page = (tmp_path / "catalogue" / name / "index.html").read_text("utf-8")
         assert "Settings of <code>rlcpu train</code>" in page, env_id
+        assert "/edit/main/docs/../" not in page, env_id
+    assert "/edit/main/rlcpu/envs/toy_text/taxi.py" in (
+        tmp_path / "catalogue" / "taxi-v4" / "index.html"
+    ).read_text("utf-8")
+    assert (tmp_path / "guide" / "01_quickstart.ipynb").exists()
     returned = re.findall(r">Returns:</span></p>\s*<ul>(.*?)</ul>", pages, re.DOTALL)
     assert returned
     assert [text for text in returned if text.count("doc-section-item") > 1] == []
