@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from asv_benches import colours
 from asv_benches.peers import machine, pictures
 from asv_benches.peers.rows import RESULTS
 
 Run = dict[str, Any]
 EPISODES, POINTS = 100, 30
 PATH = RESULTS / "study" / "runs.json"
-COLOURS = (pictures.OURS[0], pictures.OURS[3], pictures.OURS[2])
 #: Algorithms that fit each environment, and returns that rl-baselines3-zoo's page on trained agents
 #: prints, of one run each: the landers' are of the versions -v2, HalfCheetah's of -v3 and of a
 #: million steps.
@@ -231,10 +231,11 @@ def draw(env_id: str, groups: Mapping[str, list[Run]], threshold: float | None) 
 
     def plot(both: Any) -> None:
         for column, axes in enumerate(both):
-            for colour, (algorithm, runs) in zip(COLOURS, groups.items(), strict=False):
+            for algorithm, runs in groups.items():
+                colour, line = colours.ALGORITHMS[algorithm]
                 curves = np.array([run["curve"] for run in runs], dtype=float)
                 x, y = np.median(curves[..., column], axis=0), curves[..., 2]
-                axes.plot(x, y.mean(axis=0), color=colour, label=algorithm.upper())
+                axes.plot(x, y.mean(axis=0), color=colour, linestyle=line, label=algorithm.upper())
                 axes.fill_between(x, y.min(axis=0), y.max(axis=0), color=colour, alpha=0.2)
             if threshold is not None:
                 axes.axhline(threshold, color="black", linewidth=1, linestyle="--")

@@ -30,6 +30,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 import made  # noqa: E402
 import reference  # noqa: E402
 
+from asv_benches import history  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
 
 
@@ -91,6 +92,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for chapter in sorted((ROOT / "docs" / "reference").glob("*.md")):
         for _, path, text in references(f"reference/{chapter.name}"):
             add(path, text)
+    add("report.html", report_page())
+    add("history.md", history.page(), "asv_benches/history.py")
     for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         pictures: dict[str, bytes] = {}
@@ -142,10 +145,18 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
 
 
 def every_figure() -> str:
-    """The table of all comparisons with other libraries."""
+    """The tables of all comparisons with other libraries, with a field that filters them."""
     from asv_benches.peers import readme
 
-    return readme.every(readme.newest())
+    return readme.appendix(readme.newest())
+
+
+def report_page() -> str:
+    """The report of all saved figures, one file that asks nothing of other servers."""
+    from asv_benches import study
+    from asv_benches.peers import readme, report
+
+    return report.page(readme.newest(), "all machines", study.chapter())
 
 
 def ten_figures() -> str:

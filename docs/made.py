@@ -15,21 +15,13 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT)]
 
+from asv_benches.colours import ALGORITHMS  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
 from rlcpu.train.config import GENERAL, GENERAL_SYMBOLS  # noqa: E402
 
 FILMS = "pictures"
-#: Okabe and Ito's colours and line styles, one for each algorithm.
-STYLES = {
-    "ppo": ("#0072B2", "-"),
-    "pqn": ("#009E73", "--"),
-    "dqn": ("#E69F00", "-."),
-    "sac": ("#D55E00", "-"),
-    "td3": ("#CC79A7", "--"),
-    "ddpg": ("#56B4E9", ":"),
-}
 #: Text and background of pictures, on light and on dark pages.
 THEMES = {"light": "#1f2328", "dark": "#d5d9e0"}
 
@@ -176,7 +168,7 @@ def curve(runs: Mapping[str, list[Any]], threshold: float | None, theme: str) ->
         axes = figure.add_subplot()
         axes.patch.set_alpha(0.0)
         for algorithm, group in runs.items():
-            colour, line = STYLES[algorithm]
+            colour, line = ALGORITHMS[algorithm]
             curves = np.array([run["curve"] for run in group], dtype=float)
             x, y = np.median(curves[..., 0], axis=0), curves[..., 2]
             label = f"{algorithm.upper()}, {len(group)} seed{'s' * (len(group) > 1)}"

@@ -27,7 +27,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed package
 
-from asv_benches import study  # noqa: E402
+from asv_benches import colours, study  # noqa: E402
 from asv_benches.peers import __main__ as command  # noqa: E402
 from asv_benches.peers import (  # noqa: E402
     cpp,
@@ -579,8 +579,8 @@ def test_the_report_of_the_saved_figures_is_one_file_with_pictures(tmp_path):
     report.write(tmp_path / "m.html", rows.RESULTS, name)
     text = (tmp_path / "m.html").read_text()
     of_agents = len({env_id for env_id, _ in study.grouped(study.load(study.PATH))})
-    # the README's, and nine more
-    assert text.count("data:image/svg+xml;base64,") == 10 + of_agents
+    # the README's three, and nine more
+    assert text.count("data:image/svg+xml;base64,") == 12 + of_agents
     assert "http" not in text.replace("data:image", "")
     assert text.count("<table>") == text.count('<div class="scroll"><table>')
 
@@ -610,19 +610,74 @@ def test_readme_gets_the_newest_full_figures_and_keeps_its_text(tmp_path, result
     pytest.importorskip("matplotlib")
     figure = {"table": "collect", "row": row().name, "job": "a <job>"}
     monkeypatch.setattr(readme, "FIGURES", [figure])
+    drawn = {"table": "collect", "job": "a <job>", "ours": {row().name: "rlcpu"}}
+    chart = {"file": "speed.svg", "title": "Speed", "job": [drawn | {"peers": {row().name: "JAX"}}]}
+    monkeypatch.setattr(readme, "CHARTS", [chart, chart | {"file": "b.svg", "job": []}])
     file, picture = tmp_path / "README.md", tmp_path / "speed.svg"
     file.write_text(f"before\n{readme.BEGIN}\nold figures\n{readme.END}\nafter\n")
-    readme.rewrite(file, results, picture)
+    readme.rewrite(file, results, tmp_path)
     lines = file.read_text().splitlines()
     assert lines[:2] == ["before", readme.BEGIN]
     assert lines[-2:] == [readme.END, "after"]
     assert "| a <job> | peer | 8.00x | 8.00 /s | 1.00 /s |" in lines
     assert any("2030-02-02" in line for line in lines)
     assert "old figures" not in lines
-    assert ">a &lt;job&gt; | peer<" in picture.read_text()
-    every = readme.every(readme.newest(results))
-    assert "| job | peer | 8.00x | 8.00 /s | 1.00 /s |" in every
-    assert "shown for information" not in every
+    assert all(f">{text}<" in picture.read_text() for text in ("a &lt;job&gt;", "JAX", "8.00 /s"))
+    assert not (tmp_path / "b.svg").exists()
+
+
+def test_the_page_of_all_rows_has_each_with_its_machine_and_says_what_is_slower(results):
+    tables = readme.newest(results)
+    slow = tables["collect"]["rows"][0] | {"name": "slow", "ratio": 0.5, "what": "<slow>"}
+    cost = slow | {"name": "cost", "kind": "time", "what": "cost of <it>"}
+    tables["collect"]["rows"] += [slow, cost]
+    page = readme.appendix(tables)
+    speed, costs = page.split("## Costs")
+    place = readme.short_place(tables["collect"]["rows"][0]).partition(",")[0]
+    assert f"<td>8.00x</td><td>8.00 /s</td><td>1.00 /s</td><td>{place}, 2030" in speed
+    assert "<td>&lt;slow&gt;</td><td>peer</td><td>0.50x, slower</td>" in speed
+    assert "cost of" not in speed
+    assert "<td>cost of &lt;it&gt;</td><td>peer</td><td>0.50x</td>" in costs
+    assert "src=" not in page
+
+
+def test_the_newest_figure_of_each_row_counts_whatever_its_machine(results):
+    new = json.loads((results / "new.json").read_text())
+    new["rows"] = new["rows"][:1]
+    new["machine"] |= {"cpu": "another one", "date": "2031-01-01"}
+    new["rows"][0] |= {"measured": "2031-01-01T00:00:00+00:00", "ratio": 3.0}
+    (results / "newer.json").write_text(json.dumps(new))
+    rows = readme.newest(results)["collect"]["rows"]
+    assert {row["name"]: row["ratio"] for row in rows}[row().name] == 3.0
+    assert rows[0]["machine"].startswith("another one")
+
+
+def test_readme_shows_the_best_of_several_peers(monkeypatch):
+    def peer(name: str, ratio: float) -> dict[str, Any]:
+        return rows.result(row(name=name, against=name), Measurement(8.0, 1.0, ratio))
+
+    listed = [peer("step-sync", 90.0), peer("step-vector", 3.0), peer("steps", 1.0)]
+    figure = {"table": "collect", "row": "step-", "job": "steps"}
+    monkeypatch.setattr(readme, "FIGURES", [figure])
+    (best,) = readme.chosen({"collect": {"rows": listed}})
+    assert best["against"] == "step-vector"
+
+
+def test_every_row_that_the_readme_shows_is_one_of_the_tables():
+    made = {(what, row.name) for what, make in suite.TABLES.items() for row in make()}
+    for each in readme.FIGURES:
+        names = [name for what, name in made if what == each["table"]]
+        assert any(readme.is_named(name, each["row"]) for name in names), each
+    for job in (job for chart in readme.CHARTS for job in chart["job"]):
+        assert all((job["table"], name) in made for name in (*job["ours"], *job["peers"])), job
+        assert all(readme.shows(job["table"], name) for name in job["peers"])
+
+
+def test_each_library_has_one_colour():
+    assert colours.colour("EnvPool of 256") == colours.colour("envpool, 2 threads")
+    named = [colours.colour(name) for name in colours.LIBRARIES]
+    assert len(set(named)) == len(named)
+    assert colours.colour("C++ by hand") == colours.GREY
 
 
 def test_readme_without_markers_or_results_is_left_alone(tmp_path, results):

@@ -94,7 +94,7 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pages = "".join(page.read_text("utf-8") for page in tmp_path.glob("reference/**/*.html"))
     assert [name for name in sorted(public()) if f'id="{name}"' not in pages] == []
     assert "usage: rlcpu train" in (tmp_path / "command_line" / "index.html").read_text("utf-8")
-    assert "SumTree.update of" in (tmp_path / "performance" / "index.html").read_text("utf-8")
+    assert "SumTree.update of" in (tmp_path / "figures" / "index.html").read_text("utf-8")
     assert pages.count('id="rlcpu.train.off_policy.OffPolicy.learn"') == 1
     assert 'id="rlcpu.train.DQN.learn"' not in pages
     for env_id in rlcpu.registered():

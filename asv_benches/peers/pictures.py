@@ -1,23 +1,26 @@
 """The pictures of the report and of the README, by matplotlib, as SVG.
 
-What is ours is blue, and limits are dashed lines.
+Each library has its colour, several lines of one library have different styles and markers, and
+limits are black.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import itertools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from asv_benches.peers.rows import format_ratio
+from asv_benches import colours
+from asv_benches.peers.rows import RATES
 
 Curve = Mapping[float, float]  # abscissa: ordinate
 Curves = Mapping[str, Curve]  # by label
 Groups = Mapping[str, Mapping[str, float]]  # job, contender, ratio
+Jobs = Mapping[str, Mapping[str, tuple[float, str]]]  # job, contender, figure and how it is written
 
-OURS = ("#0b3d91", "#2f7ed8", "#7db7f0", "#0aa5a5", "#4455cc", "#6a8caf")
-PEERS = ("#c0392b", "#e08e0b", "#7f8c3d", "#8e44ad", "#7f5f3f", "#d35f9a", "#555555")
 MARKERS = "os^Dv<>P*X"
 STYLE = {
     "font.size": 10,
@@ -44,13 +47,15 @@ def curves(lines: Curves, axes: tuple[str, str, int], limits: Mapping[str, Curve
     x, y, base = axes
 
     def draw(plot: Any) -> None:
-        colours = {True: iter(OURS * 2), False: iter(PEERS * 2)}
+        styles: dict[str, Any] = {}
         for number, (label, points) in enumerate(lines.items()):
-            ours = label.startswith("rlcpu")
+            ours, library = label.startswith("rlcpu"), colours.library(label)
+            style = styles.setdefault(library, itertools.cycle(colours.LINES))
             plot.plot(
                 *zip(*sorted(points.items()), strict=True),
                 label=label,
-                color=next(colours[ours]),
+                color=colours.colour(label),
+                linestyle=next(style),
                 marker=MARKERS[number % len(MARKERS)],
                 linewidth=2.2 if ours else 1.2,
                 markersize=4.5,
@@ -83,17 +88,15 @@ def ratios(groups: Groups, label: str, limit: str) -> str:
         limit: the contender that is the machine's limit, drawn as a bar.
     """
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
-    looks: list[dict[str, Any]] = [
-        {"s": 45, "color": colour, "marker": marker}
-        for colour, marker in zip(PEERS * 2, MARKERS * 2, strict=False)
-    ]
+    markers = iter(MARKERS * 2)
     height = 1.2 + 0.32 * len(groups)
 
     def draw(plot: Any) -> None:
-        plot.axvline(1, color=OURS[0], linewidth=2.2, label="rlcpu")
+        plot.axvline(1, color=colours.BLUE, linewidth=2.2, label="rlcpu")
         for name in sorted(names, key=limit.__eq__):
-            look = {"s": 160, "color": "black", "marker": "|", "linewidth": 1.6}
-            look = look if name == limit else looks.pop(0)
+            look: dict[str, Any] = {"s": 45, "color": colours.colour(name), "marker": next(markers)}
+            if name == limit:
+                look = {"s": 160, "color": "black", "marker": "|", "linewidth": 1.6}
             dots = [
                 (group[name], row) for row, group in enumerate(groups.values()) if name in group
             ]
@@ -112,16 +115,29 @@ def picture(draw: Callable[[Any], None], size: tuple[float, float], columns: int
 
 
 def render(
-    draw: Callable[[Any], None], size: tuple[float, float], title: str = "", columns: int = 1
+    draw: Callable[[Any], None],
+    size: tuple[float, float],
+    title: str = "",
+    columns: int = 1,
+    tight: bool = True,
 ) -> str:
-    """The SVG of plots side by side; without a date, so that equal plots are equal files."""
+    """The SVG of plots side by side; without a date, so that equal plots are equal files.
+
+    Args:
+        draw: draws them.
+        size: inches.
+        title: for those who do not see the picture.
+        columns: number of plots.
+        tight: whether empty margins are cut off.
+    """
     from matplotlib import figure, rc_context
 
     with rc_context(STYLE):
         whole, buffer = figure.Figure(figsize=size), io.StringIO()
         draw(whole.subplots(1, columns))
         metadata = {"Date": None, **({"Title": title} if title else {})}
-        whole.savefig(buffer, format="svg", bbox_inches="tight", metadata=metadata)
+        box = "tight" if tight else None
+        whole.savefig(buffer, format="svg", bbox_inches=box, metadata=metadata)
         return buffer.getvalue()
 
 
@@ -129,49 +145,86 @@ def url(svg: str) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
 
 
-# ---------------------------------------------------------------- the README's picture
+# ---------------------------------------------------------------- the README's pictures
 
-FIRST, LAST = 0.5, 300.0  # ratios at the picture's left and right edge
-PAGE, TEXT, GRID, FASTER, SLOWER = "#ffffff", "#1f2328", "#d1d9e0", "#0b5cad", "#c0392b"
-DARK = {
-    PAGE: "#0d1117",
-    TEXT: "#e6edf3",
-    GRID: "#3d444d",
-    FASTER: "#58a6ff",
-    SLOWER: "#f85149",
-}
+WIDE = 5.4  # inches: 390 pixels, a phone's width, at which letters have their natural size
+LEFT, RIGHT = (
+    0.36,
+    0.84,
+)  # of the width, between which figures are drawn; their numbers stand beside
+LINE = 0.235  # inches from one line to the next
+PAGE, TEXT, GRID, MUTED = "#ffffff", "#1f2328", "#d1d9e0", "#59636e"
+DARK = {PAGE: "#0d1117", TEXT: "#e6edf3", GRID: "#3d444d", MUTED: "#9198a1"}
 
 
-def speed(rows: list[dict[str, Any]], dark: bool = True) -> str:
-    """Bars on a logarithmic axis: how many times as fast as the peer, as SVG.
+def chart(title: str, below: str, jobs: Jobs, time: bool, dark: bool = True) -> str:
+    """Jobs one below the other, each with a line for every contender, as SVG.
+
+    Rates are dots on a logarithmic axis, times bars from 0: a longer bar is a slower one.
 
     Args:
-        rows: what `readme.chosen` gives.
+        title: what the figures are.
+        below: what they were measured on.
+        jobs: job, contender, figure and how it is written.
+        time: whether the figures are seconds.
         dark: whether the picture follows a reader's dark colours.
     """
+    heads: dict[float, str] = {}
+    rows: dict[float, tuple[str, float, str]] = {}
+    line = 0.0
+    for job, contenders in jobs.items():
+        heads[line] = job
+        for name, figure in contenders.items():
+            line += 1.0
+            rows[line] = (name, *figure)
+        line += 1.4  # a little room between two jobs
+    height = LINE * (line + 3.6)
+    figures = [value for _, value, _ in rows.values()]
 
     def draw(plot: Any) -> None:
-        for line, row in enumerate(rows):
-            ratio = min(max(row["ratio"], FIRST), LAST)
-            colour = FASTER if ratio >= 1 else SLOWER
-            plot.barh(line, ratio - 1, left=1, height=0.36, color=colour, zorder=2)
-            words = {"color": TEXT, "va": "center", "fontsize": 11, "zorder": 3}
-            text = f"{row['what']} | {row['against']}"
-            plot.text(1.03, line - 0.42, text, **words)
-            plot.text(1.05 * max(1, ratio), line, format_ratio(row["ratio"], row["kind"]), **words)
-        names = {1: "as fast", 10: "10 times as fast", 100: "100 times as fast"}
-        plot.set(xscale="log", xlim=(FIRST, LAST), ylim=(len(rows) - 0.5, -0.75), yticks=[])
-        plot.set_xticks(list(names), list(names.values()), minor=False, color=TEXT)
-        plot.set_xticks([], minor=True)
-        plot.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0)
-        plot.grid(color=GRID)
-        plot.axvline(1, color=TEXT, linewidth=0.8, zorder=3)
-        plot.spines[:].set_visible(False)
-        plot.figure.set_facecolor(PAGE)
+        plot.set_position((LEFT, 1.3 * LINE / height, RIGHT - LEFT, LINE * line / height))
+        words: dict[str, Any] = {"color": TEXT, "va": "center", "fontsize": 10}
+        across = plot.get_yaxis_transform()
 
-    listed = (f"{r['what']}: {format_ratio(r['ratio'], r['kind'])}" for r in rows)
-    title = "Times as fast as others: " + "; ".join(listed)
-    svg = render(draw, (8.6, 0.5 + 0.52 * len(rows)), title=title)
+        def place(x: float) -> float:
+            return (x - LEFT) / (RIGHT - LEFT)
+
+        box = {"facecolor": PAGE, "edgecolor": PAGE, "pad": 1.0}  # no line runs through words
+        for y, job in heads.items():
+            plot.text(place(0.01), y, job, transform=across, weight="bold", bbox=box, **words)
+        for y, (name, value, text) in rows.items():
+            colour = colours.colour(name)
+            plot.text(place(0.345), y, name, transform=across, ha="right", **words)
+            plot.text(place(0.86), y, text, transform=across, **words)
+            if time:
+                plot.barh(y, value, height=0.5, color=colour, zorder=3)
+            else:
+                plot.hlines(y, 0, 1, transform=across, color=GRID, linewidth=0.8)
+                plot.plot(value, y, "o", color=colour, markersize=7, zorder=3)
+        low, high = min(figures), max(figures)
+        plot.set(ylim=(line - 0.8, -0.6), yticks=[])
+        plot.set(xlim=(0, 1.04 * high)) if time else plot.set(
+            xscale="log", xlim=(10 ** math.floor(math.log10(low)), 1.6 * high)
+        )
+        plot.xaxis.set_major_formatter(lambda x, _: f"{x:g}" if time else short(x))
+        plot.set_xticks([], minor=True)
+        plot.tick_params(axis="x", colors=TEXT, length=0, labelsize=9)
+        plot.grid(visible=False)
+        plot.grid(axis="x", color=GRID, linewidth=0.8)
+        plot.spines[:].set_visible(False)
+        whole = plot.figure
+        whole.set_facecolor(PAGE)
+        top = {"va": "top", "x": 0.01}
+        whole.text(
+            s=title, y=1 - 0.4 * LINE / height, fontsize=13, weight="bold", color=TEXT, **top
+        )
+        whole.text(s=below, y=1 - 1.6 * LINE / height, fontsize=8.5, color=MUTED, **top)
+
+    told = (
+        f"{job}: " + ", ".join(f"{name} {text}" for name, (_, text) in contenders.items())
+        for job, contenders in jobs.items()
+    )
+    svg = render(draw, (WIDE, height), title=f"{title}. {'; '.join(told)}", tight=False)
     rules = "".join(
         f'[style*="{kind}: {light}"] {{ {kind}: {other} !important; }}\n'
         for light, other in DARK.items()
@@ -179,3 +232,9 @@ def speed(rows: list[dict[str, Any]], dark: bool = True) -> str:
     )
     night = f"@media (prefers-color-scheme: dark) {{\n{rules}}}\n"
     return svg.replace("</style>", f"\n{night}</style>", 1) if dark else svg
+
+
+def short(rate: float) -> str:
+    """A power of ten as 100 k, 1 M, 1 G."""
+    least, prefix = next(each for each in RATES if rate >= each[0])
+    return f"{rate / (least or 1):g} {prefix}".strip()

@@ -60,7 +60,11 @@ def page(tables: Tables, name: str, agents: Mapping[str, Any]) -> str:
         name=name,
         tables=tables,
         chosen=[cells(row) for row in chosen],
-        speed=pictures.url(pictures.speed(chosen, dark=False)) if chosen else "",
+        charts=[
+            pictures.url(svg)
+            for each in readme.CHARTS
+            if (svg := readme.draw(each, tables, dark=False))
+        ],
         faster=[r["ratio"] > 1 for r in rows if r["kind"] == "speed-up" and r["ratio"]],
         units=readme.UNITS,
         chapters=[chapter(each, tables) for each in readme.CONTENT["chapter"]],

@@ -25,6 +25,7 @@ from asv_benches.peers.stepping import (
     ACTIONS_PER_RUN,
     envpool_best,
     gymnasium_step,
+    gymnax_step,
     make_gymnasium,
     make_ours,
     our_simulate,
@@ -53,6 +54,9 @@ def step_rows() -> list[Row]:
             peers["syncvectorenv"] = ("SyncVectorEnv", partial(theirs, "sync"))
         if n == 256:
             peers["envpool"] = ("envpool", envpool_best(CARTPOLE, n), 80)
+        if n == 4096:
+            peers["envpool"] = ("envpool", envpool_best(CARTPOLE, n))
+            peers["gymnax"] = ("gymnax, jitted step", partial(gymnax_step, CARTPOLE, n))
         what = f"env.step, {n:,} env{'s' if n > 1 else ''}, float32"
         table += duels(f"step-{n}", what, partial(our_step, CARTPOLE, n), peers)
     what = "env.step, 4,096 envs, float64 bit for bit"

@@ -6,8 +6,10 @@ CartPole-v1 counts as solved when the last 100 training episodes return 475 on a
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from functools import partial
@@ -22,7 +24,7 @@ from asv_benches.peers.rows import Row
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 180.0
-ZOO, DEFAULT = "rlcpu-zoo", "rlcpu-default"
+ZOO, DEFAULT, COLD = "rlcpu-zoo", "rlcpu-default", "rlcpu-cold"
 SOLVED, EPISODES, TOTAL_STEPS = 475.0, 100, 100_000
 
 
@@ -50,11 +52,13 @@ def rows() -> list[Row]:
     learning, whole = (PEER, "seconds"), (PEER, "process_s")
     by_zoo = partial(to_solved, (ZOO, "seconds"), learning)
     by_default, process = (partial(to_solved, (DEFAULT, "process_s"), x) for x in (learning, whole))
+    cold = partial(to_solved, (COLD, "process_s"), whole)
     imports = "import rlcpu", "import numba, gymnasium"
     return [
         row("zoo", zoo, PEER, by_zoo, 15),
         row("default", default, PEER, by_default, 10),
         row("process", default, "its process", process),
+        row("cold", "PPO, default settings, first process on a machine", "its process", cold),
         row("import", *imports, partial(import_time, imports), 1.15, "time", limit_s=LIMIT_S),
     ]
 
@@ -96,16 +100,17 @@ def solved(runs: list[Run | Outcome]) -> str:
 def training_runs(seeds: int) -> dict[str, list[Run | Outcome]]:
     """Trains every agent with every seed, the agents in turn."""
     train_once(DEFAULT, 0)  # compiles what the cache lacks
-    runs: dict[str, list[Run | Outcome]] = {PEER: [], ZOO: [], DEFAULT: []}
+    runs: dict[str, list[Run | Outcome]] = {PEER: [], ZOO: [], DEFAULT: [], COLD: []}
     for seed in range(seeds):
         for agent, of_agent in runs.items():
-            of_agent.append(train_once(agent, seed))
+            if agent != COLD or seed == 0:  # compiling, most of it, does not depend on the seed
+                of_agent.append(train_once(agent, seed))
     return runs
 
 
 def train_once(agent: str, seed: int) -> Run | Outcome:
     """One run in a process of its own."""
-    functions = {PEER: learn_theirs, ZOO: learn_zoo, DEFAULT: learn_default}
+    functions = {PEER: learn_theirs, ZOO: learn_zoo, DEFAULT: learn_default, COLD: learn_cold}
     begin = time.perf_counter()
     outcome = isolated(functions[agent], seed, limit_s=LIMIT_S)
     process_s = time.perf_counter() - begin
@@ -149,6 +154,15 @@ def learn_default(seed: int) -> tuple[float, int, float]:
     from rlcpu.train import PPO
 
     return learn(PPO("CartPole-v1", seed=seed), 10 * TOTAL_STEPS)
+
+
+def learn_cold(seed: int) -> tuple[float, int, float]:
+    """The same where no kernel is kept yet: the process compiles all that it needs."""
+    import numba
+
+    with tempfile.TemporaryDirectory() as folder:
+        numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = folder
+        return learn_default(seed)
 
 
 def learn(agent: Any, total_steps: int) -> tuple[float, int, float]:
