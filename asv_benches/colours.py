@@ -5,7 +5,8 @@ Readers who see few colours tell lines apart by their style and bars by their na
 
 from __future__ import annotations
 
-BLUE, ORANGE, GREEN, YELLOW = "#0072B2", "#E69F00", "#009E73", "#F0E442"
+# Without their yellow, which is hard to see on white.
+BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
 SKY, VERMILION, PURPLE, GREY = "#56B4E9", "#D55E00", "#CC79A7", "#7f7f7f"
 
 #: Colour and line style by algorithm.
@@ -25,13 +26,12 @@ LIBRARIES = {
     "stable-baselines3": (SKY, ("stable-baselines3", "sb3")),
     "PyTorch": (VERMILION, ("torch",)),
     "Gymnasium": (ORANGE, ("gym", "vectorenv", "cartpole")),
-    "NumPy and SciPy": (YELLOW, ("numpy", "scipy", "lapack", "statsmodels")),
 }
 LINES = ("-", "--", "-.", ":")
 
 
 def library(contender: str) -> str:
-    """The library that a contender belongs to; "" for others, such as C++ by hand."""
+    """The library that a contender belongs to; "" for others, such as NumPy and C++ by hand."""
     words = contender.lower()
     found = (name for name, (_, known) in LIBRARIES.items() if any(w in words for w in known))
     return next(found, "")

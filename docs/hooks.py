@@ -156,7 +156,8 @@ def report_page() -> str:
     from asv_benches import study
     from asv_benches.peers import readme, report
 
-    return report.page(readme.newest(), "all machines", study.chapter())
+    tables = readme.newest(names=[*readme.TABLES, "paper"])
+    return report.page(tables, "all machines", study.chapter())
 
 
 def ten_figures() -> str:

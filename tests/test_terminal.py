@@ -14,8 +14,6 @@ import pytest
 from rlcpu import terminal
 from tests.kernels.processes import output_of
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows has no such terminals")
-
 CACHE = os.environ.get("NUMBA_CACHE_DIR", "")
 BAR = """
 import time

@@ -69,14 +69,14 @@ def curves(lines: Curves, axes: tuple[str, str, int], limits: Mapping[str, Curve
                 plot.axhline(limit, **look)
         plot.set(xlabel=x, ylabel=y, yscale="log")
         plot.set_xscale("log", base=base)
-        legend_below(plot, 4.0)
+        legend_below(plot, 3.5)
 
-    return picture(draw, (7.2, 4.0))
+    return picture(draw, (4.8, 3.5))
 
 
 def legend_below(plot: Any, inches: float) -> None:
     """Names below a plot that is so many inches high: beside it, a phone would not show them."""
-    plot.legend(loc="upper left", bbox_to_anchor=(0.0, -0.6 / inches), ncol=2)
+    plot.legend(loc="upper left", bbox_to_anchor=(0.0, -0.6 / inches))
 
 
 def ratios(groups: Groups, label: str, limit: str) -> str:
@@ -107,7 +107,7 @@ def ratios(groups: Groups, label: str, limit: str) -> str:
         plot.set_xlabel(label)
         legend_below(plot, height)
 
-    return picture(draw, (6.0, height))
+    return picture(draw, (4.2, height))
 
 
 def picture(draw: Callable[[Any], None], size: tuple[float, float], columns: int = 1) -> str:

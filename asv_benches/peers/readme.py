@@ -9,7 +9,7 @@ import html
 import json
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +66,14 @@ def rewrite(readme: Path = README, results: Path = RESULTS, folder: Path = PICTU
         print(f"README's figures are of several machines: {'; '.join(where)}", file=sys.stderr)
 
 
-def newest(results: Path = RESULTS) -> dict[str, Any]:
+def newest(results: Path = RESULTS, names: Sequence[str] = TABLES) -> dict[str, Any]:
     """The newest measurement of each row, table by table; quick ones mean nothing and are left out.
 
     Each row has its `machine`; versions of libraries are those of the newest file that names them.
+
+    Args:
+        results: folder of the JSON files.
+        names: tables.
 
     Raises:
         ValueError: there is none.
@@ -79,7 +83,7 @@ def newest(results: Path = RESULTS) -> dict[str, Any]:
     for table in sorted(tables, key=lambda table: str(table["machine"]["date"])):
         machine = table["machine"]
         rows = [row for row in table["rows"] if row["effort"]["rounds"] >= FULL.rounds]
-        if not rows or table["what"] not in TABLES:
+        if not rows or table["what"] not in names:
             continue
         merged = found.setdefault(table["what"], {"what": table["what"], "rows": {}, "machine": {}})
         versions = {**merged["machine"].get("versions", {}), **machine["versions"]}

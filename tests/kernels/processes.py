@@ -53,9 +53,10 @@ def output_of(
     program: str, *argv: str, cache: object, terminal: bool, columns: int = 80, **variables: str
 ) -> str:
     """What a process writes to standard output and error, a terminal or pipe."""
-    import fcntl
-    import termios
+    import pytest
 
+    fcntl = pytest.importorskip("fcntl", reason="Windows has no such terminals")
+    termios = pytest.importorskip("termios")
     reader, writer = os.openpty() if terminal else os.pipe()
     if terminal:
         fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
