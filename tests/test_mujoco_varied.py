@@ -172,6 +172,34 @@ def write_nan(rng, model, params):
 math_nan = float("nan")
 
 
+def write_negative(rng, model, params):
+    model.body_mass[1] = -1.0
+
+
+def write_rarely_bad(rng, model, params):
+    model.body_mass[1] = 1.0 if rng.uniform(0) < 0.99 else -2.5
+
+
+def test_bad_numbers_that_are_drawn_are_refused() -> None:
+    """Few of them, so that no trial meets one; in the midst of many steps too."""
+    rare = task(randomize=write_rarely_bad, randomized=("body_mass",))
+    sentence = (
+        r"randomize wrote body_mass that holds -2\.5: expected .* not negative, in environment"
+    )
+    env = rlcpu.make_vec(rare, 1000)
+    with pytest.raises(ValueError, match=sentence):
+        env.reset(seed=0)
+    assert (env.memory.physics[:, 1] >= 0.0).all()
+
+    env = rlcpu.make_vec(rare, 1, max_episode_steps=2)
+    env.reset(seed=0)
+    policy = rlcpu.policies.Uniform()
+    with pytest.raises(ValueError, match=sentence):
+        rlcpu.simulate(env, policy, 3000)
+    env.reset()  # it goes on
+    assert env.memory.physics[0, 1] == 1.0
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "text"),
     [
@@ -193,6 +221,8 @@ def test_bad_randomizations_are_refused() -> None:
         task(randomize=randomize)
     with pytest.raises(ValueError, match="randomize wrote gravity"):
         task(randomize=write_nan, randomized=("gravity",))
+    with pytest.raises(ValueError, match="randomize wrote body_mass that holds -1"):
+        task(randomize=write_negative, randomized=("body_mass",))
     with pytest.raises(ValueError, match=r"body_mass has shape \(2, 3\): expected \(4, 3\)"):
         rlcpu.make_vec(task().with_params(body_mass=np.ones((2, 3))), 4)
     assert isinstance(task(), MuJoCoDynamics)

@@ -26,7 +26,7 @@ from rlcpu.envs.mujoco.lane import make_run
 from rlcpu.envs.mujoco.library import INTEGRATION, library
 from rlcpu.envs.mujoco.physics import Structure, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import Renderer
-from rlcpu.envs.mujoco.varied import rows_of, split
+from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy, PolicyArrays
 from rlcpu.envs.results import Form
@@ -248,9 +248,18 @@ def _call(env: Any, run: int, job: Array, *, save: bool = True) -> None:
     """Run a job.
 
     Raises:
+        ValueError: `randomize` wrote numbers that no model can hold; all episodes end.
         RuntimeError: MuJoCo found an error in a simulation, whose episode ends.
     """
-    if env.memory.batch.apply(run, job, save=save):
+    failed, memory = env.memory.batch.apply(run, job, save=save), env.memory
+    if env.dynamics.randomize is not None and (
+        bad := find_bad_draw(env.code.varied, memory.physics)
+    ):
+        memory.physics[:] = memory.nominal
+        memory.finish(np.ones(env.num_envs, np.bool_))
+        place = f"environment {bad[0]} of {env.num_envs}"
+        raise ValueError(f"{env.dynamics.id}: randomize wrote {bad[1]}, in {place}")
+    if failed:
         _refuse(env)
 
 

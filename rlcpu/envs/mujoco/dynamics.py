@@ -27,6 +27,7 @@ from rlcpu.envs.mujoco.library import INTEGRATION, make_view
 from rlcpu.envs.mujoco.varied import (
     Varied,
     check_values,
+    describe_fault,
     find_varied,
     look_at,
     numbers_of,
@@ -419,8 +420,8 @@ class MuJoCoDynamics(base.Dynamics):
             seen = look_at(model, self.varied_fields)
             self._call("randomize", Rng.of_seed(trial), seen)
             for name, values in zip(self.varied_fields.drawn, seen, strict=True):
-                if not np.isfinite(values).all():
-                    raise ValueError(f"{self.id}: randomize wrote {name}={values}")
+                if fault := describe_fault(name, values):
+                    raise ValueError(f"{self.id}: randomize wrote {name} that holds {fault}")
                 write(model, name, values)
         if self.varied_fields.derived:
             mujoco.mj_setConst(model, mujoco.MjData(model))

@@ -23,7 +23,7 @@ from rlcpu.envs.mujoco.library import (
     mj_step1,
     warnings_offset,
 )
-from rlcpu.envs.mujoco.varied import Varied, make_copies, make_look
+from rlcpu.envs.mujoco.varied import Varied, make_copies, make_is_bad, make_look
 from rlcpu.envs.trial import results_with_none
 from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline_exact, specialise
 from rlcpu.kernels.memory import array_at
@@ -169,6 +169,7 @@ def _make_redraw(env: Structure, store: Callable[..., Any]) -> Callable[..., Any
         return inline_exact(lambda m, d, row, key, count, params: None)
     user = specialise(env.randomize, np.float64, exact=True, arrays=True)
     look, rng = make_look(env.varied), make_rng(STEP_GROUP, np.float64)
+    is_bad = make_is_bad(env.varied)
     derives, mask, half = bool(env.varied.derived), np.uint64(0xFFFFFFFF), np.uint64(32)
     u32 = np.uint32
 
@@ -176,9 +177,10 @@ def _make_redraw(env: Structure, store: Callable[..., Any]) -> Callable[..., Any
     def redraw(m, d, row, key, count, params):
         a, b = mix(u32(key & mask), u32(key >> half), u32(count))
         user(rng(a, b), look(m), params)
-        if derives:
-            mj_set_const(m, d)
         store(m, row)
+        if derives and not is_bad(row):
+            mj_set_const(m, d)
+            store(m, row)
 
     return redraw
 
@@ -186,11 +188,13 @@ def _make_redraw(env: Structure, store: Callable[..., Any]) -> Callable[..., Any
 def _make_begin(env: Structure) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inlinable functions: one that gives a thread's model a simulation's numbers; one that resets.
 
-    The reset draws the model's numbers first, from those that were given, then the state.
+    The reset draws the model's numbers first, from those that were given, then the state. Bad ones
+    stay until they are refused, which is after the last step of a call.
     """
     load, store = make_copies(env.varied)
     redraw, draws, varies = _make_redraw(env, store), env.reset_draws, bool(env.varied.fields)
     reset = specialise(env.reset, np.float64, exact=True, arrays=True)
+    is_bad = make_is_bad(env.varied)
     randomizes, settle_steps = env.randomize is not None, env.settle_steps
 
     @inline_exact
@@ -201,7 +205,7 @@ def _make_begin(env: Structure) -> tuple[Callable[..., Any], Callable[..., Any]]
     @inline_exact
     def begin(m, d, i, arrays, data, params):
         stream, uniforms = arrays.streams[i], arrays.uniforms[i]
-        if randomizes:
+        if randomizes and not is_bad(arrays.physics[i]):
             load(m, arrays.nominal[i])
             redraw(m, d, arrays.physics[i], stream[RESET_KEY], stream[DRAWN], params)
         mj_reset_data(m, d)

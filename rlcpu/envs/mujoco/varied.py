@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -118,12 +119,18 @@ def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[n
             f"{name} has shape {given.shape}: expected {shape}, or (num_envs, "
             f"{', '.join(map(str, shape))}) for one of each environment"
         )
-    if not np.isfinite(given).all():
-        raise ValueError(f"{name} holds NaN or infinity: expected finite numbers")
-    if name in _NOT_NEGATIVE and (given < 0.0).any():
-        worst = given[given < 0.0][0]
-        raise ValueError(f"{name} holds {worst}: expected numbers that are not negative")
+    if fault := describe_fault(name, given):
+        raise ValueError(f"{name} holds {fault}")
     return given
+
+
+def describe_fault(name: str, values: npt.NDArray[np.float64]) -> str:
+    """Describe a number that the field cannot hold and what is expected; "" if all are well."""
+    if not np.isfinite(values).all():
+        return "NaN or infinity: expected finite numbers"
+    if name in _NOT_NEGATIVE and (values < 0.0).any():
+        return f"{values[values < 0.0][0]}: expected numbers that are not negative"
+    return ""
 
 
 def _place(model: mujoco.MjModel, name: str) -> Place:
@@ -207,6 +214,18 @@ def split(varied: Varied, rows: npt.NDArray[np.float64]) -> dict[str, npt.NDArra
     return found
 
 
+def find_bad_draw(varied: Varied, rows: npt.NDArray[np.float64]) -> tuple[int, str] | None:
+    """Return the first simulation whose drawn numbers its model cannot hold, and a description."""
+    found = split(varied, rows)
+    if all(not describe_fault(name, found[name]) for name in varied.drawn):
+        return None
+    for i in range(len(rows)):
+        for name in varied.drawn:
+            if fault := describe_fault(name, found[name][i]):
+                return i, f"{name} that holds {fault}"
+    return None
+
+
 def look_at(model: mujoco.MjModel, varied: Varied) -> Any:
     """What `randomize` is given in plain Python: the fields that it writes, by name."""
     return _kind(varied)(*(numbers_of(model, name) for name in varied.drawn))
@@ -241,6 +260,18 @@ def make_copies(varied: Varied) -> tuple[Callable[..., Any], Callable[..., Any]]
             begin += place.size
         made.append(inline_exact(define("\n".join(lines), **space)))
     return made[0], made[1]
+
+
+def make_is_bad(varied: Varied) -> Callable[..., Any]:
+    """Inlinable function (row) -> whether `find_bad_draw` finds one in it."""
+    lines, begin = ["def is_bad(row):", "    bad = False"], 0
+    for place in varied.fields:
+        bad = " or row[k] < 0.0" if place.name in _NOT_NEGATIVE else ""
+        if place.name in varied.drawn:
+            lines += [f"    for k in range({begin}, {begin + place.size}):"]
+            lines += [f"        bad = bad or not isfinite(row[k]){bad}"]
+        begin += place.size
+    return inline_exact(define("\n".join([*lines, "    return bad"]), isfinite=math.isfinite))
 
 
 def make_look(varied: Varied) -> Callable[..., Any]:
