@@ -129,7 +129,8 @@ class Actor:
         """See `Remote.revive`.
 
         Raises:
-            ClusterError: it is not back in time, its constructor fails, or it runs another rlcpu.
+            ClusterError: it is not back in time, its constructor fails, it runs another rlcpu, or
+                Ray's own process has died.
         """
         errors, end = self._ray.exceptions, time.monotonic() + PATIENCE
         while True:
@@ -139,6 +140,11 @@ class Actor:
                 )
                 break
             except errors.ActorDiedError as error:
+                if self._has_lost_ray():
+                    raise ClusterError(
+                        "Ray's own process on this machine, the raylet, has died: no actor starts "
+                        "until Ray does"
+                    ) from error
                 raise ClusterError(f"an actor does not start: {error}") from error
             except (errors.RayActorError, errors.WorkerCrashedError):
                 time.sleep(0.02)
@@ -149,6 +155,11 @@ class Actor:
         if version != rlcpu.__version__:
             raise ClusterError(f"an actor has rlcpu {version}, expected {rlcpu.__version__}")
         return standing
+
+    def _has_lost_ray(self) -> bool:
+        """Whether the cluster counts this machine as dead."""
+        here = self._ray.get_runtime_context().get_node_id()
+        return any(each["NodeID"] == here and not each["Alive"] for each in self._ray.nodes())
 
     def stop(self) -> None:
         """End the process for good."""

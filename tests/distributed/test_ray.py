@@ -25,6 +25,7 @@ from rlcpu.replay.structure import Structure
 from rlcpu.train import DQN, PPO, PQN, SAC
 from tests.distributed.soak import actors, remains
 from tests.distributed.test_shard import EXAMPLE, block_of
+from tests.kernels.processes import run_python
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +113,26 @@ def test_a_constructor_that_fails_is_one_clear_error(cluster):
     actor = cluster.start(ReplayShard, int, {})
     with pytest.raises(ClusterError, match="an actor does not start"):
         actor.revive()
+
+
+WITHOUT_RAYLET = """
+import json, psutil
+from rlcpu.distributed import Cluster, ClusterError, ReplayShard
+with Cluster(1) as cluster:
+    (raylet,) = (p for p in psutil.Process().children(recursive=True) if p.name() == "raylet")
+    raylet.kill()
+    try:
+        cluster.start(ReplayShard, int, {}).revive()
+    except ClusterError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+def test_the_death_of_rays_own_process_is_named():
+    """Of the other one, the GCS, no error tells: Ray ends a process that misses it for a minute."""
+    assert run_python("-c", WITHOUT_RAYLET, RAY_ADDRESS=None).startswith(
+        "Ray's own process on this machine, the raylet, has died"
+    )
 
 
 def test_what_a_method_raises_is_raised_here(start_replay):
