@@ -24,6 +24,7 @@ from rlcpu.cli_arguments import (
     known_environments,
     output_file,
     picture_file,
+    seed,
     span,
     video_file,
     whole,
@@ -337,7 +338,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--seed",
         metavar="N",
-        type=whole(0),
+        type=seed,
         help="same seed, same run, whatever the number of threads (default: 0)",
     )
     count = "environments to step at once (default: what is tuned for the environment)"
@@ -366,8 +367,8 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
     add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
     add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
-    seed = "seed of the episodes (default: the agent's, plus 1)"
-    add("--seed", metavar="N", type=whole(0), help=seed)
+    words = "seed of the episodes (default: the agent's, plus 1)"
+    add("--seed", metavar="N", type=seed, help=words)
     add("--target", metavar="R", type=finite, help=HELP_TARGET)
     add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
     add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
@@ -387,8 +388,8 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
     add("env", metavar="ENV", type=environment, help=HELP_ENV)
     steps = "single steps to compare with plain Python (default: 1,000)"
     add("--steps", metavar="N", type=whole(1), default=1000, help=steps)
-    seed = "seed of states and actions (default: 0)"
-    add("--seed", metavar="N", type=whole(0), default=0, help=seed)
+    words = "seed of states and actions (default: 0)"
+    add("--seed", metavar="N", type=seed, default=0, help=words)
 
 
 def add_info_arguments(parser: argparse.ArgumentParser) -> None:

@@ -47,6 +47,14 @@ def whole(least: int) -> Callable[[str], int]:
     return parse
 
 
+def seed(text: str) -> int:
+    """A parser of seeds, which are whole numbers below 2**128."""
+    value = int(text) if text.isdecimal() else whole(0)(text)
+    if value >= 2**128:
+        raise argparse.ArgumentTypeError(f"expected less than 2**128, got {text!r}")
+    return value
+
+
 def finite(text: str) -> float:
     """A parser of finite numbers."""
     try:

@@ -70,7 +70,7 @@ def train(args: argparse.Namespace) -> int:
         try:
             agent.learn(args.steps, target_return=target, progress=shown, **options)
             results.write_agent()
-            returns = agent.evaluate(num_episodes=args.episodes, seed=agent.seed + 1)
+            returns = agent.evaluate(num_episodes=args.episodes, seed=next_seed(agent))
             results.write_pictures(returns)
         except KeyboardInterrupt as error:
             return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
@@ -95,6 +95,11 @@ def train(args: argparse.Namespace) -> int:
     return failed or code
 
 
+def next_seed(agent: Agent) -> int:
+    """Return the seed after that of an agent's training, for episodes."""
+    return (agent.seed + 1) % 2**128
+
+
 def evaluate(args: argparse.Namespace) -> int:
     """`rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
     from rlcpu.envs.gymnasium_task import EnvironmentFailure
@@ -104,7 +109,7 @@ def evaluate(args: argparse.Namespace) -> int:
     if args.video:
         check_renderer(agent)
     target = agent.env.dynamics.reward_threshold if args.target is None else args.target
-    seed = agent.seed + 1 if args.seed is None else args.seed
+    seed = next_seed(agent) if args.seed is None else args.seed
     try:
         returns = agent.evaluate(num_episodes=args.episodes, seed=seed)
     except (FloatingPointError, EndlessEpisodeError, MemoryError, EnvironmentFailure) as error:
@@ -314,7 +319,7 @@ class Results:
                 lambda: draw_curves(args.plot, curves, title, self.target, greedy),
             )
         if args.video and returns is not None:
-            seed = self.agent.seed + 1
+            seed = next_seed(self.agent)
             self._write("video", args.video, lambda: write_video(self.agent, args.video, seed))
 
     def stop(self, code: int, reason: str) -> int:

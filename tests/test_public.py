@@ -10,7 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 import rlcpu
 from tests import public_names
@@ -171,3 +173,41 @@ def test_settings_of_numba_that_cannot_work_are_one_sentence(
     assert (result.returncode == 0) == (not sentence)
     assert result.stderr.strip().rpartition("\n")[2].startswith(sentence)
     assert "site-packages" not in result.stderr
+
+
+@pytest.mark.parametrize("is_script", [True, False])
+@pytest.mark.parametrize("setting", ["NUMBA_NUM_THREADS=abc", "NUMBA_DISABLE_JIT=1"])
+def test_the_command_prints_such_a_sentence_alone(
+    setting: str, is_script: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "rlcpu"  # as pip writes it
+    script.write_text("import sys\nfrom rlcpu.cli import main\nsys.exit(main())\n")
+    command = [sys.executable, *([str(script)] if is_script else ["-m", "rlcpu"]), "info"]
+    name, _, value = setting.partition("=")
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), name: value}
+    result = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"rlcpu: error: {name}='{value}': ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_every_seed_below_two_to_the_128_is_taken() -> None:
+    def draws(seed: int) -> list[list[float]]:
+        tree = rlcpu.replay.SumTree(8, seed=seed)
+        tree.update(np.arange(8), np.ones(8))
+        buffer = rlcpu.replay.ReplayBuffer(64, {"x": 0.0}, seed=seed)
+        buffer.add({"x": np.arange(64.0)})
+        policy = rlcpu.policies.MLP(Box(-1.0, 1.0, (4,)), Discrete(2), hidden=(8,), seed=seed)
+        agent = rlcpu.train.PPO("CartPole-v1", seed=seed)
+        return [
+            list(tree.sample(16)),
+            list(buffer.sample(16)["x"]),
+            list(policy.outputs(np.ones((1, 4))).ravel()),
+            list(agent.env.state.ravel()),
+            list(agent.evaluate(num_episodes=20, seed=seed)),
+        ]
+
+    largest = 2**128 - 1
+    for one, same, other in zip(draws(largest), draws(largest), draws(largest - 1), strict=True):
+        assert one == same
+        assert one != other

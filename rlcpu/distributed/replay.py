@@ -18,6 +18,7 @@ from rlcpu.distributed.remote import (
     wait_for_room,
 )
 from rlcpu.distributed.shard import Drawn, Standing, Updated
+from rlcpu.kernels.checks import check_seed
 from rlcpu.replay.backend import find
 from rlcpu.replay.checks import check_count, check_number, take_numbers
 from rlcpu.replay.items import Batch
@@ -133,7 +134,7 @@ class ShardedReplay:
         #: Leading axes of a batch's leaves, before that of the batch.
         self._lead = () if sequence_length is None else (sequence_length,)
         self._shards = list(shards)
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(check_seed(seed))
         self._prefetch = check_count("prefetch", prefetch, 0)
         self._request: _Request | None = None
         self._sent: list[deque[_Sent]] = [deque() for _ in shards]

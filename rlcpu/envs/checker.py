@@ -27,7 +27,7 @@ from rlcpu.envs.registration import find
 from rlcpu.envs.trial import check_result, outside, params_of
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.envs.vectorised import describe_vectors
-from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.kernels.random import (
     RANDOMIZE_GROUP,
     RESET_GROUP,
@@ -123,7 +123,7 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
             f"dynamics={dynamics!r}: a task of another engine is tried when it is made, and has no "
             "plain step to compare kernels with"
         )
-    steps, seed = check_count("steps", steps), check_count("seed", seed, 0, 2**63)
+    steps, seed = check_count("steps", steps), check_seed(seed)
     trial = Trial(dynamics)
     cases = trial.play(steps, np.random.default_rng(seed))
     compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
@@ -408,12 +408,12 @@ class Trial:
             [[_sample(self.dynamics, rng) for _ in range(n)] for _ in range(SPLIT_STEPS)],
             np.int64 if self.dynamics.is_discrete else np.float32,
         )
-        runs = []
+        runs, seeds = [], stream_seeds(seed, n).tolist()
         for begin, end in ((0, n), (0, n), (0, first), (first, n)):
             varied = {name: values[begin:end] for name, values in resized.varied.items()}
             dynamics = resized.with_params(**varied) if varied else resized
             env = VectorEnv(dynamics, end - begin, num_threads=1)
-            results = [env.reset(seed=seed + begin)[0]]
+            results = [env.reset(seed=seeds[begin:end])[0]]
             for chosen in actions[:, begin:end]:
                 if self.dynamics.action_mask:
                     chosen = _allow(chosen, env.action_masks())

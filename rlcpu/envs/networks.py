@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
-from rlcpu.kernels.checks import as_numbers, check_count
+from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.heads import categoricals
 from rlcpu.nn.network import ACTIVATIONS, CLIP, num_parameters, orthogonal, run_rows
 
@@ -96,7 +96,7 @@ class MLP:
         self.sizes = np.array([inputs, *layers, outputs + (value == "shared")], np.int64)
         self.value_sizes = np.array([inputs, *layers, 1] if value == "separate" else [0], np.int64)
         self._size_bytes = self._sizes()
-        rng = np.random.default_rng(check_count("seed", seed, 0, 2**64))
+        rng = np.random.default_rng(check_seed(seed))
         self.parameters = orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
             columns = int(self.sizes[-1])

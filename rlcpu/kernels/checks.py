@@ -38,6 +38,24 @@ def _to_int(name: str, value: Any, least: int) -> int:
     raise TypeError(f"{name}={value!r}: expected an int of at least {least}")
 
 
+def check_seed(seed: Any) -> int:
+    """A seed: a whole number of 0 to 2**128 - 1.
+
+    Raises:
+        TypeError: it is no int.
+        ValueError: it is out of range.
+    """
+    try:
+        if isinstance(seed, bool | np.bool_):
+            raise TypeError
+        value = operator.index(seed)
+    except TypeError:
+        raise TypeError(f"seed={seed!r}: expected an int") from None
+    if not 0 <= value < 2**128:
+        raise ValueError(f"seed={value}: expected 0 to 2**128 - 1")
+    return value
+
+
 def as_array(name: str, value: Any) -> Array:
     """The value as an array.
 

@@ -17,7 +17,6 @@ No test of dieharder fails on the streams that kernels draw: see
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import overload_method
 
+from rlcpu.kernels.checks import check_seed
 from rlcpu.kernels.compile import INLINE, define, inline, source_of_tuple
 
 #: Numbers that one pair of words gives; those after them come from a pair of their own.
@@ -220,12 +220,14 @@ def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
 def stream_seeds(seed: int | Sequence[int], count: int) -> npt.NDArray[np.uint64]:
     """One uint64 seed per stream: `seed`, `seed + 1`, ... of an int, or the sequence itself.
 
+    Seeds of 2**64 and more are hashed to one below it.
+
     Raises:
         TypeError: a seed is no whole number.
-        ValueError: a seed is negative or above 2**64 - 1, or the sequence has another length.
+        ValueError: a seed is negative or above 2**128 - 1, or the sequence has another length.
     """
     if isinstance(seed, int | np.integer):
-        first = np.uint64(_check_seed(seed))
+        first = np.uint64(_to_64_bits(seed))
         return first + np.arange(count, dtype=np.uint64)  # wraps around at 2**64
     listed = isinstance(seed, Sequence) and not isinstance(seed, str | bytes)
     kind: Any = type(seed)
@@ -233,13 +235,11 @@ def stream_seeds(seed: int | Sequence[int], count: int) -> npt.NDArray[np.uint64
         raise TypeError(f"seed={seed!r}: expected an int or a list of {count} ints")
     if len(seed) != count:
         raise ValueError(f"seed has {len(seed)} entries: expected one int or a list of {count}")
-    return np.array([_check_seed(item) for item in seed], dtype=np.uint64)
+    return np.array([_to_64_bits(item) for item in seed], dtype=np.uint64)
 
 
-def _check_seed(seed: Any) -> int:
-    if isinstance(seed, bool | np.bool_) or not hasattr(seed, "__index__"):
-        raise TypeError(f"seed={seed!r}: expected an int")
-    value = operator.index(seed)
-    if not 0 <= value < 2**64:
-        raise ValueError(f"seed={value}: expected 0 to 2**64 - 1")
-    return value
+def _to_64_bits(seed: Any) -> int:
+    value = check_seed(seed)
+    if value < 2**64:
+        return value
+    return int(np.random.SeedSequence(value).generate_state(1, np.uint64)[0])

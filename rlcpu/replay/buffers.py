@@ -44,7 +44,7 @@ class ReplayBuffer(Buffer):
             that batches are what they would be otherwise, for about half the memory.
         memmap: a file to be made that holds the transitions, for more than fits into memory. A
             forked process shares it: what is added there, is added here, though not counted.
-        seed: of the buffer's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
+        seed: of the buffer's own stream of random numbers, 0 to 2**128 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
         device: "cpu" or "cuda": where the transitions are, and batches of them. The same ones are
             drawn everywhere. On "cuda", fields are bool, integers or real numbers of at most 64

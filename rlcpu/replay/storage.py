@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange
 
-from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.checks import check_seed
 from rlcpu.kernels.compile import EXACT, inline_exact, kernel
 from rlcpu.kernels.memory import LINE, copy_bytes, copy_word, fence, prefetch, stream_bytes
 from rlcpu.kernels.random import splitmix64, stream_seeds
@@ -59,7 +59,7 @@ def placed(array: Array) -> Array:
 
 def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
     """(2,) uint64, key and counter of a stream of random numbers that can be saved."""
-    whole = secrets.randbits(64) if seed is None else check_count("seed", seed, 0, 2**64)
+    whole = secrets.randbits(64) if seed is None else check_seed(seed)
     return np.array([splitmix64(stream_seeds(whole, 1))[0], 0], np.uint64)
 
 

@@ -25,7 +25,7 @@ class SumTree(Locked):
 
     Args:
         capacity: number of items.
-        seed: of the tree's own stream of random numbers, 0 to 2**64 - 1; None takes a new one.
+        seed: of the tree's own stream of random numbers, 0 to 2**128 - 1; None takes a new one.
         num_threads: most threads that a call may use; None for all.
         device: "cpu" or "cuda": where the priorities are, and the indices that are drawn. The
             results are the same, bit for bit.

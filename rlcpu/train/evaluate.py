@@ -11,7 +11,7 @@ from rlcpu.envs.collect import EndlessEpisodeError, play_episodes
 from rlcpu.envs.gymnasium_env import GymnasiumEnv
 from rlcpu.envs.networks import MLP
 from rlcpu.envs.vector_env import VectorEnv
-from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.checks import check_count, check_seed
 
 #: Up to here one thread does: two save milliseconds, and their kernel compiles for seconds, once.
 FEW_EPISODES = 256
@@ -43,10 +43,11 @@ def evaluate(
         (num_episodes,) float64, a function of the arguments alone.
 
     Raises:
-        TypeError, ValueError: num_episodes is no int of at least 1.
+        TypeError, ValueError: num_episodes is no int of at least 1, or seed none of 0 to
+            2**128 - 1.
         EndlessEpisodeError: an episode does not end.
     """
-    num_episodes = check_count("num_episodes", num_episodes)
+    num_episodes, seed = check_count("num_episodes", num_episodes), check_seed(seed)
     # A copy that shares the arrays: an interrupt cannot leave the policy itself greedy.
     policy = copy.copy(policy)
     policy.deterministic = deterministic

@@ -27,7 +27,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
-from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.nn.learner import as_writable
 from rlcpu.nn.stages import StagedLearner
 from rlcpu.nn.transitions import Transitions
@@ -165,7 +165,7 @@ class OffPolicy(checkpoint.Agent):
         config: OffPolicyConfig | None = None,
         **settings: Any,
     ) -> None:
-        seed = check_count("seed", seed, 0, 2**128)
+        seed = check_seed(seed)
         env = check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
         self.config = self._choose(dynamics, env, config, settings)

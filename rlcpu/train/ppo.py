@@ -21,7 +21,7 @@ from rlcpu.envs.networks import MLP
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
-from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
 from rlcpu.train.actors import forbid, inputs_of
@@ -127,7 +127,7 @@ class PPO(checkpoint.Agent):
         names = PPOConfig.names()
         if unknown:
             raise TypeError(describe_unknown(next(iter(unknown)), [*_OWN, *names]))
-        seed = check_count("seed", seed, 0, 2**128)
+        seed = check_seed(seed)
         env = check_env(env)
         if config is None:
             config = default_config(env if isinstance(env, Dynamics) else env.dynamics)

@@ -271,6 +271,16 @@ def test_one_seed_gives_consecutive_ones():
     assert stream_seeds(2**64 - 1, 2).tolist() == [2**64 - 1, 0]
 
 
+def test_seeds_above_64_bits_have_streams_of_their_own():
+    large = [2**64, 2**64 + 1, 2**127, 2**128 - 1]
+    found = stream_seeds(large, 4).tolist()
+    assert found == [int(np.random.SeedSequence(s).generate_state(1, np.uint64)[0]) for s in large]
+    assert len({*found, 0, 1, 2**63, 2**64 - 1}) == 8
+    first = found[-1]
+    assert stream_seeds(2**128 - 1, 3).tolist() == [first, first + 1, first + 2]
+    assert Rng.of_seed(2**128 - 1) == Rng.of_seed(first)
+
+
 @pytest.mark.parametrize("kind", [list, tuple, np.uint64])
 def test_seeds_may_be_listed(kind):
     seeds = [3, 0, 2**64 - 1]
@@ -284,10 +294,10 @@ def test_seeds_of_another_type_are_refused(bad):
         stream_seeds(bad, 2)
 
 
-@pytest.mark.parametrize("bad", [-1, 2**64])
+@pytest.mark.parametrize("bad", [-1, 2**128])
 def test_seeds_out_of_range_are_refused(bad):
     for seed in (bad, [0, bad]):
-        with pytest.raises(ValueError, match=rf"^seed={bad}: expected 0 to 2\*\*64 - 1"):
+        with pytest.raises(ValueError, match=rf"^seed={bad}: expected 0 to 2\*\*128 - 1"):
             stream_seeds(seed, 2)
 
 

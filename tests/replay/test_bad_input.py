@@ -149,7 +149,7 @@ def test_a_batch_whose_indices_are_its_own_data_is_overwritten(kind):
         (lambda: ReplayBuffer(4, EXAMPLE, gamma=np.ma.masked), TypeError, "gamma"),
         (lambda: ReplayBuffer(4, EXAMPLE, gamma=b"1"), TypeError, "gamma"),
         (lambda: ReplayBuffer(4, EXAMPLE, seed=[0]), TypeError, "seed"),
-        (lambda: ReplayBuffer(4, EXAMPLE, seed=2**64), ValueError, "seed"),
+        (lambda: ReplayBuffer(4, EXAMPLE, seed=2**128), ValueError, "seed"),
         (lambda: ReplayBuffer(np.ma.array(4, mask=True), EXAMPLE), TypeError, "capacity"),
         (lambda: ReplayBuffer(4, EXAMPLE, derive_next=1), TypeError, "derive_next=1"),
         (lambda: ReplayBuffer(2**47, np.zeros(2**20)), MemoryError, "no room"),

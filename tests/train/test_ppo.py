@@ -183,6 +183,7 @@ def test_predict_keeps_continuous_actions_within_bounds() -> None:
     [
         ({"env": 3}, TypeError, "env"),
         ({"seed": -1}, ValueError, "seed"),
+        ({"seed": 2**128}, ValueError, "seed"),
         ({"seed": 0.5}, TypeError, "seed"),
         ({"num_envs": 0}, ValueError, "num_envs"),
         ({"policy": "MLP"}, TypeError, "policy"),
