@@ -139,9 +139,15 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
     )
     if references(page.file.src_uri):
         markdown = reference.summary(markdown)
-    # Plots on white paper; those with a twin for dark pages name the theme.
-    markdown = re.sub(r"(!\[[^]]*\]\([\w/]+\.svg\))(?!\{)", r"\1{ .plot }", markdown)
+    markdown = re.sub(r"!\[[^]]*\]\(([\w/]+\.svg)\)(?!\{)", mark_plot, markdown)
     return link(markdown, page.file.src_uri)
+
+
+def mark_plot(found: re.Match[str]) -> str:
+    """A picture, marked as one on white paper unless it has colours for dark pages itself."""
+    path = ROOT / "docs" / found[1]
+    has_both = not path.exists() or "prefers-color-scheme" in path.read_text("utf-8")
+    return found[0] if has_both else f"{found[0]}{{ .plot }}"
 
 
 def every_figure() -> str:
