@@ -180,6 +180,41 @@ def test_a_read_only_install_without_a_home_works(tmp_path):
     assert np.isfinite(state).all()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="takes rights away as Linux does")
+def test_who_may_write_nowhere_works_with_one_warning(tmp_path):
+    """Another user's installation, without a home: root, whom nothing stops, becomes that user."""
+    site, program = tmp_path / "site", tmp_path / "program.py"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "rlcpu", site / "rlcpu", ignore=ignored)
+    program.write_text(NOBODY.format(folder=str(tmp_path)) + RECORDED.format(setup=""))
+    folders = [tmp_path, *(path for path in tmp_path.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    try:
+        environment = {"NUMBA_CACHE_DIR": None, "XDG_CACHE_HOME": None, "HOME": tmp_path / "home"}
+        file, found, state = run_python(program, root=site, **environment)
+    finally:
+        for folder in folders:
+            folder.chmod(0o755)
+    assert Path(file).is_relative_to(site)
+    assert [category for category, _ in found] == ["RuntimeWarning"]
+    assert found[0][1].startswith("rlcpu keeps no compiled kernels (no folder can be written)")
+    assert np.isfinite(state).all()
+    assert not [path for path in tmp_path.rglob("*") if path.suffix in (".nbc", ".nbi", ".pyc")]
+
+
+#: Goes on without a right to write in a folder: as root, by giving up what root may do there.
+NOBODY = """
+import ctypes, os
+if os.geteuid() == 0:
+    # PR_CAPBSET_DROP would wait for an exec: capset with no capability, version 3, works at once.
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    none = (ctypes.c_uint32 * 6)()
+    assert ctypes.CDLL(None).capset(header, none) == 0
+assert not os.access({folder!r}, os.W_OK)
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files")
 def test_a_full_disk_does_no_harm(tmp_path):
     setup = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
