@@ -1,4 +1,4 @@
-"""MiniGrid's worlds, in plain Python, against the package minigrid: from equal states on."""
+"""MiniGrid's worlds, as plain Python and as kernels, against the package minigrid."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import rlcpu
+from rlcpu.envs.layout import values_of
 from rlcpu.envs.minigrid import door_key, empty, four_rooms, view
 from rlcpu.kernels.random import Rng
 
@@ -80,6 +82,48 @@ def walk(dynamics: Any, env: Any, size: int, seed: int) -> Iterator[Any]:
         assert truncated == (state.steps >= dynamics.max_episode_steps)
         if isinstance(state, door_key.State):
             assert bool(env.carrying) == (state.key_x == 0)
+
+
+@pytest.mark.parametrize("name", ["Empty-8x8", "DoorKey-8x8", "FourRooms"])
+def test_kernels_are_minigrids(name: str) -> None:
+    """From starts of the kernel, and from others where there is a door, through ends."""
+    copies, size = 8, 19 if name == "FourRooms" else 8
+    make = {
+        "Empty-8x8": lambda: minigrid.envs.EmptyEnv(size=8),
+        "DoorKey-8x8": lambda: minigrid.envs.DoorKeyEnv(size=8),
+        "FourRooms": minigrid.envs.FourRoomsEnv,
+    }[name]
+    ours = rlcpu.make_vec(f"MiniGrid-{name}-v0", copies, autoreset_mode="SameStep")
+    theirs, rng, rewarded = [make() for _ in range(copies)], np.random.default_rng(5), 0
+    for seed in range(max(1, STEPS // 100)):
+        observations, _ = ours.reset(seed=seed)
+        for env, state, seen in zip(theirs, states(ours), observations, strict=True):
+            put(env, state, size)
+            np.testing.assert_array_equal(view.image(seen), env.gen_obs()["image"])
+        moved = [elsewhere(state, size, rng)._replace(steps=0) for state in states(ours)]
+        ours.state = type(moved[0])(*map(np.array, zip(*moved, strict=True)))
+        for env, state in zip(theirs, moved, strict=True):
+            put(env, state, size)
+        for _ in range(101):
+            actions = rng.choice([0, 1, 2, 2, 2, 2, 3, 5, 5, 6], copies)
+            observations, rewards, terminated, truncated, infos = ours.step(actions)
+            ends = terminated | truncated
+            reached = states(ours)
+            for i, env in enumerate(theirs):
+                seen, reward, ended, cut, _ = env.step(int(actions[i]))
+                assert (terminated[i], truncated[i]) == (ended, cut)
+                assert rewards[i] == pytest.approx(reward, rel=1e-6)  # float32
+                shown = infos["final_obs"][i] if ends[i] else observations[i]
+                np.testing.assert_array_equal(view.image(shown), seen["image"])
+                if ends[i]:
+                    put(env, reached[i], size)
+            rewarded += int((rewards > 0.0).sum())
+    assert rewarded > 0
+
+
+def states(env: Any) -> list[Any]:
+    """The states of all environments, as plain Python has them."""
+    return values_of(env.dynamics.state, env.memory.get_state().T)
 
 
 def elsewhere(state: Any, size: int, rng: np.random.Generator) -> Any:

@@ -1,4 +1,4 @@
-"""Toy text, in plain Python, against the transition tables and games of Gymnasium."""
+"""Toy text, as plain Python and as kernels, against Gymnasium's transition tables and games."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 from gymnasium.envs.toy_text import blackjack as original
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
+import rlcpu
 from rlcpu.envs.toy_text import blackjack, cliff_walking, frozen_lake, taxi
-from rlcpu.kernels.random import Rng
+from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng
+from tests import naive
 
 Table = dict[tuple[int, float, bool], float]
 
@@ -112,6 +114,39 @@ def test_taxi_is_gymnasiums(rainy: bool) -> None:
     compare(chosen, taxi_state, "Taxi-v4", is_rainy=rainy)
 
 
+@pytest.mark.parametrize(
+    ("name", "state_of"),
+    [
+        ("FrozenLake-v1", frozen_lake.State),
+        ("FrozenLake8x8-v1", frozen_lake.State),
+        ("CliffWalking-v1", cliff_walking.State),
+        ("Taxi-v4", taxi_state),
+    ],
+)
+def test_kernels_have_gymnasiums_tables(name: str, state_of: Any) -> None:
+    """Every state and action, a hundred times: outcomes, and how often each comes."""
+    p, times = gymnasium.make(name).unwrapped.P, 100
+    pairs = [(number, action) for number in p for action in p[number]]
+    ours = rlcpu.make_vec(name, len(pairs) * times, autoreset_mode="SameStep")
+    ours.reset(seed=0)
+    states = [state_of(number) for number, _ in pairs for _ in range(times)]
+    ours.state = type(states[0])(*map(np.array, zip(*states, strict=True)))
+    actions = np.array([action for _, action in pairs for _ in range(times)])
+    observations, rewards, terminated, truncated, infos = ours.step(actions)
+    assert not truncated.any()
+    observations = observations.copy()
+    for i in np.flatnonzero(terminated):
+        observations[i] = infos["final_obs"][i]
+    outcomes = list(zip(observations.tolist(), rewards.tolist(), terminated.tolist(), strict=True))
+    for k, (number, action) in enumerate(pairs):
+        counts = collections.Counter(outcomes[k * times : (k + 1) * times])
+        wanted = table(p[number][action])
+        assert counts.keys() <= wanted.keys(), (number, action)
+        for key, probability in wanted.items():
+            spread = 6 * np.sqrt(times * probability * (1 - probability))
+            assert abs(counts[key] - times * probability) <= spread, (number, action)
+
+
 def test_taxi_starts_and_masks_are_gymnasiums() -> None:
     env: Any = gymnasium.make("Taxi-v4").unwrapped
     for number in range(500):
@@ -155,3 +190,41 @@ def test_blackjack_is_gymnasiums_given_the_cards(rules: tuple[bool, bool]) -> No
             assert (reward, terminated) == (expected, ended)
         rewards.add(reward)
     assert rewards == {-1.0, 0.0, 1.0, 1.5} if rules == (True, False) else {-1.0, 0.0, 1.0}
+
+
+def test_the_kernel_of_blackjack_is_gymnasiums_given_the_cards() -> None:
+    copies = 40
+    ours = rlcpu.make_vec("Blackjack-v1", copies, autoreset_mode="SameStep")
+    params = ours.dynamics.params
+    options = {"natural": bool(params.natural), "sab": bool(params.sab)}
+    theirs: list[Any] = [gymnasium.make("Blackjack-v1", **options).unwrapped for _ in range(copies)]
+    lanes = [naive.Draws(5 + i, np.float32) for i in range(copies)]
+    observations, _ = ours.reset(seed=5)
+    rng, rewarded = np.random.default_rng(0), set()
+
+    def deal(i: int) -> int:
+        theirs[i]._np_random = Cards(lanes[i].rng(RESET_GROUP))
+        return number(theirs[i].reset()[0])
+
+    expected = [deal(i) for i in range(copies)]
+    for _ in range(100):
+        assert observations.tolist() == expected
+        actions = (rng.random(copies) < 0.4).astype(int)
+        observations, rewards, terminated, _, infos = ours.step(actions)
+        for i, lane in enumerate(lanes):
+            lane.advance()
+            theirs[i]._np_random = Cards(lane.rng(STEP_GROUP))
+            seen, reward, ended, _, _ = theirs[i].step(int(actions[i]))
+            assert (rewards[i], terminated[i]) == (reward, ended)
+            expected[i] = number(seen)
+            if ended:
+                assert infos["final_obs"][i] == expected[i]
+                expected[i] = deal(i)
+        rewarded |= set(rewards.tolist())
+    assert {-1.0, 0.0, 1.0} <= rewarded
+
+
+def number(observation: Any) -> int:
+    """Gymnasium's observation as ours."""
+    total, dealer, usable = map(int, observation)
+    return 22 * total + 2 * dealer + usable
