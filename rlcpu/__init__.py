@@ -87,7 +87,10 @@ def _hint(name: str) -> str:
     for module in ("envs", *_MODULES):
         for each in _load(module).__all__:
             places.setdefault(each, f"rlcpu.{module}")
-    near = difflib.get_close_matches(name, places, n=1)
+    # One of this package is nearer than what looks a little more alike elsewhere.
+    near = difflib.get_close_matches(name, __all__, n=1) or difflib.get_close_matches(
+        name, places, n=1
+    )
     return f": did you mean {places[near[0]]}.{near[0]}?" if near else ""
 
 

@@ -27,7 +27,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed package
 
-from asv_benches import colours, history, study  # noqa: E402
+from asv_benches import colours, study  # noqa: E402
 from asv_benches.peers import __main__ as command  # noqa: E402
 from asv_benches.peers import (  # noqa: E402
     cpp,
@@ -711,18 +711,3 @@ def test_commands_of_contributing_are_taken() -> None:
     options = command.parse(["all", "--figures", "readme"])
     assert options.figures
     assert options.what == ["all", "readme"]
-
-
-def test_the_history_is_in_the_order_of_its_commits(tmp_path):
-    commits = tmp_path / "history.txt"
-    commits.write_text("aaa first\nbbb second\n")
-    (tmp_path / "asv" / "machine").mkdir(parents=True)
-    for commit, date, seconds in (("bbb1", 1, 0.5), ("aaa1", 2, 2.0), ("ccc1", 3, 0.25)):
-        results = {"milestones.Tree.track_sample": [[seconds]], "milestones.A.track_b": [[None]]}
-        run = {"commit_hash": commit, "date": date, "results": results}
-        (tmp_path / "asv" / "machine" / f"{commit}-env.json").write_text(json.dumps(run))
-    page = history.page(tmp_path / "asv", commits)
-    assert "| Tree: sample | 2 s | 250 ms | <svg" in page
-    assert "track" not in page
-    points = re.search(r'points="(.*?)"', page)[1].split()
-    assert [float(point.split(",")[1]) for point in points] == [2.0, 15.3, 22.0]

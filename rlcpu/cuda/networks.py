@@ -29,7 +29,7 @@ from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import define, source_of_tuple, specialise
 from rlcpu.kernels.mlp import NORMALIZED, TANH, hyperbolic_tangent
 from rlcpu.kernels.random import uniforms
-from rlcpu.nn.heads import categorical, gaussian
+from rlcpu.nn.heads import act_categorical, act_gaussian
 
 #: Activations of a layer that stay in registers; of the 128 registers that four blocks of 128
 #: threads leave to each thread.
@@ -136,8 +136,8 @@ def _decide_by_network(
     normalise = _make_normalise(env.observation_rows, inputs)
     spread = source_of_tuple(f"weights[{2 * inputs + k}]" for k in range(env.action_size))
     log_stds = define(f"def log_stds(weights): return {spread}")
-    head: Any = categorical if env.num_actions else gaussian
-    act = specialise(head.act(env.num_actions or env.action_size), np.float32)
+    head: Any = act_categorical if env.num_actions else act_gaussian
+    act = specialise(head(env.num_actions or env.action_size), np.float32)
     shared, separate = policy.value == "shared", critic is not None
     last, none = network.sizes[-1] - 1, np.float32(0)
 

@@ -18,8 +18,7 @@ from rlcpu.envs.results import Form, Rollout, Statistics
 from rlcpu.envs.rollout import FAULT, EnvArrays, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.mlp import layers_function
+from rlcpu.kernels.mlp import layers_address
 from rlcpu.kernels.threads import launch
 
 __all__ = ["Rollout", "Statistics", "collect", "simulate"]
@@ -240,7 +239,7 @@ class Prepared:
         self._code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
         if self._code.act is None:
             arrays = arrays._replace(
-                settings=np.array([*arrays.settings, address_of(layers_function())])
+                settings=np.array([*arrays.settings, layers_address()])
             )
         self.policy_arrays = tuple(
             np.ascontiguousarray(array, dtype)

@@ -20,7 +20,7 @@ from rlcpu.kernels.memory import address, call_at
 from rlcpu.kernels.mlp import lanes_for
 from rlcpu.kernels.random import uniforms
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
-from rlcpu.nn.heads import UNROLLED, categorical, gaussian
+from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
 
 #: Rows of scratch memory that hold where the ones of each lane begin.
@@ -88,7 +88,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
 def _decide_by_network(
     env: Structure, dtype: type, policy: PolicyCode, draws: Callable[..., Any]
 ) -> Decide:
-    head: Any = policy.head or (categorical if env.num_actions else gaussian).act
+    head: Any = policy.head or (act_categorical if env.num_actions else act_gaussian)
     outputs = policy.outputs or env.action_size or env.num_actions
     constants = policy.num_params if policy.head else env.action_size
     log_stds = "".join(f"log_std[{k}], " for k in range(constants))

@@ -20,7 +20,7 @@ from rlcpu.envs.results import Form
 from rlcpu.envs.rollout import EPISODES, LENGTHS, RETURNS, SQUARES, Records
 from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
 from rlcpu.kernels.random import mix, uniforms
-from rlcpu.nn.heads import categorical, gaussian
+from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP, run_rows
 
 Array = npt.NDArray[Any]
@@ -274,7 +274,7 @@ def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int
         unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
     else:
         outputs = policy.outputs or action_size or num_actions
-        head: Any = policy.head or (categorical if num_actions else gaussian).act
+        head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
         act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
         load = _make_load(outputs)
         unpack = _make_load(policy.num_params if policy.head else action_size)

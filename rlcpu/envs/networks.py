@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
-from rlcpu.nn.heads import categoricals
+from rlcpu.nn.heads import ActCategoricals
 from rlcpu.nn.network import ACTIVATIONS, CLIP, num_parameters, orthogonal, run_rows
 
 #: What these attributes may be.
@@ -190,7 +190,7 @@ class MLP:
         draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
         masked, choices = dynamics.num_masked > 0, dynamics.choices
         if choices:
-            head, value = categoricals(choices).act, self.value or "none"
+            head, value = ActCategoricals(choices), self.value or "none"
             return PolicyCode(None, None, 0, len(choices), value, head, outputs)
         return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
 

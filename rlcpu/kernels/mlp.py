@@ -23,6 +23,7 @@ import numpy as np
 from numba import carray, types
 
 from rlcpu.kernels.compile import inline, kernel, specialise
+from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.matmul import Matrix, product_from_column, sum_of_rows, transpose
 from rlcpu.kernels.memory import address, load, store
 from rlcpu.kernels.vectors import fill, fma, maximum, width
@@ -219,6 +220,12 @@ def layers_function() -> Any:
         (numbers, whole, sizes, whole, whole, numbers, whole, whole, words, words, numbers, whole)
     )
     return compiled
+
+
+@functools.cache
+def layers_address() -> int:
+    """Address of the same, which every call of `collect` asks for."""
+    return address_of(layers_function())
 
 
 def run_layers(

@@ -1,26 +1,49 @@
-"""Networks that are learnt, losses of a few lines, and the learner that runs both in kernels."""
+"""Networks that are learnt, and algorithms in plain Python, which one learner runs in kernels."""
 
 from rlcpu.nn.adam import Adam
+from rlcpu.nn.distributions import categorical, categoricals, gaussian
 from rlcpu.nn.duals import Dual, slopes
-from rlcpu.nn.heads import Head, categorical, gaussian, of_action, outputs
-from rlcpu.nn.learner import Learner
-from rlcpu.nn.losses import Loss
+from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.network import Network
 from rlcpu.nn.ones import Ones
+from rlcpu.nn.operations import (
+    argmax,
+    each,
+    entropy,
+    hold,
+    log_softmax,
+    max,
+    mean,
+    normal,
+    standardise,
+    sum,
+    take,
+    uniform,
+)
 
 __all__ = [
     "Adam",
     "Dual",
-    "Head",
     "Learner",
-    "Loss",
     "Network",
     "Ones",
+    "Update",
+    "argmax",
     "categorical",
+    "categoricals",
+    "each",
+    "entropy",
     "gaussian",
-    "of_action",
-    "outputs",
+    "hold",
+    "log_softmax",
+    "max",
+    "mean",
+    "normal",
     "slopes",
+    "standardise",
+    "sum",
+    "take",
+    "uniform",
 ]
 
 

@@ -33,11 +33,13 @@ class Rates(NamedTuple):
         step: learning rate / (1 - 0.9**number), number counting steps from 1.
         root: 1 / sqrt(1 - 0.999**number), which corrects the root of the second moment.
         epsilon: added to the root.
+        left: what a step leaves of a parameter: 1, or less for AdamW.
     """
 
     step: float
     root: float
     epsilon: float
+    left: float
 
 
 def adam(
@@ -49,24 +51,27 @@ def adam(
     first = first if abs(first) > LEAST else 0.0
     second = second if second > LEAST else 0.0
     change = rates.step * first / (math.sqrt(second) * rates.root + rates.epsilon)
-    return parameter - change, first, second
+    return parameter * rates.left - change, first, second
 
 
 @functools.cache
 def make_rates(dtype: type) -> Callable[..., Rates]:
     """`rates(number, learning_rate, epsilon)` of step `number`, counted from 1, in one dtype."""
-    rates_of = make_rectified_rates(dtype)
+    rates_of, zero = make_rectified_rates(dtype), dtype(0)
 
     @inline
     def rates(number, learning_rate, epsilon):
-        return rates_of(number, learning_rate, epsilon, False)
+        return rates_of(number, learning_rate, epsilon, False, zero)
 
     return rates
 
 
 @functools.cache
 def make_rectified_rates(dtype: type) -> Callable[..., Rates]:
-    """`rates(number, learning_rate, epsilon, rectified)`: those of RAdam, if it is rectified.
+    """`rates(number, learning_rate, epsilon, rectified, decay)`: of RAdam, if it is rectified.
+
+    AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2) has a
+    decay above 0: parameters shrink by decay * learning rate in each step.
 
     RAdam is Adam with other rates: it steps by the first moment alone while the second has been
     estimated from too few gradients, and shortens the steps after that by
@@ -77,18 +82,19 @@ def make_rectified_rates(dtype: type) -> Callable[..., Rates]:
     one, zero = dtype(1), dtype(0)
 
     @inline
-    def rates(number, learning_rate, epsilon, rectified):
+    def rates(number, learning_rate, epsilon, rectified, decay):
+        left = one - dtype(learning_rate * decay)
         bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
         step, root = learning_rate / bias1, 1.0 / np.sqrt(bias2)
         if rectified:
             longest = 2.0 / (1.0 - 0.999) - 1.0
             length = longest - 2.0 * number * (1.0 - bias2) / bias2
             if length <= 5.0:
-                return Rates(dtype(step), zero, one)
+                return Rates(dtype(step), zero, one, left)
             shorter = (length - 4.0) * (length - 2.0) * longest
             step *= np.sqrt(shorter / ((longest - 4.0) * (longest - 2.0) * length))
             epsilon = dtype(epsilon * root)
-        return Rates(dtype(step), dtype(root), epsilon)
+        return Rates(dtype(step), dtype(root), epsilon, left)
 
     return rates
 

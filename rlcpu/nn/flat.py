@@ -1,7 +1,7 @@
 """Networks in flat vectors: what a kernel of updates changes, and the threads that it runs on.
 
 Adam, gradients and checkpoints want one long vector; who acts wants each network's own arrays.
-`FlatLearner` keeps both, and is what `Learner` and `StagedLearner` have in common.
+`FlatLearner` keeps both, and is what `rlcpu.nn.Learner` is built on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heads: what a network's outputs mean, to one who acts and to one who learns.
+"""Heads: what a network's outputs mean to one who acts.
 
 Acting is one scalar function, which rollouts compile into their kernels,
 
@@ -6,12 +6,8 @@ Acting is one scalar function, which rollouts compile into their kernels,
 
 with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
 whether to take the most likely action in place of drawing one. The masked form of a head, which an
-environment with action masks asks for, takes as a fifth argument which actions are allowed.
-
-Learning works on a chunk of samples. A head makes the numbers of a loss of the outputs, and turns
-the slopes of the loss by these numbers into slopes by the outputs. Networks write one row for each
-sample; loops that vectorise run along samples. So `rows` of a chunk hold, each along the samples:
-numbers, their slopes, columns, outputs transposed, actions; see `rlcpu.nn.losses`.
+environment with action masks asks for, takes as a fifth argument which actions are allowed. See
+`rlcpu.nn.distributions` for the other side, which learns.
 
 Sources: Williams (1992) for stochastic policies; the Gaussian is drawn by Box & Muller (1958).
 """
@@ -22,12 +18,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import define, inline, specialise
-from rlcpu.nn import duals
+from rlcpu.kernels.compile import define, inline
 
 TWO_PI = 2.0 * math.pi
 HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
@@ -38,110 +33,11 @@ FORBIDDEN = -1e30
 UNROLLED = 32
 
 
-class Head(NamedTuple):
-    """What a network's outputs mean.
-
-    Attributes:
-        names: of the numbers that a loss sees.
-        actions: what it reads of a sample beside outputs: "index", the number of the action taken;
-            "masked", this number and, for each output, whether the action is allowed (1 or 0);
-            "indices", the numbers of several actions that are taken together;
-            "vector", one real number for each output; None if nothing.
-        learn: dtype -> (forward, backward), to be inlined: `forward(outputs, place, numbers,
-            slopes, heads, actions, free)` fills the rows of numbers (`slopes` is scratch),
-            `backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share)`
-            writes derivatives in the place of outputs, times share, and adds those by the free
-            parameters. `place` is (width of a row of outputs, first output, number of outputs).
-        act: (number of outputs, masked=False) -> the scalar function that acts, plain Python; None
-            if there is nothing to draw from. The Gaussian has no masked form.
-    """
-
-    names: tuple[str, ...]
-    actions: str | None
-    learn: Callable[[type], tuple[Callable[..., None], Callable[..., None]]]
-    act: Callable[..., Callable[..., Any]] | None = None
-
-
 @inline
 def fill(row, value):
     """Set a row to one number."""
     for i in range(row.size):
         row[i] = value
-
-
-@inline
-def take_output(row, outputs, width, column):
-    """Copy a column of outputs (samples, width) to a row."""
-    for i in range(row.size):
-        row[i] = outputs[i * width + column]
-
-
-@inline
-def give_output(row, outputs, width, column):
-    """Copy a row to a column of outputs (samples, width)."""
-    for i in range(row.size):
-        outputs[i * width + column] = row[i]
-
-
-# ---------------------------------------------------------------- outputs as they are
-
-
-@dataclasses.dataclass(frozen=True)
-class _Outputs:
-    """Makes the functions of `outputs`; equal ones are the same to a kernel, and after pickling."""
-
-    count: int
-
-    def __call__(self, dtype):
-        count = self.count
-
-        @inline
-        def forward(outputs, place, numbers, slopes, heads, actions, free):
-            for k in range(count):
-                take_output(numbers[k], outputs, place[0], place[1] + k)
-
-        @inline
-        def scale(row, share):
-            for i in range(row.size):
-                row[i] = row[i] * share
-
-        @inline
-        def backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share):
-            for k in range(count):
-                scale(slopes[k], share)
-                give_output(slopes[k], outputs, place[0], place[1] + k)
-
-        return forward, backward
-
-
-def outputs(count: int = 1) -> Head:
-    """The outputs themselves, so many of them."""
-    return Head(tuple(f"output{k}" for k in range(count)), None, _Outputs(count))
-
-
-def _learn_of_action(dtype):
-    zero = dtype(0)
-
-    @inline
-    def forward(outputs, place, numbers, slopes, heads, actions, free):
-        row, taken = numbers[0], actions[0]
-        for i in range(row.size):
-            row[i] = outputs[i * place[0] + place[1] + np.int64(taken[i])]
-
-    @inline
-    def backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share):
-        row, taken = slopes[0], actions[0]
-        for i in range(row.size):
-            begin = i * place[0] + place[1]
-            for k in range(place[2]):
-                outputs[begin + k] = zero
-            outputs[begin + np.int64(taken[i])] = row[i] * share
-
-    return forward, backward
-
-
-#: The output of the action taken: an action value, such as Q(s, a).
-of_action = Head(("value",), "index", _learn_of_action)
 
 
 # ---------------------------------------------------------------- one of several actions
@@ -275,118 +171,6 @@ def loop_largest(size: int, masked: bool = False) -> Callable[..., Any]:
     return largest_allowed if masked else largest
 
 
-def categorical_slope(
-    taken: float, log_prob: float, entropy: float, by_log_prob: float, by_entropy: float
-) -> float:
-    """Derivative by one logit of a function of log-probability and entropy.
-
-    Args:
-        taken: 1 for the action that was taken, 0 for the others.
-        log_prob: of this action.
-        entropy: of the distribution, -sum(p log p).
-        by_log_prob: derivative by the log-probability of the action taken.
-        by_entropy: derivative by the entropy.
-    """
-    prob = math.exp(log_prob)
-    return by_log_prob * (taken - prob) - by_entropy * prob * (log_prob + entropy)
-
-
-def _make_softmax(dtype):
-    """What forward and backward passes of categorical distributions consist of."""
-    exp, log = specialise(exponential, dtype), specialise(logarithm, dtype)
-    slope_of = specialise(categorical_slope, dtype)
-    one, zero = dtype(1), dtype(0)
-
-    @inline
-    def raise_to(top, logits):
-        for i in range(top.size):
-            top[i] = logits[i] if logits[i] > top[i] else top[i]
-
-    @inline
-    def add_exp(total, logits, top):
-        for i in range(total.size):
-            total[i] += exp(logits[i] - top[i])
-
-    @inline
-    def finish_normaliser(total, top):
-        for i in range(total.size):
-            top[i] += log(total[i])
-
-    @inline
-    def normalise(logits, normaliser, entropy, taken, action, picked):
-        for i in range(logits.size):
-            log_prob = logits[i] - normaliser[i]
-            entropy[i] -= exp(log_prob) * log_prob
-            logits[i] = log_prob
-            picked[i] = log_prob if taken[i] == action else picked[i]
-
-    @inline
-    def slopes_of(log_probs, taken, action, entropy, by_log_prob, by_entropy, share):
-        for i in range(log_probs.size):
-            hit = one if taken[i] == action else zero
-            slope = slope_of(hit, log_probs[i], entropy[i], by_log_prob[i], by_entropy[i])
-            log_probs[i] = slope * share
-
-    return raise_to, add_exp, finish_normaliser, normalise, slopes_of
-
-
-def _learn_categorical(dtype):
-    raise_to, add_exp, finish_normaliser, normalise, slopes_of = _make_softmax(dtype)
-    zero, lowest = dtype(0), dtype(-np.inf)
-
-    @inline
-    def forward(outputs, place, numbers, slopes, heads, actions, free):
-        picked, entropy, normaliser = numbers[0], numbers[1], slopes[0]
-        fill(normaliser, lowest)
-        for k in range(place[2]):
-            take_output(heads[k], outputs, place[0], place[1] + k)
-            raise_to(normaliser, heads[k])
-        fill(entropy, zero)
-        for k in range(place[2]):
-            add_exp(entropy, heads[k], normaliser)
-        finish_normaliser(entropy, normaliser)
-        fill(entropy, zero)
-        for k in range(place[2]):
-            normalise(heads[k], normaliser, entropy, actions[0], dtype(k), picked)
-
-    @inline
-    def backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share):
-        for k in range(place[2]):
-            slopes_of(heads[k], actions[0], dtype(k), numbers[1], slopes[0], slopes[1], share)
-            give_output(heads[k], outputs, place[0], place[1] + k)
-
-    return forward, backward
-
-
-#: Outputs are logits: log-probability of the action taken, and entropy.
-categorical = Head(("log_prob", "entropy"), "index", _learn_categorical, act_categorical)
-
-
-def _learn_masked_categorical(dtype):
-    forward_all, backward = _learn_categorical(dtype)
-    nothing, lowest = dtype(0), dtype(FORBIDDEN)
-
-    @inline
-    def forbid(outputs, width, column, allowed):
-        for i in range(allowed.size):
-            logit = outputs[i * width + column]
-            outputs[i * width + column] = logit if allowed[i] != nothing else lowest
-
-    @inline
-    def forward(outputs, place, numbers, slopes, heads, actions, free):
-        for k in range(place[2]):
-            forbid(outputs, place[0], place[1] + k, actions[1 + k])
-        forward_all(outputs, place, numbers, slopes, heads, actions, free)
-
-    return forward, backward
-
-
-#: The same among allowed actions: the others have probability 0, and their logits no slope.
-masked_categorical = Head(
-    ("log_prob", "entropy"), "masked", _learn_masked_categorical, act_categorical
-)
-
-
 # ---------------------------------------------------------------- several whole numbers
 
 
@@ -411,80 +195,14 @@ _JOINED = (("a", ", "), ("l", " + "))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Act:
-    """Makes the function of `categoricals` that acts."""
+class ActCategoricals:
+    """Makes the function above; equal ones are the same to a kernel, and after pickling."""
 
     choices: tuple[int, ...]
 
     def __call__(self, size: int, masked: bool = False) -> Callable[..., Any]:
+        """Return the scalar function that acts."""
         return _act_categoricals(self.choices)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Learn:
-    """Makes the functions of `categoricals` that learn."""
-
-    choices: tuple[int, ...]
-
-    def __call__(self, dtype):
-        raise_to, add_exp, finish_normaliser, _, slopes_of = _make_softmax(dtype)
-        exp, zero, lowest = specialise(exponential, dtype), dtype(0), dtype(-np.inf)
-        choices = self.choices
-
-        @inline
-        def subtract(logits, normaliser, taken, action, picked):
-            for i in range(logits.size):
-                log_prob = logits[i] - normaliser[i]
-                logits[i] = log_prob
-                picked[i] += log_prob if taken[i] == action else zero
-
-        @inline
-        def add_entropy(entropy, log_probs):
-            for i in range(entropy.size):
-                entropy[i] -= exp(log_probs[i]) * log_probs[i]
-
-        @inline
-        def forward(outputs, place, numbers, slopes, heads, actions, free):
-            picked, entropy, normaliser, total = numbers[0], numbers[1], slopes[0], slopes[1]
-            fill(picked, zero)
-            fill(entropy, zero)
-            first = 0
-            for j in range(len(choices)):
-                fill(normaliser, lowest)
-                for k in range(first, first + choices[j]):
-                    take_output(heads[k], outputs, place[0], place[1] + k)
-                    raise_to(normaliser, heads[k])
-                fill(total, zero)
-                for k in range(first, first + choices[j]):
-                    add_exp(total, heads[k], normaliser)
-                finish_normaliser(total, normaliser)
-                for k in range(first, first + choices[j]):
-                    subtract(heads[k], normaliser, actions[j], dtype(k - first), picked)
-                    add_entropy(entropy, heads[k])
-                first += choices[j]
-
-        @inline
-        def backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share):
-            entropy, first = numbers[1], 0
-            for j in range(len(choices)):
-                fill(entropy, zero)
-                for k in range(first, first + choices[j]):
-                    add_entropy(entropy, heads[k])
-                for k in range(first, first + choices[j]):
-                    action = dtype(k - first)
-                    slopes_of(heads[k], actions[j], action, entropy, slopes[0], slopes[1], share)
-                    give_output(heads[k], outputs, place[0], place[1] + k)
-                first += choices[j]
-
-        return forward, backward
-
-
-def categoricals(choices: tuple[int, ...]) -> Head:
-    """Independent categorical distributions of so many choices each; logits follow each other.
-
-    Log-probability of the actions taken together, and entropy, are sums.
-    """
-    return Head(("log_prob", "entropy"), "indices", _Learn(choices), _Act(choices))
 
 
 # ---------------------------------------------------------------- real numbers
@@ -518,51 +236,3 @@ def act_gaussian(size: int) -> Callable[..., Any]:
     lines += [f"return ({actions}), {' + '.join(f'l{k}' for k in range(size))}"]
     source = "def act(means, uniforms, log_stds, greedy):" + "".join(f"\n    {x}" for x in lines)
     return define(source, normal=standard_normal, density=log_density, exp=math.exp)
-
-
-def gaussian_coordinate(action: float, mean: float, log_std: float) -> float:
-    """Log-density of one coordinate."""
-    return log_density((action - mean) * math.exp(-log_std), log_std)
-
-
-def _learn_gaussian(dtype):
-    coordinate = specialise(gaussian_coordinate, dtype)
-    zero, entropy_of_unit = dtype(0), dtype(0.5 + HALF_LOG_2_PI)
-    zeros = (zero, zero)
-
-    @inline
-    def add_log_prob(means, actions, log_std, picked):
-        for i in range(picked.size):
-            picked[i] += coordinate(actions[i], means[i], log_std)
-
-    @inline
-    def forward(outputs, place, numbers, slopes, heads, actions, free):
-        entropy = zero
-        fill(numbers[0], zero)
-        for k in range(place[2]):
-            take_output(heads[k], outputs, place[0], place[1] + k)
-            add_log_prob(heads[k], actions[k], free[k], numbers[0])
-            entropy += entropy_of_unit + free[k]
-        fill(numbers[1], entropy)
-
-    @inline
-    def slopes_of(means, actions, log_std, by_log_prob, by_entropy, share):
-        by_log_std = zero
-        for i in range(means.size):
-            mean, deviation = duals.variables((means[i], log_std))
-            by_mean, by_std = duals.slopes_of(coordinate(actions[i], mean, deviation), zeros)
-            means[i] = by_log_prob[i] * by_mean * share
-            by_log_std += (by_log_prob[i] * by_std + by_entropy[i]) * share
-        return by_log_std
-
-    @inline
-    def backward(outputs, place, numbers, slopes, heads, actions, free, free_slopes, share):
-        for k in range(place[2]):
-            free_slopes[k] += slopes_of(heads[k], actions[k], free[k], slopes[0], slopes[1], share)
-            give_output(heads[k], outputs, place[0], place[1] + k)
-
-    return forward, backward
-
-
-#: Outputs are means, the network's free parameters the logarithms of standard deviations.
-gaussian = Head(("log_prob", "entropy"), "vector", _learn_gaussian, act_gaussian)

@@ -1,12 +1,10 @@
-"""The learner: networks, what is minimised, and the threads that run an update."""
+"""The learner: networks, the algorithm that they learn by, and the threads that run it."""
 
 from __future__ import annotations
 
-import collections
-import keyword
 import math
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -14,379 +12,614 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels import announce
+from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.kernels.memory import aligned_zeros
-from rlcpu.nn import network
+from rlcpu.kernels.mlp import NORMALIZED
+from rlcpu.nn import flat, network
 from rlcpu.nn.flat import FlatLearner
-from rlcpu.nn.losses import Loss, Objective, Term, losses_at
-from rlcpu.nn.network import Network
+from rlcpu.nn.functions import function_at
+from rlcpu.nn.instructions import COLUMN_RECORD, Chunk, tape_at
+from rlcpu.nn.network import COLUMNS, ROWS, WEIGHTS, WIDTH_OUT, Network
 from rlcpu.nn.ones import Ones
 from rlcpu.nn.passes import Passes, passes_of
+from rlcpu.nn.tape import APPLICATION, COLUMN, FROM_COLUMN, INSTRUCTION, NUMBER, Program, Tape
 from rlcpu.nn.update import (
     CHUNK,
-    PART,
+    MOST_PARTS,
     SLICE,
     Batch,
+    Frame,
+    Layout,
     Settings,
     Space,
-    make_layout,
     make_update,
 )
 from rlcpu.nn.workers import LINE
 
 Array = npt.NDArray[Any]
+#: Products of parameters and samples from which a second thread pays: of a minibatch, for what
+#: threads wait for each other, and of a call, for its start.
+LEAST, SHARED = 1_000_000, 4_000_000
+
+
+class Update(NamedTuple):
+    """One thing that an algorithm minimises.
+
+    Attributes:
+        function: (batch, nets, settings) -> (mean, statistics), see `rlcpu.nn.tape`.
+        learns: names of the networks and parameters that it changes.
+        every: it follows every so many minibatches.
+    """
+
+    function: Callable[..., Any]
+    learns: tuple[str, ...]
+    every: int = 1
 
 
 class Steps(NamedTuple):
-    """How an update steps.
+    """How a call of `Learner.update` steps.
 
     Attributes:
-        learning_rate: of Adam.
-        epochs: how often all samples are seen.
+        learning_rate: of Adam; or one for each update.
         minibatch_size: samples of a gradient step.
-        max_gradient_norm: gradients are scaled down to it, all networks' together.
+        epochs: how often all samples are seen.
+        shuffle: whether each epoch has an order of its own; else minibatches are as samples lie.
+        max_gradient_norm: gradients of an update are scaled down to it, all networks' together.
         epsilon: of Adam.
+        weight_decay: of AdamW (Loshchilov & Hutter 2019): parameters shrink by this times the
+            learning rate in each step.
         rectified: step by RAdam (Liu et al. 2020), whose first thousand steps are shorter.
-        normalize: a column of which every minibatch is brought to mean 0 and deviation 1.
-        stop_above: the name of a loss or statistic, and the mean over a minibatch above which the
-            update ends before that step.
+        stop_above: the name of a statistic of the first update, and the mean over a minibatch above
+            which the call ends before that step.
+        target_period, tau: every so many minibatches, targets go this part of the way.
     """
 
-    learning_rate: float
-    epochs: int = 1
+    learning_rate: float | Sequence[float]
     minibatch_size: int = 256
+    epochs: int = 1
+    shuffle: bool = False
     max_gradient_norm: float = math.inf
     epsilon: float = 1e-8
+    weight_decay: float = 0.0
     rectified: bool = False
-    normalize: str | None = None
     stop_above: tuple[str, float] | None = None
+    target_period: int = 1
+    tau: float = 1.0
 
 
 class Learner(FlatLearner):
-    """Minimises a sum of losses over minibatches of named columns, with Adam, wholly in kernels.
+    """Learns by an algorithm that is plain Python, wholly in kernels.
 
     Args:
-        networks: what is learnt; each update overwrites their arrays.
-        losses: what is minimised; those of one network read all its outputs, each of them once.
-        columns: names of the numbers of a sample that losses read.
-        actions: dtype of the actions, int64 or float32; None where no loss reads any.
-        weights: NamedTuple of coefficients that losses read, or (); `update` may be given other
-            numbers.
-        seed: of the stream that shuffles.
+        networks: what is learnt, by name; and float32 arrays that belong to no network, such as the
+            logarithms of standard deviations. Each call of `update` overwrites them.
+        algorithm: a function (batch, nets, settings) -> (mean, statistics) that learns all of them,
+            or `Update`s, which follow each other on each minibatch.
+        columns: names of what a batch has, and how many numbers of a sample each.
+        targets: names of copies that follow networks slowly: {"target": "online"}.
+        settings: what the algorithm reads; where one that is no float changes, the algorithm is
+            traced again.
+        per_sample: names of statistics of which `update` leaves the numbers of all samples in
+            `per_sample`, such as the errors that priorities are made of.
+        seed: of the random stream that shuffles and draws noise.
         num_threads: threads at most; None for one on each CPU that the process may use. The result
             does not depend on it.
         dtype: in which gradients and moments are computed.
 
     Attributes:
         learnt: parameters and moments of Adam.
-        counters: (2,) int64, gradient steps and epochs so far.
-        space: scratch memory of the last update, or None.
+        counters: (2,) int64, minibatches and epochs so far.
+        per_sample: by name, (S,) numbers of the last batch.
         awaited: a process that compiles the kernel, or None; see `rlcpu.train.precompile`.
 
     Raises:
-        TypeError, ValueError: a bad argument.
+        TypeError, ValueError: a bad argument, or an algorithm that cannot be traced.
 
     Example:
-        >>> from rlcpu.nn import Loss, outputs
-        >>> def squared(numbers, sample, weights):
-        ...     error = numbers[0] - sample.target
-        ...     return error * error, ()
-        >>> line = Network((1, 1))
-        >>> learner = Learner([line], [Loss(squared, outputs())], columns=["target"])
+        >>> from rlcpu import nn
+        >>> def error(y, target):
+        ...     return (y - target) ** 2
+        >>> def regression(batch, nets, settings):
+        ...     return nn.mean(nn.each(error, nets.line(batch.x), batch.target)), {}
+        >>> line = nn.Network((1, 1))
+        >>> learner = nn.Learner({"line": line}, regression, columns={"x": 1, "target": 1})
         >>> x = np.linspace(-1, 1, 256, dtype=np.float32)
-        >>> means = learner.update(x[:, None], {"target": 3 * x}, learning_rate=0.1, epochs=100)
+        >>> batch = {"x": x, "target": 3 * x}
+        >>> means = learner.update(batch, learning_rate=0.1, epochs=100)
         >>> round(float(line.outputs([[2.0]])[0, 0]), 1)
         6.0
     """
 
     awaited: subprocess.Popen[bytes] | None = None
+    _compiled: Any = None
 
     def __init__(
         self,
-        networks: Sequence[Network],
-        losses: Sequence[Loss],
+        networks: Mapping[str, Any],
+        algorithm: Callable[..., Any] | Sequence[Update],
         *,
-        columns: Sequence[str] = (),
-        actions: npt.DTypeLike | None = None,
-        weights: tuple[float, ...] = (),
+        columns: Mapping[str, int],
+        targets: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        per_sample: Sequence[str] = (),
         seed: int = 0,
         num_threads: int | None = None,
         dtype: type = np.float32,
     ) -> None:
-        self.losses = list(losses)
-        self.columns, self.weights = _check_columns(columns), weights
-        self.actions = None if actions is None else np.dtype(actions)
-        wanted = {each.head.actions for each in self.losses} - {None}
-        expected = {"vector": np.dtype(np.float32)}
-        kinds = {expected.get(str(kind), np.dtype(np.int64)) for kind in wanted}
-        if kinds != ({self.actions} - {None}) or len(wanted) > 1:
-            raise ValueError(f"actions={actions!r}: the losses read {sorted(map(str, wanted))}")
-        layout = make_layout(list(networks), self.losses)
+        self.targets = dict(targets or {})
+        self.columns, self.settings = dict(columns), dict(settings or {})
+        self._named = {name: x for name, x in networks.items() if isinstance(x, Network)}
+        self.arrays = {name: x for name, x in networks.items() if name not in self._named}
+        for name, array in self.arrays.items():
+            _check_array(name, array)
+        if callable(algorithm):
+            algorithm = [Update(algorithm, tuple(networks))]
+        self.updates = list(algorithm)
+        self._check_names()
+        copies = {name: _copy_of(self._named[source]) for name, source in self.targets.items()}
+        self.names = [*self._named, *copies]
+        self._wanted = tuple(per_sample)
+        self.per_sample: dict[str, Array] = {}
+        layout = self._lay_out([*self._named.values(), *copies.values()])
         super().__init__(
-            networks, layout, counters=2, seed=seed, num_threads=num_threads, dtype=dtype
+            [*self._named.values(), *copies.values()],
+            layout,
+            counters=2,
+            seed=seed,
+            num_threads=num_threads,
+            dtype=dtype,
         )
+        self._trace()
+
+    def _check_names(self) -> None:
+        for name, source in self.targets.items():
+            if source not in self._named or name in self._named:
+                raise ValueError(
+                    f"targets={{{name!r}: {source!r}}}: expected a new name of a network"
+                )
+        known = [*self._named, *self.arrays]
+        for each in self.updates:
+            check_count("every", each.every)
+            for name in each.learns:
+                if name not in known:
+                    raise ValueError(f"learns={name!r}: expected one of {', '.join(known)}")
+
+    # ------------------------------------------------------------ what is learnt
+
+    def replace(self, networks: Mapping[str, Any]) -> None:
+        """Learn these networks and arrays, of the same names and sizes, in place of the former."""
+        for k, name in enumerate(self._named):
+            self._named[name] = networks[name]
+            if hasattr(self, "learnt"):
+                self.networks[k] = networks[name]
+        for name in self.arrays:
+            self.arrays[name] = networks[name]
+
+    def _lay_out(self, networks: Sequence[Network]) -> Layout:
+        """Networks, targets, then arrays; and the slices of each update."""
+        plain = flat.Layout.of(networks)
+        count, end = len(networks), int(plain.begins[-1])
+        self._places: dict[str, tuple[int, int]] = {}
+        for name, array in self.arrays.items():
+            self._places[name] = end, array.size
+            end += network.padded(array.size)
+        begins = np.append(plain.begins[:-1], [plain.begins[-1], end])
+        numbers = np.full(count, -1)
+        for name, source in self.targets.items():
+            numbers[self.names.index(source)] = self.names.index(name)
+        slices: list[tuple[int, ...]] = []
+        bounds = [0]
+        for each in self.updates:
+            for name in each.learns:
+                if name in self._places:
+                    place, size = self._places[name]
+                    slices.append((-1, 0, 0, 0, place, place + size))
+                else:
+                    slices += _slices_of(plain, self.names.index(name))
+            bounds.append(len(slices))
+        return Layout(
+            **{**plain._asdict(), "begins": begins},
+            targets=numbers,
+            parameters=int(plain.begins[-1]),
+            slices=np.array(slices),
+            updates=np.array(bounds),
+        )
+
+    def _pair_views(self) -> list[list[tuple[Array, Array]]]:
+        views = super()._pair_views()
+        for name, (place, size) in self._places.items():
+            ours = self.learnt.parameters[place : place + size]
+            views.append([(ours, self.arrays[name])])
+        return views
+
+    def read_networks(self, numbers: Sequence[int] | None = None) -> None:
+        """Take over what networks and arrays have, be it in new arrays."""
+        chosen = range(len(self.networks) + len(self.arrays)) if numbers is None else numbers
+        super().read_networks(chosen)
+
+    def write_networks(self, numbers: Sequence[int] | None = None) -> None:
+        """Write what was learnt to networks and arrays."""
+        chosen = range(len(self.networks) + len(self.arrays)) if numbers is None else numbers
+        super().write_networks(chosen)
+
+    def value_of(self, name: str) -> Array:
+        """Numbers of an array that is learnt, as they are now."""
+        place, size = self._places[name]
+        values: Array = self.learnt.parameters[place : place + size]
+        return values
+
+    # ------------------------------------------------------------ the tape
+
+    def _trace(self) -> None:
+        """Trace the algorithm; a setting that is no float is read here, and stays."""
+        sizes = {
+            name: _Sizes(
+                int(each.sizes[0]),
+                int(each.sizes[-1]),
+                network.cells_per_sample(network.layer_table(each.sizes, each.layer_norm)),
+            )
+            for name, each in zip(self.names, self.networks, strict=True)
+        }
+        made = Tape(self.columns, sizes, self._places)
+        for each in self.updates:
+            made.trace(each.function, each.learns, self.settings, self._wanted)
+        self.tape = made
+        missing = [name for name in self._wanted if name not in made.per_sample]
+        if missing:
+            raise ValueError(f"per_sample={missing[0]!r}: the algorithm has no such statistic")
+        known, floats = made.settings, len(made.settings)
+        instructions = np.array([tuple(each.values()) for each in made.instructions], INSTRUCTION)
+        is_number = instructions["code"] == NUMBER
+        what = instructions["what"]
+        what[is_number] = np.where(what < 0, -1 - what, what + floats)[is_number]
+        self._constants: Array = np.array(made.constants, self.dtype)
+        self._floats = known
+        self._program = Program(
+            instructions,
+            np.array(made.bounds),
+            np.array(made.heights),
+            made.cells,
+            np.array([tuple(each) for each in made.applications], APPLICATION),
+            np.array(made.operands or [0], np.int64),
+            np.zeros(max(len(made.functions), 1), np.int64),
+            np.zeros(floats + len(made.constants), self.dtype),
+        )
+        self._standardised = np.array(made.standardised, np.int64)
+        self._every = np.array([each.every for each in self.updates])
+        self._takes_ones = {name: self._find_takes_ones(name) for name in self.columns}
+        self._is_ready = False
+
+    def _prepare(self) -> None:
+        """Compile what is not compiled yet: scalar functions, and the kernel of all tapes."""
+        if self._is_ready:
+            return
+        addresses = [function_at(self.dtype, each) for each in self.tape.functions]
+        self._program.functions[: len(addresses)] = addresses
+        kind = self._kind()
+        kernel, passes = make_update(self.dtype, kind), passes_of(self.dtype)
+        self._compiled = _Compiled(kernel, passes, *tape_at(self.dtype, kind))
+        self._is_ready = True
+
+    @property
+    def num_sums(self) -> int:
+        """Of the update with most statistics, its loss among them."""
+        return max(map(len, self.tape.statistics))
 
     # ------------------------------------------------------------ updates
 
     def update(
         self,
-        inputs: Array | Ones,
-        columns: Mapping[str, Array],
-        actions: Array | None = None,
+        batch: Mapping[str, Any],
         *,
-        mean: Array | None = None,
-        scale: Array | None = None,
-        weights: tuple[float, ...] | None = None,
-        scales: Sequence[float] | None = None,
+        normalise: Mapping[str, tuple[Array, Array]] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        write: Sequence[str] | None = None,
         **steps: Any,
     ) -> dict[str, float]:
         """Learn from S samples, and write the networks.
 
         Args:
-            inputs: (S, input_size) float32, of all networks; or `nn.Ones`, if they are zeros but
-                for a few ones.
-            columns: (S,) float32 arrays, one for each name.
-            actions: (S,) or (S, action_size) of the learner's dtype of actions; with a masked head
-                (S, 1 + num_actions), the index and a 1 for each action that is allowed, and with
-                `categoricals` (S, number of choices).
-            mean: (input_size,) float32: networks see (input - mean) * scale, clipped to +-10; None
-                for 0.
-            scale: (input_size,) float32; None for 1.
-            weights: coefficients that losses read; None for those of the learner.
-            scales: what each loss is multiplied by; None for 1.
+            batch: arrays (S,) or (S, width) for each column; or `nn.Ones`, for the input of
+                networks that is zeros but for a few ones.
+            normalise: by name of a column, mean and scale (width,): networks see (numbers - mean) *
+                scale, clipped to +-10.
+            settings: those that have changed.
+            write: names of what is to be written; None for everything but targets.
             **steps: fields of `rlcpu.nn.learner.Steps`, `learning_rate` at least.
 
         Returns:
-            Means over the gradient steps: of each loss, by the name of its function, and of its
-            statistics; `gradient_norm`, before it is scaled down; `num_gradients`, steps taken.
+            Means over the gradient steps: of each update's loss, by the name of its function, of
+            its statistics, and of `gradient_norm` of the first; `num_gradients`, steps taken.
 
         Raises:
             KeyError: a column is missing.
             TypeError, ValueError: an argument is unknown or out of its range, or an array of
                 another shape.
-            FloatingPointError: a loss or a parameter has become NaN or infinite; `learnt` holds
-                what came of it, the networks are untouched.
+            FloatingPointError: a loss or a gradient was NaN or infinite: that step was not taken,
+                what was learnt before it is kept.
         """
-        given = Steps(**steps)
-        epochs = check_count("epochs", given.epochs)
-        minibatch_size = check_count("minibatch_size", given.minibatch_size)
-        for name, named, known in (
-            ("normalize", given.normalize, self.columns),
-            ("stop_above", given.stop_above and given.stop_above[0], self._names()[:-1]),
-        ):
-            if named is not None and named not in known:
-                raise ValueError(f"{name}={named!r}: expected one of {', '.join(known)}")
-        if scales is not None and len(scales) != len(self.losses):
-            raise ValueError(f"scales={scales!r}: expected {len(self.losses)} numbers")
-        batch = self._make_batch(inputs, columns, actions, mean, scale)
+        chosen = self._check_steps(steps)
+        epochs, minibatch = chosen.epochs, chosen.minibatch_size
+        columns, keep, count = self._make_columns(batch, normalise or {})
+        self._read_settings(settings)
+        watched, most = self._find_watched(chosen.stop_above)
         if self.awaited is not None:
             with announce.announced("rlcpu.nn", "update"):
                 self.awaited.wait()
             self.awaited = None
-        names = self._names()
-        count = batch.columns.shape[1]
-        size = 0 if self.actions is None else batch.actions.size // count
-        space = self._space_for(self._make_space, count, minibatch_size, size)
-        real, limit = self.dtype, given.stop_above or ("", math.inf)
-        coefficients = self.weights if weights is None else weights
-        objective = self._objective(coefficients)
-        settings = Settings(
+        self._prepare()
+        minibatch = min(minibatch, count)
+        part = part_of(minibatch)
+        space = self._space_for(self._make_space, count, minibatch, part)
+        real, updates = self.dtype, len(self.updates)
+        rates: Array = np.array(np.broadcast_to(np.asarray(chosen.learning_rate, real), updates))
+        values = Settings(
             epochs=epochs,
-            minibatch_size=minibatch_size,
-            normalized=-1 if given.normalize is None else self.columns.index(given.normalize),
-            action_size=size,
-            first_column=2 * objective.most_numbers,
-            learning_rate=real(given.learning_rate),
-            epsilon=real(given.epsilon),
-            rectified=bool(given.rectified),
-            scales=np.array(scales or [1.0] * len(self.losses), real),
-            weights=np.array(coefficients, real),
-            max_norm=real(given.max_gradient_norm),
-            watched=-1 if given.stop_above is None else names.index(limit[0]),
-            most=float(limit[1]),
-            steps=int(self.counters[0]),
-            shuffles=int(self.counters[1]),
+            minibatch=minibatch,
+            part=part,
+            chunk=CHUNK,
+            is_shuffled=bool(chosen.shuffle),
+            standardised=self._standardised,
+            before=int(self.counters[0]),
+            epochs_before=int(self.counters[1]),
+            every=self._every,
+            period=chosen.target_period,
+            tau=real(chosen.tau),
+            learning_rates=rates,
+            epsilon=real(chosen.epsilon),
+            decay=real(chosen.weight_decay),
+            is_rectified=bool(chosen.rectified),
+            max_norm=real(chosen.max_gradient_norm),
+            watched=watched,
+            most=most,
             key_low=self.key[0],
             key_high=self.key[1],
-            patience=self._patience(min(minibatch_size, PART)),
-            losses=losses_at(real, objective),
-            passes=passes_of(real),
+            patience=self._patience(part),
+            passes=self._compiled.passes,
+            forward=self._compiled.forward,
+            backward=self._compiled.backward,
         )
-        # A worker without a part of its own would only wait.
-        workers = min(self.num_workers, space.gradients.shape[0] * len(self.layout.tables))
-        self._run(make_update(real), workers, space, batch, space, settings)
-        *means, taken = space.report.tolist()
-        self.counters += int(taken), epochs
-        report = {name: mean / max(taken, 1.0) for name, mean in zip(names, means, strict=True)}
-        # What an update may be ended by is no part of the loss: it may overflow before it is.
-        self._check_finite({k: value for k, value in report.items() if k != limit[0]})
-        self.write_networks()
-        return {**report, "num_gradients": int(taken)}
+        outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), real)
+        self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
+        made, kernel = Batch(count, columns, outputs), self._compiled.kernel
+        workers = self._workers_for(minibatch, part, epochs * -(-count // minibatch))
 
-    def _names(self) -> list[str]:
-        names = []
-        for loss in self.losses:
-            names += [loss.function.__name__, *loss.statistics]
-        return [*names, "gradient_norm"]
+        def run(*arguments: Any, alive: Any = keep) -> None:
+            """Keep what the kernel has addresses of, also where nobody waits for its end."""
+            kernel(*arguments)
 
-    def _make_batch(
-        self,
-        inputs: Array | Ones,
-        columns: Mapping[str, Array],
-        actions: Array | None,
-        mean: Array | None,
-        scale: Array | None,
-    ) -> Batch:
-        """The arguments as the kernel takes them."""
-        size = int(self.networks[0].sizes[0])
-        center = as_writable(np.zeros(size) if mean is None else mean, np.float32)
-        factor = as_writable(np.ones(size) if scale is None else scale, np.float32)
-        if not center.shape == factor.shape == (size,):
-            both = f"mean has shape {center.shape}, scale {factor.shape}"
-            raise ValueError(f"{both}: expected ({size},)")
-        is_scaled = bool(center.any() or (factor != 1.0).any())
-        seen, starts, ones = self._check_inputs(inputs, size, is_scaled)
-        count = len(seen) or len(starts) - 1
-        packed = np.empty((len(self.columns), count), np.float32)
-        for k, name in enumerate(self.columns):
-            if np.shape(columns[name]) != (count,):
-                found = np.shape(columns[name])
-                raise ValueError(f"columns[{name!r}] has shape {found}: expected ({count},)")
-            packed[k] = columns[name]
-        taken = self._check_actions(actions, count)
-        return Batch(seen.ravel(), starts, ones, center, factor, taken, packed)
+        try:
+            self._run(run, workers, space, self._program, made, space, values)
+        finally:
+            self.counters += int(space.report[0, self.num_sums + 1]), epochs
+        return self._finish(write)
 
-    def _check_inputs(
-        self, inputs: Array | Ones, size: int, is_scaled: bool
-    ) -> tuple[Array, Array, Array]:
-        """Numbers, or starts and columns of ones; what is not there is empty."""
-        if isinstance(inputs, Ones):
-            inputs.check(size)
-            has_hidden = min(len(each.sizes) for each in self.networks) > 2
-            if has_hidden and not is_scaled and inputs.are_few():
-                places = as_writable(inputs.starts, np.int64), as_writable(inputs.columns, np.int32)
-                return np.zeros((0, size), np.float32), *places
-            inputs = inputs.expand()
-        seen = as_writable(inputs, np.float32)
-        if seen.ndim != 2 or seen.shape[1] != size or len(seen) == 0:
-            raise ValueError(f"inputs have shape {seen.shape}: expected (S, {size})")
-        return seen, np.zeros(0, np.int64), np.zeros(0, np.int32)
+    def _workers_for(self, minibatch: int, part: int, steps: int) -> int:
+        """Threads that pay for their start, and for waiting for each other in each step."""
+        work = minibatch * self.learnt.parameters.size
+        if work < LEAST or work * steps < SHARED:
+            return 1
+        return min(self.num_workers, -(-minibatch // part))
 
-    def _check_actions(self, actions: Array | None, count: int) -> Array:
-        """Actions as the kernel takes them, all as float32: heads use whole ones as positions."""
-        if (actions is None) != (self.actions is None):
-            raise ValueError(f"actions={actions!r}: the learner has actions={self.actions}")
-        if actions is None:
-            return np.zeros(0, np.float32)
-        taken: Any = np.asarray(actions)
-        if taken.dtype != self.actions:
-            raise ValueError(f"actions are {taken.dtype}: expected {self.actions}")
-        sizes = self.layout.places[[loss.head.actions is not None for loss in self.losses], 2]
-        size = int(sizes.min())
-        vectors = self.actions == np.float32
-        shape = (count, size) if vectors else (count,)
-        if any(loss.head.actions == "masked" for loss in self.losses):
-            return _check_masked(taken, count, size)
-        for loss in self.losses:
-            if loss.head.actions == "indices":
-                return _check_indices(taken, count, loss.head.learn.choices)  # type: ignore[attr-defined]
-        if taken.shape != shape and not (vectors and size == 1 and taken.shape == (count,)):
-            raise ValueError(f"actions have shape {taken.shape}: expected {shape}")
-        if taken.dtype == np.int64 and not 0 <= taken.min() <= taken.max() < size:
-            wrong = taken[(taken < 0) | (taken >= size)][0]
-            raise ValueError(f"actions: expected 0 to {size - 1}, got {wrong}")
-        return as_writable(taken, np.float32).ravel()
+    def _finish(self, write: Sequence[str] | None) -> dict[str, float]:
+        """Write what was learnt, and tell of it."""
+        found, sums = self.space.report.tolist(), self.num_sums
+        names = [*self._named, *self.arrays] if write is None else write
+        order = [*self.names, *self.arrays]
+        self.write_networks([order.index(name) for name in names])
+        for k, row in enumerate(found):
+            if row[sums + 2]:
+                raise FloatingPointError(self._describe_fault(k))
+        report: dict[str, float] = {}
+        for names, row in zip(self.tape.statistics, found, strict=True):
+            steps = row[sums + 1]
+            for name, total in zip(names, row, strict=False):
+                report[name] = total / steps if steps else math.nan
+        steps = found[0][sums + 1]
+        report["gradient_norm"] = found[0][sums] / steps if steps else math.nan
+        return {**report, "num_gradients": int(steps)}
 
-    def _check_finite(self, report: dict[str, float]) -> None:
-        bad = [name for name, mean in report.items() if not math.isfinite(mean)]
-        for name in ("parameters", "first", "second"):
-            if not np.isfinite(getattr(self.learnt, name)).all():
-                bad.append(name)
-        if bad:
-            raise FloatingPointError(
-                f"update {int(self.counters[0])} made {', '.join(bad)} NaN or infinite: "
-                "smaller rewards, observations or learning_rate help"
-            )
+    def _describe_fault(self, update: int) -> str:
+        names = self.tape.statistics[update]
+        totals = self.space.sums.sum(axis=0)
+        bad = [name for name, total in zip(names, totals, strict=False) if not math.isfinite(total)]
+        step = int(self.counters[0]) + (update == 0)
+        return (
+            f"gradient step {step}: {', '.join(bad) or 'a gradient'} of {names[0]} became NaN or "
+            "infinite, and the step was left out: smaller rewards, observations or learning_rate "
+            "help"
+        )
 
-    def _make_space(self, count: int, minibatch_size: int, action_size: int) -> Space:
-        layout, objective, dtype = self.layout, self._objective(self.weights), self.dtype
-        minibatch = min(minibatch_size, count)
-        num_minibatches, parts = -(-count // minibatch), -(-minibatch // PART)
-        networks, workers = len(layout.tables), self.num_workers
-        tables = [table[:n] for table, n in zip(layout.tables, layout.layers, strict=True)]
-        cells = max(map(network.cells_per_sample, tables))
-        widest = layout.tables[:, :, network.WIDTH_IN :].max()
-        height = int(layout.places[:, 2].max()) + action_size
-        height += len(self.columns) + 2 * objective.most_numbers
-        size = layout.begins[-1]
-        slices = -(-size // SLICE)
+    def _check_steps(self, steps: dict[str, Any]) -> Steps:
+        """How to step, with each number in its range."""
+        if "learning_rate" not in steps:
+            raise TypeError("learning_rate: expected a number")
+        chosen = Steps(**steps)
+        for name in ("epochs", "minibatch_size", "target_period"):
+            check_count(name, getattr(chosen, name))
+        if not 0.0 <= chosen.tau <= 1.0:
+            raise ValueError(f"tau={chosen.tau!r}: expected a number from 0 to 1")
+        if np.shape(chosen.learning_rate) not in ((), (len(self.updates),)):
+            expected = f"a number, or {len(self.updates)} for as many updates"
+            raise ValueError(f"learning_rate={chosen.learning_rate!r}: expected {expected}")
+        return chosen
+
+    def _find_watched(self, stop_above: tuple[str, float] | None) -> tuple[int, float]:
+        if stop_above is None:
+            return -1, math.inf
+        known = self.tape.statistics[0]
+        if stop_above[0] not in known:
+            raise ValueError(f"stop_above={stop_above!r}: expected one of {', '.join(known)}")
+        return known.index(stop_above[0]), float(stop_above[1])
+
+    def _read_settings(self, settings: Mapping[str, Any] | None) -> None:
+        changed = False
+        for name, value in (settings or {}).items():
+            if name not in self.settings:
+                raise ValueError(f"settings: {name!r} is none of {', '.join(self.settings)}")
+            before = self.settings[name]
+            changed |= type(value) is not type(before)
+            changed |= type(value) is not float and not np.array_equal(value, before)
+            self.settings[name] = value
+        if changed:  # of these, branches of the algorithm may depend
+            self._trace()
+        numbers = self._program.numbers
+        for k, name in enumerate(self._floats):
+            numbers[k] = self.settings[name]
+        numbers[len(self._floats) :] = self._constants
+
+    # ------------------------------------------------------------ batches
+
+    def _make_columns(
+        self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
+    ) -> tuple[Array, list[Any], int]:
+        """The columns as the kernel takes them, arrays to keep alive, and how many samples."""
+        for name in normalise:
+            if name not in self.columns:
+                raise ValueError(f"normalise has {name!r}: expected {', '.join(self.columns)}")
+        records: list[tuple[int, ...]] = []
+        keep: list[Any] = []
+        counts = set()
+        for name, width in self.columns.items():
+            if name not in batch:
+                raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.columns)}")
+            values, pair = batch[name], normalise.get(name)
+            if isinstance(values, Ones):
+                values.check(width)
+                is_plain = pair is None or _is_identity(*pair)
+                if is_plain and values.are_few() and self.takes_ones(name):
+                    starts = as_writable(values.starts, np.int64)
+                    places = as_writable(values.columns, np.int32)
+                    records.append((_address(starts), _address(places), width, 0, 0))
+                    keep += starts, places
+                    counts.add(len(starts) - 1)
+                    continue
+                values = values.expand()
+            array = as_writable(values, np.float32)
+            if array.ndim == 0 or array.shape[1:] not in ((width,), () if width == 1 else None):
+                raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
+            if name in self.tape.limits:
+                _check_indices(name, array, self.tape.limits[name])
+            mean = scale = 0
+            if pair is not None:
+                numbers = [as_writable(each, np.float32) for each in pair]
+                _check_pair(name, numbers, width)
+                mean, scale = map(_address, numbers)
+                keep += numbers
+            records.append((_address(array), 0, width, mean, scale))
+            keep.append(array)
+            counts.add(len(array))
+        if len(counts) != 1 or 0 in counts:
+            raise ValueError(f"batch has columns of {sorted(counts)} samples: expected one number")
+        return np.array(records, COLUMN_RECORD), keep, counts.pop()
+
+    def takes_ones(self, name: str) -> bool:
+        """Whether networks add up rows of weights for the ones of a column.
+
+        They do where the column is the only input of each network that reads it, and nothing else
+        reads it.
+        """
+        return self._takes_ones[name]
+
+    def _find_takes_ones(self, name: str) -> bool:
+        column, tape = list(self.columns).index(name), self.tape
+        if any(each["code"] == COLUMN and each["what"] == column for each in tape.instructions):
+            return False
+        for number, _, first, count, *_ in tape.applications:
+            operands = np.reshape(tape.operands[first : first + 3 * count], (count, 3))
+            reads = (operands[:, 0] == FROM_COLUMN) & (operands[:, 1] == column)
+            if reads.any() and (count > 1 or len(self.networks[number].sizes) < 3):
+                return False
+        return True
+
+    def _make_space(self, count: int, minibatch: int, part: int) -> Space:
+        layout, tape, workers, real = self.layout, self.tape, self.num_workers, self.dtype
+        minibatches, parts = -(-count // minibatch), -(-minibatch // part)
+        widest = int(layout.tables[:, :, network.WIDTH_IN :].max())
+        chunk, height = min(part, CHUNK), max(tape.heights)
+        slices = len(layout.slices)
         return Space(
             indices=np.zeros(count, np.int64),
-            moments=np.zeros((num_minibatches, 2), dtype),
-            gradients=aligned_zeros((parts, size), dtype),
-            sums=np.zeros((parts, networks, objective.num_sums)),
+            # The last of a minibatch is that of columns as they are, and never changes.
+            moments=np.tile(np.array([0, 1], real), (minibatches, len(tape.standardised) + 1, 1)),
+            gradients=aligned_zeros((parts, self.learnt.parameters.size), real),
+            sums=np.zeros((parts, self.num_sums)),
             squares=np.zeros(slices),
-            cells=aligned_zeros((workers, CHUNK * cells), dtype),
-            slopes=aligned_zeros((workers, (CHUNK + 1) * widest), dtype),
-            rows=aligned_zeros((workers, CHUNK * height), dtype),
-            claims=np.zeros(LINE * max(parts * networks, num_minibatches, slices), np.int64),
+            units=aligned_zeros((workers, CHUNK * (tape.cells + tape.shared_cells)), real),
+            products=aligned_zeros((workers, (chunk + 1) * widest), real),
+            rows=aligned_zeros((workers, chunk * height), real),
+            slopes=aligned_zeros((workers, chunk * height), real),
+            claims=np.zeros(LINE * max(parts, slices, minibatches), np.int64),
             done=np.zeros(LINE, np.int64),
-            report=np.zeros(objective.num_sums + 2),
+            report=np.zeros((len(self.updates), self.num_sums + 3)),
         )
 
     # ------------------------------------------------------------ machine code
 
-    def _objective(self, weights: tuple[float, ...]) -> Objective:
-        """What the losses' code depends on, with weights of this type."""
-        terms = [
-            Term(each.function, each.head, len(each.statistics), each.slopes)
-            for each in self.losses
-        ]
-        kind = type(weights), len(weights)
-        return Objective(tuple(terms), self.columns, _sample_type(self.columns), kind)
-
     def compile(self) -> None:
         """Make the kernel and what it calls ready, without an update."""
-        losses_at(self.dtype, self._objective(self.weights))
-        passes_of(self.dtype)
-        kernel: Any = make_update(self.dtype)
-        kernel.compile(self._types())
+        self._prepare()
+        self._compiled.kernel.compile(self._types())
 
     def is_uncompiled(self) -> bool:
         """Whether the kernel would be compiled by the first update, and kept in a cache."""
-        # It has one set of types: where there is code, it is the right one.
-        kernel: Any = make_update(self.dtype)
+        kernel: Any = make_update(self.dtype, self._kind())
         return not kernel.overloads and cache_of(kernel).lacks(self._types())
+
+    def _kind(self) -> Any:
+        """Numba's type of a `Chunk`."""
+        real, samples = self.dtype, np.zeros(0, np.int64)
+        rows: Any = np.zeros((0, 0), real)
+        row: Any = np.zeros(0, real)
+        frame = View(kind_of(Frame(self.learnt, self.layout, *self._examples())))
+        chunk = Chunk(0, 0, 0, samples, 0, real(0), False, rows, rows, row, row, np.zeros(0), frame)
+        return kind_of(chunk)
+
+    def _examples(self) -> tuple[Any, ...]:
+        """Values of the types of the kernel's last arguments."""
+        real, numbers = self.dtype, np.zeros(1, np.int64)
+        reals: Any = np.zeros(1, real)
+        batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real))
+        settings = Settings(
+            *(1, 1, 1, 1, False, numbers, 0, 0, numbers, 1, real(0), reals, real(0), real(0)),
+            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0, Passes(0, 0), 0, 0),
+        )
+        return self._program, batch, self._make_space(1, 1, 32), settings
 
     def _types(self) -> tuple[Any, ...]:
         """Numba's types of the kernel's arguments."""
-        real, numbers = self.dtype, np.zeros(1, np.float32)
-        reals: Any = np.zeros(1, real)
-        starts, ones = np.zeros(1, np.int64), np.zeros(1, np.int32)
-        columns = np.zeros((1, 1), np.float32)
-        batch = Batch(numbers, starts, ones, numbers, numbers, numbers, columns)
-        settings = Settings(
-            *(0, 0, 0, 0, 0, real(0), real(0), False, reals, reals, real(0), 0, 0.0, 0, 0),
-            *(self.key[0], self.key[1], 0, 0, Passes(0, 0)),
-        )
-        args = (0, 1, self.learnt, self.layout, batch, self._make_space(1, 1, 1), settings)
         typeof: Any = numba.typeof
-        return tuple(map(typeof, args))
+        return tuple(map(typeof, (0, 1, self.learnt, self.layout, *self._examples())))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Also without the process that compiles."""
-        return {**super().__getstate__(), "awaited": None}
+        """Also without the process that compiles, and addresses, which are this process's."""
+        return {**super().__getstate__(), "awaited": None, "_is_ready": False, "_compiled": None}
 
 
-_sample_types: dict[tuple[str, ...], Any] = {}
+class _Compiled(NamedTuple):
+    """Machine code: the kernel, and addresses of what it calls."""
+
+    kernel: Any
+    passes: Passes
+    forward: int
+    backward: int
 
 
-def _sample_type(columns: tuple[str, ...]) -> Any:
-    """One NamedTuple for equal names: machine code is kept by it."""
-    if columns not in _sample_types:
-        _sample_types[columns] = collections.namedtuple("Sample", columns)
-    return _sample_types[columns]
+class _Sizes(NamedTuple):
+    """Of a network: numbers of a sample that go in and come out, and units on the way."""
+
+    inputs: int
+    outputs: int
+    cells: int
+
+
+def part_of(minibatch: int) -> int:
+    """Samples of a part: as many parts for few samples as keep two cores busy, and not too many."""
+    if minibatch <= CHUNK:
+        return max(32, -(-minibatch // 32) * 16)
+    return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS)))
 
 
 def as_writable(values: Any, dtype: type) -> Array:
@@ -397,36 +630,47 @@ def as_writable(values: Any, dtype: type) -> Array:
     return np.require(values, dtype, ("C", "W"))
 
 
-def _check_masked(actions: Array, count: int, size: int) -> Array:
-    """Indices and masks (S, 1 + size) as the kernel takes them."""
-    if actions.shape != (count, 1 + size):
-        raise ValueError(f"actions have shape {actions.shape}: expected {(count, 1 + size)}")
-    taken, masks = actions[:, :1], actions[:, 1:]
-    if not 0 <= taken.min() <= taken.max() < size:
-        wrong = taken[(taken < 0) | (taken >= size)][0]
-        raise ValueError(f"actions: expected 0 to {size - 1}, got {wrong}")
-    forbidden = np.flatnonzero(np.take_along_axis(masks, taken, axis=1) == 0)
-    if forbidden.size:
-        wrong = actions[forbidden[0]].tolist()
-        raise ValueError(f"actions[{forbidden[0]}]={wrong}: action {wrong[0]} is not allowed")
-    return as_writable(actions, np.float32).ravel()
+def _copy_of(each: Network) -> Network:
+    parameters = each.parameters.copy()
+    return Network(each.sizes, each.activation, parameters=parameters, layer_norm=each.layer_norm)
 
 
-def _check_indices(actions: Array, count: int, choices: tuple[int, ...]) -> Array:
-    """Indices (S, number of choices) as the kernel takes them."""
-    if actions.shape != (count, len(choices)):
-        raise ValueError(f"actions have shape {actions.shape}: expected {(count, len(choices))}")
-    wrong = np.flatnonzero(((actions < 0) | (actions >= choices)).any(axis=1))
-    if wrong.size:
-        found = actions[wrong[0]].tolist()
-        raise ValueError(f"actions[{wrong[0]}]={found}: expected 0 or more, below {choices}")
-    return as_writable(actions, np.float32).ravel()
+def _check_array(name: str, array: Any) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
+        raise TypeError(f"networks[{name!r}]={array!r}: expected a Network or a float32 vector")
 
 
-def _check_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    for name in columns:
-        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
-            raise ValueError(f"columns={columns!r}: expected names")
-    if isinstance(columns, str) or len(set(columns)) < len(columns):
-        raise ValueError(f"columns={columns!r}: expected different names")
-    return tuple(columns)
+def _is_identity(mean: Array, scale: Array) -> bool:
+    return not np.any(mean) and bool(np.all(np.asarray(scale) == 1.0))
+
+
+def _address(array: Array) -> int:
+    place: int = array.__array_interface__["data"][0]
+    return place
+
+
+def _check_pair(name: str, pair: Sequence[Array], width: int) -> None:
+    for field, each in zip(("mean", "scale"), pair, strict=True):
+        if each.shape != (width,):
+            shape = f"{field} has shape {each.shape}"
+            raise ValueError(f"normalise[{name!r}]: {shape}: expected ({width},)")
+
+
+def _check_indices(name: str, values: Array, size: int) -> None:
+    if not (values.min() >= 0 and values.max() < size):
+        wrong = values[~((values >= 0) & (values < size))]
+        raise ValueError(f"batch[{name!r}]: expected 0 to {size - 1}, got {wrong[0]:g}")
+
+
+def _slices_of(layout: Any, k: int) -> list[tuple[int, ...]]:
+    """The slices of one network, see `Layout`."""
+    slices: list[tuple[int, ...]] = []
+    table, normalized = layout.tables[k, : layout.layers[k]], layout.activations[k] >= NORMALIZED
+    for layer, row in enumerate(table.tolist()):
+        rows, columns, begin = row[ROWS], row[COLUMNS], row[WEIGHTS] + int(layout.begins[k])
+        vectors = row[WIDTH_OUT] * (3 if normalized and layer < len(table) - 1 else 1)
+        for first in range(0, rows, SLICE):
+            last = min(first + SLICE, rows)
+            end = begin + last * columns + (vectors if last == rows else 0)
+            slices.append((k, layer, first, last, begin + first * columns, end))
+    return slices

@@ -20,9 +20,9 @@ from rlcpu.kernels.mlp import NORM_EPSILON, NORMALIZED, RELU, TANH, hyperbolic_t
 from rlcpu.nn.heads import fill
 from rlcpu.nn.network import CELLS, WIDTH_IN, Packed
 
-#: What a backward pass finds: it adds the gradients of the packed parameters to `gradients`,
-#: overwrites `gradients` with them, or finds derivatives by the inputs.
-ADDED, OVERWRITTEN, BY_INPUTS = range(3)
+#: What a backward pass does with the gradients of the packed parameters: it adds them to
+#: `gradients`, overwrites `gradients` with them, or does not compute them.
+ADDED, OVERWRITTEN, LEFT_OUT = range(3)
 
 
 class Forward(NamedTuple):
@@ -49,12 +49,12 @@ class Backward(NamedTuple):
         network, units, samples: those of the forward pass, with the derivatives of the loss by the
             outputs in the place of the outputs (zero in the padding). Units are overwritten: the
             derivatives by the first layer's sums stay where the forward pass is `given` them, those
-            by the inputs take the place of the inputs.
+            by the inputs take the place of the inputs where they are asked for.
         slopes: ((samples + 1) * widest layer,), scratch.
         gradients: of the packed parameters.
         given: gradients of the first layer's weights are left to the caller to add.
-        found: ADDED, OVERWRITTEN, or BY_INPUTS, which leaves `gradients` as they are; there are
-            hidden layers.
+        found: ADDED, OVERWRITTEN or LEFT_OUT.
+        by_inputs: whether derivatives by the inputs are wanted.
     """
 
     network: Any
@@ -64,6 +64,7 @@ class Backward(NamedTuple):
     gradients: Any
     given: bool
     found: int
+    by_inputs: bool
 
 
 class Passes(NamedTuple):
@@ -88,8 +89,8 @@ def make_passes(dtype: type) -> tuple[Callable[..., Any], Callable[..., None]]:
 
     Returns:
         `forward(passes, network, units, samples, given) -> index`, where the outputs begin, and
-        `backward(passes, network, units, slopes, gradients, samples, given, found)`; see `Forward`
-        and `Backward`.
+        `backward(passes, network, units, slopes, gradients, samples, given, found, by_inputs)`; see
+        `Forward` and `Backward`.
     """
     run_forward, run_backward = map(make_call, _kinds(dtype))
 
@@ -100,8 +101,8 @@ def make_passes(dtype: type) -> tuple[Callable[..., Any], Callable[..., None]]:
         return (network.table[last, CELLS] + network.table[last, WIDTH_IN]) * samples
 
     @merge
-    def backward(passes, network, units, slopes, gradients, samples, given, found):
-        work = Backward(network, units, samples, slopes, gradients, given, found)
+    def backward(passes, network, units, slopes, gradients, samples, given, found, by_inputs):
+        work = Backward(network, units, samples, slopes, gradients, given, found, by_inputs)
         run_backward(passes.backward, work)
 
     return forward, backward
@@ -111,7 +112,7 @@ def _kinds(dtype: type) -> tuple[Any, Any]:
     """What the passes are given, as numba's types."""
     none: Any = np.zeros(0, dtype)
     network = Packed(np.zeros((0, 9), np.int64), 0, none, none)
-    backward = Backward(network, none, 0, none, none, False, 0)
+    backward = Backward(network, none, 0, none, none, False, 0, False)
     return kind_of(Forward(network, none, 0, False)), kind_of(backward)
 
 
@@ -290,7 +291,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         _, _, _, biases, _, cells, width_in, width_out, size = network.table[layer]
         kept, gains = (cells + width_in) * samples, biases + width_out
         shifts, end = gains + width_out, kept + here.size
-        if work.found != BY_INPUTS:
+        if work.found != LEFT_OUT:
             add_products(work.gradients[gains:shifts], here, units[kept:end])
             add_rows(work.gradients[shifts : shifts + width_out], here)
         through_norm(
@@ -355,19 +356,21 @@ def make_backward(dtype: type) -> Callable[..., None]:
                 through_norm_of_layer(work, layer, here)
                 outputs = kept
                 here = units[outputs : outputs + samples * width_out]
-            if work.found != BY_INPUTS:
+            if work.found != LEFT_OUT:
                 add_rows(gradients[biases : biases + width_out], here)
             # A row of zeros behind all others, which products start from.
             zeros = work.slopes.size - max(width_in, width_out)
             fill(work.slopes[zeros:], zero)
-            if work.found != BY_INPUTS and not (work.given and layer == 0):
+            if work.found != LEFT_OUT and not (work.given and layer == 0):
                 weigh(work, layer, outputs, zeros)
             elif work.found == OVERWRITTEN:
                 fill(gradients[begin:biases], zero)
-            elif layer == 0 and work.found == BY_INPUTS:
-                place = units[inputs : inputs + samples * width_in]
+            place = units[inputs : inputs + samples * width_in]
+            if layer == 0 and hidden and work.by_inputs:
                 to_inputs(place, width_in, network.parameters[begin:biases], here, columns)
-            if layer > 0:
+            elif layer > 0 or work.by_inputs:
                 to_layer_before(work, layer, outputs, zeros)
+                if layer == 0:
+                    place[:] = work.slopes[: place.size]
 
     return backward

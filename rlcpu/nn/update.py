@@ -1,10 +1,15 @@
-"""One update in one kernel: epochs, minibatches, gradients, clipping, Adam.
+"""The kernel of updates: minibatches, gradients, clipping, Adam, and targets that follow.
 
-Workers share the gradient of a minibatch as items (network, part): each part is at most `PART`
-samples and has a gradient of its own, and parts are added in order. So the result is the same for
-any number of workers.
+One call learns from minibatches one after the other, of samples in a new order for each epoch or of
+samples as they lie. On each, the updates of an algorithm follow each other (critics, then the
+actor), and each takes three phases, which workers share (see `rlcpu.nn.workers`):
 
-The kernel is the same for all losses: those, and the passes of networks, it calls by address.
+    gradient    items are parts of the minibatch, each with a gradient of its own
+    sum         items are slices of what is learnt: parts are added in order, squares too
+    step        the same slices: Adam, the transposed copies, and the targets
+
+What a part or a slice computes does not depend on who does it: results do not depend on the number
+of threads. The kernel is the same for all algorithms and networks: it runs the tape.
 """
 
 from __future__ import annotations
@@ -14,62 +19,37 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlcpu.kernels.calls import make_call, view
-from rlcpu.kernels.compile import inline, inline_exact, kernel, merge
-from rlcpu.nn import flat
+from rlcpu.kernels.compile import inline, inline_exact, kernel, merge, outline
+from rlcpu.kernels.memory import array_at
+from rlcpu.kernels.random import mix
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
 from rlcpu.nn.heads import fill
-from rlcpu.nn.losses import Loss, Outputs, outputs_kind
-from rlcpu.nn.minibatch import gather, make_shuffle
-from rlcpu.nn.network import (
-    CELLS,
-    WIDTH_IN,
-    WIDTH_OUT,
-    Network,
-    network_of,
-    refresh_copies,
-)
-from rlcpu.nn.ones import add_slopes, make_sum_ones
-from rlcpu.nn.passes import ADDED, Passes, make_passes
+from rlcpu.nn.instructions import Chunk
+from rlcpu.nn.network import copy_last, copy_square
+from rlcpu.nn.order import bits_of, shuffled
+from rlcpu.nn.passes import Passes
+from rlcpu.nn.tape import Program
 from rlcpu.nn.workers import Board, claim, finish, item_of, stop, wait
 
-#: Samples of a part of a minibatch, which one worker takes; two parts of each of two networks keep
-#: four cores busy on minibatches of 256.
-PART = 128
-#: Samples that pass forward, loss and backward together: 64 samples of 64-64 are 50 KB beside 55 KB
-#: of weights and gradients, all in the second-level cache.
-CHUNK = 64
-#: Numbers of the gradient that one worker adds up: parts of them stay in its first-level cache.
-SLICE = 4096
-
-
-class Batch(NamedTuple):
-    """S samples.
-
-    Attributes:
-        inputs: (S * input_size,) float32; empty where they are ones.
-        starts, ones: see `rlcpu.nn.ones.Ones`; empty where inputs are any numbers.
-        mean, scale: (input_size,) float32: networks see (input - mean) * scale, clipped to +-10.
-        actions: (S * action_size,) float32; empty where no loss reads any.
-        columns: (C, S) float32.
-    """
-
-    inputs: Any
-    starts: Any
-    ones: Any
-    mean: Any
-    scale: Any
-    actions: Any
-    columns: Any
+u32 = np.uint32
+#: Samples that pass the networks together, and at most so many parts has a minibatch.
+CHUNK, MOST_PARTS = 128, 32
+#: Rows of a layer's weights that one worker steps.
+SLICE = 64
 
 
 class Layout(NamedTuple):
-    """Where the networks are, see `rlcpu.nn.flat.Layout`, and what losses read of them.
+    """Where everything that is learnt lies; the first fields are those of `rlcpu.nn.flat.Layout`.
 
     Attributes:
-        places: (num_losses, 3) int64, network, first output and number of outputs.
+        targets: (num_networks,) int64, the network that follows each slowly, or -1.
+        parameters: where arrays that belong to no network begin.
+        slices: (num_slices, 6) int64: network (-1 for an array), layer, first row and last row + 1
+            of its weights, begin and end in the flat vector; biases, gains and shifts belong to the
+            last slice of a layer.
+        updates: (num_updates + 1,) int64, bounds of the slices of each update.
     """
 
     tables: Any
@@ -78,46 +58,24 @@ class Layout(NamedTuple):
     begins: Any
     copies_begins: Any
     free: Any
-    places: Any
+    targets: Any
+    parameters: int
+    slices: Any
+    updates: Any
 
 
-def make_layout(networks: list[Network], losses: list[Loss]) -> Layout:
-    """The flat vector of all networks.
+class Batch(NamedTuple):
+    """S samples.
 
-    Raises:
-        ValueError: networks have different inputs, or losses do not read each output once.
+    Attributes:
+        size: S.
+        columns: of `rlcpu.nn.instructions.COLUMN_RECORD`.
+        per_sample: (any, S), numbers of each sample that the algorithm writes.
     """
-    inputs = {int(each.sizes[0]) for each in networks}
-    if len(inputs) != 1:
-        raise ValueError(f"networks have inputs of sizes {sorted(inputs)}: expected one size")
-    return Layout(*flat.Layout.of(networks), _find_outputs(networks, losses))
 
-
-def _find_outputs(networks: list[Network], losses: list[Loss]) -> npt.NDArray[np.int64]:
-    """Network, first output and number of outputs of each loss."""
-    readers = [np.zeros(int(each.sizes[-1]), np.int64) for each in networks]
-    places = []
-    for loss in losses:
-        if not 0 <= loss.network < len(networks):
-            raise ValueError(f"network={loss.network} of a loss: there are {len(networks)}")
-        size = len(readers[loss.network])
-        first = loss.first % size
-        count = size - first if loss.size is None else loss.size
-        numbers, free = len(loss.head.names), networks[loss.network].free.size
-        if not 1 <= count <= size - first or (loss.head.actions is None and count != numbers):
-            read = f"{count} outputs from {first} on, {numbers} numbers of its head"
-            raise ValueError(f"a loss reads {read}: network {loss.network} has {size} outputs")
-        if loss.head.actions == "vector" and free != count:
-            raise ValueError(f"network {loss.network} has {free} free parameters: expected {count}")
-        readers[loss.network][first : first + count] += 1
-        places.append((loss.network, first, count))
-    for k, readings in enumerate(readers):
-        if (readings != 1).any():
-            wrong = int(np.flatnonzero(readings != 1)[0])
-            raise ValueError(
-                f"output {wrong} of network {k} is read by {readings[wrong]} losses: expected one"
-            )
-    return np.array(places)
+    size: int
+    columns: Any
+    per_sample: Any
 
 
 class Space(NamedTuple):
@@ -125,14 +83,14 @@ class Space(NamedTuple):
 
     Attributes:
         indices: (S,) int64, the samples in the order of the epoch.
-        moments: (num_minibatches, 2), mean and inverse deviation of the normalised column.
+        moments: (num_minibatches, any, 2), mean and inverse deviation of standardised columns.
         gradients: (num_parts, P); the first becomes the sum of all.
-        sums: (num_parts, num_networks, num_sums) float64, losses and statistics over samples.
-        squares: (num_slices,) float64, of the numbers of each slice of the gradient.
-        cells, slopes, rows: (num_workers, any), scratch of one worker.
+        sums: (num_parts, num_sums) float64.
+        squares: (num_slices,) float64.
+        units, products, rows, slopes: (num_workers, any), scratch of one worker.
         claims, done: see `rlcpu.nn.workers.Board`.
-        report: (num_sums + 2,) float64, means of the sums over the minibatches, then the mean norm
-            of the gradient, then the number of gradient steps taken.
+        report: (num_updates, num_sums + 3) float64: sums over the gradient steps of means over the
+            samples, the norm of the gradient, how many steps, and 1 after a fault.
     """
 
     indices: Any
@@ -140,332 +98,397 @@ class Space(NamedTuple):
     gradients: Any
     sums: Any
     squares: Any
-    cells: Any
-    slopes: Any
+    units: Any
+    products: Any
     rows: Any
+    slopes: Any
     claims: Any
     done: Any
     report: Any
 
 
 class Settings(NamedTuple):
-    """Numbers of one update; reals are of the learner's dtype.
+    """Numbers of a call; reals are of the learner's dtype.
 
     Attributes:
-        epochs, minibatch_size: how often all samples are seen, and how many at a time.
-        normalized: the column of which minibatches are normalised, or -1.
-        action_size: numbers of an action.
-        first_column: row of a chunk's scratch where its columns begin, see `rlcpu.nn.heads`.
-        learning_rate, epsilon: of Adam.
-        rectified: whether Adam is RAdam.
-        scales: (num_losses,), what each loss is multiplied by.
-        weights: (num_weights,), coefficients that losses read.
-        max_norm: the gradient is scaled down to this norm.
-        watched, most: the update ends at a minibatch whose mean of this sum is above `most`.
-        steps, shuffles: gradient steps and epochs before this update.
-        key_low, key_high: uint32, of the random stream that shuffles.
+        epochs, minibatch: how often all samples are seen, and how many at a time.
+        part, chunk: samples of a part, and at most so many pass the networks together.
+        is_shuffled: whether each epoch has an order of its own.
+        standardised: (any,) int64, columns that minibatches standardise.
+        before, epochs_before: minibatches and epochs before this call.
+        every: (num_updates,) int64: an update follows every so many minibatches.
+        period, tau: every so many minibatches, targets go this part of the way.
+        learning_rates: (num_updates,).
+        epsilon, decay, is_rectified: of Adam; see `rlcpu.nn.adam`.
+        max_norm: gradients of an update are scaled down to the norm.
+        watched, most: the call ends at a minibatch whose mean of this sum is above `most`.
+        key_low, key_high: uint32, of the random stream.
         patience: see `rlcpu.nn.workers.wait`.
-        losses: address, see `rlcpu.nn.losses.losses_at`.
         passes: see `rlcpu.nn.passes.passes_of`.
+        forward, backward: addresses, see `rlcpu.nn.instructions`.
     """
 
     epochs: int
-    minibatch_size: int
-    normalized: int
-    action_size: int
-    first_column: int
-    learning_rate: Any
+    minibatch: int
+    part: int
+    chunk: int
+    is_shuffled: bool
+    standardised: Any
+    before: int
+    epochs_before: int
+    every: Any
+    period: int
+    tau: Any
+    learning_rates: Any
     epsilon: Any
-    rectified: bool
-    scales: Any
-    weights: Any
+    decay: Any
+    is_rectified: bool
     max_norm: Any
     watched: int
     most: float
-    steps: int
-    shuffles: int
     key_low: Any
     key_high: Any
     patience: int
-    losses: int
     passes: Passes
+    forward: int
+    backward: int
 
 
 class Frame(NamedTuple):
-    """All that an update works on."""
+    """All that a call works on."""
 
     learnt: Any
     layout: Layout
+    program: Program
     batch: Batch
     space: Space
     settings: Settings
 
 
-# ---------------------------------------------------------------- the gradient of one part
+class Turn(NamedTuple):
+    """Where a worker is.
+
+    Attributes:
+        worker, workers: its number, and how many there are.
+        update: of the algorithm.
+        minibatch: among those of the epoch.
+        number: of the minibatch, from 1 on, over all calls.
+        phase: phases before this update.
+    """
+
+    worker: int
+    workers: int
+    update: int
+    minibatch: int
+    number: int
+    phase: int
 
 
-@inline
-def samples_of(minibatch, space, settings):
-    """Samples of a minibatch."""
-    first = minibatch * settings.minibatch_size
-    return min(settings.minibatch_size, space.indices.size - first)
-
-
-@inline
-def parts_of(minibatch, space, settings):
-    """Parts of a minibatch."""
-    return (samples_of(minibatch, space, settings) + PART - 1) // PART
+# ---------------------------------------------------------------- minibatches
 
 
 @functools.cache
-def make_gradient(dtype: type) -> Callable[..., None]:
-    """`gradient(item, frame)`: the gradient of one part.
-
-    `item` is (worker, network, part, minibatch): who computes it, and so which scratch memory it
-    may use, of which network, and from which samples.
-    """
-    (forward, backward), losses = make_passes(dtype), make_call(outputs_kind(dtype))
-    sum_ones, zero, one = make_sum_ones(dtype), dtype(0), dtype(1)
+def make_order(dtype: type) -> Callable[..., None]:
+    """`order(frame, epoch, minibatch)`: choose its samples, and find moments of its columns."""
+    zero, one, like = dtype(0), dtype(1), np.float32(0)
 
     @inline
-    def sum_all_ones(units, network, samples, batch):
+    def mean_of(column, samples):
+        total = 0.0
         for i in range(samples.size):
-            bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
-            sum_ones(units, network, samples.size, i, bounds, batch.ones)
+            total += column[samples[i]]
+        return total / samples.size
 
     @inline
-    def add_all_slopes(gradients, units, network, samples, batch):
+    def deviation_of(column, samples, mean):
+        total = 0.0
         for i in range(samples.size):
-            bounds = batch.starts[samples[i]], batch.starts[samples[i] + 1]
-            add_slopes(gradients, units, network, samples.size, i, bounds, batch.ones)
+            total += (column[samples[i]] - mean) ** 2
+        return np.sqrt(total / max(samples.size - 1, 1)) + 1e-8
 
     @merge
-    def chunk(item, samples, share, frame):
-        worker, k, part, minibatch = item
-        learnt, layout, batch = frame.learnt, frame.layout, frame.batch
+    def order(frame, epoch, minibatch):
         space, settings = frame.space, frame.settings
-        network, count = network_of(learnt, layout, k), samples.size
-        table, last = network.table, layout.layers[k] - 1
-        width = table[last, WIDTH_OUT]
-        units = space.cells[worker, : count * (table[last, CELLS] + table[last, WIDTH_IN] + width)]
-        height = space.rows.shape[1] // CHUNK
-        rows = space.rows[worker, : count * height].reshape((height, count))
-        inputs, taken = units[: count * table[0, WIDTH_IN]], rows[height - settings.action_size :]
-        columns = rows[settings.first_column :]
-        gather(batch, samples, inputs, columns, taken, space.moments[minibatch], settings)
-        is_ones = batch.starts.size > 0
-        if is_ones:
-            sum_all_ones(units, network, samples, batch)
-        first = forward(settings.passes, network, units, count, is_ones)
-        begin, packed, end = (
-            layout.begins[k],
-            layout.begins[k] + layout.free[k],
-            layout.begins[k + 1],
-        )
-        by_free, gradients = space.gradients[part, begin:packed], space.gradients[part, packed:end]
-        outputs = Outputs(
-            k, units[first:], width, rows, learnt.parameters[begin:packed], by_free,
-            space.sums[part, k], share,
-            layout.places, settings.scales, settings.weights, settings.action_size,
-        )  # fmt: skip
-        losses(settings.losses, outputs)
-        slopes = space.slopes[worker]
-        backward(settings.passes, network, units, slopes, gradients, count, is_ones, ADDED)
-        if is_ones:
-            add_all_slopes(gradients, units, network, samples, batch)
+        count = space.indices.size
+        begin = minibatch * settings.minibatch
+        samples = space.indices[begin : min(begin + settings.minibatch, count)]
+        if settings.is_shuffled:
+            bits = bits_of(count)
+            a, b = mix(settings.key_low, settings.key_high, u32(settings.epochs_before + epoch))
+            for i in range(samples.size):
+                samples[i] = np.int64(shuffled(begin + i, count, bits, a, b))
+        else:
+            for i in range(samples.size):
+                samples[i] = begin + i
+        for k in range(settings.standardised.size):
+            moments = space.moments[minibatch, k]
+            moments[0], moments[1] = zero, one
+            if samples.size > 1:
+                values = frame.batch.columns[settings.standardised[k]].values
+                column = array_at(values, (count,), like)
+                mean = mean_of(column, samples)
+                moments[0] = dtype(mean)
+                moments[1] = dtype(1.0 / deviation_of(column, samples, mean))
+
+    return order
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@functools.cache
+def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
+    """`gradient(turn, part, frame)`: of one part of a minibatch; `kind` is that of a `Chunk`."""
+    call, one = make_call(kind), dtype(1)
 
     @merge
-    def gradient(item, frame):
-        _, k, part, minibatch = item
-        layout, space, settings = frame.layout, frame.space, frame.settings
-        first = minibatch * settings.minibatch_size
-        last = first + samples_of(minibatch, space, settings)
-        begin = first + part * PART
-        end = min(begin + PART, last)
-        share = one / dtype(last - first)
-        fill(space.gradients[part, layout.begins[k] : layout.begins[k + 1]], zero)
-        fill(space.sums[part, k], 0.0)
-        for start in range(begin, end, CHUNK):
-            samples = space.indices[start : min(start + CHUNK, end)]
-            chunk(item, samples, share, frame)
+    def gradient(turn, part, frame):
+        space, settings, worker = frame.space, frame.settings, turn.worker
+        first = turn.minibatch * settings.minibatch
+        last = min(first + settings.minibatch, space.indices.size)
+        begin = first + part * settings.part
+        end = min(begin + settings.part, last)
+        height = frame.program.heights[turn.update]
+        fill(space.gradients[part, frame.layout.parameters :], dtype(0))
+        fill(space.sums[part], 0.0)
+        for start in range(begin, end, settings.chunk):
+            samples = space.indices[start : min(start + settings.chunk, end)]
+            cells = height * samples.size
+            shape = height, samples.size
+            chunk = Chunk(
+                worker,
+                turn.update,
+                turn.number,
+                samples,
+                turn.minibatch,
+                one / dtype(last - first),
+                start == begin,
+                space.rows[worker, :cells].reshape(shape),
+                space.slopes[worker, :cells].reshape(shape),
+                space.units[worker],
+                space.gradients[part],
+                space.sums[part],
+                frame,
+            )
+            call(settings.forward, chunk)
+            call(settings.backward, chunk)
 
     return gradient
 
 
-# ---------------------------------------------------------------- the gradient step
-
-
-@functools.cache
-def make_sum(dtype: type) -> Callable[..., None]:
-    """`sum_slice(item, parts, space)`: add up the parts of one slice of the gradient in the first.
-
-    It also writes the sum of their squares, for the norm.
-    """
-    add_to, square_sum = make_sums(dtype)
-
-    @merge
-    def sum_slice(item, parts, space):
-        begin = item * SLICE
-        end = min(begin + SLICE, space.gradients.shape[1])
-        total = space.gradients[0, begin:end]
-        for part in range(1, parts):
-            add_to(total, space.gradients[part, begin:end])
-        space.squares[item] = square_sum(total)
-
-    return sum_slice
+# ---------------------------------------------------------------- one slice
 
 
 @functools.cache
 def make_step(dtype: type) -> Callable[..., None]:
-    """`step(k, number, frame) -> norm`: Adam on network k, with the norm of all networks' gradient.
+    """`step(item, factor, rates, follow, frame)`: one slice."""
+    adam = make_adam(dtype)
 
-    `number` counts the steps of this update from 1.
+    @outline
+    def apply(parameters, gradients, first, second, factor, rates):
+        adam(parameters, gradients, first, second, factor, rates)
+
+    @outline
+    def approach(targets, parameters, tau):
+        for i in range(targets.size):
+            targets[i] += tau * (parameters[i] - targets[i])
+
+    @outline
+    def transpose_last(weights, copies, first, end, columns, width):
+        copy_last(weights, copies, first, end, columns, width)
+
+    @inline
+    def copy(k, layer, first, end, learnt, layout, hidden):
+        rows, columns, begin, _, place, _, _, width, _ = layout.tables[k, layer]
+        begin, place = begin + layout.begins[k] + layout.free[k], place + layout.copies_begins[k]
+        weights, copies = learnt.parameters[begin:], learnt.copies[place:]
+        if layer == layout.layers[k] - 1:
+            transpose_last(weights, copies, first, end, columns, width)
+        elif layer > 0 and hidden:
+            copy_square(weights, copies, first, end, rows, columns)
+
+    @merge
+    def step(item, factor, rates, follow, frame):
+        learnt, layout, space = frame.learnt, frame.layout, frame.space
+        k, layer, first, last, begin, end = layout.slices[item]
+        parameters = learnt.parameters[begin:end]
+        moments = learnt.first[begin:end], learnt.second[begin:end]
+        apply(parameters, space.gradients[0, begin:end], moments[0], moments[1], factor, rates)
+        if k < 0:
+            return
+        copy(k, layer, first, last, learnt, layout, True)
+        target = layout.targets[k]
+        if follow and target >= 0:
+            shift = layout.begins[target] - layout.begins[k]
+            tau = frame.settings.tau
+            approach(learnt.parameters[begin + shift : end + shift], parameters, tau)
+            copy(target, layer, first, last, learnt, layout, False)
+
+    return step
+
+
+# ---------------------------------------------------------------- the whole call
+
+
+@functools.cache
+def make_update(dtype: type, kind: Any) -> Callable[..., None]:
+    """Kernel (worker, workers, Learnt, Layout, Program, Batch, Space, Settings): a worker's share.
+
+    `kind` is numba's type of a `Chunk` of these.
     """
-    apply, rates_of = make_adam(dtype), make_rectified_rates(dtype)
+    order, gradient, step = make_order(dtype), make_gradient(dtype, kind), make_step(dtype)
+    rates_of = make_rectified_rates(dtype)
+    add, squares = make_sums(dtype)
     one = dtype(1)
+
+    @outline
+    def add_to(total, part):
+        add(total, part)
+
+    @outline
+    def square_sum(values):
+        return squares(values)
 
     @inline_exact
     def norm_of(squares):
         total = 0.0
         for square in squares:
             total += square
-        return dtype(np.sqrt(total))
+        return np.sqrt(total)
+
+    @inline_exact
+    def are_finite(norm, loss):  # reassociated, isfinite(x + y) is always True: it subtracts itself
+        return np.isfinite(norm) and np.isfinite(loss)
+
+    @inline
+    def samples_of(minibatch, frame):
+        first = minibatch * frame.settings.minibatch
+        return min(frame.settings.minibatch, frame.space.indices.size - first)
+
+    @inline
+    def parts_of(minibatch, frame):
+        part = frame.settings.part
+        return (samples_of(minibatch, frame) + part - 1) // part
 
     @merge
-    def step(k, number, frame):
-        learnt, layout, space = frame.learnt, frame.layout, frame.space
-        settings = frame.settings
-        norm = norm_of(space.squares)
-        factor = settings.max_norm / (norm + dtype(1e-6))
-        factor = factor if factor < one else one
-        begin, end = layout.begins[k], layout.begins[k + 1]
-        count = settings.steps + number
-        rates = rates_of(count, settings.learning_rate, settings.epsilon, settings.rectified)
-        apply(
-            learnt.parameters[begin:end],
-            space.gradients[0, begin:end],
-            learnt.first[begin:end],
-            learnt.second[begin:end],
-            factor,
-            rates,
-        )
-        refresh_copies(network_of(learnt, layout, k))
-        return norm
-
-    return step
-
-
-# ---------------------------------------------------------------- the whole update
-
-
-@inline
-def add_report(report, sums, parts, samples, norm):
-    """Add one minibatch to the report: means over its samples, its norm, and one step."""
-    count = sums.shape[2]
-    for part in range(parts):
-        for network in range(sums.shape[1]):
-            for k in range(count):
-                report[k] += sums[part, network, k] / samples
-    report[count] += norm
-    report[count + 1] += 1.0
-
-
-@functools.cache
-def make_update(dtype: type) -> Callable[..., None]:
-    """Kernel (worker, workers, Learnt, Layout, Batch, Space, Settings): one worker's share.
-
-    It goes through four kinds of phases, see `rlcpu.nn.workers`: in each, a worker runs the items
-    that it can claim, and each worker begins with another one.
-    """
-    shuffle, gradient = make_shuffle(dtype), make_gradient(dtype)
-    sum_slice, step = make_sum(dtype), make_step(dtype)
-
-    @merge
-    def shuffle_all(crew, minibatches, phase, epoch, frame):
+    def order_all(crew, minibatches, phase, epoch, frame):
         board = Board(frame.space.claims, frame.space.done)
         for shift in range(minibatches):
             item = item_of(crew, minibatches, shift)
             if claim(board, item, phase):
-                shuffle(frame.batch, frame.space, frame.settings, epoch, item)
+                order(frame, epoch, item)
                 finish(board)
 
     @merge
-    def add_gradients(crew, minibatch, phase, frame):
+    def add_parts(turn, parts, frame):
         board = Board(frame.space.claims, frame.space.done)
-        parts = parts_of(minibatch, frame.space, frame.settings)
-        items = parts * frame.layout.tables.shape[0]
-        for shift in range(items):
-            item = item_of(crew, items, shift)
-            if claim(board, item, phase):
-                gradient((crew[0], item // parts, item % parts, minibatch), frame)
+        for shift in range(parts):
+            item = item_of((turn.worker, turn.workers), parts, shift)
+            if claim(board, item, turn.phase + 1):
+                gradient(turn, item, frame)
                 finish(board)
 
     @merge
-    def sum_slices(crew, minibatch, phase, frame):
-        space = frame.space
-        board, slices = Board(space.claims, space.done), space.squares.size
-        parts = parts_of(minibatch, space, frame.settings)
+    def sum_slices(turn, first, slices, parts, frame):
+        layout, space = frame.layout, frame.space
+        board = Board(space.claims, space.done)
         for shift in range(slices):
-            item = item_of(crew, slices, shift)
-            if claim(board, item, phase):
-                sum_slice(item, parts, space)
+            item = item_of((turn.worker, turn.workers), slices, shift)
+            if claim(board, item, turn.phase + 2):
+                begin, end = layout.slices[first + item, 4], layout.slices[first + item, 5]
+                total = space.gradients[0, begin:end]
+                for part in range(1, parts):
+                    add_to(total, space.gradients[part, begin:end])
+                space.squares[first + item] = square_sum(total)
                 finish(board)
 
+    @inline_exact
+    def total_of(sums, parts, k):
+        total = 0.0
+        for part in range(parts):
+            total += sums[part, k]
+        return total
+
     @merge
-    def step_all(crew, minibatch, phase, number, frame):
+    def report(turn, parts, norm, frame):
+        """Add the means over a minibatch to the report."""
+        sums, row = frame.space.sums, frame.space.report[turn.update]
+        count, samples = sums.shape[1], samples_of(turn.minibatch, frame)
+        for k in range(count):
+            row[k] += total_of(sums, parts, k) / samples
+        row[count] += norm
+        row[count + 1] += 1.0
+
+    @merge
+    def step_slices(turn, first, slices, parts, frame):
         space, settings = frame.space, frame.settings
         board = Board(space.claims, space.done)
-        parts = parts_of(minibatch, space, settings)
-        samples = samples_of(minibatch, space, settings)
-        networks, watched = frame.layout.tables.shape[0], 0.0
-        if settings.watched >= 0:
-            for part in range(parts):
-                for network in range(networks):
-                    watched += space.sums[part, network, settings.watched] / samples
-        for shift in range(networks):
-            item = item_of(crew, networks, shift)
-            if claim(board, item, phase):
-                if watched > settings.most:
+        norm = norm_of(space.squares[first : first + slices])
+        is_finite = are_finite(norm, total_of(space.sums, parts, 0))
+        is_over = False
+        if settings.watched >= 0 and turn.update == 0:
+            mean = total_of(space.sums, parts, settings.watched)
+            is_over = mean / samples_of(turn.minibatch, frame) > settings.most
+        number = turn.number // settings.every[turn.update]
+        rate = settings.learning_rates[turn.update]
+        rectified, decay = settings.is_rectified, settings.decay
+        rates = rates_of(number, rate, settings.epsilon, rectified, decay)
+        factor = settings.max_norm / (dtype(norm) + dtype(1e-6))
+        factor = factor if factor < one else one
+        follow = turn.number % settings.period == 0
+        for shift in range(slices):
+            item = item_of((turn.worker, turn.workers), slices, shift)
+            if claim(board, item, turn.phase + 3):
+                if is_over:
+                    stop(board)
+                elif not is_finite:
+                    space.report[turn.update, space.sums.shape[1] + 2] = 1.0
                     stop(board)
                 else:
-                    norm = step(item, number, frame)
+                    step(first + item, factor, rates, follow, frame)
                     if item == 0:
-                        add_report(space.report, space.sums, parts, samples, norm)
+                        report(turn, parts, norm, frame)
                 finish(board)
 
     @merge
-    def run(crew, frame, space, settings):
-        board, networks = Board(space.claims, space.done), frame.layout.tables.shape[0]
-        size = settings.minibatch_size
-        minibatches = (space.indices.size + size - 1) // size
-        phase = done = number = 0
+    def run(crew, frame):
+        layout, space, settings = frame.layout, frame.space, frame.settings
+        board = Board(space.claims, space.done)
+        minibatches = (space.indices.size + settings.minibatch - 1) // settings.minibatch
+        phase = done = 0
+        number = settings.before
         for epoch in range(settings.epochs):
             phase += 1
-            shuffle_all(crew, minibatches, phase, epoch, frame)
+            order_all(crew, minibatches, phase, epoch, frame)
             done += minibatches
             if not wait(board, done, settings.patience):
                 return
             for minibatch in range(minibatches):
-                phase += 1
-                add_gradients(crew, minibatch, phase, frame)
-                done += networks * parts_of(minibatch, space, settings)
-                if not wait(board, done, settings.patience):
-                    return
-                phase += 1
-                sum_slices(crew, minibatch, phase, frame)
-                done += space.squares.size
-                if not wait(board, done, settings.patience):
-                    return
-                phase += 1
                 number += 1
-                step_all(crew, minibatch, phase, number, frame)
-                done += networks
-                if not wait(board, done, settings.patience):
-                    return
+                for update in range(settings.every.size):
+                    if number % settings.every[update] != 0:
+                        continue
+                    turn = Turn(crew[0], crew[1], update, minibatch, number, phase)
+                    first = layout.updates[update]
+                    slices = layout.updates[update + 1] - first
+                    parts = parts_of(minibatch, frame)
+                    add_parts(turn, parts, frame)
+                    done += parts
+                    if not wait(board, done, settings.patience):
+                        return
+                    sum_slices(turn, first, slices, parts, frame)
+                    done += slices
+                    if not wait(board, done, settings.patience):
+                        return
+                    step_slices(turn, first, slices, parts, frame)
+                    done += slices
+                    if not wait(board, done, settings.patience):
+                        return
+                    phase += 3
 
     @kernel
-    def update(worker, workers, learnt, layout, batch, space, settings):
-        frame = view(Frame(learnt, layout, batch, space, settings))
-        run((worker, workers), frame, frame.space, frame.settings)
+    def update(worker, workers, learnt, layout, program, batch, space, settings):
+        frame = view(Frame(learnt, layout, program, batch, space, settings))
+        run((worker, workers), frame)
 
     return update

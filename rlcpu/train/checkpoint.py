@@ -75,7 +75,8 @@ class Agent:
         Settings are fields of `config`, which may be replaced; what follows from others when an
         agent is made, such as networks of `hidden` layers, may not.
         """
-        if "history" in self.__dict__:  # the last that a constructor sets
+        is_made = "history" in self.__dict__  # the last that a constructor sets
+        if is_made and not name.startswith("_"):
             self._check_attribute(name, value)
         super().__setattr__(name, value)
 
@@ -91,7 +92,7 @@ class Agent:
         if name == "config":
             check_config(self.config, value)
         is_ours = made.__module__.startswith("rlcpu.")  # others may have more attributes
-        if is_ours and not name.startswith("_") and name not in _attributes(made):
+        if is_ours and name not in _attributes(made):
             reason = describe_unknown(name, settings, kind)
             raise AttributeError(f"{reason}; settings are fields of its config")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import numbers
 import reprlib
@@ -113,6 +114,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         checked: dict[str, Any] = {}
+        this: Any = self
+        kinds = {field.name: field.type for field in dataclasses.fields(this)}
         for name in self.names():
             value = getattr(self, name)
             if value is None and name in _OPTIONAL:
@@ -126,12 +129,15 @@ class Settings:
                 _check_choice(name, value, _CHOICES[name])
             elif name == "hidden":
                 checked[name] = _check_hidden(value)
-            elif not isinstance(value, bool):
+            elif kinds[name] in ("float", float):  # of a user's config
+                checked[name] = _check_real(name, value, -_MOST, _MOST, True)
+            elif kinds[name] in ("bool", bool) and not isinstance(value, bool):
                 raise TypeError(f"{name}={value!r}: expected True or False")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @classmethod
+    @functools.cache  # asked for in every round of learning
     def names(cls) -> list[str]:
         """Of the fields."""
         kind: Any = cls
@@ -232,7 +238,8 @@ def check_env(env: Any) -> Dynamics | VectorEnv:
 #: Settings that an agent is made with.
 _MADE_WITH = {
     *("num_envs", "hidden", "activation", "value", "log_std_init", "layer_norm", "dueling"),
-    *("scale_observations", "temperature", "capacity", "replay", "n_step"),
+    *("scale_observations", "temperature", "capacity", "replay", "n_step", "policy_delay"),
+    "learn_temperature",
 }
 
 

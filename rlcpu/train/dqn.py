@@ -16,46 +16,17 @@ architectures" (equation 9; the two streams are the last layer's outputs); Schau
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.kernels.compile import inline, specialise, tuple_of
-from rlcpu.nn import duals
-from rlcpu.nn.heads import fill
-from rlcpu.nn.network import WIDTH_OUT, network_of
-from rlcpu.nn.ones import add_slopes
-from rlcpu.nn.passes import OVERWRITTEN, make_passes
-from rlcpu.nn.stages import Stage, StagedLearner
-from rlcpu.nn.transitions import Transitions, make_see
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
 from rlcpu.train.config import at
-from rlcpu.train.off_policy import Array, OffPolicy, OffPolicyConfig
+from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
-
-
-class Coefficients(NamedTuple):
-    """Numbers that the gradient reads.
-
-    Attributes:
-        actions: how many there are.
-        dueling: 1 if the network has one more output, the value of the state.
-        double: 1 if the online network chooses the action that the target values.
-    """
-
-    actions: float = 0.0
-    dueling: float = 0.0
-    double: float = 0.0
-
-
-class Sample(NamedTuple):
-    """What the loss reads of a transition, beside its value."""
-
-    target: float
-    weight: float
 
 
 def bootstrap(reward: float, discount: float, terminated: bool, next_value: float) -> float:
@@ -63,128 +34,34 @@ def bootstrap(reward: float, discount: float, terminated: bool, next_value: floa
     return reward if terminated else reward + discount * next_value
 
 
-def huber(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
-    """Huber loss of the temporal difference, which bounds its slope to [-1, 1].
-
-    Args:
-        numbers: Q(s, a).
-        sample: `target` and importance `weight`.
-        weights: none.
-
-    Returns:
-        Loss, and the temporal difference as a statistic.
-    """
-    error = numbers[0] - sample.target
+def huber(value: float, target: float) -> float:
+    """Huber loss of the temporal difference, which bounds its slope to [-1, 1]."""
+    error = value - target
     bounded = min(max(error, -1.0), 1.0)
-    loss = bounded * (error - 0.5 * bounded)
-    return sample.weight * loss, (error,)
+    return bounded * (error - 0.5 * bounded)
 
 
-def make_gradient(dtype: type) -> Callable[..., None]:
-    """The gradient of a part; networks are 0, which is learnt, and 1, its target."""
-    (forward, backward), see = make_passes(dtype), make_see(dtype)
-    coefficients_of = tuple_of(Coefficients, len(Coefficients._fields))
-    target_of, loss_of = specialise(bootstrap, dtype), specialise(huber, dtype)
-    zero = dtype(0)
-    zeros = (zero,)
-
-    @inline
-    def largest(outputs, begin, actions, allowed, first):
-        best = 0
-        for k in range(1, actions):
-            better = outputs[begin + k] > outputs[begin + best]
-            if allowed.size > 0:
-                better = allowed[first + k] and (better or not allowed[first + best])
-            best = k if better else best
-        return best
-
-    @inline
-    def mean_of(outputs, begin, actions):
-        total = zero
-        for k in range(actions):
-            total += outputs[begin + k]
-        return total / dtype(actions)
-
-    @inline
-    def value_of(outputs, begin, action, actions, dueling):
-        value = outputs[begin + action]
-        if dueling:
-            value += outputs[begin + actions] - mean_of(outputs, begin, actions)
-        return value
-
-    @inline
-    def spread(outputs, begin, action, actions, dueling, slope):
-        rest = -slope / dtype(actions) if dueling else zero
-        for k in range(actions):
-            outputs[begin + k] = rest
-        outputs[begin + action] += slope
-        if dueling:
-            outputs[begin + actions] = slope
-
-    @inline
-    def add_all_slopes(gradients, cells, network, chunk, ones):
-        for i in range(chunk.size):
-            bounds = ones.starts[chunk.begin + i], ones.starts[chunk.begin + i + 1]
-            add_slopes(gradients, cells, network, chunk.size, i, bounds, ones.columns)
-
-    def gradient(part):
-        chunk, gradients, sums, frame = part.chunk, part.gradients, part.sums, part.frame
-        learnt, layout, batch, settings = frame.learnt, frame.layout, frame.batch, frame.settings
-        worker, space = part.worker, frame.space
-        online, target = network_of(learnt, layout, 0), network_of(learnt, layout, 1)
-        table, count, passes = online.table, chunk.size, settings.passes
-        width, few = table[layout.layers[0] - 1, WIDTH_OUT], batch.ones.starts.size > 0
-        numbers = coefficients_of(settings.coefficients)
-        actions = np.int64(numbers.actions)
-        dueling, double = numbers.dueling > zero, numbers.double > zero
-        cells, others, targets = (
-            space.cells[worker, 0],
-            space.cells[worker, 1],
-            space.rows[worker, 0],
-        )
-        see(others, target, batch.next_observations, batch.next_ones, chunk, batch)
-        valued = others[forward(passes, target, others, count, few) :]
-        chosen = valued
-        if double:
-            see(cells, online, batch.next_observations, batch.next_ones, chunk, batch)
-            chosen = cells[forward(passes, online, cells, count, few) :]
-        for i in range(count):
-            k, begin = chunk.begin + i, i * width
-            best = largest(chosen, begin, actions, batch.allowed, k * actions)
-            value = value_of(valued, begin, best, actions, dueling)
-            targets[i] = target_of(batch.rewards[k], batch.discounts[k], batch.terminated[k], value)
-        see(cells, online, batch.observations, batch.ones, chunk, batch)
-        outputs = cells[forward(passes, online, cells, count, few) :]
-        for i in range(count):
-            k, begin = chunk.begin + i, i * width
-            action = np.int64(batch.actions[k])
-            value = value_of(outputs, begin, action, actions, dueling)
-            sample = Sample(targets[i], batch.weights[k])
-            loss, statistics = loss_of(duals.variables((value,)), sample, numbers)
-            batch.errors[k] = abs(duals.value_of(statistics[0]))
-            sums[0] += duals.value_of(loss)
-            sums[1] += value
-            fill(outputs[begin : begin + width], zero)
-            spread(
-                outputs,
-                begin,
-                action,
-                actions,
-                dueling,
-                duals.slopes_of(loss, zeros)[0] * chunk.share,
-            )
-        own = gradients[: layout.begins[1]]
-        backward(passes, online, cells, space.slopes[worker], own, count, few, OVERWRITTEN)
-        if few:
-            add_all_slopes(own, cells, online, chunk, batch.ones)
-
-    return gradient
+def action_values(outputs: Any, settings: Any) -> Any:
+    """Q(s, .) of a network's outputs; of a dueling network by Wang et al. 2016, equation 9."""
+    if not settings.dueling:
+        return outputs
+    advantages, value = outputs[: settings.num_actions], outputs[settings.num_actions]
+    return value + (advantages - nn.sum(advantages) / settings.num_actions)
 
 
-#: Fields of `Transitions` that hold observations.
-SEEN = ("observations", "next_observations", "ones", "next_ones")
-#: An update of DQN.
-STAGES = (Stage(make_gradient, (0,), ("loss", "q_value")),)
+def dqn(batch: Any, nets: Any, settings: Any) -> Any:
+    """Weighted Huber loss of the temporal differences; see above."""
+    next_values = action_values(nets.target(batch.next_observation), settings)
+    judged = next_values
+    if settings.double:
+        judged = action_values(nets.online(batch.next_observation), settings)
+    best = nn.argmax(judged, allowed=batch.next_action_mask if settings.is_masked else None)
+    target = nn.each(
+        bootstrap, batch.reward, batch.discount, batch.terminated, nn.take(next_values, best)
+    )
+    value = nn.take(action_values(nets.online(batch.observation), settings), batch.action)
+    loss = nn.mean(batch.weight * nn.each(huber, value, target))
+    return loss, {"loss": loss, "q_value": value, "error": value - target}
 
 
 # ---------------------------------------------------------------- the agent
@@ -301,6 +178,7 @@ class DQN(OffPolicy):
     """
 
     algorithm = "DQN"
+    reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config = DQNConfig
     defaults = DEFAULTS
     config: DQNConfig
@@ -314,16 +192,21 @@ class DQN(OffPolicy):
             policy.observation_mean[:], policy.observation_scale[:] = 0.0, 1.0
         return policy
 
-    def _make_learner(self, seed: int, num_threads: int | None) -> StagedLearner:
-        return StagedLearner(
-            [self.policy.network],
-            [0],
-            STAGES,
-            rows=1,
-            at_once=2,
-            seed=seed,
-            num_threads=num_threads,
-        )
+    def networks(self, seed: int) -> dict[str, Any]:
+        """See `OffPolicy.networks`."""
+        return {"online": self.policy.network}
+
+    def targets(self) -> dict[str, str]:
+        """See `OffPolicy.targets`."""
+        return {"target": "online"}
+
+    def updates(self) -> list[nn.Update]:
+        """See `OffPolicy.updates`."""
+        return [nn.Update(dqn, ("online",))]
+
+    def settings(self) -> dict[str, Any]:
+        """See `OffPolicy.settings`."""
+        return {**super().settings(), "is_masked": self.env.dynamics.num_masked > 0}
 
     def explore(self) -> None:
         """See `OffPolicy.explore`."""
@@ -332,26 +215,16 @@ class DQN(OffPolicy):
         share = min(1.0, self.steps / config.exploration_steps)
         self.policy.params[0] = first + share * (last - first)
 
-    def _transitions(self, batch: Any) -> Transitions:
-        made = super()._transitions(batch)
-        if self.config.reward_scale == 1.0:
-            return made
-        return made._replace(rewards=made.rewards * np.float32(self.config.reward_scale))
-
-    def _seen(self, before: Array, after: Array) -> dict[str, Any]:
-        policy = self.policy
-        if not policy.observation_mean.any() and (policy.observation_scale == 1.0).all():
-            ones = [self.env.view.ones_of(kept) for kept in (before, after)]
-            if all(each is not None and each.are_few() for each in ones):
-                none = np.zeros(0, np.float32)
-                return dict(zip(SEEN, (none, none, *ones), strict=True))
-        return super()._seen(before, after)
-
-    def _coefficients(self) -> Coefficients:
-        config = self.config
-        return Coefficients(self.env.dynamics.num_actions, config.dueling, config.double)
+    def _columns(self, batch: Any) -> dict[str, Any]:
+        columns = super()._columns(batch)
+        if self.config.reward_scale != 1.0:
+            columns["reward"] = columns["reward"] * np.float32(self.config.reward_scale)
+        return columns
 
     def _options(self) -> dict[str, Any]:
         config = self.config
-        rate = at(config.learning_rate, config.learning_rate_schedule, self._remaining)
-        return {"learning_rates": (rate,)}
+        return {
+            "learning_rate": at(
+                config.learning_rate, config.learning_rate_schedule, self._remaining
+            )
+        }

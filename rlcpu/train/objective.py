@@ -16,55 +16,74 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu import nn
 from rlcpu.envs.networks import MLP
-from rlcpu.nn.heads import categorical, categoricals, gaussian, masked_categorical, outputs
-from rlcpu.nn.learner import Learner
-from rlcpu.nn.losses import Loss
-from rlcpu.nn.network import Network
-from rlcpu.nn.ones import Ones
 from rlcpu.train.config import PPOConfig
 
 Array = npt.NDArray[Any]
-#: What the losses read of a sample, beside its action.
-COLUMNS = ("old_log_prob", "advantage", "target")
 
 
-class Weights(NamedTuple):
-    """Coefficients of the losses; see `PPOConfig`."""
-
-    clip: float
-    entropy: float
+# ---------------------------------------------------------------- the paper's equations
 
 
-def surrogate(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
-    """Clipped surrogate loss of one sample, less the bonus for entropy.
+def surrogate(
+    log_prob: float, old_log_prob: float, advantage: float, clip: float
+) -> tuple[float, float, float]:
+    """Clipped surrogate loss of one sample.
 
     Args:
-        numbers: log-probability of the action, entropy.
-        sample: `advantage`, how much better than expected the action was, and `old_log_prob`, its
-            log-probability when it was taken.
-        weights: half-width of the range of ratios that are worth a gradient, and the bonus.
+        log_prob: of the action.
+        old_log_prob: the same when it was taken.
+        advantage: how much better than expected the action was.
+        clip: half-width of the range of ratios that are worth a gradient.
 
     Returns:
-        Loss, and the statistics `policy`, `entropy`, `kl` and `clip_fraction`. The
-        divergence is estimated from one sample, and is never negative: J. Schulman 2020,
+        Loss, divergence from the policy that collected, and 1 where the ratio has left its range.
+        The divergence is estimated from one sample, and is never negative: J. Schulman 2020,
         "Approximating KL divergence", the estimator k3.
     """
-    log_prob, entropy = numbers
-    log_ratio = log_prob - sample.old_log_prob
+    log_ratio = log_prob - old_log_prob
     ratio = math.exp(log_ratio)
-    bounded = min(max(ratio, 1.0 - weights.clip), 1.0 + weights.clip)
-    gain, bounded_gain = ratio * sample.advantage, bounded * sample.advantage
-    policy = -min(gain, bounded_gain)
-    clipped = 1.0 if abs(ratio - 1.0) > weights.clip else 0.0
-    statistics = policy, entropy, ratio - 1.0 - log_ratio, clipped
-    return policy - weights.entropy * entropy, statistics
+    bounded = min(max(ratio, 1.0 - clip), 1.0 + clip)
+    loss = -min(ratio * advantage, bounded * advantage)
+    return loss, ratio - 1.0 - log_ratio, 1.0 if abs(ratio - 1.0) > clip else 0.0
 
 
-def value(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
-    """Squared error of the value, which is to be the sample's `target`."""
-    error = numbers[0] - sample.target
-    return error * error, ()
+def squared_error(value: float, target: float) -> float:
+    """Squared distance of a value from its target."""
+    return (value - target) ** 2
+
+
+def distribution(outputs: Any, batch: Any, nets: Any, settings: Any) -> tuple[Any, Any]:
+    """Log-probability of the actions that were taken, and entropy of the policy."""
+    if settings.kind == "continuous":
+        return nn.gaussian(outputs, nets.log_std, batch.action)
+    if settings.kind == "choices":
+        return nn.categoricals(outputs, batch.action, settings.choices)
+    allowed = batch.action_mask if settings.kind == "masked" else None
+    return nn.categorical(outputs, batch.action, allowed)
+
+
+def ppo(batch: Any, nets: Any, settings: Any) -> Any:
+    """Loss of PPO; see above."""
+    outputs = nets.policy(batch.observation)
+    if settings.is_shared:
+        outputs, value = outputs[:-1], outputs[-1]
+    else:
+        value = nets.value(batch.observation)
+    log_prob, entropy = distribution(outputs, batch, nets, settings)
+    advantage = nn.standardise(batch.advantage) if settings.standardises else batch.advantage
+    policy, kl, clipped = nn.each(
+        surrogate, log_prob, batch.old_log_prob, advantage, settings.clip, results=3
+    )
+    error = nn.each(squared_error, value, batch.target)
+    bonus, weight = settings.entropy_coefficient, settings.value_coefficient
+    loss = nn.mean(policy - bonus * entropy + weight * error)
+    statistics = {"policy": policy, "value": error, "entropy": entropy, "kl": kl}
+    return loss, {**statistics, "clip_fraction": clipped}
+
+
+# ---------------------------------------------------------------- the learner
 
 
 class Losses(NamedTuple):
@@ -94,20 +113,21 @@ class Batch(NamedTuple):
 
     Attributes:
         observations: (S, observation_size) float32, or the ones among zeros.
-        actions: (S,) int64 of `Discrete` or (S, action_size) float32 of `Box`; with action masks
-            (S, 1 + num_actions) int64, see `rlcpu.nn.heads.Head`; of `MultiDiscrete` (S, choices)
-            int64.
+        actions: (S,) whole numbers of `Discrete`, (S, choices) of `MultiDiscrete`, or
+            (S, action_size) float32 of `Box`.
         log_probs, advantages, targets: (S,) float32; targets are returns to learn the value from.
+        masks: (S, num_actions) bools, which actions were allowed; None where all are.
     """
 
-    observations: Array | Ones
+    observations: Array | nn.Ones
     actions: Array
     log_probs: Array
     advantages: Array
     targets: Array
+    masks: Array | None = None
 
 
-class Updater(Learner):
+class Updater(nn.Learner):
     """Improves a policy and its value from batches of samples.
 
     Args:
@@ -119,7 +139,7 @@ class Updater(Learner):
 
     Attributes:
         kind: of actions, "discrete", "masked", "continuous" or the choices, as "3 2": what the
-            machine code depends on.
+            machine code of the algorithm's scalar functions depends on.
     """
 
     def __init__(
@@ -132,29 +152,36 @@ class Updater(Learner):
         choices: tuple[int, ...] = (),
     ) -> None:
         self.policy, self.config = policy, config
-        discrete, separate = policy.log_std.size == 0, policy.value == "separate"
-        self.kind = ("masked" if masked else "discrete") if discrete else "continuous"
-        self.kind = " ".join(map(str, choices)) or self.kind
-        statistics = ("policy", "entropy", "kl", "clip_fraction")
-        actions = int(policy.sizes[-1]) - (not separate)
-        heads = {"discrete": categorical, "masked": masked_categorical, "continuous": gaussian}
-        head = categoricals(choices) if choices else heads[self.kind]
+        is_discrete, is_shared = policy.log_std.size == 0, policy.value == "shared"
+        kind = "choices" if choices else "masked" if masked else "discrete"
+        kind = kind if is_discrete else "continuous"
+        self.kind = " ".join(map(str, choices)) or kind
+        num_outputs = int(policy.sizes[-1]) - is_shared
+        columns = dict.fromkeys(("old_log_prob", "advantage", "target"), 1)
+        columns["observation"] = int(policy.sizes[0])
+        columns["action"] = len(choices) or (1 if is_discrete else num_outputs)
+        if masked:
+            columns["action_mask"] = num_outputs
         super().__init__(
             _networks(policy),
-            [
-                Loss(surrogate, head, statistics, size=actions),
-                Loss(value, outputs(), network=int(separate), first=-1),
-            ],
-            columns=COLUMNS,
-            actions=np.int64 if discrete else np.float32,
-            weights=Weights(0.0, 0.0),
+            ppo,
+            columns=columns,
+            settings={
+                "kind": kind,
+                "choices": choices,
+                "is_shared": is_shared,
+                "standardises": config.normalize_advantages,
+                "clip": 0.2,
+                "entropy_coefficient": float(config.entropy_coefficient),
+                "value_coefficient": float(config.value_coefficient),
+            },
             seed=seed,
             num_threads=num_threads,
         )
 
     def read_networks(self, numbers: Sequence[int] | None = None) -> None:
         """Take the policy's present parameters over, be they in other arrays than before."""
-        self.networks = _networks(self.policy)
+        self.replace(_networks(self.policy))
         super().read_networks(numbers)
 
     def improve(self, batch: Batch, learning_rate: float, clip: float) -> Losses:
@@ -169,32 +196,68 @@ class Updater(Learner):
             FloatingPointError: see `Learner.update`.
         """
         config = self.config
+        columns = {
+            "observation": batch.observations,
+            "action": batch.actions,
+            "old_log_prob": batch.log_probs,
+            "advantage": batch.advantages,
+            "target": batch.targets,
+        }
+        if self.settings["choices"]:
+            _check_choices(batch.actions, self.settings["choices"])
+        if batch.masks is not None:
+            _check_allowed(batch.actions, batch.masks, self.columns["action_mask"])
+            columns["action_mask"] = batch.masks
         report: dict[str, Any] = self.update(
-            batch.observations,
-            dict(zip(COLUMNS, batch[2:], strict=True)),
-            batch.actions,
+            columns,
             learning_rate=learning_rate,
-            weights=Weights(clip, config.entropy_coefficient),
-            scales=(1.0, config.value_coefficient),
+            settings={
+                "clip": clip,
+                "entropy_coefficient": config.entropy_coefficient,
+                "value_coefficient": config.value_coefficient,
+            },
+            normalise={
+                "observation": (self.policy.observation_mean, self.policy.observation_scale)
+            },
+            shuffle=True,
             epochs=config.num_epochs,
             minibatch_size=config.minibatch_size,
             max_gradient_norm=config.max_gradient_norm,
             epsilon=config.adam_epsilon,
-            normalize="advantage" if config.normalize_advantages else None,
             stop_above=None if config.target_kl is None else ("kl", 1.5 * config.target_kl),
-            mean=self.policy.observation_mean,
-            scale=self.policy.observation_scale,
         )
         return Losses._make(report[name] for name in Losses._fields)
 
 
-def _networks(policy: MLP) -> list[Network]:
-    """A policy as what is learnt: one network, or two."""
-    activation = policy.activation
-    networks = [
-        Network(policy.sizes, activation, parameters=policy.parameters, free=policy.log_std)
-    ]
+def _networks(policy: MLP) -> dict[str, Any]:
+    """A policy as what is learnt."""
+    activation, parameters = policy.activation, policy.parameters
+    learnt: dict[str, Any] = {"policy": nn.Network(policy.sizes, activation, parameters=parameters)}
     if policy.value == "separate":
         values = policy.value_parameters
-        networks.append(Network(policy.value_sizes, activation, parameters=values))
-    return networks
+        learnt["value"] = nn.Network(policy.value_sizes, activation, parameters=values)
+    return {**learnt, "log_std": policy.log_std} if policy.log_std.size else learnt
+
+
+def _check_choices(actions: Array, choices: tuple[int, ...]) -> None:
+    """Raise ValueError unless actions (S, choices) are numbers of choices."""
+    taken, counts = np.asarray(actions), np.array(choices)
+    if taken.ndim != 2 or taken.shape[1] != len(choices):
+        raise ValueError(f"actions have shape {taken.shape}: expected (S, {len(choices)})")
+    wrong = np.argwhere((taken < 0) | (taken >= counts))
+    if len(wrong):
+        i, k = wrong[0]
+        raise ValueError(f"actions[{i}, {k}]={taken[i, k]}: expected 0 to {counts[k] - 1}")
+
+
+def _check_allowed(actions: Array, masks: Array, count: int) -> None:
+    """Raise ValueError unless masks of so many actions allow those that were taken."""
+    taken, masks = np.asarray(actions).reshape(-1), np.asarray(masks)
+    if masks.shape != (len(taken), count):
+        raise ValueError(f"masks have shape {masks.shape}: expected ({len(taken)}, {count})")
+    beyond = taken[(taken < 0) | (taken >= count)]
+    if beyond.size:
+        raise ValueError(f"actions: expected 0 to {count - 1}, got {beyond[0]}")
+    forbidden = np.flatnonzero(np.take_along_axis(masks, taken[:, None].astype(int), 1)[:, 0] == 0)
+    if forbidden.size:
+        raise ValueError(f"actions[{forbidden[0]}]={taken[forbidden[0]]} is not allowed")

@@ -2,7 +2,7 @@
 
 A round of `learn` collects `num_steps` steps of every environment in one call, stores them, and
 makes `num_updates` updates from minibatches of the buffer. An agent of its own brings a policy, a
-`StagedLearner` with the equations of its paper, and how it explores; see `rlcpu.train.dqn`.
+`Learner` with the equations of its paper, and how it explores; see `rlcpu.train.dqn`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count, check_seed
-from rlcpu.nn.learner import as_writable
-from rlcpu.nn.stages import StagedLearner
-from rlcpu.nn.transitions import Transitions
+from rlcpu.nn.learner import Learner, Update
 from rlcpu.train import buffers, checkpoint
 from rlcpu.train.actors import Actor, Squashed
 from rlcpu.train.config import (
@@ -153,6 +151,8 @@ class OffPolicy(checkpoint.Agent):
     learner: Any
     history: History
     ledger: Any = None
+    #: What `history.losses` holds of an update.
+    reported: ClassVar[tuple[str, ...]]
 
     def __init__(
         self,
@@ -185,6 +185,7 @@ class OffPolicy(checkpoint.Agent):
         self._batches: dict[Any, Any] = {}
         self._looked = 0
         self._remaining = 1.0
+        self._read = self.config
         self.history = History()
 
     @classmethod
@@ -219,20 +220,50 @@ class OffPolicy(checkpoint.Agent):
         """A new policy; raises TypeError or ValueError for an environment that does not fit."""
         raise NotImplementedError
 
-    def _make_learner(self, seed: int, num_threads: int | None) -> StagedLearner:
-        """The networks and stages; network 0 is the policy's."""
+    def networks(self, seed: int) -> dict[str, Any]:
+        """Networks and arrays that are learnt, by name; the first is the policy's network."""
         raise NotImplementedError
+
+    def targets(self) -> dict[str, str]:
+        """Names of copies that follow networks slowly, and of these networks."""
+        return {}
+
+    def updates(self) -> list[Update]:
+        """What an update minimises, one after the other; a subclass may bring others."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """What these functions read: all fields of the config, and numbers of the environment."""
+        config = {name: getattr(self.config, name) for name in self.config.names()}
+        return {**config, "num_actions": self.env.dynamics.num_actions}
+
+    def _make_learner(self, seed: int, num_threads: int | None) -> Learner:
+        return Learner(
+            self.networks(seed),
+            self.updates(),
+            columns=self._column_sizes(),
+            targets=self.targets(),
+            settings=self.settings(),
+            per_sample=("error",),
+            seed=seed,
+            num_threads=num_threads,
+        )
+
+    def _column_sizes(self) -> dict[str, int]:
+        """Columns of a batch, and how many numbers of a sample each has."""
+        dynamics = self.env.dynamics
+        size, masks = dynamics.observation_size, dynamics.num_masked
+        columns = dict.fromkeys(("reward", "discount", "terminated", "weight"), 1)
+        columns |= {"observation": size, "next_observation": size}
+        columns["action"] = 1 if dynamics.is_discrete else dynamics.action_size
+        return {**columns, "next_action_mask": masks} if masks else columns
 
     def explore(self) -> None:
         """Set how much the policy explores after so many steps, once random ones are over."""
         raise NotImplementedError
 
-    def _coefficients(self) -> Any:
-        """Numbers that the stages read."""
-        raise NotImplementedError
-
     def _options(self) -> dict[str, Any]:
-        """Options of `StagedLearner.update`, learning rates at least."""
+        """Options of `Learner.update`, the learning rate at least."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ the buffer
@@ -411,65 +442,79 @@ class OffPolicy(checkpoint.Agent):
             batch = self._batches[count] = self.buffer.sample(
                 count * config.batch_size, out=self._batches.get(count)
             )
-            transitions = self._transitions(batch)
             report = self.learner.update(
-                transitions,
-                config.batch_size,
-                self._coefficients(),
+                self._columns(batch),
+                minibatch_size=config.batch_size,
+                normalise=self._normalisation,
+                settings=self._changed_settings(),
+                write=self.learner.names[:1],
                 **{
-                    "period": config.target_period,
+                    "target_period": config.target_period,
                     "tau": config.tau,
-                    "max_norm": config.max_gradient_norm,
+                    "max_gradient_norm": config.max_gradient_norm,
                     "epsilon": config.adam_epsilon,
                     **self._options(),
                 },
             )
             if buffers.has_priorities(self.buffer):
                 buffer: Any = self.buffer
-                buffer.update_priorities(batch.indices, transitions.errors)
+                buffer.update_priorities(batch.indices, np.abs(self.learner.per_sample["error"]))
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
 
-    def _transitions(self, batch: Any) -> Transitions:
+    def _changed_settings(self) -> dict[str, Any] | None:
+        """Settings for the learner, if the config is another one than at the last update."""
+        if self._read is self.config:
+            return None
+        self._read = self.config
+        return self.settings()
+
+    def _columns(self, batch: Any) -> dict[str, Any]:
         """A batch as the learner takes it."""
-        size, policy = len(batch), self.policy
-        ones, discounts, errors, center, half = self._constants(size)
-        masked = self.env.dynamics.num_masked > 0
-        allowed = {"allowed": batch["next_action_mask"].reshape(-1)} if masked else {}
-        return Transitions(
-            **allowed,
-            **self._seen(batch["observation"], batch["next_observation"]),
-            actions=batch["action"].reshape(-1).astype(np.float32, copy=False),
-            rewards=batch["reward"],
-            discounts=discounts if batch.discounts is None else batch.discounts,
-            weights=ones if batch.weights is None else batch.weights,
-            terminated=batch["terminated"],
-            mean=as_writable(policy.observation_mean, np.float32),
-            scale=as_writable(policy.observation_scale, np.float32),
-            center=center,
-            half=half,
-            errors=errors,
-        )
+        ones, discounts = self._constants(len(batch))
+        columns = {
+            "observation": self._inputs(batch["observation"]),
+            "next_observation": self._inputs(batch["next_observation"]),
+            "action": batch["action"],
+            "reward": batch["reward"],
+            "discount": discounts if batch.discounts is None else batch.discounts,
+            "terminated": batch["terminated"],
+            "weight": ones if batch.weights is None else batch.weights,
+        }
+        if self.env.dynamics.num_masked > 0:
+            columns["next_action_mask"] = batch["next_action_mask"]
+        return columns
 
-    def _seen(self, before: Array, after: Array) -> dict[str, Any]:
-        """The fields of `Transitions` that hold observations, of what the buffer keeps."""
-        inputs = map(self.env.view.inputs_of, (before, after))
-        flat = (each.reshape(-1) for each in inputs)
-        return dict(zip(("observations", "next_observations"), flat, strict=True))
+    def _inputs(self, observations: Array) -> Any:
+        """Observations that a buffer keeps, as networks take them, or the ones of boards."""
+        view = self.env.view
+        ones = view.ones_of(observations) if self.learner.takes_ones("observation") else None
+        if ones is not None:
+            return ones
+        inputs = view.inputs_of(observations)
+        return inputs.reshape(len(inputs), -1)
 
-    def _constants(self, size: int) -> tuple[Array, ...]:
-        """Arrays of a batch that are the same for all batches of its size."""
+    @property
+    def _normalisation(self) -> dict[str, tuple[Array, Array]]:
+        """What networks see columns less by, and times."""
+        seen = self.policy.observation_mean, self.policy.observation_scale
+        columns = {"observation": seen, "next_observation": seen}
+        if isinstance(self.policy, Squashed):
+            half = self.policy.half
+            inverse = np.divide(1.0, half, out=np.zeros_like(half), where=half > 0)
+            columns["action"] = self.policy.center, inverse
+        return columns
+
+    def _constants(self, size: int) -> tuple[Array, Array]:
+        """Weights and discounts of a batch that has none of its own."""
         if ("constants", size) not in self._batches:
-            policy = self.policy
-            ones, none = np.ones(size, np.float32), np.zeros(0, np.float32)
-            bounds = (policy.center, policy.half) if isinstance(policy, Squashed) else (none, none)
-            arrays = ones, ones * np.float32(self.config.gamma), np.zeros_like(ones), *bounds
-            self._batches["constants", size] = arrays
-        made: tuple[Array, ...] = self._batches["constants", size]
+            ones = np.ones(size, np.float32)
+            self._batches["constants", size] = ones, ones * np.float32(self.config.gamma)
+        made: tuple[Array, Array] = self._batches["constants", size]
         return made
 
     @functools.cached_property
     def _no_losses(self) -> Any:
-        names = [name for stage in self.learner.stages for name in stage.statistics]
+        names = self.reported
         return losses_type((*names, "gradient_norm", "num_gradients"))(
             *[float("nan")] * (len(names) + 1), 0
         )

@@ -324,12 +324,14 @@ class PPO(checkpoint.Agent):
             lambda_=config.lambda_,
             final_values=rollout.final_values,
         )
+        masks = rollout.action_masks
         batch = Batch(
             inputs_of(rollout),
-            _samples_of(rollout),
+            rollout.actions.reshape(rollout.rewards.size, *rollout.actions.shape[2:]),
             rollout.log_probs.ravel(),
             estimates.advantages.ravel(),
             estimates.returns.ravel(),
+            None if masks is None else masks.reshape(rollout.rewards.size, -1),
         )
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)
@@ -381,14 +383,6 @@ class PPO(checkpoint.Agent):
 
     def _take_numbers(self, numbers: dict[str, Any]) -> None:
         self.normalizer.count = check_count("observations", numbers["observations"], 0)
-
-
-def _samples_of(rollout: Rollout) -> Array:
-    """Actions as the updater takes them, with their masks if there are any."""
-    actions, masks = rollout.actions, rollout.action_masks
-    if masks is not None:
-        actions = np.concatenate((actions[..., None], masks), axis=-1)
-    return actions.reshape(-1, *actions.shape[2:])
 
 
 class Normalizer:

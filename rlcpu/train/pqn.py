@@ -15,35 +15,29 @@ factor 1/2), are CleanRL's `pqn.py`; RAdam is that of both.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from rlcpu import nn
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.nn.heads import of_action
-from rlcpu.nn.learner import Learner
-from rlcpu.nn.losses import Loss
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
 from rlcpu.train.config import Settings, at
-from rlcpu.train.off_policy import Array, OffPolicy, losses_type
+from rlcpu.train.off_policy import Array, OffPolicy
 
 
-def squared_error(numbers: Any, sample: Any, weights: Any) -> tuple[float, Any]:
-    """Squared distance of the value of an action from its return.
+def squared_error(value: float, target: float) -> float:
+    """Squared distance of the value of an action from its return."""
+    return (value - target) ** 2
 
-    Args:
-        numbers: Q(s, a).
-        sample: `target`, the return.
-        weights: none.
 
-    Returns:
-        Loss, and the value as a statistic.
-    """
-    error = numbers[0] - sample.target
-    return error * error, (numbers[0],)
+def pqn(batch: Any, nets: Any, settings: Any) -> Any:
+    """Mean squared error of the values of the actions that were taken."""
+    value = nn.take(nets.online(batch.observation), batch.action)
+    loss = nn.mean(nn.each(squared_error, value, batch.target))
+    return loss, {"loss": loss, "q_value": value, "error": value - batch.target}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +127,7 @@ class PQN(OffPolicy):
     """
 
     algorithm = "PQN"
+    reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config: ClassVar[Any] = PQNConfig
     defaults = DEFAULTS
     config: PQNConfig
@@ -147,15 +142,16 @@ class PQN(OffPolicy):
             dynamics, config.hidden, config.activation, seed=seed, layer_norm=config.layer_norm
         )
 
-    def _make_learner(self, seed: int, num_threads: int | None) -> Any:
-        return Learner(
-            [self.policy.network],
-            [Loss(squared_error, of_action, ("q_value",))],
-            columns=["target"],
-            actions=np.int64,
-            seed=seed,
-            num_threads=num_threads,
-        )
+    def networks(self, seed: int) -> dict[str, Any]:
+        """See `OffPolicy.networks`."""
+        return {"online": self.policy.network}
+
+    def updates(self) -> list[nn.Update]:
+        """See `OffPolicy.updates`."""
+        return [nn.Update(pqn, ("online",))]
+
+    def _column_sizes(self) -> dict[str, int]:
+        return {"observation": self.env.dynamics.observation_size, "action": 1, "target": 1}
 
     def _take_buffer(self, buffer: Any, seed: int) -> None:
         if buffer is not None:
@@ -194,31 +190,33 @@ class PQN(OffPolicy):
 
     def improve(self) -> Any:
         """The update of a rollout; an exception leaves the learner as it was before."""
-        rollout, config = self._rollout, self.config
+        rollout, config, policy = self._rollout, self.config, self.policy
         targets = self._targets(rollout)
         before = {name: array.copy() for name, array in self.learner.state().items()}
         try:
             report = self.learner.update(
-                inputs_of(rollout),
-                {"target": targets.ravel()},
-                rollout.actions.ravel().astype(np.int64, copy=False),
+                {
+                    "observation": inputs_of(rollout),
+                    "action": rollout.actions.ravel(),
+                    "target": targets.ravel(),
+                },
+                settings=self._changed_settings(),
                 learning_rate=at(
                     config.learning_rate, config.learning_rate_schedule, self._remaining
                 ),
+                shuffle=True,
                 epochs=config.num_epochs,
                 minibatch_size=config.minibatch_size,
                 max_gradient_norm=config.max_gradient_norm,
                 epsilon=config.adam_epsilon,
                 rectified=True,
-                mean=self.policy.observation_mean,
-                scale=self.policy.observation_scale,
+                normalise={"observation": (policy.observation_mean, policy.observation_scale)},
             )
         except BaseException:
             self.learner.discard()
             for name, array in self.learner.state().items():
                 array[...] = before[name]
             raise
-        report["loss"] = report["squared_error"]
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
 
     def _targets(self, rollout: Rollout) -> Array:
@@ -246,8 +244,3 @@ class PQN(OffPolicy):
             final_values=values,
         )
         return targets
-
-    @functools.cached_property
-    def _no_losses(self) -> Any:
-        nan = float("nan")
-        return losses_type(("loss", "q_value", "gradient_norm", "num_gradients"))(nan, nan, nan, 0)

@@ -15,28 +15,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import MUJOCO_TASKS
-from rlcpu.kernels.compile import inline, tuple_of
-from rlcpu.nn.adam import adam, make_rates
-from rlcpu.nn.stages import Stage, StagedLearner
 from rlcpu.train.actor_critic import (
-    Coefficients,
-    Rules,
-    make_actor,
-    make_critic_networks,
+    critics_loss,
+    least_value,
     make_critics,
+    movable,
+    soft_bootstrap,
 )
-from rlcpu.train.actors import (
-    SquashedGaussian,
-    bounded_log_std,
-    squashed_gaussian,
-)
+from rlcpu.train.actors import SquashedGaussian, bounded_log_std, squashed_gaussian
 from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
@@ -47,57 +40,41 @@ def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
     return squashed_gaussian(mean, bounded_log_std(log_std), noise)
 
 
-def draw_next(mean: float, log_std: float, noise: float, weights: Any) -> tuple[float, float]:
-    """The same of the next state."""
-    return squashed_gaussian(mean, bounded_log_std(log_std), noise)
+def exponential(x: float) -> float:
+    """e**x."""
+    return math.exp(x)
 
 
-def temperature_slope(mean_log_prob: float, target_entropy: float) -> float:
-    """Derivative of the temperature's loss by log(alpha)."""
-    return -(mean_log_prob + target_entropy)
+def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
+    """Actions of a network's outputs, reparametrised, and their log-probabilities."""
+    size = settings.action_size
+    mean, log_std = outputs[:size], outputs[size:]
+    action, log_prob = nn.each(draw, mean, log_std, nn.normal(mean), results=2)
+    return action * settings.movable, nn.sum(log_prob * settings.movable)
 
 
-RULES = Rules(draw, draw_next, 2)
+def critic(batch: Any, nets: Any, settings: Any) -> Any:
+    """Loss of the critics; algorithm 1, line 12."""
+    action, log_prob = sample(nets.actor(batch.next_observation), settings)
+    value = least_value((nets.target1, nets.target2), batch.next_observation, action)
+    alpha = nn.each(exponential, nets.log_temperature)
+    target = nn.each(
+        soft_bootstrap, batch.reward, batch.discount, batch.terminated, value, log_prob, alpha
+    )
+    return critics_loss(batch, (nets.critic1, nets.critic2), target)
 
 
-# ---------------------------------------------------------------- stages
-
-
-def critics_gradient(dtype: type) -> Callable[..., None]:
-    """See `make_critics`."""
-    return make_critics(dtype, RULES)
-
-
-def actor_gradient(dtype: type) -> Callable[..., None]:
-    """See `make_actor`."""
-    return make_actor(dtype, RULES)
-
-
-def make_temperature(dtype: type) -> Callable[..., None]:
-    """`learn(part)`: a step of Adam on log(alpha).
-
-    `learnt.extra` holds log(alpha), its two moments, and the steps so far.
-    """
-    rates_of, slope_of = make_rates(np.float64), inline(temperature_slope)
-    step, coefficients_of = inline(adam), tuple_of(Coefficients, len(Coefficients._fields))
-
-    def temperature(part):
-        extra, settings = part.frame.learnt.extra, part.frame.settings
-        numbers = coefficients_of(settings.coefficients)
-        slope = slope_of(part.sums[1] / settings.size, numbers.target_entropy)
-        extra[3] += 1.0
-        if numbers.rate > 0.0:
-            rates = rates_of(extra[3], np.float64(numbers.rate), np.float64(settings.epsilon))
-            extra[0], extra[1], extra[2] = step(extra[0], slope, extra[1], extra[2], rates)
-
-    return temperature
-
-
-#: An update of SAC.
-STAGES = (
-    Stage(critics_gradient, (1, 2), ("critic", "q_value")),
-    Stage(actor_gradient, (0,), ("actor", "log_prob"), make_temperature),
-)
+def actor_and_temperature(batch: Any, nets: Any, settings: Any) -> Any:
+    """Losses of the actor and of log(alpha); algorithm 1, lines 13 and 14."""
+    action, log_prob = sample(nets.actor(batch.observation), settings)
+    value = least_value((nets.critic1, nets.critic2), batch.observation, action)
+    alpha = nn.each(exponential, nn.hold(nets.log_temperature))
+    loss = nn.mean(alpha * log_prob - value)
+    statistics = {"actor": loss, "log_prob": log_prob}
+    if settings.learn_temperature:
+        missing = nn.hold(log_prob) + settings.target_entropy
+        loss = loss - nn.mean(nets.log_temperature * missing)
+    return loss, statistics
 
 
 # ---------------------------------------------------------------- the agent
@@ -165,6 +142,7 @@ class SAC(OffPolicy):
 
     algorithm = "SAC"
     num_kernels = 13
+    reported: ClassVar[tuple[str, ...]] = ("critic", "q_value", "actor", "log_prob")
     Config = SACConfig
     defaults = DEFAULTS
     config: SACConfig
@@ -173,34 +151,45 @@ class SAC(OffPolicy):
     def _make_policy(self, dynamics: Dynamics, seed: int) -> SquashedGaussian:
         return SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)
 
-    def _make_learner(self, seed: int, num_threads: int | None) -> StagedLearner:
-        config, size = self.config, self.env.dynamics.action_size
-        extra = np.array([math.log(config.temperature), 0.0, 0.0, 0.0])
-        return StagedLearner(
-            [self.policy.network, *make_critic_networks(self.env.dynamics, config, 2, seed)],
-            [1, 2],
-            STAGES,
-            extra=extra,
-            rows=2 + 2 * size,
-            at_once=3,
-            seed=seed,
-            num_threads=num_threads,
-        )
+    def networks(self, seed: int) -> dict[str, Any]:
+        """See `OffPolicy.networks`; "log_temperature" is the logarithm of alpha."""
+        config = self.config
+        return {
+            "actor": self.policy.network,
+            **make_critics(self.env.dynamics, config, 2, seed),
+            "log_temperature": np.array([math.log(config.temperature)], np.float32),
+        }
+
+    def targets(self) -> dict[str, str]:
+        """See `OffPolicy.targets`."""
+        return {"target1": "critic1", "target2": "critic2"}
+
+    def updates(self) -> list[nn.Update]:
+        """See `OffPolicy.updates`."""
+        learns = ("actor", "log_temperature") if self.config.learn_temperature else ("actor",)
+        return [
+            nn.Update(critic, ("critic1", "critic2")),
+            nn.Update(actor_and_temperature, learns),
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """See `OffPolicy.settings`."""
+        half, entropy = self.policy.half, self.config.target_entropy
+        return {
+            **super().settings(),
+            "movable": movable(half),
+            "action_size": len(half),
+            "target_entropy": -float(np.count_nonzero(half)) if entropy is None else entropy,
+        }
 
     @property
     def temperature(self) -> float:
         """Alpha, the weight of the entropy."""
-        return math.exp(self.learner.learnt.extra[0])
+        return math.exp(self.learner.value_of("log_temperature")[0])
 
     def explore(self) -> None:
         """See `OffPolicy.explore`."""
         self.policy.params[0] = 0.0
 
-    def _coefficients(self) -> Coefficients:
-        config, size = self.config, np.count_nonzero(self.policy.half)
-        target = -float(size) if config.target_entropy is None else config.target_entropy
-        rate = config.learning_rate if config.learn_temperature else 0.0
-        return Coefficients(target_entropy=target, rate=rate)
-
     def _options(self) -> dict[str, Any]:
-        return {"learning_rates": (self.config.learning_rate,) * 2}
+        return {"learning_rate": self.config.learning_rate}

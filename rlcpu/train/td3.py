@@ -17,59 +17,47 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
-
+from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.nn.stages import Stage, StagedLearner
-from rlcpu.train.actor_critic import (
-    Coefficients,
-    Rules,
-    make_actor,
-    make_critic_networks,
-    make_critics,
-)
+from rlcpu.train.actor_critic import critics_loss, least_value, make_critics, movable
 from rlcpu.train.actors import Noisy
+from rlcpu.train.dqn import bootstrap
 from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
 
 
-def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
-    """The action, without noise; its log-probability counts nothing."""
-    return math.tanh(mean), 0.0
+def squashed(mean: float) -> float:
+    """The action of a network's output."""
+    return math.tanh(mean)
 
 
-def draw_next(mean: float, log_std: float, noise: float, weights: Any) -> tuple[float, float]:
-    """A smoothed action of the next state; Fujimoto et al. 2018, equation 14."""
-    shift = min(max(weights.noise * noise, -weights.noise_clip), weights.noise_clip)
-    return min(max(math.tanh(mean) + shift, -1.0), 1.0), 0.0
+def smoothed(mean: float, noise: float, deviation: float, bound: float) -> float:
+    """An action of the next state; Fujimoto et al. 2018, equation 14."""
+    shift = min(max(deviation * noise, -bound), bound)
+    return min(max(math.tanh(mean) + shift, -1.0), 1.0)
 
 
-RULES = Rules(draw, draw_next, 1)
-
-
-# ---------------------------------------------------------------- stages
-
-
-def critics_gradient(dtype: type) -> Callable[..., None]:
-    """See `make_critics`."""
-    return make_critics(dtype, RULES)
-
-
-def actor_gradient(dtype: type) -> Callable[..., None]:
-    """See `make_actor`."""
-    return make_actor(dtype, RULES)
-
-
-def make_stages(critics: int) -> tuple[Stage, ...]:
-    """An update with so many critics; the machine code is the same for all of them."""
-    return (
-        Stage(critics_gradient, tuple(range(1, critics + 1)), ("critic", "q_value")),
-        Stage(actor_gradient, (0,), ("actor",)),
+def critic(batch: Any, nets: Any, settings: Any) -> Any:
+    """Loss of the critics; algorithm 1."""
+    mean = nets.target_actor(batch.next_observation)
+    deviation, bound = settings.target_noise, settings.target_noise_clip
+    action = nn.each(smoothed, mean, nn.normal(mean), deviation, bound) * settings.movable
+    critics, targets = (
+        [getattr(nets, f"{kind}{k + 1}") for k in range(settings.num_critics)]
+        for kind in ("critic", "target")
     )
+    value = least_value(targets, batch.next_observation, action)
+    target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, value)
+    return critics_loss(batch, critics, target)
+
+
+def actor(batch: Any, nets: Any, settings: Any) -> Any:
+    """Minus the value of the actor's actions, by the first critic."""
+    action = nn.each(squashed, nets.actor(batch.observation)) * settings.movable
+    return nn.mean(-nets.critic1(batch.observation, action)), {}
 
 
 # ---------------------------------------------------------------- the agents
@@ -135,6 +123,7 @@ class TD3(OffPolicy):
     """
 
     algorithm = "TD3"
+    reported: ClassVar[tuple[str, ...]] = ("critic", "q_value", "actor")
     Config: ClassVar[type[TD3Config]] = TD3Config
     defaults: ClassVar[dict[str, Any]] = {"Pendulum-v1": TD3Config().replace(PENDULUM)}
     config: TD3Config
@@ -144,34 +133,36 @@ class TD3(OffPolicy):
     def _make_policy(self, dynamics: Dynamics, seed: int) -> Noisy:
         return Noisy(dynamics, self.config.hidden, self.config.activation, seed)
 
-    def _make_learner(self, seed: int, num_threads: int | None) -> StagedLearner:
-        count, dynamics = self._critics, self.env.dynamics
-        critics = make_critic_networks(dynamics, self.config, count, seed)
-        return StagedLearner(
-            [self.policy.network, *critics],
-            range(count + 1),
-            make_stages(count),
-            extra=np.array([-np.inf]),
-            rows=2 + 2 * dynamics.action_size,
-            at_once=2,
-            seed=seed,
-            num_threads=num_threads,
-        )
+    def networks(self, seed: int) -> dict[str, Any]:
+        """See `OffPolicy.networks`."""
+        critics = make_critics(self.env.dynamics, self.config, self._critics, seed)
+        return {"actor": self.policy.network, **critics}
+
+    def targets(self) -> dict[str, str]:
+        """See `OffPolicy.targets`."""
+        critics = range(1, self._critics + 1)
+        return {"target_actor": "actor", **{f"target{k}": f"critic{k}" for k in critics}}
+
+    def updates(self) -> list[nn.Update]:
+        """See `OffPolicy.updates`."""
+        critics = tuple(f"critic{k}" for k in range(1, self._critics + 1))
+        delay = self.config.policy_delay
+        return [nn.Update(critic, critics), nn.Update(actor, ("actor",), every=delay)]
+
+    def settings(self) -> dict[str, Any]:
+        """See `OffPolicy.settings`."""
+        numbers = {"num_critics": self._critics, "movable": movable(self.policy.half)}
+        return {**super().settings(), **numbers}
 
     def explore(self) -> None:
         """See `OffPolicy.explore`."""
         self.policy.params[:2] = 0.0, self.config.exploration_noise
 
-    def _coefficients(self) -> Coefficients:
-        config = self.config
-        return Coefficients(self._critics, 0.0, config.target_noise, config.target_noise_clip)
-
     def _options(self) -> dict[str, Any]:
         config = self.config
         return {
-            "learning_rates": (config.learning_rate,) * 2,
-            "delay": config.policy_delay,
-            "period": config.target_period * config.policy_delay,
+            "learning_rate": config.learning_rate,
+            "target_period": config.target_period * config.policy_delay,
         }
 
 

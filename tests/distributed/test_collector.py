@@ -110,13 +110,13 @@ def test_priorities_are_the_errors_that_dqn_computes(dueling):
     buffer.add(block)
     batch = buffer.sample(64)
     batch.discounts = batch["discount"]
-    transitions = agent._transitions(batch)
     agent.learner.update(
-        transitions, 64, agent._coefficients(), period=1, tau=0.0, max_norm=1.0, epsilon=1e-8,
+        agent._columns(batch), minibatch_size=64, normalise=agent._normalisation,
         **agent._options(),
     )  # fmt: skip
     assert batch["terminated"].any()
-    np.testing.assert_allclose(priorities[batch.indices], transitions.errors, rtol=1e-4, atol=1e-5)
+    errors = abs(agent.learner.per_sample["error"])
+    np.testing.assert_allclose(priorities[batch.indices], errors, rtol=1e-4, atol=1e-5)
 
 
 def test_collectors_of_a_machine_divide_its_cpus(monkeypatch):

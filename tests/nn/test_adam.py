@@ -19,7 +19,7 @@ def test_adam_equals_the_algorithm_as_published() -> None:
     for number in range(1, 50):
         gradient = float(rng.normal())
         bias1, bias2 = 1.0 - 0.9**number, 1.0 - 0.999**number
-        rates = Rates(1e-2 / bias1, 1.0 / math.sqrt(bias2), 1e-5)
+        rates = Rates(1e-2 / bias1, 1.0 / math.sqrt(bias2), 1e-5, 1.0)
         parameter, first, second = adam(parameter, gradient, first, second, rates)
         m = 0.9 * m + 0.1 * gradient
         v = 0.999 * v + 0.001 * gradient**2
@@ -28,7 +28,7 @@ def test_adam_equals_the_algorithm_as_published() -> None:
 
 
 def test_padding_stays_zero() -> None:
-    assert adam(0.0, 0.0, 0.0, 0.0, Rates(1e-2, 30.0, 1e-5)) == (0.0, 0.0, 0.0)
+    assert adam(0.0, 0.0, 0.0, 0.0, Rates(1e-2, 30.0, 1e-5, 1.0)) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -57,7 +57,7 @@ def test_class_steps_a_slice_by_the_same_rule(dtype: Any) -> None:
         norm = optimiser.step(gradients, 1e-2, max_norm=1.5)
         assert norm == pytest.approx(np.sqrt((gradients.astype(float) ** 2).sum()), rel=1e-6)
         scaled = gradients * min(1.0, 1.5 / (norm + 1e-6))
-        rates = Rates(1e-2 / (1 - 0.9**number), (1 - 0.999**number) ** -0.5, 1e-5)
+        rates = Rates(1e-2 / (1 - 0.9**number), (1 - 0.999**number) ** -0.5, 1e-5, 1.0)
         stepped = [adam(*item, rates) for item in zip(expected, scaled, m, v, strict=True)]
         expected, m, v = np.array(stepped).T
     np.testing.assert_allclose(flat[2:9], expected, rtol=1e-4 if dtype == np.float32 else 1e-12)
@@ -88,7 +88,7 @@ def test_rectified_steps_equal_the_algorithm_as_published() -> None:
     first = second = m = v = 0.0
     for number in range(1, 60):
         gradient = float(rng.normal())
-        rates = rates_of(number, 1e-2, 1e-8, True)
+        rates = rates_of(number, 1e-2, 1e-8, True, 0.0)
         parameter, first, second = adam(parameter, gradient, first, second, rates)
         m = 0.9 * m + 0.1 * gradient
         v = 0.999 * v + 0.001 * gradient**2
@@ -113,7 +113,7 @@ def test_rectified_steps_equal_torchs() -> None:
     parameter, first, second = 0.3, 0.0, 0.0
     for number in range(1, 60):
         gradient = float(rng.normal())
-        rates = rates_of(number, 1e-2, 1e-8, True)
+        rates = rates_of(number, 1e-2, 1e-8, True, 0.0)
         parameter, first, second = adam(parameter, gradient, first, second, rates)
         tensor.grad = torch.tensor([gradient], dtype=torch.float64)
         optimiser.step()

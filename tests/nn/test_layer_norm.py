@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH
-from rlcpu.nn import Learner, Loss, Network, network, of_action
-from tests.nn.test_learner import action_value
+from rlcpu.nn import Learner, Network, network
+from rlcpu.train.pqn import pqn
 from tests.nn.test_network import copy_layers, make_network, passes
 from tests.train import naive
 
@@ -120,19 +120,20 @@ def test_a_learner_descends_its_gradient() -> None:
     rng = np.random.default_rng(2)
     net = Network((4, 32, 16, 2), "relu", layer_norm=True)
     before = net.parameters.copy()
-    learner = Learner([net], [Loss(action_value, of_action)], columns=["target"], actions=np.int64)
+    learner = Learner({"online": net}, pqn, columns={"observation": 4, "action": 1, "target": 1})
     inputs = rng.normal(size=(100, 4)).astype(np.float32)
     actions, target = rng.integers(2, size=100), rng.normal(size=100).astype(np.float32)
     slopes = np.zeros((100, 2))
     slopes[np.arange(100), actions] = net.outputs(inputs)[np.arange(100), actions] - target
-    gradient = net.gradients(inputs, slopes / 100)[0]
+    gradient = net.gradients(inputs, 2 * slopes / 100)[0]
+    batch = {"observation": inputs, "action": actions, "target": target}
     arguments: Any = {"learning_rate": 1e-3, "minibatch_size": 100}
-    report = learner.update(inputs, {"target": target}, actions, **arguments)
+    report = learner.update(batch, **arguments)
     assert report["gradient_norm"] == pytest.approx(np.linalg.norm(gradient), rel=1e-4)
     # Adam's first step is the sign of the gradient.
     large = abs(gradient) > 1e-5
     change = (net.parameters - before)[large]
     np.testing.assert_allclose(change, -1e-3 * np.sign(gradient[large]), rtol=0.01, atol=1e-6)
-    report = learner.update(inputs, {"target": target}, actions, epochs=300, **arguments)
-    last = learner.update(inputs, {"target": target}, actions, **arguments)
-    assert last["action_value"] < 0.2 * np.mean(0.5 * target**2)
+    report = learner.update(batch, epochs=300, **arguments)
+    last = learner.update(batch, **arguments)
+    assert last["loss"] < 0.2 * np.mean(target**2)

@@ -31,7 +31,7 @@ def passes(dtype: Any) -> tuple[Any, Any]:
 
     @kernel
     def run_backward(addresses, net, activations, slopes, gradients, samples):
-        backward(addresses, net, activations, slopes, gradients, samples, False, ADDED)
+        backward(addresses, net, activations, slopes, gradients, samples, False, ADDED, False)
 
     return (
         functools.partial(run_forward, passes_of(dtype)),

@@ -52,10 +52,10 @@ def make_batch(
         if discrete
         else rng.normal(0.0, 1.0, (samples, outputs)).astype(np.float32)
     )
+    masks = None
     if masked:
         masks = rng.random((samples, outputs)) < rng.uniform(0.0, 1.0, (samples, 1))
         masks[np.arange(samples), actions] = True
-        actions = np.column_stack((actions, masks)).astype(np.int64)
     if choices:
         actions = rng.integers(0, choices, (samples, len(choices)))
     spread = 0.2 if discrete else 0.5
@@ -66,4 +66,5 @@ def make_batch(
         rng.normal(center, spread, samples).astype(np.float32),
         rng.normal(0.5, 2.0, samples).astype(np.float32),
         rng.normal(0.0, 1.0, samples).astype(np.float32),
+        masks,
     )

@@ -52,15 +52,19 @@ def run_network(
 
 
 def log_prob_and_entropy(
-    heads: Array, log_std: Array, actions: Array, choices: tuple[int, ...] = ()
+    heads: Array, log_std: Array, batch: Batch, choices: tuple[int, ...] = ()
 ) -> tuple[Array, Array]:
+    actions = batch.actions
     if choices:
         parts = np.split(heads, np.cumsum(choices)[:-1], axis=1)
-        each = [log_prob_and_entropy(p, log_std, a) for p, a in zip(parts, actions.T, strict=True)]
+        each = [
+            log_prob_and_entropy(part, log_std, batch._replace(actions=taken))
+            for part, taken in zip(parts, actions.T, strict=True)
+        ]
         return sum(x for x, _ in each), sum(x for _, x in each)
-    if log_std.size == 0 and actions.ndim == 2:  # indices, and which actions are allowed
-        heads, actions = np.where(actions[:, 1:] != 0, heads, -np.inf), actions[:, 0]
     if log_std.size == 0:
+        if batch.masks is not None:
+            heads = np.where(batch.masks, heads, -np.inf)
         log_probs = heads - np.log(np.exp(heads).sum(axis=1, keepdims=True))
         taken = log_probs[np.arange(len(actions)), actions]
         return taken, -(np.exp(log_probs) * np.maximum(log_probs, -1e9)).sum(axis=1)
@@ -86,7 +90,7 @@ def loss(case: Case, arrays: list[Array], batch: Batch) -> float:
     else:
         heads = outputs
         values = run_network(policy.value_sizes, arrays[2], policy.activation, inputs)[:, 0]
-    log_probs, entropy = log_prob_and_entropy(heads, arrays[0], batch.actions, case.choices)
+    log_probs, entropy = log_prob_and_entropy(heads, arrays[0], batch, case.choices)
     ratio = np.exp(log_probs - batch.log_probs)
     gain = normalised(batch.advantages)
     bounded = np.clip(ratio, 1.0 - case.clip, 1.0 + case.clip)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,8 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlcpu.nn import Network
-from rlcpu.nn.network import flat_layers, packed_layers
+from rlcpu.nn import Network, Ones
 
 Array = Any
 
@@ -40,6 +41,11 @@ def seen(agent: Any, observations: Array) -> Array:
     return np.clip(inputs, -10.0, 10.0)
 
 
+def plain(columns: dict[str, Any]) -> dict[str, Array]:
+    """Columns of which each is an array, (S,) or (S, width)."""
+    return {name: x.expand() if isinstance(x, Ones) else np.array(x) for name, x in columns.items()}
+
+
 def networks_of(learner: Any) -> list[Network]:
     """Copies of all networks of a learner, targets too, with the parameters that it has now."""
     learner.write_networks(range(len(learner.networks)))
@@ -48,19 +54,40 @@ def networks_of(learner: Any) -> list[Network]:
     ]
 
 
-def flat_gradient(learner: Any, number: int) -> Array:
-    """Gradient of one network in the learner's last update, in the order of its parameters."""
-    begin, end = learner.layout.begins[number : number + 2]
-    sizes = learner.networks[number].sizes
-    flat = np.zeros_like(learner.networks[number].parameters)
-    for ours, theirs in zip(
-        packed_layers(sizes, learner.space.gradients[0, begin:end]),
-        flat_layers(sizes, flat),
-        strict=True,
-    ):
-        for source, target in zip(ours, theirs, strict=True):
-            target[...] = source
-    return flat
+def layers_of(network: Network) -> list[tuple[Array, Array]]:
+    """Views of the weights (in, out) and biases of each layer."""
+    layers, begin = [], 0
+    for size, following in itertools.pairwise(map(int, network.sizes)):
+        end = begin + size * following
+        weights = network.parameters[begin:end].reshape(size, following)
+        layers.append((weights, network.parameters[end : end + following]))
+        begin = end + following
+    return layers
+
+
+#: With an epsilon far above all gradients, Adam's first step is the gradient times STEP.
+EPSILON, STEP = 1e12, 1e6
+
+
+def restart(learner: Any) -> None:
+    """Forget the moments of Adam, and all counts."""
+    for array in (learner.learnt.first, learner.learnt.second, learner.counters):
+        array[:] = 0
+
+
+def gradient_of(learner: Any, columns: Any, update: int = 0, **options: Any) -> Array:
+    """Gradient of the first network that an update learns, of all samples; nothing changes."""
+    copied = copy.deepcopy(learner)
+    restart(copied)
+    name = learner.updates[update].learns[0]
+    network, rates = copied.networks[copied.names.index(name)], np.zeros(len(learner.updates))
+    rates[update] = EPSILON * STEP
+    copied.write_networks()
+    before = network.parameters.astype(np.float64)
+    copied.update(
+        columns, learning_rate=rates, epsilon=EPSILON, minibatch_size=10**6, tau=0.0, **options
+    )
+    return (before - network.parameters) / STEP
 
 
 class NaiveAdam:

@@ -8,11 +8,19 @@ import numpy as np
 import pytest
 
 from rlcpu import nn
-from rlcpu.nn.network import flat_layers
 from rlcpu.train import DQN
-from rlcpu.train.dqn import Coefficients, Sample, bootstrap, huber
+from rlcpu.train.dqn import bootstrap, huber
 from tests.envs.masked import TIC_TAC_TOE
-from tests.train.off_policy_cases import NaiveAdam, flat_gradient, networks_of, numeric, seen
+from tests.train.off_policy_cases import (
+    NaiveAdam,
+    gradient_of,
+    layers_of,
+    networks_of,
+    numeric,
+    plain,
+    restart,
+    seen,
+)
 
 #: One kernel serves all: it knows neither the environment nor the sizes.
 SMALL: dict[str, Any] = {
@@ -28,14 +36,11 @@ SMALL: dict[str, Any] = {
 
 @pytest.mark.parametrize("value", [-3.0, -0.4, 0.0, 0.7, 2.5])
 def test_loss_and_its_slope(value: float) -> None:
-    sample = Sample(target=0.3, weight=0.6)
-    loss, (error,) = huber((value,), sample, ())
-    slope = nn.slopes(lambda x: huber((x,), sample, ())[0], value)[1][0]
-    assert error == pytest.approx(value - 0.3)
-    size = abs(error)
-    assert loss == pytest.approx(0.6 * (0.5 * size**2 if size < 1 else size - 0.5))
-    expected = numeric(lambda x: huber((x[0],), sample, ())[0], [value])
-    assert slope == pytest.approx(expected[0], abs=1e-4)
+    loss, (slope, by_target) = nn.slopes(huber, value, 0.3)
+    size = abs(value - 0.3)
+    assert loss == pytest.approx(0.5 * size**2 if size < 1 else size - 0.5)
+    expected = numeric(lambda x: huber(*x), [value, 0.3])
+    np.testing.assert_allclose((slope, by_target), expected, atol=1e-4)
 
 
 def test_nothing_follows_a_terminated_transition() -> None:
@@ -51,19 +56,20 @@ def action_values(agent: DQN, network: Any, inputs: Any) -> Any:
     return advantages + outputs[:, count:]
 
 
-def naive_gradient(agent: DQN, networks: Any, batch: Any, size: int) -> tuple[Any, Any]:
+def naive_gradient(agent: DQN, networks: Any, batch: Any) -> tuple[Any, Any]:
     """Gradient of the loss by the parameters, and the temporal differences."""
     (online, target), double = networks, agent.config.double
-    inputs, following = seen(agent, batch.observations), seen(agent, batch.next_observations)
+    inputs, following = seen(agent, batch["observation"]), seen(agent, batch["next_observation"])
     valued = action_values(agent, target, following)
     chosen = action_values(agent, online, following) if double else valued
-    if batch.allowed.size:
-        chosen = np.where(batch.allowed, chosen, -np.inf)
-    rows, taken = np.arange(size), batch.actions.astype(np.int64)
+    if "next_action_mask" in batch:
+        chosen = np.where(batch["next_action_mask"] != 0, chosen, -np.inf)
+    size = len(inputs)
+    rows, taken = np.arange(size), batch["action"].astype(np.int64)
     value = valued[rows, chosen.argmax(axis=1)]
-    targets = batch.rewards + batch.discounts * np.where(batch.terminated, 0.0, value)
+    targets = batch["reward"] + batch["discount"] * np.where(batch["terminated"], 0.0, value)
     errors = action_values(agent, online, inputs)[rows, taken] - targets
-    slope = batch.weights * np.clip(errors, -1.0, 1.0) / size
+    slope = batch["weight"] * np.clip(errors, -1.0, 1.0) / size
     slopes = np.zeros((size, int(online.sizes[-1])))
     if agent.config.dueling:
         slopes[:, :-1], slopes[:, -1] = -slope[:, None] / (slopes.shape[1] - 1), slope
@@ -87,40 +93,40 @@ def test_updates_equal_numpys(env: Any, double: bool, dueling: bool, threads: in
     networks[1].parameters += np.random.default_rng(0).normal(0, 0.05, networks[1].parameters.size)
     learner.networks[1].parameters[:] = networks[1].parameters
     learner.read_networks()
-    for array in (learner.learnt.first, learner.learnt.second, learner.counters):
-        array[:] = 0
+    restart(learner)
     rng, adam = np.random.default_rng(2), NaiveAdam(networks[0].parameters.size)
-    batch = agent._transitions(agent.buffer.sample(size * updates))
-    batch = batch._replace(weights=rng.uniform(0.5, 1.0, size * updates).astype(np.float32))
-    coefficients = Coefficients(agent.env.dynamics.num_actions, dueling, double)
+    batch = plain(agent._columns(agent.buffer.sample(size * updates)))
+    batch["weight"] = rng.uniform(0.5, 1.0, size * updates).astype(np.float32)
+    options = {"normalise": agent._normalisation, "minibatch_size": size}
+    parts = [
+        {name: array[update * size : (update + 1) * size] for name, array in batch.items()}
+        for update in range(updates)
+    ]
+    found = gradient_of(learner, parts[0], normalise=agent._normalisation)
+    np.testing.assert_allclose(found, naive_gradient(agent, networks, parts[0])[0], atol=1e-5)
     learner.update(
-        batch, size, coefficients, learning_rates=(1e-3,), period=4, tau=0.5, max_norm=0.05
+        batch, learning_rate=1e-3, target_period=4, tau=0.5, max_gradient_norm=0.05, **options
     )
-    for update in range(1, updates + 1):
+    for update, part in enumerate(parts, 1):
+        gradient, errors = naive_gradient(agent, networks, part)
         rows = slice((update - 1) * size, update * size)
-        shaped = {
-            name: getattr(batch, name).reshape(size * updates, -1)[rows]
-            for name in ("observations", "next_observations", "allowed")
-            if getattr(batch, name).size
-        }
-        names = ("actions", "rewards", "discounts", "weights", "terminated")
-        shaped |= {name: getattr(batch, name)[rows] for name in names}
-        gradient, errors = naive_gradient(agent, networks, batch._replace(**shaped), size)
-        np.testing.assert_allclose(batch.errors[rows], abs(errors), atol=2e-3)
+        np.testing.assert_allclose(learner.per_sample["error"][rows], errors, atol=2e-3)
         norm = np.linalg.norm(gradient)
         adam.step(networks[0].parameters, gradient * min(1.0, 0.05 / (norm + 1e-6)), 1e-3)
         if update % 4 == 0:
             networks[1].parameters += 0.5 * (networks[0].parameters - networks[1].parameters)
-    np.testing.assert_allclose(flat_gradient(learner, 0), gradient, atol=1e-4)
     for ours, expected in zip(networks_of(learner), networks, strict=True):
         np.testing.assert_allclose(ours.parameters, expected.parameters, atol=3e-4)
+    last = gradient_of(learner, parts[0], normalise=agent._normalisation)
+    expected = naive_gradient(agent, networks_of(learner), parts[0])[0]
+    np.testing.assert_allclose(last, expected, atol=1e-5)
 
 
 def test_rewards_are_scaled_for_the_values_alone() -> None:
     agent = DQN("Acrobot-v1", seed=1, reward_scale=0.25, **SMALL)
     agent.learn(128)
     batch = agent.buffer.sample(100)
-    np.testing.assert_allclose(agent._transitions(batch).rewards, 0.25 * batch["reward"])
+    np.testing.assert_allclose(agent._columns(batch)["reward"], 0.25 * batch["reward"])
     assert set(batch["reward"].tolist()) <= {-1.0, 0.0}
 
 
@@ -129,8 +135,8 @@ def test_the_learning_rate_falls_where_it_is_to() -> None:
     for schedule in ("constant", "linear"):
         agent = DQN("Acrobot-v1", learning_rate=0.01, learning_rate_schedule=schedule, **SMALL)
         agent.learn(640)
-        rates[schedule] = agent._options()["learning_rates"]
-    assert rates == {"constant": (0.01,), "linear": (pytest.approx(0.001),)}
+        rates[schedule] = agent._options()["learning_rate"]
+    assert rates == {"constant": 0.01, "linear": pytest.approx(0.001)}
 
 
 def test_observations_are_scaled_unless_told_otherwise() -> None:
@@ -140,9 +146,10 @@ def test_observations_are_scaled_unless_told_otherwise() -> None:
         agent.learn(128)
         np.testing.assert_allclose(agent.policy.observation_scale, expected, rtol=1e-6)
         assert not agent.policy.observation_mean.any()
-        np.testing.assert_allclose(
-            agent._transitions(agent.buffer.sample(10)).scale, expected, rtol=1e-6
-        )
+        for name in ("observation", "next_observation"):
+            mean, scaling = agent._normalisation[name]
+            assert not mean.any()
+            np.testing.assert_allclose(scaling, expected, rtol=1e-6)
 
 
 def test_the_update_is_stable_baselines3s() -> None:
@@ -170,18 +177,14 @@ def test_the_update_is_stable_baselines3s() -> None:
     modules = (theirs.q_net, theirs.q_net_target)
     layers = [[x for x in m.q_net if isinstance(x, torch.nn.Linear)] for m in modules]
     for network, linear in zip(networks, layers, strict=True):
-        for layer, arrays in zip(
-            linear, flat_layers(network.sizes, network.parameters), strict=True
-        ):
+        for layer, arrays in zip(linear, layers_of(network), strict=True):
             layer.weight.data, layer.bias.data = torch.tensor(arrays[0].T), torch.tensor(arrays[1])
-    learnt = agent.learner.learnt
-    for array in (learnt.first, learnt.second, agent.learner.counters):
-        array[:] = 0
+    restart(agent.learner)
     for _ in range(10):
         batch = agent.buffer.sample(64)
         report = agent.learner.update(
-            agent._transitions(batch), 64, Coefficients(2, 0, 0), learning_rates=(2.3e-3,),
-            period=1000, max_norm=0.5,
+            agent._columns(batch), minibatch_size=64, learning_rate=2.3e-3, target_period=1000,
+            max_gradient_norm=0.5, normalise=agent._normalisation,
         )  # fmt: skip
         names = ("observation", "action", "next_observation", "terminated", "reward")
         columns = [torch.tensor(np.array(batch[name])).reshape(64, -1) for name in names]
@@ -191,7 +194,7 @@ def test_the_update_is_stable_baselines3s() -> None:
         theirs.train(1, 64)
         assert theirs.logger.name_to_value["train/loss"] == pytest.approx(report["loss"], rel=1e-3)
     final = networks_of(agent.learner)[0]
-    for layer, arrays in zip(layers[0], flat_layers(final.sizes, final.parameters), strict=True):
+    for layer, arrays in zip(layers[0], layers_of(final), strict=True):
         np.testing.assert_allclose(layer.weight.detach().numpy().T, arrays[0], atol=2e-5)
         np.testing.assert_allclose(layer.bias.detach().numpy(), arrays[1], atol=2e-5)
 

@@ -93,11 +93,11 @@ def test_agents_heed_action_masks(kind: Any, mode: str, tmp_path: Path) -> None:
     assert np.isfinite(np.array([*agent.history.losses], float)).all()
     assert agent.evaluate(4).shape == (4,)
     if kind is DQN:
-        batch = agent._transitions(agent.buffer.sample(100))
+        batch = agent._columns(agent.buffer.sample(100))
         nexts = {tuple(e["next_observation"]): e["next_action_mask"] for b in books for e in b.book}
-        seen = batch.next_observations.reshape(100, 2)
+        seen = batch["next_observation"].reshape(100, 2)
         wanted = [nexts[tuple(each)] for each in seen]
-        np.testing.assert_array_equal(batch.allowed.reshape(100, 3), wanted)
+        np.testing.assert_array_equal(batch["next_action_mask"].reshape(100, 3), wanted)
     agent.save(tmp_path / "agent.npz")
     again = make_books([[3, 5], [4], [7, 2]], mode, masked=True)[0]
     loaded = kind.load(tmp_path / "agent.npz", env=again)
@@ -307,7 +307,7 @@ def test_command_line(
     assert main([*command, "--steps", "128", "--episodes", "2", "--save", path, *film]) == 0
     told = capsys.readouterr()
     assert "ReachAgain-v0 is Gymnasium's own: its steps are Python's" in told.err
-    assert "ReachAgain-v0: 128 steps" in told.out
+    assert "trained     128 steps" in told.out
     assert (tmp_path / "film.gif").stat().st_size > 100
     assert main(["eval", path, "--episodes", "2"]) == 0
     assert isinstance(DQN.load(path).env, GymnasiumEnv)

@@ -10,6 +10,7 @@ import pytest
 from rlcpu.envs.collect import collect
 from rlcpu.train import DQN, PPO, PQN
 from tests.envs.masked import TIC_TAC_TOE
+from tests.train.off_policy_cases import plain
 
 FEW: dict[str, Any] = {"num_envs": 70, "hidden": (16,)}
 LEARN: dict[str, Any] = {"num_updates": 1, "batch_size": 64, "learning_starts": 0, "n_step": 2}
@@ -49,9 +50,9 @@ def test_agents_take_allowed_actions(algorithm: Any, tmp_path: Any) -> None:
     agent = algorithm(TIC_TAC_TOE, seed=1, **FEW, **options)
     agent.learn(1000)
     if algorithm is DQN:
-        batch = agent._transitions(agent.buffer.sample(300))
-        free = free_cells(batch.next_observations) | batch.terminated[:, None]
-        held = batch.allowed.reshape(-1, 9) | batch.terminated[:, None]
+        batch = plain(agent._columns(agent.buffer.sample(300)))
+        free = free_cells(batch["next_observation"]) | batch["terminated"][:, None]
+        held = (batch["next_action_mask"] != 0) | batch["terminated"][:, None]
         np.testing.assert_array_equal(held, free)
     agent.save(tmp_path / "agent.npz")
     again = algorithm.load(tmp_path / "agent.npz", env=type(agent.env)(TIC_TAC_TOE, 70))

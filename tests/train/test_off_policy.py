@@ -101,11 +101,11 @@ def test_updates_before_a_refused_one_are_counted(kind: Any, env: str) -> None:
     agent = kind(env, seed=0, **SMALL)
     agent.learn(96)
     before = agent.num_updates
-    batch = agent._transitions(agent.buffer.sample(48 * 6))
-    batch.rewards[48 * 4 + 7] = np.nan  # of the fifth of six
-    options = {**agent._options(), "tau": 0.1}
-    with pytest.raises(FloatingPointError, match=f"update {before + 5} has a loss"):
-        agent.learner.update(batch, 48, agent._coefficients(), **options)
+    columns = agent._columns(agent.buffer.sample(48 * 6))
+    columns["reward"] = np.array(columns["reward"])
+    columns["reward"][48 * 4 + 7] = np.nan  # of the fifth of six
+    with pytest.raises(FloatingPointError, match=f"gradient step {before + 5}: .*NaN or infinite"):
+        agent.learner.update(columns, minibatch_size=48, tau=0.1, **agent._options())
     assert agent.num_updates == before + 4
     assert np.isfinite(agent.learner.learnt.parameters).all()
 
@@ -257,11 +257,11 @@ def test_a_gradient_that_is_not_finite_is_no_step(kind: Any, env: str) -> None:
     agent = kind(env, seed=0, **SMALL)
     agent.learn(320)
     parameters = agent.learner.learnt.parameters.copy()
-    batch = agent._transitions(agent.buffer.sample(48))
-    batch = batch._replace(rewards=np.full(48, np.inf, np.float32))
+    columns = agent._columns(agent.buffer.sample(48))
+    columns["reward"] = np.full(48, np.inf, np.float32)
     updates = agent.num_updates
-    with pytest.raises(FloatingPointError, match=f"update {updates + 1} "):
-        agent.learner.update(batch, 48, agent._coefficients(), **agent._options())
+    with pytest.raises(FloatingPointError, match=f"gradient step {updates + 1}: "):
+        agent.learner.update(columns, minibatch_size=48, **agent._options())
     np.testing.assert_array_equal(agent.learner.learnt.parameters, parameters)
     assert agent.num_updates == updates
     agent.learn(320)

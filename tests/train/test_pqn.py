@@ -28,14 +28,9 @@ SMALL: dict[str, Any] = {
 
 
 def test_loss_and_its_slope() -> None:
-    class Sample:
-        target = 0.3
-
-    loss, (value,) = squared_error((0.9,), Sample, ())
-    slope = nn.slopes(lambda x: squared_error((x,), Sample, ())[0], 0.9)[1][0]
-    assert (loss, value) == (pytest.approx(0.36), 0.9)
-    expected = numeric(lambda x: squared_error((x[0],), Sample, ())[0], [0.9])
-    assert slope == pytest.approx(expected[0], abs=1e-4)
+    loss, slopes = nn.slopes(squared_error, 0.9, 0.3)
+    assert loss == pytest.approx(0.36)
+    np.testing.assert_allclose(slopes, numeric(lambda x: squared_error(*x), [0.9, 0.3]), atol=1e-4)
 
 
 def largest_values(agent: PQN, observations: Any) -> Any:

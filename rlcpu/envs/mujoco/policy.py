@@ -10,7 +10,7 @@ from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.compile import define, inline, inline_exact, source_of_tuple, specialise
 from rlcpu.kernels.mlp import forward_one
 from rlcpu.kernels.random import mix, uniforms
-from rlcpu.nn.heads import gaussian
+from rlcpu.nn.heads import act_gaussian
 from rlcpu.nn.network import CLIP
 
 single, u32 = np.float32, np.uint32
@@ -126,8 +126,8 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
 
 def _act_gaussian() -> Any:
-    """Inlinable function that draws an action of any size; see `rlcpu.nn.heads.gaussian`."""
-    act_one: Any = specialise(gaussian.act(1), np.float32)  # type: ignore[misc]
+    """Inlinable function that draws an action of any size; see `rlcpu.nn.heads.act_gaussian`."""
+    act_one: Any = specialise(act_gaussian(1), np.float32)
     draw = uniforms(2, 0, np.float32)
 
     # In the written order: which loop LLVM takes depends on where the arrays are.

@@ -8,7 +8,7 @@ from scipy import stats
 
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.random import mix
-from rlcpu.nn.minibatch import bits_of, shuffled
+from rlcpu.nn.order import bits_of, shuffled
 
 
 @kernel

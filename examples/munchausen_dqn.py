@@ -1,0 +1,59 @@
+"""Munchausen DQN: an algorithm of one's own, as a subclass of DQN (Vieillard et al. 2020).
+
+With log pi = log softmax(Q'(s', .) / t) and log pi_0 = log softmax(Q'(s, .) / t),
+
+    y = r + alpha * t * clip(log pi_0(a), l_0, 0) + discount * sum(pi * (Q'(s', .) - t * log pi))
+"""
+
+import dataclasses
+import math
+
+from rlcpu import nn
+from rlcpu.train import DQN, DQNConfig
+from rlcpu.train.dqn import bootstrap, huber
+
+
+@dataclasses.dataclass(frozen=True)
+class MunchausenConfig(DQNConfig):
+    """Settings of DQN and three more, with the paper's values."""
+
+    entropy_temperature: float = 0.03  # t
+    bonus: float = 0.9  # alpha
+    lowest_log: float = -1.0  # l_0
+
+
+def soft_value(value, log_prob, temperature):
+    return math.exp(log_prob) * (value - temperature * log_prob)
+
+
+def with_bonus(reward, log_prob, scale, lowest):
+    return reward + scale * min(max(log_prob, lowest), 0.0)
+
+
+def munchausen(batch, nets, settings):
+    t = settings.entropy_temperature
+    after = nets.target(batch.next_observation)
+    next_value = nn.sum(nn.each(soft_value, after, nn.log_softmax(after / t), t))
+    log_prob = nn.take(nn.log_softmax(nets.target(batch.observation) / t), batch.action)
+    reward = nn.each(with_bonus, batch.reward, log_prob, settings.bonus * t, settings.lowest_log)
+    target = nn.each(bootstrap, reward, batch.discount, batch.terminated, next_value)
+    value = nn.take(nets.online(batch.observation), batch.action)
+    loss = nn.mean(batch.weight * nn.each(huber, value, target))
+    return loss, {"loss": loss, "q_value": value, "error": value - target}
+
+
+class MunchausenDQN(DQN):
+    """DQN with another target."""
+
+    algorithm, Config, defaults = "MunchausenDQN", MunchausenConfig, {}
+
+    def updates(self):
+        return [nn.Update(munchausen, ("online",))]
+
+
+if __name__ == "__main__":
+    settings = {"num_envs": 16, "num_steps": 8, "num_updates": 64, "batch_size": 128}
+    settings |= {"hidden": (64, 64), "learning_rate": 1e-3, "exploration_steps": 12_000}
+    agent = MunchausenDQN("CartPole-v1", seed=0, reward_scale=0.1, **settings)
+    agent.learn(60_000, target_return=475.0, progress=True)
+    print(f"greedy: {agent.evaluate(100, seed=1).mean():.1f}")

@@ -1,0 +1,650 @@
+"""Algorithms as functions: what an update minimises, traced once into a tape of instructions.
+
+An algorithm is written in the way of a paper, for all samples of a minibatch at once:
+
+    def dqn(batch, nets, settings):
+        best = nn.argmax(nets.online(batch.next_observation), allowed=batch.next_action_mask)
+        next_value = nn.take(nets.target(batch.next_observation), best)
+        target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, next_value)
+        value = nn.take(nets.online(batch.observation), batch.action)
+        return nn.mean(nn.each(huber, value, nn.hold(target)) * batch.weight), {"q_value": value}
+
+`trace` calls it once, with stand-ins for the arrays, and writes down each step as an instruction of
+a `Program`, which one kernel runs forward and backward for every algorithm (see
+`rlcpu.nn.instructions`). Branches on settings that are flags or texts are taken while tracing;
+numbers among the settings are read anew at each update.
+
+All that stands between networks is a matrix (width, samples), one row for each number of a sample:
+`Tensor.place` is its first row. Functions of few numbers go through `each`, which compiles them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: Kinds of instructions; `rlcpu.nn.instructions` says what each computes.
+(
+    COLUMN,
+    NUMBER,
+    PARAMETER,
+    NETWORK,
+    EACH,
+    ADD,
+    SUBTRACT,
+    MULTIPLY,
+    TAKE,
+    ARGMAX,
+    SOFTMAX,
+    ENTROPY,
+    SUM,
+    NORMAL,
+    UNIFORM,
+    LOSS,
+    STATISTIC,
+    PER_SAMPLE,
+) = range(18)
+
+#: One instruction. `out` and `width` are the rows it writes, `a`, `b` and `c` first rows that it
+#: reads (-1 for none), steps 1 where each row of the result has one of its own and 0 where one row
+#: serves all; `a_gradient`, `b_gradient` whether derivatives by them are wanted; `what` is a number
+#: whose meaning depends on the kind.
+INSTRUCTION = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "code", "out", "width", "a", "a_step", "a_gradient", "b", "b_step", "b_gradient", "c",
+            "what",
+        )
+    ]
+)  # fmt: skip
+#: One use of a network: which, where its units begin in scratch memory (for one sample), which
+#: operands are its inputs, and whether derivatives by its parameters and by inputs are wanted.
+APPLICATION = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            "network",
+            "units",
+            "first",
+            "inputs",
+            "by_parameters",
+            "by_inputs",
+            "is_first",
+        )
+    ]
+)
+#: What an input of a network is: a column of the batch, rows, or rows without derivatives.
+FROM_COLUMN, FROM_ROWS, FROM_HELD = range(3)
+
+
+class Program(NamedTuple):
+    """Instructions of all updates, as the kernel reads them.
+
+    Attributes:
+        instructions: of `INSTRUCTION`, those of one update after those of the other.
+        bounds: (num_updates + 1,) int64, where each update's begin.
+        heights: (num_updates,) int64, rows of each update.
+        cells: units of a sample that stay for the way back; others lie behind them.
+        applications: of `APPLICATION`.
+        operands: (any,) int64: inputs of networks, three numbers each: FROM_COLUMN, FROM_ROWS or
+            FROM_HELD, the number of the column or the first row, the width; arguments of scalar
+            functions, three each: first row, step, whether derivatives are wanted; then the first
+            rows of the results and of their derivatives.
+        functions: (any,) int64, addresses of scalar functions; see `rlcpu.nn.functions`.
+        numbers: (any,) constants, then settings.
+    """
+
+    instructions: Any
+    bounds: Any
+    heights: Any
+    cells: int
+    applications: Any
+    operands: Any
+    functions: Any
+    numbers: Any
+
+
+class Function(NamedTuple):
+    """A scalar function as the tape uses it.
+
+    Attributes:
+        function: plain Python.
+        gradients: for each argument whether it carries slopes.
+        results: how many numbers it returns; 0 for one that is no tuple.
+    """
+
+    function: Callable[..., Any]
+    gradients: tuple[bool, ...]
+    results: int
+
+
+# ---------------------------------------------------------------- stand-ins
+
+
+class Tensor:
+    """Stands for a number, or `width` numbers, of each sample while an algorithm is traced.
+
+    Attributes:
+        tape: that it is on.
+        place: its first row.
+        width: numbers of a sample.
+        has_gradient: whether derivatives go through it.
+        is_common: whether its numbers are the same for all samples, as settings are.
+    """
+
+    def __init__(
+        self, tape: Tape, place: int, width: int, has_gradient: bool, is_common: bool = False
+    ) -> None:
+        self.tape, self.place, self.width = tape, place, width
+        self.has_gradient, self.is_common = has_gradient, is_common
+
+    def __getitem__(self, index: int | slice) -> Tensor:
+        """Some of the numbers, such as the first two outputs of a network."""
+        rows = range(self.width)[
+            index if isinstance(index, slice) else slice(index, index + 1 or None)
+        ]
+        if rows.step != 1 or len(rows) == 0:
+            raise IndexError(at_user(f"reads [{index}] of a tensor of width {self.width}"))
+        start = self.place + rows.start
+        return Tensor(self.tape, start, len(rows), self.has_gradient, self.is_common)
+
+    def __add__(self, other: Any) -> Any:
+        return _either(ADD, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _either(SUBTRACT, self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self.tape.combine(SUBTRACT, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _either(MULTIPLY, self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Tensor:
+        return self * -1.0
+
+    def __truediv__(self, other: Any) -> Tensor:
+        if isinstance(other, int | float):
+            return self * (1.0 / other)
+        return self.tape.call(_quotient, (self, other), 0)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self.tape.call(_quotient, (other, self), 0)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            at_user(
+                "branches on data: an algorithm is traced once for all samples; "
+                "let a scalar function decide, in nn.each"
+            )
+        )
+
+    __hash__ = object.__hash__
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
+
+    def __repr__(self) -> str:
+        return f"Tensor(width={self.width})"
+
+
+def _either(code: int, left: Tensor, right: Any) -> Any:
+    """A tensor; a mean has operators that take tensors which are the same for all samples."""
+    return NotImplemented if isinstance(right, Mean) else left.tape.combine(code, left, right)
+
+
+def _quotient(dividend: float, divisor: float) -> float:
+    return dividend / divisor
+
+
+class Mean:
+    """Stands for the mean of a number over a minibatch; sums and multiples of means are means."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __add__(self, other: Any) -> Mean:
+        return Mean(self.tensor + self._common(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Mean:
+        return self + -1.0 * other
+
+    def __mul__(self, other: Any) -> Mean:
+        if isinstance(other, Mean):
+            raise TypeError(at_user("multiplies means, which is no mean over the samples"))
+        return Mean(self.tensor * self._common(other))
+
+    def _common(self, other: Any) -> Any:
+        """What may be added to a mean, or multiply it: a mean, or the same for all samples."""
+        if isinstance(other, Mean):
+            return other.tensor
+        if isinstance(other, Tensor) and not other.is_common:
+            raise TypeError(at_user("joins a mean and a number of each sample: nn.mean first"))
+        return other
+
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: Any) -> Mean:
+        return -1.0 * self + other
+
+    def __neg__(self) -> Mean:
+        return self * -1.0
+
+    def __truediv__(self, other: Any) -> Mean:
+        return Mean(self.tensor / self._common(other))
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor)
+
+
+class Column(Tensor):
+    """Stands for a column of the batch; it becomes rows where it is no input of a network."""
+
+    def __init__(self, tape: Tape, name: str, number: int, width: int) -> None:
+        self.tape, self.name, self.number = tape, name, number
+        self.width, self.has_gradient, self.is_common = width, False, False
+
+    @property
+    def place(self) -> int:  # type: ignore[override]
+        """First of the rows, which are read when somebody asks for the first time."""
+        return self.tape.read_column(self).place
+
+
+class Tape:
+    """Writes down what an algorithm does with tensors.
+
+    Args:
+        columns: names of the batch's columns, and how many numbers of a sample each has.
+        networks: names of the networks, with their inputs, outputs and units of a sample.
+        parameters: names of arrays that are learnt and belong to no network: first place, size.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, int],
+        networks: Mapping[str, Any],
+        parameters: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self.columns, self.networks, self.parameters = dict(columns), dict(networks), parameters
+        self.instructions: list[dict[str, int]] = []
+        self.bounds = [0]
+        self.applications: list[list[int]] = []
+        self.operands: list[int] = []
+        self.functions: list[Function] = []
+        self.constants: list[float] = []
+        self.settings: list[str] = []
+        self.statistics: list[list[str]] = []
+        self.per_sample: list[str] = []
+        self.standardised: list[int] = []
+        self.heights: list[int] = []
+        self.height = self.cells = self.shared_cells = 0
+        #: Columns that pick one number of several: of how many at least.
+        self.limits: dict[str, int] = {}
+        self._cache: dict[Any, Tensor] = {}
+
+    # ------------------------------------------------------------ one update
+
+    def trace(
+        self,
+        function: Callable[..., Any],
+        learns: Sequence[str],
+        settings: Mapping[str, Any],
+        per_sample: Sequence[str] = (),
+    ) -> None:
+        """Append the instructions of one update.
+
+        Raises:
+            TypeError, ValueError: what the function does cannot be learnt; names its line.
+        """
+        self.learns, self._cache, self.height = set(learns), {}, 0
+        self.streams = 0
+        numbers = {name: k for k, name in enumerate(self.columns)}
+
+        def network(name: str) -> Any:
+            return self.read_parameter(name) if name in self.parameters else _Applier(self, name)
+
+        def setting(name: str) -> Any:
+            value = settings[name]
+            return self.read_setting(name) if type(value) is float else value
+
+        batch = _Names(
+            "column",
+            self.columns,
+            lambda name: Column(self, name, numbers[name], self.columns[name]),
+        )
+        nets = _Names("network", [*self.networks, *self.parameters], network)
+        result = function(batch, nets, _Names("setting", settings, setting))
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
+            raise TypeError(
+                f"{_name_of(function)} returned {result!r}: expected a mean, such as nn.mean(...), "
+                "and a dict of statistics"
+            )
+        loss, statistics = result
+        if not isinstance(loss, Mean):
+            raise TypeError(
+                f"{_name_of(function)} returned the loss {loss!r}: expected nn.mean(...)"
+            )
+        if not loss.tensor.has_gradient:
+            raise ValueError(f"{_name_of(function)}: no network that is learnt is in its loss")
+        self._end(function, loss, statistics, per_sample)
+        self._prune(function)
+
+    def _prune(self, function: Callable[..., Any]) -> None:
+        """Leave out of the way back what the loss does not depend on, and place units for the rest.
+
+        Units of networks that it does not come to share memory. The first use of a learnt network
+        that it comes to overwrites gradients, the others add to them.
+        """
+        reached: set[int] = set()
+        names, cells, first = list(self.networks), 0, set(self.learns)
+        places = {place: name for name, (place, _) in self.parameters.items()}
+        for instruction in reversed(self.instructions[self.bounds[-2] :]):
+            code = instruction["code"]
+            if code == LOSS:
+                reached.add(instruction["a"])
+            if not reached.isdisjoint(self._results_of(instruction)):
+                reached.update(self._arguments_of(instruction))
+            else:
+                instruction["a_gradient"] = instruction["b_gradient"] = 0
+            if code == PARAMETER and instruction["a_gradient"]:
+                first.discard(places[instruction["what"]])
+            if code != NETWORK:
+                continue
+            use = self.applications[instruction["what"]]
+            name = names[use[0]]
+            if not instruction["a_gradient"]:
+                use[4] = use[5] = 0
+                self.shared_cells = max(self.shared_cells, self.networks[name].cells)
+                continue
+            use[1], cells = cells, cells + self.networks[name].cells
+            if use[4] and name in first:
+                use[6] = 1
+                first.discard(name)
+        self.cells = max(self.cells, cells)
+        if first:
+            raise ValueError(
+                f"{_name_of(function)} is to learn {', '.join(sorted(first))}: its loss does not "
+                "depend on it"
+            )
+
+    def _results_of(self, instruction: dict[str, int]) -> list[int]:
+        """Rows that an instruction writes and that derivatives may come by."""
+        if instruction["code"] == EACH:
+            begin, count = instruction["a"], instruction["b"]
+            slopes = sum(self.operands[begin + 2 : begin + 3 * count : 3])
+            places = self.operands[begin + 3 * count :: 1 + slopes][: instruction["c"]]
+        else:
+            places = [instruction["out"]]
+        return [place + k for place in places for k in range(instruction["width"])]
+
+    def _arguments_of(self, instruction: dict[str, int]) -> list[int]:
+        """Rows of whose numbers an instruction gives derivatives on."""
+        code, width = instruction["code"], instruction["width"]
+        rows: list[int] = []
+        if code == EACH:
+            begin, count = instruction["a"], instruction["b"]
+            for k in range(begin, begin + 3 * count, 3):
+                place, step, has_gradient = self.operands[k : k + 3]
+                if has_gradient:
+                    rows += range(place, place + (width if step else 1))
+        elif code == NETWORK:
+            _, _, begin, count, *_ = self.applications[instruction["what"]]
+            for k in range(begin, begin + 3 * count, 3):
+                kind, place, size = self.operands[k : k + 3]
+                if kind == FROM_ROWS:
+                    rows += range(place, place + size)
+        elif code in (ADD, SUBTRACT, MULTIPLY):
+            for name in "ab":
+                if instruction[f"{name}_gradient"]:
+                    place = instruction[name]
+                    rows += range(place, place + (width if instruction[f"{name}_step"] else 1))
+        elif instruction["a_gradient"] and code != PARAMETER:
+            size = instruction["a_step"] if code in (TAKE, ENTROPY, SUM) else width
+            rows += range(instruction["a"], instruction["a"] + size)
+        return rows
+
+    def _end(
+        self,
+        function: Callable[..., Any],
+        loss: Mean,
+        statistics: Mapping[str, Any],
+        per_sample: Sequence[str],
+    ) -> None:
+        names = [function.__name__]
+        tensor = self.tensor(loss.tensor)
+        self.write(LOSS, a=tensor.place, what=0)
+        for name, value in statistics.items():
+            tensor = self.tensor(value.tensor if isinstance(value, Mean) else value)
+            if tensor.width != 1:
+                raise ValueError(
+                    f"statistic {name!r} has {tensor.width} numbers of a sample: expected 1"
+                )
+            self.write(STATISTIC, a=tensor.place, what=len(names))
+            names.append(name)
+            if name in per_sample:
+                self.write(PER_SAMPLE, a=tensor.place, what=len(self.per_sample))
+                self.per_sample.append(name)
+        self.statistics.append(names)
+        self.bounds.append(len(self.instructions))
+        self.heights.append(self.height)
+
+    # ------------------------------------------------------------ instructions
+
+    def new(
+        self, width: int, has_gradient: bool, scratch: int = 0, is_common: bool = False
+    ) -> Tensor:
+        """Rows for a result, and behind them some that its instruction needs."""
+        place = self.height
+        self.height += width + scratch
+        return Tensor(self, place, width, has_gradient, is_common)
+
+    def write(self, code: int, out: Tensor | None = None, **fields: int) -> None:
+        """Append an instruction."""
+        values = dict.fromkeys(INSTRUCTION.names or (), -1)
+        values |= {"code": code, "a_step": 0, "b_step": 0, "a_gradient": 0, "b_gradient": 0}
+        if out is not None:
+            values |= {"out": out.place, "width": out.width}
+        values |= {name: int(value) for name, value in fields.items()}
+        self.instructions.append(values)
+
+    def tensor(self, value: Any) -> Tensor:
+        """A tensor of whatever stands for numbers.
+
+        Raises:
+            TypeError: it stands for none, or for those of another tape.
+        """
+        if isinstance(value, bool | int | float | np.floating | np.integer):
+            return self.read_constant(float(value))
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.size:
+            return self.read_constants(value)
+        if isinstance(value, Mean):
+            raise TypeError(at_user("computes with a mean where each sample's number is wanted"))
+        if not isinstance(value, Tensor) or value.tape is not self:
+            raise TypeError(at_user(f"computes with {value!r}: expected tensors and numbers"))
+        return value
+
+    def _once(self, key: Any, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
+
+    def read_column(self, column: Column, standardise: bool = False) -> Tensor:
+        """A column's rows; standardised, those of a minibatch have mean 0 and deviation 1."""
+
+        def make() -> Tensor:
+            out = self.new(column.width, False)
+            moments = -1
+            if standardise:
+                if column.number not in self.standardised:
+                    self.standardised.append(column.number)
+                moments = self.standardised.index(column.number)
+            self.write(COLUMN, out, what=column.number, c=moments)
+            return out
+
+        return self._once(("column", column.number, standardise), make)
+
+    def read_constant(self, value: float) -> Tensor:
+        """Rows that hold one number."""
+        return self._once(("constant", value), lambda: self._write_constant(value))
+
+    def read_constants(self, values: Any) -> Tensor:
+        """Rows that hold one number each."""
+
+        def make() -> Tensor:
+            first, *_ = [self._write_constant(float(value)) for value in values]
+            return Tensor(self, first.place, len(values), False, True)
+
+        return self._once(("constants", *map(float, values)), make)
+
+    def _write_constant(self, value: float) -> Tensor:
+        out = self.new(1, False, is_common=True)
+        if value not in self.constants:
+            self.constants.append(value)
+        self.write(NUMBER, out, what=self.constants.index(value))
+        return out
+
+    def read_setting(self, name: str) -> Tensor:
+        """The same of a setting. Settings come before the constants of all updates."""
+        if name not in self.settings:
+            self.settings.append(name)
+
+        def make() -> Tensor:
+            out = self.new(1, False, is_common=True)
+            self.write(NUMBER, out, what=-1 - self.settings.index(name))
+            return out
+
+        return self._once(("setting", name), make)
+
+    def read_parameter(self, name: str) -> Tensor:
+        """An array that is learnt, the same for all samples."""
+        place, size = self.parameters[name]
+
+        def make() -> Tensor:
+            out = self.new(size, name in self.learns, is_common=True)
+            self.write(PARAMETER, out, what=place, a_gradient=out.has_gradient)
+            return out
+
+        return self._once(("parameter", name), make)
+
+    def limit_index(self, column: Column, width: int) -> None:
+        """Note that a column picks one of `width` numbers."""
+        self.limits[column.name] = min(width, self.limits.get(column.name, width))
+
+    def apply(self, name: str, inputs: Sequence[Any]) -> Tensor:
+        """Outputs of a network."""
+        sizes = self.networks[name]
+        operands: list[int] = []
+        by_inputs, total = False, 0
+        for value in inputs:
+            if isinstance(value, Column):
+                operands += FROM_COLUMN, value.number, value.width
+                total += value.width
+            else:
+                tensor = self.tensor(value)
+                kind = FROM_ROWS if tensor.has_gradient else FROM_HELD
+                operands += kind, tensor.place, tensor.width
+                by_inputs, total = by_inputs or tensor.has_gradient, total + tensor.width
+        if total != sizes.inputs:
+            raise ValueError(
+                at_user(f"gives {total} numbers to network {name!r}, which takes {sizes.inputs}")
+            )
+        by_parameters = name in self.learns
+        out = self.new(sizes.outputs, by_parameters or by_inputs)
+        self.write(NETWORK, out, what=len(self.applications), a_gradient=out.has_gradient)
+        number = list(self.networks).index(name)
+        self.applications.append(
+            [number, -1, len(self.operands), len(inputs), int(by_parameters), int(by_inputs), 0]
+        )
+        self.operands += operands
+        return out
+
+    def combine(self, code: int, left: Any, right: Any) -> Tensor:
+        """Sum, difference or product, number by number."""
+        a, b = self.tensor(left), self.tensor(right)
+        width = self._common_width(a, b)
+        common = a.is_common and b.is_common
+        out = self.new(width, a.has_gradient or b.has_gradient, is_common=common)
+        self.write(
+            code, out, a=a.place, a_step=a.width > 1, a_gradient=a.has_gradient,
+            b=b.place, b_step=b.width > 1, b_gradient=b.has_gradient,
+        )  # fmt: skip
+        return out
+
+    def _common_width(self, *tensors: Tensor) -> int:
+        widths = {tensor.width for tensor in tensors} - {1}
+        if len(widths) > 1:
+            raise ValueError(at_user(f"joins tensors of widths {sorted(widths)}"))
+        return widths.pop() if widths else 1
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[Any], results: int) -> Any:
+        """Results of a scalar function, of each sample and number."""
+        tensors = [self.tensor(value) for value in arguments]
+        width = self._common_width(*tensors)
+        gradients = tuple(tensor.has_gradient for tensor in tensors)
+        made = Function(function, gradients, results)
+        if made not in self.functions:
+            self.functions.append(made)
+        common = all(tensor.is_common for tensor in tensors)
+        outs = [self.new(width, any(gradients), is_common=common) for _ in range(max(results, 1))]
+        slopes = [[self.new(width, False) for _ in range(sum(gradients))] for _ in outs]
+        first = len(self.operands)
+        for tensor in tensors:
+            self.operands += tensor.place, int(tensor.width > 1), int(tensor.has_gradient)
+        for out, by in zip(outs, slopes, strict=True):
+            self.operands += out.place, *(each.place for each in by)
+        self.write(
+            EACH, outs[0], a=first, b=len(tensors), c=len(outs),
+            a_gradient=any(gradients), what=self.functions.index(made),
+        )  # fmt: skip
+        return tuple(outs) if results else outs[0]
+
+
+class _Names:
+    """Stands for a batch, networks or settings: attributes are made when they are read."""
+
+    def __init__(self, kind: str, names: Iterable[str], make: Callable[[str], Any]) -> None:
+        self._kind, self._known, self._make = kind, list(names), make
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._known:
+            known = ", ".join(self._known)
+            raise AttributeError(at_user(f"reads {self._kind} {name!r}: there are {known}"))
+        value = self._make(name)
+        self.__dict__[name] = value
+        return value
+
+
+class _Applier:
+    """Stands for a network: called with tensors, it gives its outputs."""
+
+    def __init__(self, tape: Tape, name: str) -> None:
+        self._tape, self._name = tape, name
+
+    def __call__(self, *inputs: Any) -> Tensor:
+        return self._tape.apply(self._name, inputs)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", repr(function))
+    return f"{name} ({code.co_filename}, line {code.co_firstlineno})" if code else name
+
+
+def at_user(sentence: str) -> str:
+    """A sentence behind the place in the algorithm that it is about."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcpu.nn"):
+        frame = frame.f_back
+    code = frame.f_code
+    return f"{code.co_filename}, line {frame.f_lineno}, in {code.co_name}: {sentence}"
