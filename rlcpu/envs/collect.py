@@ -238,9 +238,7 @@ class Prepared:
         self._numbers, self._env_code, self._real = env.numbers, env.code, env.scalar_type
         self._code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
         if self._code.act is None:
-            arrays = arrays._replace(
-                settings=np.array([*arrays.settings, layers_address()])
-            )
+            arrays = arrays._replace(settings=np.array([*arrays.settings, layers_address()]))
         self.policy_arrays = tuple(
             np.ascontiguousarray(array, dtype)
             for array, dtype in zip(arrays, POLICY_DTYPES.values(), strict=True)

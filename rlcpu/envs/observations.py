@@ -21,7 +21,7 @@ from rlcpu.envs.masks import mask_rows, masks_of
 from rlcpu.kernels.boards import append_cells, make_store_bits
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.threads import Kernels, launch
-from rlcpu.nn.ones import Ones
+from rlcpu.nn.layers.embedding import Ones
 
 Array = npt.NDArray[Any]
 #: How planes can be delivered.

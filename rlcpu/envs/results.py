@@ -16,7 +16,7 @@ from rlcpu.envs.observations import View
 from rlcpu.envs.policies import Array, Policy
 from rlcpu.envs.rollout import Records
 from rlcpu.envs.vector_env import VectorEnv, find_drivers
-from rlcpu.nn.ones import Ones
+from rlcpu.nn.layers.embedding import Ones
 
 
 @dataclasses.dataclass

@@ -3,9 +3,23 @@
 from rlcpu.nn.adam import Adam
 from rlcpu.nn.distributions import categorical, categoricals, gaussian
 from rlcpu.nn.duals import Dual, slopes
+from rlcpu.nn.layers import (
+    Concatenate,
+    Dense,
+    Elu,
+    Embedding,
+    Graph,
+    Input,
+    LayerNorm,
+    Ones,
+    Relu,
+    Residual,
+    Silu,
+    Sum,
+    Tanh,
+)
 from rlcpu.nn.learner import Learner, Update
 from rlcpu.nn.network import Network
-from rlcpu.nn.ones import Ones
 from rlcpu.nn.operations import (
     argmax,
     each,
@@ -23,10 +37,22 @@ from rlcpu.nn.operations import (
 
 __all__ = [
     "Adam",
+    "Concatenate",
+    "Dense",
     "Dual",
+    "Elu",
+    "Embedding",
+    "Graph",
+    "Input",
+    "LayerNorm",
     "Learner",
     "Network",
     "Ones",
+    "Relu",
+    "Residual",
+    "Silu",
+    "Sum",
+    "Tanh",
     "Update",
     "argmax",
     "categorical",

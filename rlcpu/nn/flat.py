@@ -15,8 +15,9 @@ import numpy.typing as npt
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import keys
 from rlcpu.kernels.threads import default_num_threads
-from rlcpu.nn import network
-from rlcpu.nn.network import Network, copies_size, layer_table, packed_size, padded
+from rlcpu.nn.layers.kind import padded
+from rlcpu.nn.network import Network
+from rlcpu.nn.packed import network_of, write_copies
 from rlcpu.nn.workers import Helpers
 
 Array = npt.NDArray[Any]
@@ -45,16 +46,17 @@ class Layout(NamedTuple):
     """Where the networks are in the flat vectors.
 
     Attributes:
-        tables: (num_networks, most layers, 9) int64; see `layer_table`.
-        layers: (num_networks,) int64.
-        activations: (num_networks,) int64, see `rlcpu.nn.network.Packed`.
+        tables, inputs, outputs: those of each network's plan, with zeros behind them up to the
+            longest; see `rlcpu.nn.plan.Plan`.
+        steps: (num_networks,) int64, rows of each table.
         begins, copies_begins: (num_networks + 1,) int64, bounds in parameters and in copies.
         free: (num_networks,) int64, free parameters at the beginning of each, padded.
     """
 
     tables: Any
-    layers: Any
-    activations: Any
+    inputs: Any
+    outputs: Any
+    steps: Any
     begins: Any
     copies_begins: Any
     free: Any
@@ -62,21 +64,27 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, networks: Sequence[Network]) -> Layout:
         """One network after the other."""
-        tables = [layer_table(each.sizes, each.layer_norm) for each in networks]
-        most = max(map(len, tables))
-        begins, copies, free = [0], [0], []
-        for each, table in zip(networks, tables, strict=True):
-            free.append(padded(each.free.size))
-            begins.append(begins[-1] + free[-1] + packed_size(table))
-            copies.append(copies[-1] + copies_size(table))
+        plans = [each.plan for each in networks]
+        free = [padded(each.free.size) for each in networks]
+        sizes = [plan.parameters + size for plan, size in zip(plans, free, strict=True)]
         return Layout(
-            tables=np.array([np.pad(table, ((0, most - len(table)), (0, 0))) for table in tables]),
-            layers=np.array([len(table) for table in tables]),
-            activations=np.array([each.code for each in networks]),
-            begins=np.array(begins),
-            copies_begins=np.array(copies),
+            tables=_stack([plan.table for plan in plans]),
+            inputs=_stack([plan.inputs for plan in plans]),
+            outputs=_stack([plan.outputs for plan in plans]),
+            steps=np.array([len(plan.table) for plan in plans]),
+            begins=np.cumsum([0, *sizes]),
+            copies_begins=np.cumsum([0, *(plan.copies for plan in plans)]),
             free=np.array(free),
         )
+
+
+def _stack(tables: Sequence[Array]) -> Array:
+    """Tables as one array, the shorter ones with zeros behind them."""
+    most, first = max(map(len, tables)), tables[0]
+    stacked = np.zeros((len(tables), most, *first.shape[1:]), first.dtype)
+    for rows, table in zip(stacked, tables, strict=True):
+        rows[: len(table)] = table
+    return stacked
 
 
 class FlatLearner:
@@ -138,9 +146,9 @@ class FlatLearner:
                 own[...] = learnt
 
     def write_copies(self) -> None:
-        """Make the transposed weights anew, as `network.refresh_copies` does for one network."""
+        """Make the transposed weights anew, as `packed.refresh_copies` does for one network."""
         for k in range(len(self.networks)):
-            network.write_copies(network.network_of.py_func(self.learnt, self.layout, k))
+            write_copies(network_of.py_func(self.learnt, self.layout, k))
 
     def _pair_views(self) -> list[list[tuple[Array, Array]]]:
         """Of each network each array of parameters, as the vectors have it and as it has."""
@@ -149,10 +157,8 @@ class FlatLearner:
             begin, end = self.layout.begins[k : k + 2]
             flat = self.learnt.parameters[begin:end]
             pairs = [(flat[: each.free.size], each.free)] if each.free.size else []
-            packed = network.packed_layers(each.sizes, flat[self.layout.free[k] :], each.layer_norm)
-            own = network.flat_layers(each.sizes, each.parameters, each.layer_norm)
-            for ours, theirs in zip(packed, own, strict=True):
-                pairs += zip(ours, theirs, strict=True)
+            packed = each.plan.packed_views(flat[self.layout.free[k] :])
+            pairs += zip(packed, each.plan.flat_views(each.parameters), strict=True)
             views.append(pairs)
         return views
 

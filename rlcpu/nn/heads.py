@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.kernels.compile import define, inline
+from rlcpu.kernels.compile import define
 
 TWO_PI = 2.0 * math.pi
 HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
@@ -31,13 +31,6 @@ FORBIDDEN = -1e30
 #: Actions up to which kernels have lines for each, and so vectors of environments. Compiling these
 #: takes time with the square of their number: half a minute for 250. Beyond there are loops.
 UNROLLED = 32
-
-
-@inline
-def fill(row, value):
-    """Set a row to one number."""
-    for i in range(row.size):
-        row[i] = value
 
 
 # ---------------------------------------------------------------- one of several actions

@@ -20,10 +20,12 @@ from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn import tape
 from rlcpu.nn.functions import make_call_each
-from rlcpu.nn.heads import FORBIDDEN, exponential, fill, logarithm, standard_normal
-from rlcpu.nn.network import CELLS, CLIP, WIDTH_IN, WIDTH_OUT, network_of
-from rlcpu.nn.ones import add_slopes, make_sum_ones
-from rlcpu.nn.passes import ADDED, LEFT_OUT, OVERWRITTEN, make_passes
+from rlcpu.nn.heads import FORBIDDEN, exponential, logarithm, standard_normal
+from rlcpu.nn.layers.embedding import add_slopes, make_sum_ones
+from rlcpu.nn.layers.rows import fill
+from rlcpu.nn.network import CLIP
+from rlcpu.nn.packed import input_place, network_of, output_place
+from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, make_passes
 
 u32 = np.uint32
 #: A column of a batch: address of its numbers, or of the starts of ones, then of the ones'
@@ -201,8 +203,8 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
     start, place = np.int64(0), np.int32(0)
 
     @inline
-    def is_ones(batch, operands, first):
-        return operands[first] == tape.FROM_COLUMN and batch.columns[operands[first + 1]].ones != 0
+    def is_ones(batch, operand):
+        return operand.kind == tape.FROM_COLUMN and batch.columns[operand.source].ones != 0
 
     @inline
     def ones_of(column, count):
@@ -239,13 +241,9 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
             see_plain(units, begin, width, values, samples, column.width)
 
     @inline
-    def units_of(chunk, application, network):
-        last = network.table.shape[0] - 1
-        cells = network.table[last, CELLS] + network.table[last, WIDTH_IN]
-        cells = (cells + network.table[last, WIDTH_OUT]) * chunk.samples.size
+    def units_of(chunk, application):
         place = application.units if application.units >= 0 else chunk.frame.program.cells
-        begin = place * chunk.frame.settings.chunk
-        return chunk.units[begin : begin + cells]
+        return chunk.units[place * chunk.frame.settings.chunk :]
 
     @merge
     def forward(chunk, instruction):
@@ -253,27 +251,29 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
         program, batch = frame.program, frame.batch
         application = program.applications[instruction.what]
         network = network_of(frame.learnt, frame.layout, application.network)
-        units, wide = units_of(chunk, application, network), network.table[0, WIDTH_IN]
-        first, operands = application.first, program.operands
-        few = is_ones(batch, operands, first)
+        units, first = units_of(chunk, application), program.inputs[application.first]
+        few = is_ones(batch, first)
         if few:
-            sum_all_ones(units, network, chunk, batch.columns[operands[first + 1]])
+            sum_all_ones(units, network, chunk, batch.columns[first.source])
         else:
-            fill(units[: count * wide], zero)
-            begin = 0
-            for _ in range(application.inputs):
-                kind, source, width = operands[first], operands[first + 1], operands[first + 2]
-                if kind == tape.FROM_COLUMN:
-                    see_column(units, begin, wide, batch.columns[source], chunk)
+            for k in range(application.inputs):
+                operand = program.inputs[application.first + k]
+                cells, width, _ = input_place(network, operand.input)
+                inputs, begin = units[cells * count : (cells + width) * count], operand.begin
+                if begin == 0:
+                    fill(inputs, zero)
+                if operand.kind == tape.FROM_COLUMN:
+                    see_column(inputs, begin, width, batch.columns[operand.source], chunk)
                 else:
-                    for j in range(width):
-                        to_units(units, wide, begin + j, rows, source + j)
-                begin += width
-                first += 3
-        out = run_forward(frame.settings.passes, network, units, count, few)
-        width = network.table[network.table.shape[0] - 1, WIDTH_OUT]
-        for j in range(instruction.width):
-            from_units(rows, instruction.out + j, units[out:], width, j)
+                    for j in range(operand.width):
+                        to_units(inputs, width, begin + j, rows, operand.source + j)
+        run_forward(frame.settings.passes, network, units, count, few)
+        out = instruction.out
+        for k in range(network.outputs.shape[0]):
+            cells, width, size = output_place(network, k)
+            for j in range(size):
+                from_units(rows, out + j, units[cells * count :], width, j)
+            out += size
 
     @merge
     def backward(chunk, instruction):
@@ -281,38 +281,35 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
         program, batch = frame.program, frame.batch
         application = program.applications[instruction.what]
         network = network_of(frame.learnt, frame.layout, application.network)
-        units, wide = units_of(chunk, application, network), network.table[0, WIDTH_IN]
-        last = network.table.shape[0] - 1
-        width = network.table[last, WIDTH_OUT]
-        out = (network.table[last, CELLS] + network.table[last, WIDTH_IN]) * count
-        fill(units[out : out + count * width], zero)
-        for j in range(instruction.width):
-            to_units(units[out:], width, j, slopes, instruction.out + j)
-        layout, k, first = frame.layout, application.network, application.first
-        gradients = chunk.gradients[layout.begins[k] + layout.free[k] : layout.begins[k + 1]]
-        few = is_ones(batch, program.operands, first)
-        found = ADDED
-        if application.is_first != 0 and chunk.is_first:
-            found = OVERWRITTEN
-        if application.by_parameters == 0:
-            found = LEFT_OUT
+        units, first = units_of(chunk, application), program.inputs[application.first]
+        out = instruction.out
+        for k in range(network.outputs.shape[0]):
+            cells, width, size = output_place(network, k)
+            outputs = units[cells * count : (cells + width) * count]
+            fill(outputs, zero)
+            for j in range(size):
+                to_units(outputs, width, j, slopes, out + j)
+            out += size
+        layout, number = frame.layout, application.network
+        begin, end = layout.begins[number] + layout.free[number], layout.begins[number + 1]
+        gradients, few, found = chunk.gradients[begin:end], is_ones(batch, first), 0
+        if application.by_parameters != 0:
+            found = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
+        if application.by_inputs != 0:
+            found |= BY_INPUTS
         scratch = frame.space.products[chunk.worker]
-        by_inputs = application.by_inputs != 0
-        run_backward(
-            frame.settings.passes, network, units, scratch, gradients, count, few, found, by_inputs
-        )
+        run_backward(frame.settings.passes, network, units, scratch, gradients, count, few, found)
         if few and application.by_parameters != 0:
-            column = batch.columns[program.operands[first + 1]]
-            add_all_slopes(gradients, units, network, chunk, column)
-        if by_inputs:
-            begin = 0
-            for _ in range(application.inputs):
-                kind, source, size = program.operands[first : first + 3]
-                if kind == tape.FROM_ROWS:
-                    for j in range(size):
-                        add_from_units(slopes, source + j, units, wide, begin + j)
-                begin += size
-                first += 3
+            add_all_slopes(gradients, units, network, chunk, batch.columns[first.source])
+        if application.by_inputs != 0:
+            for k in range(application.inputs):
+                operand = program.inputs[application.first + k]
+                cells, width, _ = input_place(network, operand.input)
+                inputs = units[cells * count :]
+                if operand.kind == tape.FROM_ROWS:
+                    for j in range(operand.width):
+                        to = operand.source + j
+                        add_from_units(slopes, to, inputs, width, operand.begin + j)
 
     return forward, backward
 

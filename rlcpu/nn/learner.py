@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -16,15 +17,25 @@ from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.kernels.memory import aligned_zeros
-from rlcpu.kernels.mlp import NORMALIZED
-from rlcpu.nn import flat, network
+from rlcpu.nn import flat
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.functions import function_at
 from rlcpu.nn.instructions import COLUMN_RECORD, Chunk, tape_at
-from rlcpu.nn.network import COLUMNS, ROWS, WEIGHTS, WIDTH_OUT, Network
-from rlcpu.nn.ones import Ones
-from rlcpu.nn.passes import Passes, passes_of
-from rlcpu.nn.tape import APPLICATION, COLUMN, FROM_COLUMN, INSTRUCTION, NUMBER, Program, Tape
+from rlcpu.nn.layers.embedding import Ones
+from rlcpu.nn.layers.kind import Step, padded
+from rlcpu.nn.network import Network
+from rlcpu.nn.passes import passes_of
+from rlcpu.nn.tape import (
+    APPLICATION,
+    COLUMN,
+    FROM_COLUMN,
+    INSTRUCTION,
+    NUMBER,
+    OPERAND,
+    NetworkSizes,
+    Program,
+    Tape,
+)
 from rlcpu.nn.update import (
     CHUNK,
     MOST_PARTS,
@@ -204,7 +215,7 @@ class Learner(FlatLearner):
         self._places: dict[str, tuple[int, int]] = {}
         for name, array in self.arrays.items():
             self._places[name] = end, array.size
-            end += network.padded(array.size)
+            end += padded(array.size)
         begins = np.append(plain.begins[:-1], [plain.begins[-1], end])
         numbers = np.full(count, -1)
         for name, source in self.targets.items():
@@ -255,10 +266,8 @@ class Learner(FlatLearner):
     def _trace(self) -> None:
         """Trace the algorithm; a setting that is no float is read here, and stays."""
         sizes = {
-            name: _Sizes(
-                int(each.sizes[0]),
-                int(each.sizes[-1]),
-                network.cells_per_sample(network.layer_table(each.sizes, each.layer_norm)),
+            name: NetworkSizes(
+                each.input_sizes, each.output_sizes, each.names_outputs, each.plan.units
             )
             for name, each in zip(self.names, self.networks, strict=True)
         }
@@ -282,6 +291,7 @@ class Learner(FlatLearner):
             np.array(made.heights),
             made.cells,
             np.array([tuple(each) for each in made.applications], APPLICATION),
+            np.array(made.inputs or [(0, 0, 0, 0, 0)], OPERAND),
             np.array(made.operands or [0], np.int64),
             np.zeros(max(len(made.functions), 1), np.int64),
             np.zeros(floats + len(made.constants), self.dtype),
@@ -528,16 +538,16 @@ class Learner(FlatLearner):
         if any(each["code"] == COLUMN and each["what"] == column for each in tape.instructions):
             return False
         for number, _, first, count, *_ in tape.applications:
-            operands = np.reshape(tape.operands[first : first + 3 * count], (count, 3))
-            reads = (operands[:, 0] == FROM_COLUMN) & (operands[:, 1] == column)
-            if reads.any() and (count > 1 or len(self.networks[number].sizes) < 3):
+            given = [(kind, source) for kind, source, *_ in tape.inputs[first : first + count]]
+            takes_ones = count == 1 and self.networks[number].plan.takes_ones
+            if (FROM_COLUMN, column) in given and not takes_ones:
                 return False
         return True
 
     def _make_space(self, count: int, minibatch: int, part: int) -> Space:
         layout, tape, workers, real = self.layout, self.tape, self.num_workers, self.dtype
         minibatches, parts = -(-count // minibatch), -(-minibatch // part)
-        widest = int(layout.tables[:, :, network.WIDTH_IN :].max())
+        products = max(each.plan.slopes for each in self.networks)
         chunk, height = min(part, CHUNK), max(tape.heights)
         slices = len(layout.slices)
         return Space(
@@ -548,7 +558,7 @@ class Learner(FlatLearner):
             sums=np.zeros((parts, self.num_sums)),
             squares=np.zeros(slices),
             units=aligned_zeros((workers, CHUNK * (tape.cells + tape.shared_cells)), real),
-            products=aligned_zeros((workers, (chunk + 1) * widest), real),
+            products=aligned_zeros((workers, (chunk + 1) * products), real),
             rows=aligned_zeros((workers, chunk * height), real),
             slopes=aligned_zeros((workers, chunk * height), real),
             claims=np.zeros(LINE * max(parts, slices, minibatches), np.int64),
@@ -584,7 +594,7 @@ class Learner(FlatLearner):
         batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real))
         settings = Settings(
             *(1, 1, 1, 1, False, numbers, 0, 0, numbers, 1, real(0), reals, real(0), real(0)),
-            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0, Passes(0, 0), 0, 0),
+            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0, 0, 0, 0),
         )
         return self._program, batch, self._make_space(1, 1, 32), settings
 
@@ -602,17 +612,9 @@ class _Compiled(NamedTuple):
     """Machine code: the kernel, and addresses of what it calls."""
 
     kernel: Any
-    passes: Passes
+    passes: int
     forward: int
     backward: int
-
-
-class _Sizes(NamedTuple):
-    """Of a network: numbers of a sample that go in and come out, and units on the way."""
-
-    inputs: int
-    outputs: int
-    cells: int
 
 
 def part_of(minibatch: int) -> int:
@@ -631,8 +633,9 @@ def as_writable(values: Any, dtype: type) -> Array:
 
 
 def _copy_of(each: Network) -> Network:
-    parameters = each.parameters.copy()
-    return Network(each.sizes, each.activation, parameters=parameters, layer_norm=each.layer_norm)
+    other = copy.copy(each)
+    other.parameters, other.free = each.parameters.copy(), np.zeros(0, np.float32)
+    return other
 
 
 def _check_array(name: str, array: Any) -> None:
@@ -665,12 +668,14 @@ def _check_indices(name: str, values: Array, size: int) -> None:
 def _slices_of(layout: Any, k: int) -> list[tuple[int, ...]]:
     """The slices of one network, see `Layout`."""
     slices: list[tuple[int, ...]] = []
-    table, normalized = layout.tables[k, : layout.layers[k]], layout.activations[k] >= NORMALIZED
-    for layer, row in enumerate(table.tolist()):
-        rows, columns, begin = row[ROWS], row[COLUMNS], row[WEIGHTS] + int(layout.begins[k])
-        vectors = row[WIDTH_OUT] * (3 if normalized and layer < len(table) - 1 else 1)
-        for first in range(0, rows, SLICE):
-            last = min(first + SLICE, rows)
-            end = begin + last * columns + (vectors if last == rows else 0)
-            slices.append((k, layer, first, last, begin + first * columns, end))
+    shift = int(layout.begins[k] + layout.free[k])
+    for number, row in enumerate(layout.tables[k, : layout.steps[k]].tolist()):
+        step = Step(*row)
+        if step.end == step.parameters:
+            continue
+        for first in range(0, max(step.rows, 1), SLICE):
+            last = min(first + SLICE, step.rows)
+            begin = step.parameters + first * step.columns
+            end = step.end if last == step.rows else step.parameters + last * step.columns
+            slices.append((k, number, first, last, shift + begin, shift + end))
     return slices

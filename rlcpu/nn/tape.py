@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ INSTRUCTION = np.dtype(
     ]
 )  # fmt: skip
 #: One use of a network: which, where its units begin in scratch memory (for one sample), which
-#: operands are its inputs, and whether derivatives by its parameters and by inputs are wanted.
+#: `OPERAND`s it is given, and whether derivatives by its parameters and by those are wanted.
 APPLICATION = np.dtype(
     [
         (name, np.int64)
@@ -77,7 +78,10 @@ APPLICATION = np.dtype(
         )
     ]
 )
-#: What an input of a network is: a column of the batch, rows, or rows without derivatives.
+#: What a network is given: numbers of a column of the batch, rows, or rows without derivatives;
+#: which column or first row, how many numbers; to which of its inputs, and from which of that one's
+#: numbers on.
+OPERAND = np.dtype([(name, np.int64) for name in ("kind", "source", "width", "input", "begin")])
 FROM_COLUMN, FROM_ROWS, FROM_HELD = range(3)
 
 
@@ -90,10 +94,9 @@ class Program(NamedTuple):
         heights: (num_updates,) int64, rows of each update.
         cells: units of a sample that stay for the way back; others lie behind them.
         applications: of `APPLICATION`.
-        operands: (any,) int64: inputs of networks, three numbers each: FROM_COLUMN, FROM_ROWS or
-            FROM_HELD, the number of the column or the first row, the width; arguments of scalar
-            functions, three each: first row, step, whether derivatives are wanted; then the first
-            rows of the results and of their derivatives.
+        inputs: of `OPERAND`, what applications are given.
+        operands: (any,) int64: arguments of scalar functions, three each: first row, step, whether
+            derivatives are wanted; then the first rows of the results and of their derivatives.
         functions: (any,) int64, addresses of scalar functions; see `rlcpu.nn.functions`.
         numbers: (any,) constants, then settings.
     """
@@ -103,9 +106,25 @@ class Program(NamedTuple):
     heights: Any
     cells: int
     applications: Any
+    inputs: Any
     operands: Any
     functions: Any
     numbers: Any
+
+
+class NetworkSizes(NamedTuple):
+    """What a tape knows of a network.
+
+    Attributes:
+        inputs, outputs: numbers of a sample that go in and come out, by name.
+        are_named: whether it gives its outputs by their names.
+        cells: units of a sample on the way.
+    """
+
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    are_named: bool
+    cells: int
 
 
 class Function(NamedTuple):
@@ -263,7 +282,7 @@ class Tape:
 
     Args:
         columns: names of the batch's columns, and how many numbers of a sample each has.
-        networks: names of the networks, with their inputs, outputs and units of a sample.
+        networks: names of the networks, and their sizes.
         parameters: names of arrays that are learnt and belong to no network: first place, size.
     """
 
@@ -277,6 +296,7 @@ class Tape:
         self.instructions: list[dict[str, int]] = []
         self.bounds = [0]
         self.applications: list[list[int]] = []
+        self.inputs: list[tuple[int, ...]] = []
         self.operands: list[int] = []
         self.functions: list[Function] = []
         self.constants: list[float] = []
@@ -397,8 +417,7 @@ class Tape:
                     rows += range(place, place + (width if step else 1))
         elif code == NETWORK:
             _, _, begin, count, *_ = self.applications[instruction["what"]]
-            for k in range(begin, begin + 3 * count, 3):
-                kind, place, size = self.operands[k : k + 3]
+            for kind, place, size, _, _ in self.inputs[begin : begin + count]:
                 if kind == FROM_ROWS:
                     rows += range(place, place + size)
         elif code in (ADD, SUBTRACT, MULTIPLY):
@@ -538,33 +557,44 @@ class Tape:
         """Note that a column picks one of `width` numbers."""
         self.limits[column.name] = min(width, self.limits.get(column.name, width))
 
-    def apply(self, name: str, inputs: Sequence[Any]) -> Tensor:
-        """Outputs of a network."""
-        sizes = self.networks[name]
-        operands: list[int] = []
-        by_inputs, total = False, 0
-        for value in inputs:
+    def apply(self, name: str, values: Sequence[Any]) -> Any:
+        """Outputs of a network: a tensor, or one for each name of an output."""
+        network, inputs, by_inputs = self.networks[name], [], False
+        for value in values:
             if isinstance(value, Column):
-                operands += FROM_COLUMN, value.number, value.width
-                total += value.width
+                inputs.append([FROM_COLUMN, value.number, value.width])
             else:
                 tensor = self.tensor(value)
                 kind = FROM_ROWS if tensor.has_gradient else FROM_HELD
-                operands += kind, tensor.place, tensor.width
-                by_inputs, total = by_inputs or tensor.has_gradient, total + tensor.width
-        if total != sizes.inputs:
+                inputs.append([kind, tensor.place, tensor.width])
+                by_inputs = by_inputs or tensor.has_gradient
+        widths = [width for _, _, width in inputs]
+        sizes = list(network.inputs.values())
+        if len(sizes) == 1 and sum(widths) == sizes[0]:
+            places = [(0, sum(widths[:k])) for k in range(len(widths))]
+        elif widths == sizes:
+            places = [(k, 0) for k in range(len(widths))]
+        else:
+            widths = [sum(widths)] if len(sizes) == 1 else widths
+            found, wanted = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
             raise ValueError(
-                at_user(f"gives {total} numbers to network {name!r}, which takes {sizes.inputs}")
+                at_user(f"gives {found} numbers to network {name!r}, which takes {wanted}")
             )
         by_parameters = name in self.learns
-        out = self.new(sizes.outputs, by_parameters or by_inputs)
+        out = self.new(sum(network.outputs.values()), by_parameters or by_inputs)
         self.write(NETWORK, out, what=len(self.applications), a_gradient=out.has_gradient)
         number = list(self.networks).index(name)
         self.applications.append(
-            [number, -1, len(self.operands), len(inputs), int(by_parameters), int(by_inputs), 0]
+            [number, -1, len(self.inputs), len(inputs), int(by_parameters), int(by_inputs), 0]
         )
-        self.operands += operands
-        return out
+        self.inputs += [(*each, *place) for each, place in zip(inputs, places, strict=True)]
+        if not network.are_named:
+            return out
+        parts, begin = {}, 0
+        for key, size in network.outputs.items():
+            parts[key] = out[begin : begin + size]
+            begin += size
+        return SimpleNamespace(**parts)
 
     def combine(self, code: int, left: Any, right: Any) -> Tensor:
         """Sum, difference or product, number by number."""
@@ -623,12 +653,12 @@ class _Names:
 
 
 class _Applier:
-    """Stands for a network: called with tensors, it gives its outputs."""
+    """Stands for a network: called with a tensor for each input, it gives its outputs."""
 
     def __init__(self, tape: Tape, name: str) -> None:
         self._tape, self._name = tape, name
 
-    def __call__(self, *inputs: Any) -> Tensor:
+    def __call__(self, *inputs: Any) -> Any:
         return self._tape.apply(self._name, inputs)
 
 

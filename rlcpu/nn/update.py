@@ -25,11 +25,10 @@ from rlcpu.kernels.compile import inline, inline_exact, kernel, merge, outline
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import mix
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
-from rlcpu.nn.heads import fill
 from rlcpu.nn.instructions import Chunk
-from rlcpu.nn.network import copy_last, copy_square
+from rlcpu.nn.layers.rows import fill
 from rlcpu.nn.order import bits_of, shuffled
-from rlcpu.nn.passes import Passes
+from rlcpu.nn.packed import copy_rows, network_of
 from rlcpu.nn.tape import Program
 from rlcpu.nn.workers import Board, claim, finish, item_of, stop, wait
 
@@ -46,15 +45,16 @@ class Layout(NamedTuple):
     Attributes:
         targets: (num_networks,) int64, the network that follows each slowly, or -1.
         parameters: where arrays that belong to no network begin.
-        slices: (num_slices, 6) int64: network (-1 for an array), layer, first row and last row + 1
-            of its weights, begin and end in the flat vector; biases, gains and shifts belong to the
-            last slice of a layer.
+        slices: (num_slices, 6) int64: network (-1 for an array), row of its table, first row and
+            last row + 1 of its matrix, begin and end in the flat vector; the last slice of a step
+            has its other parameters too.
         updates: (num_updates + 1,) int64, bounds of the slices of each update.
     """
 
     tables: Any
-    layers: Any
-    activations: Any
+    inputs: Any
+    outputs: Any
+    steps: Any
     begins: Any
     copies_begins: Any
     free: Any
@@ -124,7 +124,7 @@ class Settings(NamedTuple):
         watched, most: the call ends at a minibatch whose mean of this sum is above `most`.
         key_low, key_high: uint32, of the random stream.
         patience: see `rlcpu.nn.workers.wait`.
-        passes: see `rlcpu.nn.passes.passes_of`.
+        passes: address, see `rlcpu.nn.passes.passes_of`.
         forward, backward: addresses, see `rlcpu.nn.instructions`.
     """
 
@@ -149,7 +149,7 @@ class Settings(NamedTuple):
     key_low: Any
     key_high: Any
     patience: int
-    passes: Passes
+    passes: int
     forward: int
     backward: int
 
@@ -293,36 +293,24 @@ def make_step(dtype: type) -> Callable[..., None]:
         for i in range(targets.size):
             targets[i] += tau * (parameters[i] - targets[i])
 
-    @outline
-    def transpose_last(weights, copies, first, end, columns, width):
-        copy_last(weights, copies, first, end, columns, width)
-
-    @inline
-    def copy(k, layer, first, end, learnt, layout, hidden):
-        rows, columns, begin, _, place, _, _, width, _ = layout.tables[k, layer]
-        begin, place = begin + layout.begins[k] + layout.free[k], place + layout.copies_begins[k]
-        weights, copies = learnt.parameters[begin:], learnt.copies[place:]
-        if layer == layout.layers[k] - 1:
-            transpose_last(weights, copies, first, end, columns, width)
-        elif layer > 0 and hidden:
-            copy_square(weights, copies, first, end, rows, columns)
-
     @merge
     def step(item, factor, rates, follow, frame):
         learnt, layout, space = frame.learnt, frame.layout, frame.space
-        k, layer, first, last, begin, end = layout.slices[item]
+        k, number, first, last, begin, end = layout.slices[item]
         parameters = learnt.parameters[begin:end]
         moments = learnt.first[begin:end], learnt.second[begin:end]
         apply(parameters, space.gradients[0, begin:end], moments[0], moments[1], factor, rates)
         if k < 0:
             return
-        copy(k, layer, first, last, learnt, layout, True)
+        row = layout.tables[k, number]
+        copy_rows(row, network_of(learnt, layout, k), first, last)
         target = layout.targets[k]
         if follow and target >= 0:
             shift = layout.begins[target] - layout.begins[k]
             tau = frame.settings.tau
             approach(learnt.parameters[begin + shift : end + shift], parameters, tau)
-            copy(target, layer, first, last, learnt, layout, False)
+            if row.turned != 0:  # a target runs forward alone
+                copy_rows(row, network_of(learnt, layout, target), first, last)
 
     return step
 

@@ -24,8 +24,8 @@ from rlcpu.envs.results import Rollout
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
 from rlcpu.nn.heads import FORBIDDEN, log_density, loop_largest, standard_normal
+from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.network import CLIP, Network, orthogonal, run_rows
-from rlcpu.nn.ones import Ones
 
 Array = npt.NDArray[Any]
 #: Bounds beyond this are none: Gymnasium gives speeds those of float32.

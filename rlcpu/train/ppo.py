@@ -82,7 +82,7 @@ class PPO(checkpoint.Agent):
 
     algorithm = "PPO"
     #: Kernels that an agent of usual settings needs.
-    num_kernels = 12
+    num_kernels = 14
     Config = PPOConfig
     config: PPOConfig
     policy: MLP

@@ -127,6 +127,7 @@ class PQN(OffPolicy):
     """
 
     algorithm = "PQN"
+    num_kernels = 13
     reported: ClassVar[tuple[str, ...]] = ("loss", "q_value")
     Config: ClassVar[Any] = PQNConfig
     defaults = DEFAULTS

@@ -141,7 +141,7 @@ class SAC(OffPolicy):
     """
 
     algorithm = "SAC"
-    num_kernels = 13
+    num_kernels = 18
     reported: ClassVar[tuple[str, ...]] = ("critic", "q_value", "actor", "log_prob")
     Config = SACConfig
     defaults = DEFAULTS

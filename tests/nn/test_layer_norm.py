@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH
-from rlcpu.nn import Learner, Network, network
+from rlcpu.nn import Learner, Network
 from rlcpu.train.pqn import pqn
-from tests.nn.test_network import copy_layers, make_network, passes
+from tests.nn.test_network import flat_layers, make_network
 from tests.train import naive
 
 ARCHITECTURES = [(4, 120, 84, 2), (6, 33, 17, 5), (3, 1, 4, 1), (4, 2)]
-NAMES = {TANH: "tanh", RELU: "relu"}
 
 
 def numeric_gradient(sizes: Any, flat: Any, name: str, inputs: Any, slopes: Any) -> Any:
@@ -31,37 +29,24 @@ def numeric_gradient(sizes: Any, flat: Any, name: str, inputs: Any, slopes: Any)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("activation", [TANH, RELU])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES[1:])
 @pytest.mark.parametrize("samples", [1, 37])
 def test_passes_of_the_learner(
-    dtype: Any, activation: int, architecture: tuple[int, ...], samples: int
+    dtype: Any, activation: str, architecture: tuple[int, ...], samples: int
 ) -> None:
-    sizes, rng = np.array(architecture), np.random.default_rng(1)
-    net, flat = make_network(sizes, activation + NORMALIZED, dtype)
-    width_in, width_out = network.padded(sizes[0]), network.padded(sizes[-1])
-    cells = np.zeros(samples * network.cells_per_sample(net.table), dtype)
-    inputs = cells[: samples * width_in].reshape(samples, width_in)[:, : sizes[0]]
-    inputs[:] = rng.normal(size=inputs.shape)
-    seen, exact = inputs.astype(np.float64), flat.astype(np.float64)
-    forward, backward = passes(dtype)
-    outputs = cells[forward(net, cells, samples) :].reshape(samples, width_out)
-    expected = naive.run_network(sizes, exact, NAMES[activation], seen, True)
+    net, rng = make_network(architecture, activation, dtype, True), np.random.default_rng(1)
+    inputs = rng.normal(size=(samples, architecture[0])).astype(dtype)
+    exact = net.parameters.astype(np.float64)
+    expected = naive.run_network(net.sizes, exact, activation, inputs.astype(np.float64), True)
     tolerance = 2e-4 if dtype is np.float32 else 1e-6
-    np.testing.assert_allclose(outputs[:, : sizes[-1]], expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(net.outputs(inputs), expected, rtol=tolerance, atol=tolerance)
 
     slopes = rng.normal(size=expected.shape)
-    outputs[:, : sizes[-1]] = slopes
-    gradients = np.zeros_like(net.parameters)
-    backward(net, cells, np.zeros((samples + 1) * 48, dtype), gradients, samples)
-    actual = np.zeros_like(flat)
-    copy_layers(
-        network.packed_layers(sizes, gradients, True), network.flat_layers(sizes, actual, True)
-    )
-    wanted = numeric_gradient(sizes, exact, NAMES[activation], seen, slopes)
+    actual, _ = net.gradients(inputs, slopes)
+    wanted = numeric_gradient(net.sizes, exact, activation, inputs.astype(np.float64), slopes)
     tolerance = 2e-3 if dtype is np.float32 else 1e-5
     np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance * samples)
-    assert np.count_nonzero(gradients) <= np.count_nonzero(actual)  # none in the padding
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
@@ -93,7 +78,7 @@ def test_equals_torch() -> None:
     net, rng = Network((4, 120, 84, 2), "relu", layer_norm=True), np.random.default_rng(0)
     net.parameters += rng.normal(0.0, 0.1, net.parameters.size).astype(np.float32)
     layers: list[Any] = []
-    for weights, biases, *scaling in network.flat_layers(net.sizes, net.parameters, True):
+    for weights, biases, *scaling in flat_layers(net, net.parameters):
         layers.append(torch.nn.Linear(*weights.shape))
         layers[-1].weight.data, layers[-1].bias.data = map(torch.tensor, (weights.T, biases))
         if scaling:
@@ -106,13 +91,13 @@ def test_equals_torch() -> None:
     (outputs * torch.tensor(slopes)).sum().backward()
     own = net.gradients(inputs, slopes)[0]
     for ours, theirs in zip(
-        network.flat_layers(net.sizes, own, True),
+        flat_layers(net, own),
         (layer for layer in module if hasattr(layer, "in_features")),
         strict=True,
     ):
         np.testing.assert_allclose(ours[0], theirs.weight.grad.numpy().T, rtol=1e-3, atol=1e-3)
     gains = [layer.weight.grad.numpy() for layer in module if hasattr(layer, "normalized_shape")]
-    for ours, theirs in zip(network.flat_layers(net.sizes, own, True), gains, strict=False):
+    for ours, theirs in zip(flat_layers(net, own), gains, strict=False):
         np.testing.assert_allclose(ours[2], theirs, rtol=1e-3, atol=1e-3)
 
 

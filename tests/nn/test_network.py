@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-import itertools
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
+from rlcpu import nn
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH
-from rlcpu.nn import network
-from rlcpu.nn.network import Packed
-from rlcpu.nn.passes import ADDED, make_passes, passes_of
+from rlcpu.nn import Network, packed
+from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, make_passes, passes_of
 from tests.train import naive
 
 ARCHITECTURES = [(4, 64, 64, 2), (4, 2), (20, 3), (6, 33, 17, 5), (1, 1), (30, 100, 40, 20, 18)]
@@ -25,13 +25,13 @@ def passes(dtype: Any) -> tuple[Any, Any]:
     forward, backward = make_passes(dtype)
 
     @kernel
-    def run_forward(addresses, net, activations, samples):
-        network.refresh_copies(net)
-        return forward(addresses, net, activations, samples, False)
+    def run_forward(addresses, net, units, samples):
+        packed.refresh_copies(net)
+        return forward(addresses, net, units, samples, False)
 
     @kernel
-    def run_backward(addresses, net, activations, slopes, gradients, samples):
-        backward(addresses, net, activations, slopes, gradients, samples, False, ADDED, False)
+    def run_backward(addresses, net, units, slopes, gradients, samples, found):
+        backward(addresses, net, units, slopes, gradients, samples, False, found)
 
     return (
         functools.partial(run_forward, passes_of(dtype)),
@@ -39,63 +39,64 @@ def passes(dtype: Any) -> tuple[Any, Any]:
     )
 
 
-def make_network(sizes: np.ndarray, activation: int, dtype: Any) -> tuple[Packed, np.ndarray]:
-    """A network of random weights, and the same weights flat."""
-    count = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
-    norm = activation >= NORMALIZED
-    count += 2 * int(sizes[1:-1].sum()) * norm
-    flat = np.random.default_rng(0).normal(0.0, 0.4, count).astype(dtype)
-    table = network.layer_table(sizes, norm)
-    packed = np.zeros(network.packed_size(table), dtype)
-    copy_layers(network.flat_layers(sizes, flat, norm), network.packed_layers(sizes, packed, norm))
-    copies = np.zeros(network.copies_size(table), dtype)
-    return Packed(table, activation, packed, copies), flat
+def make_network(sizes: Any, activation: str, dtype: Any, layer_norm: bool = False) -> Network:
+    """A network of random weights."""
+    net = Network(sizes, activation, layer_norm=layer_norm)
+    flat = np.random.default_rng(0).normal(0.0, 0.4, net.parameters.size)
+    net.parameters = flat.astype(dtype)
+    return net
 
 
-def copy_layers(source: Any, target: Any) -> None:
-    for arrays, others in zip(source, target, strict=True):
-        for array, other in zip(arrays, others, strict=True):
-            other[:] = array
+def flat_layers(net: Network, flat: np.ndarray) -> list[list[np.ndarray]]:
+    """The arrays of each dense layer and of the normalisation behind it."""
+    layers: list[list[np.ndarray]] = []
+    for array, view in zip(net.plan.arrays, net.plan.flat_views(flat), strict=True):
+        if array.name.endswith("weights"):
+            layers.append([])
+        layers[-1].append(view)
+    return layers
 
 
 def naive_gradient(
-    sizes: np.ndarray, flat: np.ndarray, activation: int, inputs: np.ndarray, slopes: np.ndarray
+    net: Network, flat: np.ndarray, inputs: np.ndarray, slopes: np.ndarray
 ) -> np.ndarray:
     """Flat gradient of sum(slopes * outputs), by the chain rule, layer by layer."""
-    layers = network.flat_layers(sizes, flat)
+    layers, is_tanh = flat_layers(net, flat), net.activation == "tanh"
     units = [inputs]
     for k, (weights, biases) in enumerate(layers):
         rows = units[-1] @ weights + biases
         last = k == len(layers) - 1
-        units.append(rows if last else np.tanh(rows) if activation == TANH else np.maximum(rows, 0))
+        units.append(rows if last else np.tanh(rows) if is_tanh else np.maximum(rows, 0))
     parts = []
     for (weights, _), below, above in reversed(list(zip(layers, units, units[1:], strict=False))):
         if parts:
-            slopes = slopes * ((1.0 - above**2) if activation == TANH else above > 0.0)
+            slopes = slopes * ((1.0 - above**2) if is_tanh else above > 0.0)
         parts.append(np.concatenate([(below.T @ slopes).ravel(), slopes.sum(axis=0)]))
         slopes = slopes @ weights.T
     return np.concatenate(parts[::-1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("activation", [TANH, RELU])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("samples", [1, 61, 64])
 def test_passes_equal_numpy(
-    dtype: Any, activation: int, architecture: tuple[int, ...], samples: int
+    dtype: Any, activation: str, architecture: tuple[int, ...], samples: int
 ) -> None:
-    sizes = np.array(architecture)
-    net, flat = make_network(sizes, activation, dtype)
-    width_in, width_out = network.padded(sizes[0]), network.padded(sizes[-1])
+    network = make_network(architecture, activation, dtype)
+    net, plan, sizes = network.packed(), network.plan, network.sizes
+    flat = network.parameters.astype(np.float64)
+    (first_input, width_in, _), (first_output, width_out, _) = plan.inputs[0], plan.outputs[0]
     rng = np.random.default_rng(1)
-    activations = np.zeros(samples * network.cells_per_sample(net.table), dtype)
-    inputs = activations[: samples * width_in].reshape(samples, width_in)[:, : sizes[0]]
-    inputs[:] = rng.normal(size=inputs.shape)
-    seen = inputs.astype(np.float64)
+    units = np.full(samples * plan.units, np.nan, dtype)
+    inputs = units[first_input * samples :][: samples * width_in].reshape(samples, width_in)
+    inputs[:] = 0.0
+    inputs[:, : sizes[0]] = rng.normal(size=(samples, sizes[0]))
+    seen = inputs[:, : sizes[0]].astype(np.float64)
     run_forward, run_backward = passes(dtype)
-    outputs = activations[run_forward(net, activations, samples) :].reshape(samples, width_out)
-    name = "tanh" if activation == TANH else "relu"
-    expected = naive.run_network(sizes, flat.astype(np.float64), name, seen)
+    assert run_forward(net, units, samples) == first_output * samples
+    outputs = units[first_output * samples :][: samples * width_out].reshape(samples, width_out)
+    expected = naive.run_network(sizes, flat, activation, seen)
     tolerance = 1e-4 if dtype is np.float32 else 1e-11
     close = functools.partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
     close(outputs[:, : sizes[-1]], expected)
@@ -104,34 +105,106 @@ def test_passes_equal_numpy(
     slopes = rng.normal(size=expected.shape)
     outputs[:, : sizes[-1]] = slopes
     gradients = np.zeros_like(net.parameters)
-    scratch = np.zeros((samples + 1) * net.table[:, network.WIDTH_IN :].max(), dtype)
-    run_backward(net, activations, scratch, gradients, samples)
-    actual = np.zeros_like(flat)
-    copy_layers(network.packed_layers(sizes, gradients), network.flat_layers(sizes, actual))
-    wanted = naive_gradient(sizes, flat.astype(np.float64), activation, seen, slopes)
+    scratch = np.full((samples + 1) * plan.slopes, np.nan, dtype)
+    run_backward(net, units, scratch, gradients, samples, ADDED)
+    actual = plan.unpack(gradients, dtype)
+    wanted = naive_gradient(network, flat, seen, slopes)
     np.testing.assert_allclose(actual, wanted, rtol=tolerance, atol=tolerance * samples)
     assert np.count_nonzero(gradients) <= np.count_nonzero(actual)  # none in the padding
 
 
+def test_what_a_backward_pass_writes() -> None:
+    """Derivatives by parameters added or overwritten, by the inputs, or both."""
+    trunk = nn.Input("a") >> nn.Dense(18) >> nn.LayerNorm() >> nn.Relu()
+    joined = nn.Concatenate(trunk, nn.Input("b"), nn.Input("c") >> nn.Embedding(3, choices=2))
+    graphs = {"x": joined >> nn.Dense(9) >> nn.Tanh() >> nn.Dense(2), "y": trunk >> nn.Dense(1)}
+    network = Network({"a": 3, "b": 2, "c": 1}, graphs, seed=4)
+    network.parameters = network.parameters.astype(np.float64)
+    rng, samples = np.random.default_rng(1), 7
+    inputs = {"a": rng.normal(size=(7, 3)), "b": rng.normal(size=(7, 2)), "c": np.ones((7, 1))}
+    slopes = {"x": rng.normal(size=(7, 2)), "y": rng.normal(size=(7, 1))}
+    by_parameters, by_inputs = network.gradients(inputs, slopes)
+    run_forward, run_backward = passes(np.float64)
+    net, plan = network.packed(), network.plan
+
+    def blocks(units: Any, places: Any) -> list[Any]:
+        return [
+            units[samples * cells :][: samples * width].reshape(samples, width)[:, :size]
+            for cells, width, size in places
+        ]
+
+    for found in (ADDED, OVERWRITTEN, BY_INPUTS, ADDED | BY_INPUTS, OVERWRITTEN | BY_INPUTS):
+        units = np.zeros(samples * plan.units)
+        for block, values in zip(blocks(units, plan.inputs), inputs.values(), strict=True):
+            block[:] = values
+        run_forward(net, units, samples)
+        for block, values in zip(blocks(units, plan.inputs), inputs.values(), strict=True):
+            np.testing.assert_array_equal(block, values)
+        for block, values in zip(blocks(units, plan.outputs), slopes.values(), strict=True):
+            block[:] = values
+        gradients = np.ones(plan.parameters)
+        run_backward(net, units, np.ones((samples + 1) * plan.slopes), gradients, samples, found)
+        wanted = by_parameters * bool(found & (ADDED | OVERWRITTEN)) + 1.0 * (
+            found & OVERWRITTEN == 0
+        )
+        np.testing.assert_allclose(plan.unpack(gradients, np.float64), wanted, rtol=1e-12)
+        if found & BY_INPUTS:
+            for block, values in zip(blocks(units, plan.inputs), by_inputs.values(), strict=True):
+                np.testing.assert_allclose(block, values, rtol=1e-12)
+
+
 def test_packed_parameters_hold_every_flat_parameter_once() -> None:
     for architecture in ARCHITECTURES:
-        sizes = np.array(architecture)
-        net, flat = make_network(sizes, TANH, np.float64)
-        back = np.zeros_like(flat)
-        copy_layers(network.packed_layers(sizes, net.parameters), network.flat_layers(sizes, back))
-        np.testing.assert_array_equal(back, flat)
-        assert np.count_nonzero(net.parameters) == flat.size
+        network = make_network(architecture, "tanh", np.float64)
+        net = network.packed()
+        back = network.plan.unpack(net.parameters, np.float64)
+        np.testing.assert_array_equal(back, network.parameters)
+        assert np.count_nonzero(net.parameters) == back.size
+
+
+COUNTED = """
+import numpy as np
+from numba.core import event
+from rlcpu import nn
+
+nn.Network(3, nn.Dense(4) >> nn.Tanh() >> nn.Dense(2)).gradients(np.ones((2, 3)), np.ones((2, 2)))
+
+
+class Counter(event.Listener):
+    count = 0
+
+    def on_start(self, _):
+        self.count += 1
+
+    def on_end(self, _):
+        pass
+
+
+counter = Counter()
+event.register("numba:compile", counter)
+x = nn.Input("a") >> nn.Embedding(20, choices=3) >> nn.Elu()
+x = nn.Concatenate(x, nn.Input("b")) >> nn.Dense(9) >> nn.LayerNorm() >> nn.Silu()
+net = nn.Network({"a": 2, "b": 3}, {"c": x >> nn.Residual(nn.Dense(9)), "d": x >> nn.Dense(1)})
+inputs = {"a": np.ones((5, 2)), "b": np.ones((5, 3))}
+net.gradients(inputs, net.outputs(inputs))
+print(counter.count)
+"""
+
+
+def test_a_new_network_compiles_nothing() -> None:
+    command = [sys.executable, "-W", "error", "-c", COUNTED]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_gradients_by_parameters_and_inputs(activation: str, architecture: tuple[int, ...]) -> None:
-    net, rng = network.Network(architecture, activation, seed=1), np.random.default_rng(0)
+    net, rng = Network(architecture, activation, seed=1), np.random.default_rng(0)
     inputs = rng.normal(size=(7, architecture[0]))
     slopes = rng.normal(size=(7, architecture[-1]))
     by_parameters, by_inputs = net.gradients(inputs, slopes)
-    flat, code = net.parameters.astype(np.float64), network.ACTIVATIONS[activation]
-    wanted = naive_gradient(net.sizes, flat, code, inputs, slopes)
+    flat = net.parameters.astype(np.float64)
+    wanted = naive_gradient(net, flat, inputs, slopes)
     np.testing.assert_allclose(by_parameters, wanted, rtol=1e-4, atol=1e-4)
     for k in range(architecture[0]):
         step = 1e-6 * np.eye(architecture[0])[k]
@@ -144,7 +217,7 @@ def test_gradients_by_parameters_and_inputs(activation: str, architecture: tuple
 
 
 def test_bad_inputs_and_slopes() -> None:
-    net = network.Network((3, 8, 2))
+    net = Network((3, 8, 2))
     with pytest.raises(ValueError, match=r"inputs have shape \(4, 2\): expected \(n, 3\)"):
         net.outputs(np.zeros((4, 2)))
     with pytest.raises(ValueError, match=r"slopes have shape \(4, 3\): expected \(n, 2\)"):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rlcpu import nn
-from rlcpu.nn.network import flat_layers, packed_layers
+from tests.nn.test_network import flat_layers
 
 Array = Any
 TOLERANCES = {np.float64: 1e-10, np.float32: 1e-5}
@@ -27,7 +27,7 @@ class Twin:
 
     def __init__(self, network: nn.Network) -> None:
         self.activation, self.layer_norm = network.activation, network.layer_norm
-        layers = flat_layers(network.sizes, network.parameters, network.layer_norm)
+        layers = flat_layers(network, network.parameters)
         self.layers = [[double(x).requires_grad_() for x in layer] for layer in layers]
 
     def parameters(self) -> list[torch.Tensor]:
@@ -72,8 +72,7 @@ def arrays_of(learner: nn.Learner, flat: Array, name: str) -> list[Array]:
         return [flat[begin : begin + size]]
     k = learner.names.index(name)
     network, begin = learner.networks[k], learner.layout.begins[k] + learner.layout.free[k]
-    layers = packed_layers(network.sizes, flat[begin:], network.layer_norm)
-    return list(itertools.chain.from_iterable(layers))
+    return network.plan.packed_views(flat[begin:])
 
 
 def gradients_of(learner: nn.Learner, name: str) -> list[Array]:

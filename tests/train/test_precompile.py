@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rlcpu
 from rlcpu.kernels.cache import KernelCache
 from rlcpu.kernels.hooks import cache_of
+from rlcpu.nn.update import make_update
 from rlcpu.train import precompile
 from rlcpu.train.config import PPOConfig
 from rlcpu.train.objective import Updater
@@ -37,7 +39,7 @@ def nothing_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_what_is_compiled_ahead_is_what_learning_runs(env_id: str) -> None:
     agent = rlcpu.train.PPO(env_id, num_envs=2, num_steps=8)
-    kernel, *_ = agent.updater._machine_code()
+    kernel = make_update(np.float32, agent.updater._kind())
     discrete = agent.updater.policy.log_std.size == 0
     make_updater(discrete=discrete, hidden=(1,)).compile()
     before = list(kernel.signatures)
@@ -93,7 +95,7 @@ def test_only_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_missing_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     updater = make_updater()
-    (kernel, *_), types = updater._machine_code(), updater._types()
+    kernel, types = make_update(np.float32, updater._kind()), updater._types()
     monkeypatch.setattr(KernelCache, "_path", lambda *_: Path("nowhere"))
     assert cache_of(kernel).lacks(types)
     monkeypatch.setattr(KernelCache, "_path", lambda *_: None)

@@ -1,0 +1,187 @@
+"""Dense layers: y = x W + b.
+
+A hidden layer's weights are packed (inputs, padded outputs), inputs padded too unless they are the
+network's own. A last layer, of few outputs, is stored transposed, (outputs, padded inputs), so that
+only its forward pass, which multiplies by the copy, pays for padding a few units to 16. All three
+products of a step (outputs, gradients of weights, derivatives by inputs) then read rows as they
+lie: only the weights need a transposed copy, once per gradient step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.compile import inline, merge, outline
+from rlcpu.kernels.matmul import Matrix, product
+from rlcpu.kernels.memory import address
+from rlcpu.nn.layers.kind import (
+    OVERWRITTEN,
+    Array,
+    Kind,
+    Layer,
+    Parameters,
+    Sizes,
+    gradients_of,
+    input_slopes,
+    inputs_of,
+    output_slopes,
+    outputs_of,
+    padded,
+    parameters_of,
+    vector,
+    wants_inputs,
+    wants_parameters,
+)
+from rlcpu.nn.layers.rows import add_rows, fill
+
+
+@functools.cache
+def make_forward(dtype: type) -> Callable[..., None]:
+    """`forward(step, work)`, see `Kind`."""
+    zero, none = dtype(0), dtype(-np.inf)
+
+    @outline
+    def forward(step, work):
+        parameters, copies = address(parameters_of(step, work)), address(work.network.copies)
+        turned, width = step.turned != 0, step.width_out
+        product(
+            Matrix(address(inputs_of(step, work)), 0, step.width_in, 1),
+            Matrix(copies, step.copies, width, 1) if turned else Matrix(parameters, 0, width, 1),
+            Matrix(parameters, step.rows * step.columns, 0, 1),
+            Matrix(address(outputs_of(step, work)), 0, width, 1),
+            (work.samples, step.width_in if turned else step.rows, width),
+            zero if step.floor != 0 else none,
+        )
+
+    return forward
+
+
+@functools.cache
+def make_backward(dtype: type) -> Callable[..., None]:
+    """`backward(step, work)`, see `Kind`."""
+    zero, none = dtype(0), dtype(-np.inf)
+
+    @inline
+    def dot(row, other):
+        total = zero
+        for i in range(row.size):
+            total += row[i] * other[i]
+        return total
+
+    @inline
+    def to_network_inputs(inputs, width, weights, slopes, columns):
+        for i in range(slopes.size // columns):
+            slope = slopes[i * columns : (i + 1) * columns]
+            for k in range(weights.size // columns):
+                inputs[i * width + k] = dot(weights[k * columns : (k + 1) * columns], slope)
+
+    @merge
+    def add_products(step, work, slopes, start):
+        """Gradients of the weights: of the transposed ones with sides exchanged."""
+        before, after = address(inputs_of(step, work)), address(slopes)
+        width_in, width_out, turned = step.width_in, step.width_out, step.turned != 0
+        total = Matrix(address(gradients_of(step, work)), 0, step.columns, 1)
+        product(
+            Matrix(after, 0, 1, width_out) if turned else Matrix(before, 0, 1, width_in),
+            Matrix(before, 0, width_in, 1) if turned else Matrix(after, 0, width_out, 1),
+            start if work.found & OVERWRITTEN else total,
+            total,
+            (step.rows, work.samples, step.columns),
+            none,
+        )
+
+    @merge
+    def to_inputs(step, work, slopes, start):
+        weights, copies = address(parameters_of(step, work)), address(work.network.copies)
+        turned, width = step.turned != 0, step.width_in
+        out = Matrix(address(input_slopes(step, work)), 0, width, 1)
+        product(
+            Matrix(address(slopes), 0, step.width_out, 1),
+            Matrix(weights, 0, width, 1) if turned else Matrix(copies, step.copies, width, 1),
+            out if step.adds != 0 else start,
+            out,
+            (work.samples, step.rows if turned else step.width_out, width),
+            none,
+        )
+
+    @outline
+    def backward(step, work):
+        slopes, gradients = output_slopes(step, work), gradients_of(step, work)
+        # A row of zeros behind all others, which products start from.
+        zeros = work.slopes[work.slopes.size - max(step.width_in, step.width_out) :]
+        fill(zeros, zero)
+        start, count = Matrix(address(zeros), 0, 0, 1), step.rows * step.columns
+        if wants_parameters(work):
+            is_given = work.given and step.inputs == 0
+            if work.found & OVERWRITTEN:
+                fill(gradients[0 if is_given else count :], zero)
+            add_rows(gradients[count:], slopes)
+            if not is_given:
+                add_products(step, work, slopes, start)
+        if wants_inputs(step, work):
+            if step.copies < 0:
+                weights = parameters_of(step, work)[:count]
+                inputs = input_slopes(step, work)
+                to_network_inputs(inputs, step.width_in, weights, slopes, step.columns)
+            else:
+                to_inputs(step, work, slopes, start)
+
+    return backward
+
+
+DENSE = Kind("dense", make_forward, make_backward, takes_floor=True)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Dense(Layer):
+    """A dense layer.
+
+    Attributes:
+        size: numbers that it makes.
+        gain: of the orthogonal weights it begins with; None for sqrt(2), and 1 where it makes an
+            output of the network. Biases begin with 0.
+    """
+
+    size: int
+    gain: float | None = None
+    kind = DENSE
+
+    def __post_init__(self) -> None:
+        check_count("size", self.size)
+
+    def __repr__(self) -> str:
+        return f"Dense({self.size})"
+
+    def output_size(self, inputs: int) -> int:
+        """See `Layer`."""
+        return self.size
+
+    def parameters(self, sizes: Sizes) -> list[Parameters]:
+        """See `Layer`."""
+        shape, width = (sizes.inputs, sizes.outputs), padded(sizes.outputs)
+        gain = self.gain
+        if gain is None:
+            gain = 1.0 if sizes.is_last else math.sqrt(2.0)
+        initial = functools.partial(orthogonal, shape=shape, gain=gain)
+        if sizes.is_last:
+            packed = sizes.outputs, padded(sizes.inputs)
+        else:
+            packed = sizes.inputs if sizes.is_first else padded(sizes.inputs), width
+        copied = sizes.is_last or not sizes.is_first
+        weights = Parameters("weights", shape, initial, packed, sizes.is_last, copied)
+        return [weights, vector("biases", sizes.outputs, 0.0)]
+
+
+def orthogonal(rng: np.random.Generator, shape: tuple[int, int], gain: float) -> Array:
+    """Orthogonal weights (inputs, outputs) of a gain (Saxe et al. 2014)."""
+    inputs, outputs = shape
+    tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
+    q, r = np.linalg.qr(tall)
+    q = q * np.sign(np.diag(r))
+    return gain * (q if inputs >= outputs else q.T)

@@ -1,0 +1,240 @@
+"""Inputs of which few numbers say all: choices and boards.
+
+`Embedding` takes numbers of choices and adds up the rows of its weights that belong to them.
+`Ones` are inputs that are zeros but for a few ones: a `Dense` first layer adds up the rows of its
+weights that belong to the ones, in the place of multiplying all of them, and the way back adds to
+the gradients of these rows. Who runs the network does both, and tells the passes so by `given`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.checks import check_count
+from rlcpu.kernels.compile import compact, inline, outline
+from rlcpu.kernels.matmul import MANY_ONES, Matrix, add_to_rows, sum_of_rows
+from rlcpu.kernels.memory import address
+from rlcpu.nn.layers.kind import (
+    OVERWRITTEN,
+    Array,
+    Kind,
+    Layer,
+    Parameters,
+    Sizes,
+    gradients_of,
+    input_slopes,
+    inputs_of,
+    output_slopes,
+    outputs_of,
+    padded,
+    parameters_of,
+    wants_inputs,
+    wants_parameters,
+)
+from rlcpu.nn.layers.rows import add_to, fill
+
+# ---------------------------------------------------------------- numbers of choices
+
+
+@inline
+def row_of(number, column, choices):
+    """The row of the weights that belongs to a choice; to the first one, if there is no such."""
+    inside = number >= 0 and number < choices
+    return column * choices + (np.int64(number) if inside else 0)
+
+
+@functools.cache
+def make_forward(dtype: type) -> Callable[..., None]:
+    """`forward(step, work)`, see `Kind`."""
+    zero = dtype(0)
+
+    @outline
+    def forward(step, work):
+        compact()
+        inputs, outputs = inputs_of(step, work), outputs_of(step, work)
+        weights, width, choices = parameters_of(step, work), step.width_out, step.option
+        fill(outputs, zero)
+        for i in range(work.samples):
+            out = outputs[i * width : (i + 1) * width]
+            for k in range(step.size_in):
+                row = row_of(inputs[i * step.width_in + k], k, choices)
+                add_to(out, weights[row * width : (row + 1) * width])
+
+    return forward
+
+
+@functools.cache
+def make_backward(dtype: type) -> Callable[..., None]:
+    """`backward(step, work)`, see `Kind`; choices have no derivatives: those are 0."""
+    zero = dtype(0)
+
+    @outline
+    def backward(step, work):
+        compact()
+        inputs, slopes = inputs_of(step, work), output_slopes(step, work)
+        width, choices = step.width_out, step.option
+        if wants_parameters(work):
+            gradients = gradients_of(step, work)
+            if work.found & OVERWRITTEN:
+                fill(gradients, zero)
+            for i in range(work.samples):
+                slope = slopes[i * width : (i + 1) * width]
+                for k in range(step.size_in):
+                    row = row_of(inputs[i * step.width_in + k], k, choices)
+                    add_to(gradients[row * width : (row + 1) * width], slope)
+        if wants_inputs(step, work) and step.adds == 0:
+            fill(input_slopes(step, work), zero)
+
+    return backward
+
+
+EMBEDDING = Kind("embedding", make_forward, make_backward)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Embedding(Layer):
+    """The sum of a learnt row for each choice.
+
+    Attributes:
+        size: numbers of a row.
+        choices: its inputs are whole numbers from 0 to choices - 1; each has rows of its own. A
+            number that is none of these counts as 0.
+    """
+
+    size: int
+    choices: int
+    kind = EMBEDDING
+
+    def __post_init__(self) -> None:
+        check_count("size", self.size)
+        check_count("choices", self.choices)
+
+    def __repr__(self) -> str:
+        return f"Embedding({self.size}, choices={self.choices})"
+
+    @property
+    def option(self) -> int:  # type: ignore[override]
+        """See `Step`."""
+        return self.choices
+
+    def output_size(self, inputs: int) -> int:
+        """See `Layer`."""
+        return self.size
+
+    def parameters(self, sizes: Sizes) -> list[Parameters]:
+        """See `Layer`."""
+        shape = sizes.inputs * self.choices, self.size
+        deviation = 1.0 / math.sqrt(sizes.inputs)
+        initial = functools.partial(_normal, shape=shape, deviation=deviation)
+        return [Parameters("weights", shape, initial, (shape[0], padded(self.size)))]
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, int], deviation: float) -> Array:
+    return deviation * rng.standard_normal(shape)
+
+
+# ---------------------------------------------------------------- ones among zeros
+
+
+class Ones(NamedTuple):
+    """Inputs of S samples that are zeros but for a few ones, such as boards and choices.
+
+    Attributes:
+        starts: (S + 1,) int64: those of sample i are `columns[starts[i]:starts[i + 1]]`.
+        columns: (any,) int32, which inputs are one.
+        size: how many inputs a sample has.
+    """
+
+    starts: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int32]
+    size: int
+
+    @classmethod
+    def of(cls, inputs: npt.NDArray[Any]) -> Ones:
+        """Of an array (S, size) of zeros and ones, of uint8 or bool.
+
+        Raises:
+            TypeError: it is of another dtype, or has other axes.
+        """
+        if inputs.dtype not in (np.uint8, np.bool_) or inputs.ndim != 2:
+            shape = f"shape {inputs.shape} and dtype {inputs.dtype}"
+            raise TypeError(f"inputs have {shape}: expected (S, size) of uint8 or bool")
+        count, size = inputs.shape
+        places = np.flatnonzero(inputs.reshape(-1).view(np.bool_))
+        starts = np.searchsorted(places, np.arange(count + 1) * size)
+        return cls(starts, (places % size).astype(np.int32), size)
+
+    def check(self, size: int) -> None:
+        """Raise ValueError unless they are inputs of networks of so many."""
+        starts, columns = np.asarray(self.starts), np.asarray(self.columns)
+        kinds = f"{starts.dtype} {starts.ndim} {columns.dtype} {columns.ndim}"
+        if kinds != "int64 1 int32 1" or self.size != size or len(starts) < 2:
+            raise ValueError(
+                f"inputs have starts {starts.shape} {starts.dtype}, columns {columns.shape} "
+                f"{columns.dtype}, size {self.size}: expected (S + 1,) int64, (any,) int32, {size}"
+            )
+        if starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():
+            raise ValueError(f"starts of inputs: expected to grow from 0 to {len(columns)}")
+        if len(columns) and not 0 <= columns.min() <= columns.max() < size:
+            raise ValueError(f"columns of inputs: expected 0 to {size - 1}")
+
+    def expand(self) -> npt.NDArray[np.float32]:
+        """All inputs, (S, size) float32."""
+        inputs = np.zeros((len(self.starts) - 1, self.size), np.float32)
+        inputs[np.repeat(np.arange(len(inputs)), np.diff(self.starts)), self.columns] = 1.0
+        return inputs
+
+    def are_few(self) -> bool:
+        """Whether to add up rows of weights is faster than a product."""
+        return len(self.columns) <= MANY_ONES * (len(self.starts) - 1) * self.size
+
+
+#: What kernels are given where inputs are any numbers.
+NO_ONES = Ones(np.zeros(0, np.int64), np.zeros(0, np.int32), 0)
+
+
+@functools.cache
+def make_sum_ones(dtype: type) -> Callable[..., None]:
+    """`sum_ones(cells, network, samples, i, bounds, columns)`: the first layer of one sample.
+
+    It writes the units of sample i of `samples`, whose ones are columns[bounds[0]:bounds[1]], to
+    where a forward pass expects what it is given.
+    """
+    zero, none = dtype(0), dtype(-np.inf)
+
+    @inline
+    def sum_ones(cells, network, samples, i, bounds, columns):
+        step, weights = network.table[0], address(network.parameters)
+        size = step.width_out
+        sum_of_rows(
+            address(columns),
+            bounds,
+            Matrix(weights, step.parameters, size, 1),
+            Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),
+            Matrix(address(cells), samples * step.outputs + i * size, size, 1),
+            size,
+            zero if step.floor != 0 else none,
+        )
+
+    return sum_ones
+
+
+@inline
+def add_slopes(gradients, cells, network, samples, i, bounds, columns):
+    """Add to the gradient of the first layer's weights what sample i does."""
+    step = network.table[0]
+    size = step.width_out
+    add_to_rows(
+        address(columns),
+        bounds,
+        Matrix(address(cells), samples * step.outputs + i * size, size, 1),
+        Matrix(address(gradients), step.parameters, size, 1),
+        size,
+    )

@@ -1,0 +1,153 @@
+"""Networks as users write them: layers that are put together, and what is traced of them.
+
+`a >> b` gives what `a` makes to `b`. A graph is traced once: every layer is given a `Tensor`, which
+says where numbers come from, and returns one. `rlcpu.nn.plan` makes instructions of the trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlcpu.nn.layers.kind import Kind, Layer
+
+
+class Graph:
+    """Layers of a network: what is traced by it."""
+
+    def __rshift__(self, other: Graph) -> Graph:
+        """Give what this makes to another."""
+        if not isinstance(other, Graph):
+            raise TypeError(f"{self!r} >> {other!r}: expected a layer behind >>")
+        return Chain(self, other)
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """Add this to a trace; `source` is what stands in front of it.
+
+        Raises:
+            ValueError: it does not fit there.
+        """
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chain(Graph):
+    """One after the other; users write `first >> second`."""
+
+    first: Graph
+    second: Graph
+
+    def __repr__(self) -> str:
+        return f"{self.first!r} >> {self.second!r}"
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """See `Graph`."""
+        return trace.run(self.second, trace.run(self.first, source))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Input(Graph):
+    """An input of the network, by its name; where there is one alone, layers may begin without."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return f"Input({self.name!r})"
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """See `Graph`."""
+        if self.name not in trace.inputs:
+            raise ValueError(f"{self!r}: the network has the inputs {', '.join(trace.inputs)}")
+        if source is not None and source is not trace.only_input:
+            raise ValueError(f"{self!r} stands behind a layer: an input comes first")
+        return trace.inputs[self.name]
+
+
+@dataclasses.dataclass(eq=False)
+class Tensor:
+    """Numbers between two layers.
+
+    Attributes:
+        size: how many for a sample.
+        shares: the tensor in whose place these are, or None.
+        makers, readers: the steps that write and read it.
+        is_input, is_output: of the network.
+    """
+
+    size: int
+    shares: Tensor | None = None
+    makers: list[Draft] = dataclasses.field(default_factory=list)
+    readers: list[Draft] = dataclasses.field(default_factory=list)
+    is_input: bool = False
+    is_output: bool = False
+
+    def is_read_back(self) -> bool:
+        """Whether what made it needs it in the backward pass."""
+        return any(draft.kind.reads_outputs for draft in self.makers)
+
+
+@dataclasses.dataclass(eq=False)
+class Draft:
+    """An instruction without places.
+
+    Attributes:
+        kind: what is done.
+        source, target: tensors.
+        option: see `rlcpu.nn.layers.kind.Step`.
+        layer: what it is made for, or None.
+        floor: whether it includes a relu, or is one that is included.
+    """
+
+    kind: Kind
+    source: Tensor
+    target: Tensor
+    option: int = 0
+    layer: Layer | None = None
+    floor: bool = False
+
+
+class Trace:
+    """What a graph does, step by step.
+
+    Args:
+        inputs: numbers of each input, by name.
+
+    Attributes:
+        inputs: a tensor for each.
+        only_input: the only one of them, or None.
+        drafts: all steps, in order.
+    """
+
+    def __init__(self, inputs: Mapping[str, int]) -> None:
+        self.inputs = {name: Tensor(size, is_input=True) for name, size in inputs.items()}
+        self.only_input = next(iter(self.inputs.values())) if len(inputs) == 1 else None
+        self.drafts: list[Draft] = []
+        self._made: dict[tuple[Graph, Tensor | None], Tensor] = {}
+
+    def run(self, graph: Graph, source: Tensor | None) -> Tensor:
+        """What a graph makes of a tensor; what was traced before is shared."""
+        if not isinstance(graph, Graph):
+            raise TypeError(f"{graph!r}: expected layers, such as nn.Dense(64) >> nn.Relu()")
+        key = graph, source
+        if key not in self._made:
+            self._made[key] = graph.trace(self, source)
+        return self._made[key]
+
+    def add_layer(self, layer: Layer, source: Tensor | None) -> Tensor:
+        """The outputs of a layer."""
+        if source is None:
+            names = " or ".join(f"nn.Input({name!r})" for name in self.inputs)
+            raise ValueError(f"{layer!r} has nothing in front of it: begin with {names}")
+        if any(draft.layer is layer for draft in self.drafts):
+            raise ValueError(f"{layer!r} stands in two places: make another one for the second")
+        target = Tensor(layer.output_size(source.size))
+        self.add(Draft(layer.kind, source, target, layer.option, layer))
+        return target
+
+    def add(self, draft: Draft) -> None:
+        """Add a step at the end."""
+        self.drafts.append(draft)
+        draft.source.readers.append(draft)
+        draft.target.makers.append(draft)

@@ -1,0 +1,151 @@
+"""What brings numbers of several layers together: concatenation and sums.
+
+Both are made of steps that bring one tensor to some columns of another, or add it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from rlcpu.kernels.compile import compact, inline, outline
+from rlcpu.nn.layers.graph import Draft, Graph, Tensor, Trace
+from rlcpu.nn.layers.kind import (
+    Kind,
+    input_slopes,
+    inputs_of,
+    output_slopes,
+    outputs_of,
+    wants_inputs,
+)
+from rlcpu.nn.layers.rows import add_to, fill
+
+
+@inline
+def copy(out, row):
+    """Copy one row to another."""
+    for k in range(row.size):
+        out[k] = row[k]
+
+
+@functools.cache
+def make_copy(dtype: type) -> Callable[..., None]:
+    """`forward(step, work)`, see `Kind`: copy to the columns from `step.option` on."""
+    zero = dtype(0)
+
+    @outline
+    def forward(step, work):
+        compact()
+        outputs, inputs = outputs_of(step, work), inputs_of(step, work)
+        first, size, end = step.option, step.size_in, step.option + step.size_in
+        for i in range(work.samples):
+            begin, row = i * step.width_out, i * step.width_in
+            copy(outputs[begin + first : begin + end], inputs[row : row + size])
+            if end == step.size_out:
+                fill(outputs[begin + end : begin + step.width_out], zero)
+
+    return forward
+
+
+@functools.cache
+def make_add(dtype: type) -> Callable[..., None]:
+    """`forward(step, work)`, see `Kind`: add to what is there."""
+
+    @outline
+    def forward(step, work):
+        add_to(outputs_of(step, work), inputs_of(step, work))
+
+    return forward
+
+
+@functools.cache
+def make_backward(dtype: type) -> Callable[..., None]:
+    """`backward(step, work)`, see `Kind`: the way back of both."""
+    zero = dtype(0)
+
+    @outline
+    def backward(step, work):
+        compact()
+        if not wants_inputs(step, work):
+            return
+        inputs, outputs, size = input_slopes(step, work), output_slopes(step, work), step.size_in
+        if step.adds == 0:
+            fill(inputs, zero)
+        for i in range(work.samples):
+            begin, row = i * step.width_out + step.option, i * step.width_in
+            add_to(inputs[row : row + size], outputs[begin : begin + size])
+
+    return backward
+
+
+COPY = Kind("copy", make_copy, make_backward)
+ADD = Kind("add", make_add, make_backward)
+
+
+class Concatenate(Graph):
+    """Numbers of several graphs, one after the other: `nn.Concatenate(nn.Input("x"), ...)`."""
+
+    def __init__(self, *graphs: Graph) -> None:
+        self.graphs = _check(self, graphs)
+
+    def __repr__(self) -> str:
+        return f"Concatenate({', '.join(map(repr, self.graphs))})"
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """See `Graph`."""
+        parts = [trace.run(graph, source) for graph in self.graphs]
+        target, column = Tensor(sum(part.size for part in parts)), 0
+        for part in parts:
+            trace.add(Draft(COPY, part, target, column))
+            column += part.size
+        return target
+
+
+class Sum(Graph):
+    """The sum of what several graphs make."""
+
+    def __init__(self, *graphs: Graph) -> None:
+        self.graphs = _check(self, graphs)
+
+    def __repr__(self) -> str:
+        return f"Sum({', '.join(map(repr, self.graphs))})"
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """See `Graph`."""
+        return _add_up(self, trace, [trace.run(graph, source) for graph in self.graphs])
+
+
+class Residual(Graph):
+    """What a graph makes of its input, plus the input (He et al. 2016)."""
+
+    def __init__(self, graph: Graph) -> None:
+        (self.graph,) = _check(self, (graph,))
+
+    def __repr__(self) -> str:
+        return f"Residual({self.graph!r})"
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """See `Graph`."""
+        if source is None:
+            raise ValueError(f"{self!r} has nothing in front of it that it could add")
+        return _add_up(self, trace, [trace.run(self.graph, source), source])
+
+
+def _check(join: Graph, graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
+    for graph in graphs:
+        if not isinstance(graph, Graph):
+            raise TypeError(f"{type(join).__name__}({graph!r}): expected layers")
+    if not graphs:
+        raise ValueError(f"{type(join).__name__}(): expected a layer at least")
+    return graphs
+
+
+def _add_up(join: Graph, trace: Trace, parts: list[Tensor]) -> Tensor:
+    """The sum of tensors."""
+    sizes = [part.size for part in parts]
+    if len(set(sizes)) > 1:
+        raise ValueError(f"{join!r} adds {' and '.join(map(str, sizes))} numbers: expected as many")
+    target = Tensor(sizes[0])
+    for k, part in enumerate(parts):
+        trace.add(Draft(ADD if k else COPY, part, target))
+    return target

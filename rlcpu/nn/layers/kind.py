@@ -1,0 +1,245 @@
+"""What a kind of layer is: how many numbers it makes and learns, and what kernels do with a chunk.
+
+A network is a table of instructions, one for each layer: kernels read a row of it as a `Step`. The
+numbers of S samples between two layers, the units, are a block of S rows in one long array; each
+row is padded to a multiple of `UNIT` numbers, and **the padding holds zeros, which every kind keeps
+so**: products then need no other sizes, and padding changes no result.
+
+A new kind is a file with a `Kind` and a `Layer`, and an entry in `rlcpu.nn.layers.KINDS`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.kernels.compile import inline
+from rlcpu.nn.layers.graph import Graph, Tensor, Trace
+
+#: Rows of units are padded to whole vectors of the widest machine.
+UNIT = 16
+#: Derivatives by units stand in their place; elsewhere a place in `slopes` is 0 or more.
+IN_PLACE = -1
+#: What a backward pass writes: derivatives by the parameters, which are added to `gradients` or
+#: overwrite them, and derivatives by the inputs, in the place of these. A forward pass writes none.
+FORWARD, ADDED, OVERWRITTEN, BY_INPUTS = 0, 1, 2, 4
+
+Array = npt.NDArray[Any]
+
+
+class Step(NamedTuple):
+    """One instruction of a network: a layer, and where its numbers are.
+
+    Places are counted in numbers of one sample: units of S samples begin at S times the place.
+
+    Attributes:
+        kind: position in `rlcpu.nn.layers.KINDS`.
+        option: a whole number whose meaning is the kind's.
+        floor: 1 where a relu is part of the layer in front of it, in both.
+        inputs, outputs: places in `units`; equal where a kind works in place.
+        width_in, width_out: of their rows, padded.
+        size_in, size_out: without padding.
+        saved: place of further units, which a forward pass leaves to the backward pass.
+        parameters, end: bounds of its packed parameters.
+        rows, columns: of the matrix that they begin with, as packed; 0 without one.
+        turned: 1 where this is the transposed one of what the forward pass multiplies by.
+        copies: where the transposed matrix is in the network's copies, or -1.
+        input_slopes, output_slopes: places in `slopes` of derivatives by inputs and outputs, or
+            `IN_PLACE`: where the inputs and outputs are.
+        adds: 1 where derivatives by the inputs are added to those of another layer.
+        learns_below: 1 where layers in front of it have parameters.
+    """
+
+    kind: int = 0
+    option: int = 0
+    floor: int = 0
+    inputs: int = 0
+    width_in: int = 0
+    size_in: int = 0
+    outputs: int = 0
+    width_out: int = 0
+    size_out: int = 0
+    saved: int = 0
+    parameters: int = 0
+    end: int = 0
+    rows: int = 0
+    columns: int = 0
+    turned: int = 0
+    copies: int = -1
+    input_slopes: int = IN_PLACE
+    output_slopes: int = IN_PLACE
+    adds: int = 0
+    learns_below: int = 0
+
+
+#: Dtype of a row of a network's table: kernels read its fields by their names too.
+STEP = np.dtype([(name, np.int64) for name in Step._fields])
+
+
+class Kind(NamedTuple):
+    """What kernels do for one kind of layer.
+
+    Attributes:
+        name: of its arrays of parameters.
+        forward: dtype -> `forward(step, work)`: makes the outputs of a chunk of samples; `work` is
+            a `rlcpu.nn.passes.Forward`.
+        backward: dtype -> `backward(step, work)`: derivatives by its parameters and by its inputs
+            from those by its outputs; `work` is a `rlcpu.nn.passes.Backward`, and functions below
+            say where all lies. Derivatives by the outputs may be overwritten.
+        in_place: outputs take the place of the inputs.
+        is_private: nobody else may read its inputs, which it may overwrite: it has them copied
+            where others do. Derivatives by them are always written in their place.
+        reads_outputs: the backward pass needs the outputs.
+        takes_floor: it can make numbers below 0 zero (see `Step.floor`) at no cost.
+    """
+
+    name: str
+    forward: Callable[[type], Callable[..., None]]
+    backward: Callable[[type], Callable[..., None]]
+    in_place: bool = False
+    is_private: bool = False
+    reads_outputs: bool = False
+    takes_floor: bool = False
+
+
+class Sizes(NamedTuple):
+    """What a layer is told before it says what its parameters are.
+
+    Attributes:
+        inputs, outputs: numbers of a sample.
+        is_first, is_last: it reads an input of the network; it makes an output of it.
+    """
+
+    inputs: int
+    outputs: int
+    is_first: bool
+    is_last: bool
+
+
+class Parameters(NamedTuple):
+    """One array of parameters of a layer.
+
+    Attributes:
+        name: such as "weights".
+        shape: as users and checkpoints have it.
+        initial: random numbers -> an array of this shape.
+        packed: its shape as kernels have it, padded with zeros.
+        turned: kernels have its transpose, of the shape `packed`.
+        copied: kernels have the transpose of `packed` too.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    initial: Callable[[np.random.Generator], Array]
+    packed: tuple[int, ...]
+    turned: bool = False
+    copied: bool = False
+
+
+class Layer(Graph):
+    """A layer as users write it; one object stands in one place of a network."""
+
+    kind: ClassVar[Kind]
+    #: Further units of a sample that the backward pass needs.
+    saved: ClassVar[int] = 0
+    #: See `Step`.
+    option: int = 0
+
+    def output_size(self, inputs: int) -> int:
+        """Numbers that it makes of so many.
+
+        Raises:
+            ValueError: it does not take so many.
+        """
+        return inputs
+
+    def parameters(self, sizes: Sizes) -> list[Parameters]:
+        """Its arrays, matrices first."""
+        return []
+
+    def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
+        """See `Graph`."""
+        return trace.add_layer(self, source)
+
+
+def padded(size: int) -> int:
+    """The size of a row with its padding."""
+    return -(-int(size) // UNIT) * UNIT
+
+
+def vector(name: str, size: int, value: float) -> Parameters:
+    """An array of one number for each output."""
+    return Parameters(name, (size,), functools.partial(_equal, size, value), (padded(size),))
+
+
+def _equal(size: int, value: float, _: np.random.Generator) -> Array:
+    return np.full(size, value)
+
+
+# ---------------------------------------------------------------- what kernels are given
+
+
+@inline
+def inputs_of(step, work):
+    """A step's inputs, (samples * width_in,)."""
+    begin = step.inputs * work.samples
+    return work.units[begin : begin + step.width_in * work.samples]
+
+
+@inline
+def outputs_of(step, work):
+    """A step's outputs, (samples * width_out,)."""
+    begin = step.outputs * work.samples
+    return work.units[begin : begin + step.width_out * work.samples]
+
+
+@inline
+def saved_of(step, work):
+    """A step's further units, and all behind them."""
+    return work.units[step.saved * work.samples :]
+
+
+@inline
+def parameters_of(step, work):
+    """A step's packed parameters."""
+    return work.network.parameters[step.parameters : step.end]
+
+
+@inline
+def gradients_of(step, work):
+    """Derivatives by a step's packed parameters; what stands there counts if they are `ADDED`."""
+    return work.gradients[step.parameters : step.end]
+
+
+@inline
+def input_slopes(step, work):
+    """Where derivatives by a step's inputs are to be written, or added, (samples * width_in,)."""
+    if step.input_slopes == IN_PLACE:
+        return inputs_of(step, work)
+    begin = step.input_slopes * work.samples
+    return work.slopes[begin : begin + step.width_in * work.samples]
+
+
+@inline
+def output_slopes(step, work):
+    """Derivatives by a step's outputs, (samples * width_out,)."""
+    if step.output_slopes == IN_PLACE:
+        return outputs_of(step, work)
+    begin = step.output_slopes * work.samples
+    return work.slopes[begin : begin + step.width_out * work.samples]
+
+
+@inline
+def wants_parameters(work):
+    """Whether derivatives by parameters are wanted."""
+    return work.found & (ADDED | OVERWRITTEN) != 0
+
+
+@inline
+def wants_inputs(step, work):
+    """Whether derivatives by a step's inputs are wanted."""
+    return work.found & BY_INPUTS != 0 or (step.learns_below != 0 and wants_parameters(work))

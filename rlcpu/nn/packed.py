@@ -1,0 +1,105 @@
+"""Networks as kernels have them: a table of instructions, packed parameters, transposed copies."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rlcpu.kernels.compile import inline, outline, tuple_of
+from rlcpu.kernels.matmul import Matrix, transpose
+from rlcpu.kernels.memory import address
+from rlcpu.kernels.vectors import width
+from rlcpu.nn.layers.kind import UNIT, Step, padded
+from rlcpu.nn.plan import Place
+
+
+class Packed(NamedTuple):
+    """One network; for the first three see `rlcpu.nn.plan.Plan`.
+
+    Attributes:
+        table, inputs, outputs: where all lies; more rows of the last two than there are do no harm.
+        parameters: (plan.parameters,).
+        copies: (plan.copies,) transposed matrices, made by `refresh_copies`.
+    """
+
+    table: Any
+    inputs: Any
+    outputs: Any
+    parameters: Any
+    copies: Any
+
+
+_read_place = tuple_of(Place, len(Place._fields))
+
+
+@inline
+def input_place(network, number):
+    """The `Place` of an input of a network."""
+    return _read_place(network.inputs[number])
+
+
+@inline
+def output_place(network, number):
+    """The `Place` of an output of a network."""
+    return _read_place(network.outputs[number])
+
+
+@inline
+def network_of(learnt, layout, k):
+    """Network number k in the flat vectors; see `rlcpu.nn.flat.Learnt`."""
+    begin, end = layout.begins[k] + layout.free[k], layout.begins[k + 1]
+    first, last = layout.copies_begins[k], layout.copies_begins[k + 1]
+    table, inputs, outputs = (
+        layout.tables[k, : layout.steps[k]],
+        layout.inputs[k],
+        layout.outputs[k],
+    )
+    return Packed(table, inputs, outputs, learnt.parameters[begin:end], learnt.copies[first:last])
+
+
+# ---------------------------------------------------------------- transposed copies
+
+
+@inline
+def _copy_squares(weights, copies, first, last, rows, columns):
+    source, out = address(weights), address(copies)
+    step = width(source, 1)
+    for row in range(first, last, step):
+        for column in range(0, columns, step):
+            transpose(
+                Matrix(source, row * columns + column, columns, 1),
+                Matrix(out, column * rows + row, rows, 1),
+            )
+
+
+@outline
+def copy_rows(step, network, first, last):
+    """Transpose rows [first, last) of a step's matrix into the copies, if there is one."""
+    if step.copies < 0:
+        return
+    rows, columns = step.rows, step.columns
+    weights, copies = network.parameters[step.parameters :], network.copies[step.copies :]
+    if rows % UNIT == 0:
+        _copy_squares(weights, copies, first, last, rows, columns)
+        return
+    wide = (rows + UNIT - 1) // UNIT * UNIT
+    for row in range(first, last):
+        for column in range(columns):
+            copies[column * wide + row] = weights[row * columns + column]
+
+
+@inline
+def refresh_copies(network):
+    """Transpose all weights into `network.copies`."""
+    for i in range(network.table.shape[0]):
+        step = network.table[i]
+        copy_rows(step, network, 0, step.rows)
+
+
+def write_copies(network: Packed) -> None:
+    """Do the same in plain Python, for an array that has no kernel at hand."""
+    for step in (Step(*row) for row in network.table.tolist()):
+        if step.copies >= 0:
+            rows, columns, wide = step.rows, step.columns, padded(step.rows)
+            copies = network.copies[step.copies : step.copies + columns * wide]
+            weights = network.parameters[step.parameters : step.parameters + rows * columns]
+            copies.reshape(columns, wide)[:, :rows] = weights.reshape(rows, columns).T

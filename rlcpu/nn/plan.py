@@ -1,0 +1,334 @@
+"""From a graph of layers to a table of instructions: where all numbers of a network are.
+
+Numbers of a sample between layers, its units, lie one block after the other: the network's inputs
+first, then what each layer makes. Parameters lie in the order of the layers, twice: flat, as users
+and checkpoints have them, and packed, as kernels read them, in rows padded with zeros; see
+`rlcpu.nn.layers.kind`. Copies hold the transposed matrices of packed parameters.
+
+Derivatives by units stand in the place of the units where nobody needs those any more: where one
+layer reads them, and what made them does not need them on its way back. All others have a place in
+`slopes`, which layers share that need it at different times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.nn.layers import KINDS
+from rlcpu.nn.layers.activations import RELU
+from rlcpu.nn.layers.graph import Draft, Graph, Tensor, Trace
+from rlcpu.nn.layers.joins import COPY
+from rlcpu.nn.layers.kind import IN_PLACE, STEP, Parameters, Sizes, Step, padded
+
+Array = npt.NDArray[Any]
+
+
+class Place(NamedTuple):
+    """Where an input or output of a network is.
+
+    Those of S samples are units[cells * S : (cells + width) * S], rows of `width` numbers of which
+    the first `size` count; the others are 0.
+    """
+
+    cells: int
+    width: int
+    size: int
+
+
+class PlacedArray(NamedTuple):
+    """An array of parameters.
+
+    Attributes:
+        name: of its layer and itself, such as "dense0.weights".
+        parameters: what the layer says of it.
+        flat, packed: where it begins in the flat and in the packed parameters.
+    """
+
+    name: str
+    parameters: Parameters
+    flat: int
+    packed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A network as kernels are told about it.
+
+    Attributes:
+        table: (num_steps,) of dtype `STEP`, instructions.
+        inputs, outputs: (number of them, 3) int64, rows of `Place`.
+        units: numbers of a sample, of all layers.
+        slopes: passes over S samples need (S + 1) * slopes numbers of scratch on their way back.
+        parameters, flat: numbers of the packed and of the flat parameters.
+        copies: numbers of the transposed matrices.
+        arrays: all parameters, in the order of both.
+    """
+
+    table: Array
+    inputs: npt.NDArray[np.int64]
+    outputs: npt.NDArray[np.int64]
+    units: int
+    slopes: int
+    parameters: int
+    flat: int
+    copies: int
+    arrays: tuple[PlacedArray, ...]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The rows of the table, with names."""
+        return [Step(*row) for row in self.table.tolist()]
+
+    @property
+    def takes_ones(self) -> bool:
+        """Whether the first layer may be given as the sum of rows of its weights; see `Ones`."""
+        step = Step(*self.table[0].tolist())
+        is_first = KINDS[step.kind].name == "dense" and step.inputs == 0 and step.copies < 0
+        return is_first and step.output_slopes == IN_PLACE
+
+    def flat_views(self, flat: Array) -> list[Array]:
+        """Each array of parameters as a part of flat ones."""
+        return [
+            flat[array.flat : array.flat + math.prod(array.parameters.shape)].reshape(
+                array.parameters.shape
+            )
+            for array in self.arrays
+        ]
+
+    def packed_views(self, packed: Array) -> list[Array]:
+        """The same arrays as parts of packed ones."""
+        views = []
+        for _, parameters, _, begin in self.arrays:
+            shape = parameters.packed
+            view = packed[begin : begin + math.prod(shape)].reshape(shape)
+            view = view.T if parameters.turned else view
+            views.append(view[tuple(slice(size) for size in parameters.shape)])
+        return views
+
+    def pack(self, flat: Array, dtype: Any) -> Array:
+        """Packed parameters from flat ones."""
+        packed = np.zeros(self.parameters, dtype)
+        for view, array in zip(self.packed_views(packed), self.flat_views(flat), strict=True):
+            view[...] = array
+        return packed
+
+    def unpack(self, packed: Array, dtype: Any) -> Array:
+        """Flat parameters from packed ones; derivatives by them too."""
+        flat = np.zeros(self.flat, dtype)
+        for view, array in zip(self.flat_views(flat), self.packed_views(packed), strict=True):
+            view[...] = array
+        return flat
+
+    def initial(self, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+        """Flat parameters to begin with."""
+        parts = [array.parameters.initial(rng).ravel() for array in self.arrays]
+        return np.concatenate([np.zeros(0), *parts]).astype(np.float32)
+
+
+def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> Plan:
+    """The plan of a network.
+
+    Args:
+        inputs: numbers of each input, by name.
+        outputs: what makes each output, by name.
+
+    Raises:
+        TypeError, ValueError: layers do not fit together.
+    """
+    trace = Trace(inputs)
+    ends = [trace.run(graph, trace.only_input) for graph in outputs.values()]
+    for name, tensor in trace.inputs.items():
+        if not tensor.readers:
+            raise ValueError(f"no layer reads the input {name!r}")
+    drafts = _copy_where_needed(trace.drafts, list(trace.inputs.values()), ends)
+    _join_relus(drafts)
+    return _place(drafts, list(trace.inputs.values()), ends)
+
+
+# ---------------------------------------------------------------- steps
+
+
+def _copy_where_needed(
+    drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]
+) -> list[Draft]:
+    """Leave out copies that nobody needs, and put in those that layers need.
+
+    `ends` are replaced by tensors of their own.
+    """
+    copied = []
+    for draft in drafts:
+        if not (draft.kind is COPY and _is_spare(draft, ends)):
+            copied.append(draft)
+            continue
+        source, target = draft.source, draft.target
+        for maker in source.makers:
+            maker.target = target
+        target.makers = source.makers + [maker for maker in target.makers if maker is not draft]
+    result = []
+    for tensor in inputs:
+        if len(tensor.readers) > 1:
+            result.append(_insert_copy(tensor, tensor.readers))
+    for k, tensor in enumerate(ends):
+        if tensor.is_input or tensor.is_output or tensor.readers or tensor.is_read_back():
+            copy = _insert_copy(tensor, [])
+            copied.append(copy)
+            ends[k] = copy.target
+        ends[k].is_output = True
+    for draft in copied:
+        source = draft.source
+        if draft.kind.is_private:
+            is_alone = len(source.readers) == 1 and not source.is_read_back()
+            if source.is_input or not is_alone:
+                result.append(_insert_copy(source, [draft]))
+            if draft.kind.in_place:
+                draft.target.shares = draft.source
+        result.append(draft)
+    for draft in result:
+        draft.source.readers, draft.target.makers = [], []
+    for draft in result:
+        draft.source.readers.append(draft)
+        draft.target.makers.append(draft)
+    return result
+
+
+def _is_spare(copy: Draft, ends: list[Tensor]) -> bool:
+    """Whether what a copy reads may take its target's place."""
+    source = copy.source
+    is_whole = copy.option == 0 and source.size == copy.target.size
+    is_alone = len(source.readers) == 1 and not source.is_read_back() and source not in ends
+    return is_whole and is_alone and not source.is_input
+
+
+def _insert_copy(tensor: Tensor, readers: list[Draft]) -> Draft:
+    """A copy of a tensor for some of those who read it."""
+    copy = Draft(COPY, tensor, Tensor(tensor.size))
+    tensor.readers = [each for each in tensor.readers if each not in readers] + [copy]
+    copy.target.makers.append(copy)
+    for reader in readers:
+        reader.source = copy.target
+        copy.target.readers.append(reader)
+    return copy
+
+
+def _join_relus(drafts: list[Draft]) -> None:
+    """Let layers make the relu behind them, where that costs nothing."""
+    for draft in drafts:
+        if draft.kind is RELU and len(draft.source.makers) == 1:
+            (maker,) = draft.source.makers
+            draft.floor = maker.floor = maker.kind.takes_floor
+
+
+# ---------------------------------------------------------------- places
+
+
+def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Plan:
+    """Give all steps, inputs and outputs their places."""
+    units, next_unit = {}, 0
+    for tensor in inputs:
+        units[tensor], next_unit = next_unit, next_unit + padded(tensor.size)
+    steps, arrays, learns = [], [], set[Tensor]()
+    flat = packed = copies = 0
+    slopes, most_slopes = _place_slopes(drafts)
+    numbers: dict[str, int] = {}
+    for draft in drafts:
+        source, target = draft.source, draft.target
+        width_in, width_out = padded(source.size), padded(target.size)
+        saved = next_unit
+        if draft.layer is not None:
+            next_unit += draft.layer.saved
+        if target not in units:
+            if target.shares is None:
+                units[target], next_unit = next_unit, next_unit + width_out
+            else:
+                units[target] = units[target.shares]
+        step = Step(
+            kind=KINDS.index(draft.kind),
+            option=draft.option,
+            floor=int(draft.floor),
+            inputs=units[source],
+            width_in=width_in,
+            size_in=source.size,
+            outputs=units[target],
+            width_out=width_out,
+            size_out=target.size,
+            saved=saved,
+            parameters=packed,
+            input_slopes=slopes.get(source, IN_PLACE),
+            output_slopes=slopes.get(target, IN_PLACE),
+            adds=int(draft is not source.readers[-1]),
+            learns_below=int(source in learns),
+        )
+        found = _parameters_of(draft)
+        for k, each in enumerate(found):
+            count = numbers.setdefault(draft.kind.name, 0)
+            arrays.append(PlacedArray(f"{draft.kind.name}{count}.{each.name}", each, flat, packed))
+            flat, packed = flat + math.prod(each.shape), packed + math.prod(each.packed)
+            if k == 0 and len(each.packed) == 2:
+                rows, columns = each.packed
+                step = step._replace(rows=rows, columns=columns, turned=int(each.turned))
+                if each.copied:
+                    step = step._replace(copies=copies)
+                    copies += columns * padded(rows)
+        if found:
+            numbers[draft.kind.name] += 1
+        if found or source in learns:
+            learns.add(target)
+        steps.append(step._replace(end=packed))
+    widths = [max(step.width_in, step.width_out) for step in steps]
+    return Plan(
+        table=np.array(steps, STEP),
+        inputs=_places(inputs, units),
+        outputs=_places(ends, units),
+        units=next_unit,
+        slopes=max(most_slopes, *widths),
+        parameters=packed,
+        flat=flat,
+        copies=copies,
+        arrays=tuple(arrays),
+    )
+
+
+def _parameters_of(draft: Draft) -> list[Parameters]:
+    source, target = draft.source, draft.target
+    if draft.layer is None:
+        return []
+    return draft.layer.parameters(
+        Sizes(source.size, target.size, source.is_input, target.is_output)
+    )
+
+
+def _places(tensors: list[Tensor], units: dict[Tensor, int]) -> npt.NDArray[np.int64]:
+    places = [Place(units[each], padded(each.size), each.size) for each in tensors]
+    return np.array(places, np.int64)
+
+
+def _place_slopes(drafts: list[Draft]) -> tuple[dict[Tensor, int], int]:
+    """Where derivatives by tensors are in `slopes`, of all but those that take their place.
+
+    Backwards, a place is taken by the last who reads a tensor, and free after the first who makes
+    it. Also returns how many numbers there are.
+    """
+    places: dict[Tensor, int] = {}
+    taken: list[tuple[int, int, Tensor]] = []
+    most = 0
+    for draft in reversed(drafts):
+        source = draft.source
+        is_alone = len(source.readers) == 1 and not source.is_output
+        if source not in places and not (is_alone and not source.is_read_back()):
+            begin, width = 0, padded(source.size)
+            for first, end, _ in sorted(taken, key=lambda each: each[0]):
+                if begin + width <= first:
+                    break
+                begin = max(begin, end)
+            places[source] = begin
+            taken.append((begin, begin + width, source))
+            most = max(most, begin + width)
+        if draft is draft.target.makers[0]:
+            taken = [each for each in taken if each[2] is not draft.target]
+    return places, most

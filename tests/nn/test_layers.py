@@ -1,0 +1,228 @@
+"""Layers, alone and put together, against PyTorch's autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlcpu import nn
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+
+Tensors = dict[str, Any]
+#: Samples: more than pass a network at a time.
+COUNT = 1100
+
+
+class Weights:
+    """The arrays of a network as tensors, taken one layer after the other."""
+
+    def __init__(self, network: nn.Network) -> None:
+        self.parameters = {
+            name: torch.tensor(array, requires_grad=True)
+            for name, array in network.arrays().items()
+        }
+        self._left = list(self.parameters.values())
+
+    def dense(self, x: Any) -> Any:
+        weights, biases = self._left.pop(0), self._left.pop(0)
+        return x @ weights + biases
+
+    def norm(self, x: Any) -> Any:
+        return functional.layer_norm(x, x.shape[1:], self._left.pop(0), self._left.pop(0))
+
+    def embedding(self, x: Any, choices: int) -> Any:
+        rows = x.detach().long() + torch.arange(x.shape[1]) * choices
+        return functional.embedding_bag(rows, self._left.pop(0), mode="sum")
+
+
+def relative(ours: Any, theirs: Any) -> float:
+    theirs = theirs.detach().numpy()
+    return float(np.linalg.norm(ours - theirs) / max(np.linalg.norm(theirs), 1e-30))
+
+
+def compare(
+    network: nn.Network, expected: Callable[..., Any], inputs: dict[str, Any], tolerance: float
+) -> None:
+    """Outputs, and derivatives by parameters and inputs, of a network and of torch."""
+    weights, rng = Weights(network), np.random.default_rng(5)
+    dtype = network.parameters.dtype
+    tensors = {k: torch.tensor(x.astype(dtype), requires_grad=True) for k, x in inputs.items()}
+    theirs = expected(weights, **tensors)
+    by_name = theirs if isinstance(theirs, dict) else {"output": theirs}
+    assert not weights._left
+    slopes = {k: rng.normal(size=x.shape).astype(dtype) for k, x in by_name.items()}
+    sum((x * torch.tensor(slopes[k])).sum() for k, x in by_name.items()).backward()  # type: ignore[union-attr]
+
+    given: Any = inputs if list(inputs) != ["input"] else inputs["input"]
+    wanted: Any = slopes if isinstance(theirs, dict) else slopes["output"]
+    outputs = network.outputs(given)
+    by_parameters, by_inputs = network.gradients(given, wanted)
+    outputs = outputs if isinstance(theirs, dict) else {"output": outputs}
+    by_inputs = by_inputs if list(inputs) != ["input"] else {"input": by_inputs}
+    for name, output in by_name.items():
+        assert outputs[name].dtype == dtype
+        assert relative(outputs[name], output) < tolerance
+    for name, view in zip(network.arrays(), network.plan.flat_views(by_parameters), strict=True):
+        gradient = weights.parameters[name].grad
+        assert relative(view, gradient) < tolerance, name
+    for name, tensor in tensors.items():
+        if tensor.grad is None:
+            assert not by_inputs[name].any()
+        else:
+            assert relative(by_inputs[name], tensor.grad) < tolerance, name
+
+
+def normal(*shape: int) -> Any:
+    return np.random.default_rng(3).normal(size=shape)
+
+
+def choices(*shape: int) -> Any:
+    return np.random.default_rng(3).integers(5, size=shape).astype(np.float64)
+
+
+def residual() -> nn.Graph:
+    inner = nn.Dense(20) >> nn.Relu() >> nn.Dense(33)
+    return nn.Dense(33) >> nn.Residual(inner) >> nn.Tanh() >> nn.Dense(3)
+
+
+def through_residual(w: Weights, input: Any) -> Any:
+    x = w.dense(input)
+    return w.dense(torch.tanh(w.dense(torch.relu(w.dense(x))) + x))
+
+
+def activated_residuals() -> nn.Graph:
+    """Sums of what others read, and of what the way back needs as it was."""
+    first = nn.Dense(18) >> nn.Elu()
+    inner = nn.Dense(18) >> nn.Tanh()
+    return first >> nn.Residual(inner) >> nn.Residual(nn.Silu()) >> nn.LayerNorm() >> nn.Dense(2)
+
+
+def through_activated_residuals(w: Weights, input: Any) -> Any:
+    x = functional.elu(w.dense(input))
+    x = torch.tanh(w.dense(x)) + x
+    return w.dense(w.norm(functional.silu(x) + x))
+
+
+def two_inputs() -> nn.Graph:
+    seen = nn.Input("observation") >> nn.Dense(24) >> nn.Relu()
+    joined = nn.Concatenate(seen, nn.Input("action"), nn.Input("observation"))
+    return joined >> nn.Dense(32) >> nn.Relu() >> nn.Dense(1)
+
+
+def through_two_inputs(w: Weights, observation: Any, action: Any) -> Any:
+    seen = torch.relu(w.dense(observation))
+    return w.dense(torch.relu(w.dense(torch.cat([seen, action, observation], 1))))
+
+
+def two_outputs() -> dict[str, nn.Graph]:
+    trunk = nn.Dense(40) >> nn.LayerNorm() >> nn.Silu() >> nn.Dense(17) >> nn.Tanh()
+    return {
+        "policy": trunk >> nn.Dense(2),
+        "value": trunk >> nn.Dense(9) >> nn.Elu() >> nn.Dense(1),
+        "features": trunk,
+        "squashed": trunk >> nn.Dense(4) >> nn.Tanh(),
+    }
+
+
+def through_two_outputs(w: Weights, input: Any) -> Any:
+    trunk = torch.tanh(w.dense(functional.silu(w.norm(w.dense(input)))))
+    policy = w.dense(trunk)
+    value = w.dense(functional.elu(w.dense(trunk)))
+    return {
+        "policy": policy,
+        "value": value,
+        "features": trunk,
+        "squashed": torch.tanh(w.dense(trunk)),
+    }
+
+
+def board() -> nn.Graph:
+    cells = nn.Input("cells") >> nn.Embedding(20, choices=5)
+    return nn.Sum(cells, nn.Input("numbers") >> nn.Dense(20)) >> nn.Relu() >> nn.Dense(3)
+
+
+def through_board(w: Weights, cells: Any, numbers: Any) -> Any:
+    embedded = w.embedding(cells, 5)
+    return w.dense(torch.relu(embedded + w.dense(numbers)))
+
+
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "dense": (nn.Dense(3), lambda w, input: w.dense(input), {"input": normal(COUNT, 5)}),
+    "wide": (
+        nn.Dense(70) >> nn.Dense(18),
+        lambda w, input: w.dense(w.dense(input)),
+        {"input": normal(COUNT, 33)},
+    ),
+    "relu": (
+        nn.Dense(20) >> nn.Relu() >> nn.Dense(1),
+        lambda w, input: w.dense(torch.relu(w.dense(input))),
+        {"input": normal(COUNT, 1)},
+    ),
+    "tanh": (
+        nn.Dense(20) >> nn.Tanh() >> nn.Dense(2),
+        lambda w, input: w.dense(torch.tanh(w.dense(input))),
+        {"input": normal(COUNT, 4)},
+    ),
+    "elu": (
+        nn.Dense(20) >> nn.Elu() >> nn.Dense(2),
+        lambda w, input: w.dense(functional.elu(w.dense(input))),
+        {"input": normal(COUNT, 4)},
+    ),
+    "silu": (
+        nn.Dense(20) >> nn.Silu() >> nn.Dense(2),
+        lambda w, input: w.dense(functional.silu(w.dense(input))),
+        {"input": normal(COUNT, 4)},
+    ),
+    "norm": (
+        nn.Dense(21) >> nn.LayerNorm() >> nn.Relu() >> nn.Dense(2),
+        lambda w, input: w.dense(torch.relu(w.norm(w.dense(input)))),
+        {"input": normal(COUNT, 4)},
+    ),
+    "norm first": (
+        nn.LayerNorm() >> nn.Tanh() >> nn.Dense(3),
+        lambda w, input: w.dense(torch.tanh(w.norm(input))),
+        {"input": normal(COUNT, 6)},
+    ),
+    "embedding": (
+        nn.Embedding(12, choices=5) >> nn.Tanh() >> nn.Dense(2),
+        lambda w, input: w.dense(torch.tanh(w.embedding(input, 5))),
+        {"input": choices(COUNT, 3)},
+    ),
+    "residual": (residual(), through_residual, {"input": normal(COUNT, 4)}),
+    "activated residuals": (
+        activated_residuals(),
+        through_activated_residuals,
+        {"input": normal(COUNT, 4)},
+    ),
+    "two inputs": (
+        two_inputs(),
+        through_two_inputs,
+        {"observation": normal(COUNT, 5), "action": normal(COUNT, 2)},
+    ),
+    "two outputs": (two_outputs(), through_two_outputs, {"input": normal(COUNT, 4)}),
+    "board": (
+        board(),
+        through_board,
+        {"cells": choices(COUNT, 9), "numbers": normal(COUNT, 3)},
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("case", CASES)
+def test_equals_torch(case: str, dtype: Any) -> None:
+    graph, expected, inputs = CASES[case]
+    sizes: Any = {name: values.shape[1] for name, values in inputs.items()}
+    sizes = sizes if list(inputs) != ["input"] else sizes["input"]
+    network = nn.Network(sizes, graph, seed=2)
+    rng = np.random.default_rng(1)
+    moved = network.parameters + rng.normal(0.0, 0.3, network.parameters.size)
+    network.parameters = moved.astype(dtype)
+    has_norm = any(name.startswith("layer_norm") for name in network.arrays())
+    tolerance = 1e-10 if dtype is np.float64 else 1e-4 if has_norm else 1e-5
+    compare(network, expected, inputs, tolerance)
