@@ -120,10 +120,15 @@ def source_of_tuple(items: Iterable[str]) -> str:
     """Source of a tuple of expressions, in parts of 16.
 
     A longer literal, of 31 items and more, becomes a list first, which numba does not compile.
+    Neighbours are joined in pairs, and those in pairs again: each sum copies all of its items, and
+    adding one part after the other takes time with the square of their number.
     """
     expressions = list(items)
-    parts = [expressions[i : i + 16] for i in range(0, len(expressions), 16)]
-    return " + ".join(f"({', '.join(part)},)" for part in parts) or "()"
+    parts = [f"({', '.join(expressions[i : i + 16])},)" for i in range(0, len(expressions), 16)]
+    while len(parts) > 2:
+        pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+        parts = [f"({' + '.join(pair)})" if len(pair) == 2 else pair[0] for pair in pairs]
+    return " + ".join(parts) or "()"
 
 
 # ---------------------------------------------------------------- copies of functions
