@@ -276,7 +276,8 @@ def load_agent(args: argparse.Namespace) -> Agent:
 
 def schedules_of(config: Any) -> list[str]:
     """Names of settings that say how others fall over the steps of a run."""
-    return [name for name in config.names() if name.endswith("_schedule")]
+    names = "learning_rate_schedule", "clip_schedule"  # that of exploration has steps of its own
+    return [name for name in names if name in config.names()]
 
 
 class Results:
@@ -351,7 +352,7 @@ class Results:
         args, agent, history = self.args, self.agent, self.agent.history
         env = [args.env.text] if args.env and ":" in args.env.text else []
         options = {"load": args.save, "steps": max(1, args.steps - history.steps)}
-        if any(getattr(agent.config, name) == "linear" for name in schedules_of(agent.config)):
+        if any(getattr(agent.config, name) != "constant" for name in schedules_of(agent.config)):
             first = history.steps_before
             options["schedule"] = "{}:{}".format(*(args.schedule or (first, first + args.steps)))
         again = ("target", "threads", "collectors", "shards", "ray", *FILES)

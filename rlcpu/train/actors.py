@@ -41,6 +41,11 @@ def inputs_of(rollout: Rollout) -> Array | Ones:
     return rollout.inputs.reshape(rollout.rewards.size, -1) if ones is None else ones
 
 
+def memory_for(rollout: Rollout | None, num_steps: int) -> Rollout | None:
+    """The rollout, to be written over, unless the next has another number of steps."""
+    return rollout if rollout is not None and len(rollout.rewards) == num_steps else None
+
+
 # ---------------------------------------------------------------- scalar functions
 
 

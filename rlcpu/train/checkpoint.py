@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import os
+import warnings
 import zipfile
 from collections.abc import Mapping
 from typing import IO, Any, ClassVar, NamedTuple, Self
@@ -26,10 +27,12 @@ from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.nn.network import num_parameters
 from rlcpu.train.actors import check_masks
-from rlcpu.train.config import check_config, check_env, describe_unknown
+from rlcpu.train.config import check_config, check_env, describe_unknown, signature_of
 from rlcpu.train.files import replacing
 
 Array = npt.NDArray[Any]
+#: Stands in a file for a schedule that is a function.
+_FUNCTION = "<function>"
 #: What follows from the learner's parameters while an agent learns.
 _OF_LEARNER = {"policy_parameters", "policy_value_parameters", "policy_log_std", "learner_copies"}
 
@@ -68,6 +71,13 @@ class Agent:
     history: Any
     returns: Any
     rng: np.random.Generator
+
+    def __init_subclass__(cls) -> None:
+        """Show the fields of the config where the class is shown, as by `help`."""
+        super().__init_subclass__()
+        if hasattr(cls, "Config"):
+            made: Any = cls
+            made.__signature__ = signature_of(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute of an agent that is made, where somebody will read it.
@@ -187,7 +197,7 @@ class Agent:
         description, arrays = read(path, _format(cls))
         try:
             options = cls._arguments_of(description, arrays, num_threads)
-            config = cls.Config(**description["config"])
+            config = cls.Config(**_without_functions(description["config"], name))
             _check_sizes(find_env(description, env), config, arrays)
             made = make_env(description, config.num_envs, env, num_threads)
             seed = description["seed"]
@@ -196,6 +206,18 @@ class Agent:
         except (LookupError, OverflowError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{name}: does not fit: {error}") from error
         return agent
+
+
+def _without_functions(config: dict[str, Any], file: str) -> dict[str, Any]:
+    """Settings of a file; schedules that were functions are constant, and a warning says so."""
+    functions = [name for name, value in config.items() if value == _FUNCTION]
+    if functions:
+        warnings.warn(
+            f"{file}: {', '.join(functions)} was a function, which no file holds: it is "
+            f'"constant" until you set agent.config = agent.config.replace({{...}})',
+            stacklevel=3,
+        )
+    return {**config, **dict.fromkeys(functions, "constant")}
 
 
 @functools.cache
@@ -456,7 +478,10 @@ def describe(agent: Agent) -> dict[str, Any]:
     """What is no array, as JSON takes it."""
     return {
         **describe_env(agent.env),
-        "config": dataclasses.asdict(agent.config),
+        "config": {
+            name: _FUNCTION if callable(value) else value
+            for name, value in dataclasses.asdict(agent.config).items()
+        },
         "seed": agent.seed,
         "steps": agent.steps,
         "returns": list(agent.returns),

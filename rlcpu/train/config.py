@@ -1,17 +1,19 @@
-"""Hyper-parameters of PPO, checked, and the tuned ones of our environments."""
+"""Hyper-parameters, checked: what all agents have in common, and PPO's with the tuned ones."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import functools
+import inspect
 import math
 import numbers
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
+import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
@@ -21,7 +23,9 @@ from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 
-SCHEDULES = ("constant", "linear")
+#: How a number changes while what remains of the steps goes from 1 to 0.
+Schedule = Literal["constant", "linear", "cosine"] | Callable[[float], float]
+SCHEDULES = ("constant", "linear", "cosine")
 _INF = math.inf
 #: float32, in which the networks compute, holds ten thousand million times as much.
 _MOST = 1e28
@@ -65,8 +69,6 @@ _REALS: dict[str, tuple[float, float, bool]] = {
 #: Numbers that may be None, and counts that may be 0.
 _OPTIONAL, _FROM_ZERO = ("target_kl", "target_entropy"), ("learning_starts",)
 _CHOICES = {
-    "learning_rate_schedule": SCHEDULES,
-    "clip_schedule": SCHEDULES,
     "value": ("separate", "shared"),
     "activation": ("tanh", "relu"),
     "replay": ("uniform", "prioritized", "return"),
@@ -127,6 +129,8 @@ class Settings:
                 checked[name] = _check_real(name, value, *_REALS[name])
             elif name in _CHOICES:
                 _check_choice(name, value, _CHOICES[name])
+            elif name.endswith("_schedule"):
+                _check_schedule(name, value)
             elif name == "hidden":
                 checked[name] = _check_hidden(value)
             elif kinds[name] in ("float", float):  # of a user's config
@@ -168,7 +172,9 @@ class PPOConfig(Settings):
         num_epochs: passes over these samples per update.
         minibatch_size: samples of one gradient step; the last of an epoch may have fewer.
         learning_rate: of Adam.
-        learning_rate_schedule: "constant", or "linear" down to 0 at the end of `learn`.
+        learning_rate_schedule: "constant"; "linear" or "cosine" down to 0 at the end of `learn`; or
+            a function of what remains of it, 1 to 0, whose value multiplies. No file holds a
+            function: a loaded agent says so, and goes on with "constant".
         clip_range: how far the probability ratio may leave 1 and still be worth a gradient.
         clip_schedule: as `learning_rate_schedule`.
         gamma: discount per step, in [0, 1].
@@ -198,9 +204,9 @@ class PPOConfig(Settings):
     num_epochs: int = 10
     minibatch_size: int = 64
     learning_rate: float = 3e-4
-    learning_rate_schedule: Literal["constant", "linear"] = "constant"
+    learning_rate_schedule: Schedule = "constant"
     clip_range: float = 0.2
-    clip_schedule: Literal["constant", "linear"] = "constant"
+    clip_schedule: Schedule = "constant"
     gamma: float = 0.99
     lambda_: float = 0.95
     entropy_coefficient: float = 0.0
@@ -233,6 +239,50 @@ def check_env(env: Any) -> Dynamics | VectorEnv:
     if isinstance(env, VectorEnv) and env.device != "cpu":
         raise TypeError(f"env={env!r}: expected environments on the CPU")
     return env if isinstance(env, VectorEnv) else find(env)
+
+
+def signature_of(agent: Any) -> inspect.Signature:
+    """Of a class of agents, with a keyword argument for each field of its config."""
+    given = list(inspect.signature(agent.__init__).parameters.values())[1:]
+    arguments = [each for each in given if each.kind is not each.VAR_KEYWORD]
+    if len(arguments) < len(given):
+        names = {each.name for each in arguments}
+        arguments += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=field.type,
+            )
+            for field in dataclasses.fields(agent.Config)
+            if field.name not in names
+        ]
+    return inspect.Signature(arguments, return_annotation=None)
+
+
+def choose_config(
+    agent: Any, env: Dynamics | VectorEnv, config: Any, usual: Any, settings: Mapping[str, Any]
+) -> Any:
+    """Settings of a class of agents: `config`, else `usual`, but for those that are no None.
+
+    Raises:
+        TypeError, ValueError: they are not its settings, or bad, or do not fit the environments.
+    """
+    if config is None:
+        config = usual
+    elif not isinstance(config, agent.Config):
+        raise TypeError(f"config={config!r}: expected a {agent.Config.__name__}")
+    for name in settings:
+        if name not in config.names():
+            names = list(
+                dict.fromkeys([*list(signature_of(agent).parameters)[1:], *config.names()])
+            )
+            raise TypeError(describe_unknown(name, names, agent.algorithm))
+    changes = {name: value for name, value in settings.items() if value is not None}
+    number = env.num_envs if isinstance(env, VectorEnv) else None
+    if number and changes.setdefault("num_envs", number) != number:
+        raise ValueError(f"num_envs={changes['num_envs']}: env has {number}")
+    return config.replace(changes)
 
 
 #: Settings that an agent is made with.
@@ -308,9 +358,23 @@ def describe_unknown(name: str, known: Sequence[str], algorithm: str = "PPO") ->
     return f"{name}: {algorithm} has no such setting; {hint}"
 
 
-def at(value: float, schedule: str, remaining: float) -> float:
-    """A scheduled number when the fraction `remaining` of the steps is left."""
-    return value * remaining if schedule == "linear" else value
+def at(value: float, schedule: Schedule, remaining: float) -> float:
+    """A scheduled number when the fraction `remaining` of the steps is left.
+
+    Raises:
+        ValueError: a function gives no finite number of at least 0.
+    """
+    if schedule == "constant":
+        return value
+    if schedule == "linear":
+        return value * remaining
+    if schedule == "cosine":
+        return value * 0.5 * (1.0 - math.cos(math.pi * remaining))
+    factor: Any = schedule(remaining)
+    if not isinstance(factor, int | float | np.number) or not 0.0 <= factor < _INF:
+        expected = "expected a finite number of at least 0"
+        raise ValueError(f"schedule {schedule!r} gives {factor!r} at {remaining:g}: {expected}")
+    return value * float(factor)
 
 
 def _check_real(name: str, value: Any, least: float, most: float, closed: bool) -> float:
@@ -331,6 +395,12 @@ def _check_hidden(hidden: Any) -> tuple[int, ...]:
     if isinstance(hidden, str) or not hasattr(hidden, "__len__"):
         raise TypeError(f"hidden={hidden!r}: expected sizes of layers, such as (64, 64)")
     return tuple(check_count(f"hidden[{i}]", size) for i, size in enumerate(hidden))
+
+
+def _check_schedule(name: str, value: Any) -> None:
+    if not callable(value) and (not isinstance(value, str) or value not in SCHEDULES):
+        names = ", ".join(map(repr, SCHEDULES))
+        raise ValueError(f"{name}={value!r}: expected {names} or a function of what remains")
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

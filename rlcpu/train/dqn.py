@@ -16,14 +16,14 @@ architectures" (equation 9; the two streams are the last layer's outputs); Schau
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
-from rlcpu.train.config import at
+from rlcpu.train.config import Schedule
 from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
@@ -74,13 +74,12 @@ class DQNConfig(OffPolicyConfig):
     Attributes:
         double: the network that is learnt chooses the next action, its target values it.
         dueling: a network of the state's value and of how much better actions are than the mean.
-        exploration_initial, exploration_final: probability of a random action; it falls from the
-            one to the other, linearly in steps.
-        exploration_steps: environment steps in which it falls.
+        exploration_initial, exploration_final: probability of a random action, first and last.
+        exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
+        exploration_steps: environment steps in which it does.
         reward_scale: rewards are multiplied by it before values are learnt. The loss bounds the
             slope of an error to 1: where values are tens, a rare step with an error of tens weighs
             no more than any other, and its value is lost among those of its neighbours.
-        learning_rate_schedule: "linear" lets it fall to 0 over the steps of `learn`.
         scale_observations: bring those whose space has bounds to +-1.
     """
 
@@ -88,9 +87,9 @@ class DQNConfig(OffPolicyConfig):
     dueling: bool = False
     exploration_initial: float = 1.0
     exploration_final: float = 0.05
+    exploration_schedule: Schedule = "linear"
     exploration_steps: int = 20_000
     reward_scale: float = 1.0
-    learning_rate_schedule: Literal["constant", "linear"] = "constant"
     scale_observations: bool = True
 
 
@@ -210,21 +209,10 @@ class DQN(OffPolicy):
 
     def explore(self) -> None:
         """See `OffPolicy.explore`."""
-        config = self.config
-        first, last = config.exploration_initial, config.exploration_final
-        share = min(1.0, self.steps / config.exploration_steps)
-        self.policy.params[0] = first + share * (last - first)
+        self.policy.params[0] = self._exploration()
 
     def _columns(self, batch: Any) -> dict[str, Any]:
         columns = super()._columns(batch)
         if self.config.reward_scale != 1.0:
             columns["reward"] = columns["reward"] * np.float32(self.config.reward_scale)
         return columns
-
-    def _options(self) -> dict[str, Any]:
-        config = self.config
-        return {
-            "learning_rate": at(
-                config.learning_rate, config.learning_rate_schedule, self._remaining
-            )
-        }

@@ -212,6 +212,7 @@ class Updater(nn.Learner):
             columns,
             learning_rate=learning_rate,
             settings={
+                "standardises": config.normalize_advantages,
                 "clip": clip,
                 "entropy_coefficient": config.entropy_coefficient,
                 "value_coefficient": config.value_coefficient,

@@ -15,7 +15,7 @@ import functools
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -30,13 +30,15 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.nn.learner import Learner, Update
 from rlcpu.train import buffers, checkpoint
-from rlcpu.train.actors import Actor, Squashed
+from rlcpu.train.actors import Actor, Squashed, memory_for
 from rlcpu.train.config import (
+    Schedule,
     Settings,
+    at,
     check_env,
     check_learning,
     check_schedule,
-    describe_unknown,
+    choose_config,
     left_of,
 )
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
@@ -51,7 +53,6 @@ WINDOW, FEW = 100, 10
 REPORT_STEPS, LOOK_STEPS = 500, 2000
 #: Minibatches that are drawn, and learnt from, in one call.
 AT_ONCE = 8
-_OWN = ("seed", "num_threads", "dtype", "buffer", "config")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +69,9 @@ class OffPolicyConfig(Settings):
             their episode (until it ends: the mean of the last episodes' returns).
         batch_size: transitions of an update.
         learning_rate: of Adam.
+        learning_rate_schedule: "constant"; "linear" or "cosine" down to 0 at the end of `learn`; or
+            a function of what remains of it, 1 to 0, whose value multiplies. No file holds a
+            function: a loaded agent says so, and goes on with "constant".
         gamma: discount per step, in [0, 1].
         n_step: steps whose rewards are added up before the value of what follows.
         tau: part of the way that targets go towards the networks, 0 to 1.
@@ -89,6 +93,7 @@ class OffPolicyConfig(Settings):
     replay: Literal["uniform", "prioritized", "return"] = "uniform"
     batch_size: int = 256
     learning_rate: float = 3e-4
+    learning_rate_schedule: Schedule = "constant"
     gamma: float = 0.99
     n_step: int = 1
     tau: float = 0.005
@@ -116,7 +121,8 @@ class OffPolicy(checkpoint.Agent):
 
     `PQN` shares its methods, and learns from each rollout at once.
 
-    Every field of its config, such as `learning_rate`, is a keyword argument too.
+    Every field of its config, such as `learning_rate`, is a keyword argument too. Type checkers see
+    their types where they are `config=DQNConfig(...)`.
 
     Args:
         env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
@@ -127,7 +133,7 @@ class OffPolicy(checkpoint.Agent):
         buffer: what `rlcpu.replay` makes, uniform, prioritised or return-weighted, with the fields
             of `rlcpu.train.buffers.example_of(env)`; None makes one as the settings say.
         config: all settings at once; None takes the environment's default ones.
-        **settings: fields of the config that are to be different.
+        **settings: fields of the config that are to be different; None changes nothing.
 
     Attributes:
         env, policy, buffer, config, seed: see above; `policy` is one for `rlcpu.collect`.
@@ -168,7 +174,8 @@ class OffPolicy(checkpoint.Agent):
         seed = check_seed(seed)
         env = check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
-        self.config = self._choose(dynamics, env, config, settings)
+        usual = self.defaults.get(dynamics.id) or self.Config()
+        self.config = choose_config(type(self), env, config, usual, settings)
         self.policy = self._make_policy(dynamics, 0)  # refuses an environment that does not fit
         announce.expect(dynamics.id, self.num_kernels)
         if isinstance(env, Dynamics):
@@ -187,26 +194,6 @@ class OffPolicy(checkpoint.Agent):
         self._remaining = 1.0
         self._read = self.config
         self.history = History()
-
-    @classmethod
-    def _choose(
-        cls, dynamics: Dynamics, env: Any, config: Any, settings: Mapping[str, Any]
-    ) -> OffPolicyConfig:
-        """The settings: those given, the environment's, or general ones."""
-        if config is None:
-            config = cls.defaults.get(dynamics.id) or cls.Config()
-        elif not isinstance(config, cls.Config):
-            raise TypeError(f"config={config!r}: expected a {cls.Config.__name__}")
-        given = {name: value for name, value in settings.items() if value is not None}
-        for name in given:
-            if name not in config.names():
-                names = [*_OWN, *config.names()]
-                raise TypeError(describe_unknown(name, names, cls.algorithm))
-        held = env.num_envs if isinstance(env, VectorEnv) else None
-        if held and given.setdefault("num_envs", held) != held:
-            raise ValueError(f"num_envs={given['num_envs']}: env has {held}")
-        chosen: OffPolicyConfig = config.replace(given)
-        return chosen
 
     def __repr__(self) -> str:
         return (
@@ -262,9 +249,18 @@ class OffPolicy(checkpoint.Agent):
         """Set how much the policy explores after so many steps, once random ones are over."""
         raise NotImplementedError
 
+    def _exploration(self) -> float:
+        """Probability of a random action, by settings of those names."""
+        config = self.config
+        first, last = config.exploration_initial, config.exploration_final
+        share = min(1.0, self.steps / config.exploration_steps)
+        return float(last + at(first - last, config.exploration_schedule, 1.0 - share))
+
     def _options(self) -> dict[str, Any]:
         """Options of `Learner.update`, the learning rate at least."""
-        raise NotImplementedError
+        config = self.config
+        rate = at(config.learning_rate, config.learning_rate_schedule, self._remaining)
+        return {"learning_rate": rate}
 
     # ------------------------------------------------------------ the buffer
 
@@ -400,8 +396,9 @@ class OffPolicy(checkpoint.Agent):
         start, config = clock(), self.config
         if self.steps >= getattr(config, "learning_starts", 0):
             self.explore()
+        memory = memory_for(self._rollout, config.num_steps)
         rollout = self._rollout = self.collect_rollout(
-            self.env, self.policy, config.num_steps, out=self._rollout
+            self.env, self.policy, config.num_steps, out=memory
         )
         # Return weights of what is stored now are about the episodes that have just ended, too.
         self.count(rollout.rewards.size, rollout.episode_returns, history)
@@ -439,9 +436,8 @@ class OffPolicy(checkpoint.Agent):
         while left > 0:
             count = min(left, most)
             left -= count
-            batch = self._batches[count] = self.buffer.sample(
-                count * config.batch_size, out=self._batches.get(count)
-            )
+            size = count * config.batch_size
+            batch = self._batches[size] = self.buffer.sample(size, out=self._batches.get(size))
             report = self.learner.update(
                 self._columns(batch),
                 minibatch_size=config.batch_size,
@@ -506,10 +502,11 @@ class OffPolicy(checkpoint.Agent):
 
     def _constants(self, size: int) -> tuple[Array, Array]:
         """Weights and discounts of a batch that has none of its own."""
-        if ("constants", size) not in self._batches:
+        key = size, self.config.gamma
+        if key not in self._batches:
             ones = np.ones(size, np.float32)
-            self._batches["constants", size] = ones, ones * np.float32(self.config.gamma)
-        made: tuple[Array, Array] = self._batches["constants", size]
+            self._batches[key] = ones, ones * np.float32(self.config.gamma)
+        made: tuple[Array, Array] = self._batches[key]
         return made
 
     @functools.cached_property

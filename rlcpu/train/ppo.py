@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NoReturn
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +24,15 @@ from rlcpu.kernels import announce
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
-from rlcpu.train.actors import forbid, inputs_of
+from rlcpu.train.actors import forbid, inputs_of, memory_for
 from rlcpu.train.config import (
     PPOConfig,
     at,
     check_env,
     check_learning,
     check_schedule,
+    choose_config,
     default_config,
-    describe_unknown,
     left_of,
 )
 from rlcpu.train.evaluate import evaluate
@@ -43,24 +43,23 @@ from rlcpu.train.precompile import precompiled
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation.
 WINDOW = 100
-_OWN = ("seed", "num_threads", "dtype", "policy", "config")
 
 
 class PPO(checkpoint.Agent):
     """An agent that learns by proximal policy optimisation.
 
-    Every field of `PPOConfig`, such as `learning_rate`, is a keyword argument too; None keeps what
-    `config` has.
+    Every field of `PPOConfig`, such as `learning_rate`, is a keyword argument too. Type checkers
+    see their types where they are `config=PPOConfig(...)`.
 
     Args:
         env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
             resets).
         seed: the whole run is a function of it, whatever the number of threads.
-        num_envs: environments; None takes the settings' number.
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
         policy: an `MLP` with a value, to go on from; None makes a new one.
         config: all settings at once; None takes the environment's default ones.
+        **settings: fields of the config that are to be different; None changes nothing.
 
     Attributes:
         env, policy, config, seed: see above.
@@ -95,58 +94,25 @@ class PPO(checkpoint.Agent):
         env: str | Dynamics | VectorEnv,
         *,
         seed: int = 0,
-        num_envs: int | None = None,
         num_threads: int | None = None,
         dtype: str = "float32",
         policy: MLP | None = None,
         config: PPOConfig | None = None,
-        num_steps: int | None = None,
-        num_epochs: int | None = None,
-        minibatch_size: int | None = None,
-        learning_rate: float | None = None,
-        learning_rate_schedule: Literal["constant", "linear"] | None = None,
-        clip_range: float | None = None,
-        clip_schedule: Literal["constant", "linear"] | None = None,
-        gamma: float | None = None,
-        lambda_: float | None = None,
-        entropy_coefficient: float | None = None,
-        value_coefficient: float | None = None,
-        max_gradient_norm: float | None = None,
-        target_kl: float | None = None,
-        normalize_advantages: bool | None = None,
-        normalize_observations: bool | None = None,
-        reward_scale: float | None = None,
-        adam_epsilon: float | None = None,
-        hidden: Sequence[int] | None = None,
-        activation: Literal["tanh", "relu"] | None = None,
-        value: Literal["separate", "shared"] | None = None,
-        log_std_init: float | None = None,
-        **unknown: NoReturn,
+        **settings: Any,
     ) -> None:
-        arguments = locals()
-        names = PPOConfig.names()
-        if unknown:
-            raise TypeError(describe_unknown(next(iter(unknown)), [*_OWN, *names]))
         seed = check_seed(seed)
         env = check_env(env)
-        if config is None:
-            config = default_config(env if isinstance(env, Dynamics) else env.dynamics)
-        elif not isinstance(config, PPOConfig):
-            raise TypeError(f"config={config!r}: expected a PPOConfig")
-        if isinstance(env, VectorEnv):
-            if num_envs not in (None, env.num_envs):
-                raise ValueError(f"num_envs={num_envs}: env has {env.num_envs}")
-            arguments["num_envs"] = env.num_envs
-        config = config.replace({k: arguments[k] for k in names if arguments[k] is not None})
-        announce.expect((env if isinstance(env, Dynamics) else env.dynamics).id, self.num_kernels)
+        dynamics = env if isinstance(env, Dynamics) else env.dynamics
+        config = choose_config(type(self), env, config, default_config(dynamics), settings)
+        announce.expect(dynamics.id, self.num_kernels)
         if isinstance(env, Dynamics):
             env = make_vec(env, config.num_envs, dtype=dtype, num_threads=num_threads)
         self.env, self.config, self.seed, self.steps = env, config, seed, 0
         streams = np.random.SeedSequence(self.seed).generate_state(3 + env.num_envs, np.uint64)
         env.reset(seed=streams[3:].tolist())
         self.policy = policy = self._take_policy(policy, int(streams[0]))
-        given = {"hidden": policy.hidden, "activation": policy.activation, "value": policy.value}
-        self.config = self.config.replace(given)
+        shape = {"hidden": policy.hidden, "activation": policy.activation, "value": policy.value}
+        self.config = self.config.replace(shape)
         threads = num_threads or env.num_threads
         masked, choices = env.dynamics.num_masked > 0, env.dynamics.choices
         self.updater = Updater(
@@ -285,7 +251,7 @@ class PPO(checkpoint.Agent):
         start = clock()
         num_steps = self.config.num_steps
         rollout = self._rollout = self.collect_rollout(
-            self.env, self.policy, num_steps, out=self._rollout
+            self.env, self.policy, num_steps, out=memory_for(self._rollout, num_steps)
         )
         self.returns.extend(rollout.episode_returns.tolist())
         self.steps += rollout.rewards.size

@@ -24,7 +24,7 @@ from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
-from rlcpu.train.config import Settings, at
+from rlcpu.train.config import Schedule, Settings
 from rlcpu.train.off_policy import Array, OffPolicy
 
 
@@ -50,14 +50,14 @@ class PQNConfig(Settings):
         num_epochs: how often an update sees each sample.
         minibatch_size: samples of a gradient step.
         learning_rate: of RAdam.
-        learning_rate_schedule: "linear" lets it fall to 0 over the steps of `learn`.
+        learning_rate_schedule: see `PPOConfig`.
         gamma: discount per step, in [0, 1].
         lambda_: weight of the return against the value after one step, in [0, 1].
         max_gradient_norm: norm above which gradients are scaled down to it.
         adam_epsilon: added to the root of RAdam's second moment.
-        exploration_initial, exploration_final: probability of a random action; it falls from the
-            one to the other, linearly in steps.
-        exploration_steps: environment steps in which it falls.
+        exploration_initial, exploration_final: probability of a random action, first and last.
+        exploration_schedule: how it gets from the one to the other; see `learning_rate_schedule`.
+        exploration_steps: environment steps in which it does.
         hidden: units of the hidden layers.
         activation: "relu" or "tanh".
         layer_norm: whether hidden layers are normalised in front of their activation.
@@ -71,13 +71,14 @@ class PQNConfig(Settings):
     num_epochs: int = 4
     minibatch_size: int = 128
     learning_rate: float = 2.5e-4
-    learning_rate_schedule: Literal["constant", "linear"] = "linear"
+    learning_rate_schedule: Schedule = "linear"
     gamma: float = 0.99
     lambda_: float = 0.65
     max_gradient_norm: float = 10.0
     adam_epsilon: float = 1e-8
     exploration_initial: float = 1.0
     exploration_final: float = 0.05
+    exploration_schedule: Schedule = "linear"
     exploration_steps: int = 250_000
     hidden: tuple[int, ...] = (120, 84)
     activation: Literal["relu", "tanh"] = "relu"
@@ -178,10 +179,7 @@ class PQN(OffPolicy):
 
     def explore(self) -> None:
         """See `OffPolicy.explore`."""
-        config = self.config
-        first, last = config.exploration_initial, config.exploration_final
-        share = min(1.0, self.steps / config.exploration_steps)
-        self.policy.params[0] = first + share * (last - first)
+        self.policy.params[0] = self._exploration()
 
     def _remember(self, rollout: Rollout) -> None:
         pass
@@ -202,9 +200,7 @@ class PQN(OffPolicy):
                     "target": targets.ravel(),
                 },
                 settings=self._changed_settings(),
-                learning_rate=at(
-                    config.learning_rate, config.learning_rate_schedule, self._remaining
-                ),
+                **self._options(),
                 shuffle=True,
                 epochs=config.num_epochs,
                 minibatch_size=config.minibatch_size,

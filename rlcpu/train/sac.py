@@ -190,6 +190,3 @@ class SAC(OffPolicy):
     def explore(self) -> None:
         """See `OffPolicy.explore`."""
         self.policy.params[0] = 0.0
-
-    def _options(self) -> dict[str, Any]:
-        return {"learning_rate": self.config.learning_rate}

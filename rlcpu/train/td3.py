@@ -161,10 +161,8 @@ class TD3(OffPolicy):
 
     def _options(self) -> dict[str, Any]:
         config = self.config
-        return {
-            "learning_rate": config.learning_rate,
-            "target_period": config.target_period * config.policy_delay,
-        }
+        period = config.target_period * config.policy_delay
+        return {**super()._options(), "target_period": period}
 
 
 class DDPG(TD3):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,6 +125,128 @@ def test_settings_that_are_replaced_count(make: Callable[[], Any]) -> None:
     agent.learn(128)
     minibatches = {"PPO": 2, "PQN": 3}  # of 128 samples, and of 64
     assert agent.history.losses.num_gradients == minibatches.get(agent.algorithm, 1)
+
+
+@EVERY
+def test_each_setting_can_be_replaced_while_it_learns(make: Callable[[], Any]) -> None:
+    agent = make()
+    names = set(agent.config.names())
+    changes: dict[str, Any] = {
+        "num_steps": 6, "batch_size": 32, "minibatch_size": 32, "gamma": 0.5, "tau": 0.5,
+        "normalize_advantages": False, "double": False, "target_entropy": -3.0, "target_noise": 0.1,
+        "learning_rate_schedule": lambda remaining: remaining, "clip_schedule": "cosine",
+        "exploration_schedule": "constant", "exploration_noise": 0.3, "lambda_": 0.5,
+    }  # fmt: skip
+    changes = {name: value for name, value in changes.items() if name in names}
+    reference = make()
+
+    def change(progress: Any) -> None:
+        for name, value in changes.items():
+            agent.config = agent.config.replace({name: value})
+
+    agent.learn(128, callback=change)
+    agent.learn(128)
+    reference.learn(128)
+    reference.learn(128)
+    assert everything(agent) != everything(reference)
+    if agent.algorithm == "DQN":
+        assert agent._columns(agent.buffer.sample(32))["discount"][0] == 0.5
+
+
+def test_advantages_are_no_longer_normalized_once_the_config_says_so() -> None:
+    agents = [PPO("CartPole-v1", seed=1, **UPDATE) for _ in range(3)]
+    for agent, value in zip(agents, (True, False, True), strict=True):
+        agent.learn(128)
+        agent.config = agent.config.replace({"normalize_advantages": value})
+        agent.learn(128)
+    first, changed, again = map(everything, agents)
+    assert first == again != changed
+
+
+@EVERY
+def test_a_class_shows_every_setting_with_type_and_default(make: Callable[[], Any]) -> None:
+    kind = type(make())
+    parameters = inspect.signature(kind).parameters
+    assert [*parameters][:4] == ["env", "seed", "num_threads", "dtype"]
+    for field in dataclasses.fields(kind.Config):
+        shown = parameters[field.name]
+        assert (shown.annotation, shown.default) == (field.type, field.default)
+    with pytest.raises(TypeError, match=f"{kind.algorithm} has no such setting; did you mean seed"):
+        kind("CartPole-v1", sede=1)
+    with pytest.raises(TypeError, match="did you mean learning_rate_schedule"):
+        kind("CartPole-v1", learning_rate_schedul="linear")
+
+
+def test_a_subclass_shows_the_settings_of_its_config() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class MineConfig(DQN.Config):  # type: ignore[misc,name-defined]
+        margin: float = 0.5
+
+    class Mine(DQN):
+        Config = MineConfig
+
+    assert inspect.signature(Mine).parameters["margin"].default == 0.5
+    assert "margin" not in inspect.signature(DQN).parameters
+
+
+@EVERY
+def test_a_function_as_schedule_is_not_kept_in_a_file(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
+    agent = make()
+    schedule = {"learning_rate_schedule": math.sqrt}
+    agent.config = agent.config.replace(schedule)
+    agent.learn(128)
+    agent.save(tmp_path / "agent")
+    with pytest.warns(UserWarning, match="agent: learning_rate_schedule was a function"):
+        loaded = type(agent).load(tmp_path / "agent")
+    assert loaded.config.learning_rate_schedule == "constant"
+    loaded.config = loaded.config.replace(schedule)
+    for each in (agent, loaded):
+        each.learn(128)
+    assert everything(loaded) == everything(agent)
+
+
+@EVERY
+@pytest.mark.parametrize("schedule", ["cosine", lambda remaining: 0.5 * remaining])
+def test_learning_rates_follow_schedules(make: Callable[[], Any], schedule: Any) -> None:
+    rates, agent = [], make()
+    agent.config = agent.config.replace({"learning_rate_schedule": schedule})
+    learner = agent._parts()["learner"]
+    update = learner.update
+
+    def spy(*args: Any, **options: Any) -> Any:
+        rates.append(options["learning_rate"])
+        return update(*args, **options)
+
+    learner.update = spy
+    agent.learn(512)
+    remaining = np.arange(1, 513) / 512
+    if schedule == "cosine":
+        expected = (1 + np.cos(np.pi * (1 - remaining))) / 2
+    else:
+        expected = 0.5 * remaining
+    assert len(set(rates)) > 2
+    for rate in rates:
+        assert np.abs(agent.config.learning_rate * np.append(expected, 0) - rate).min() < 1e-9
+
+
+@pytest.mark.parametrize("name", ["DQN", "PQN"])
+def test_exploration_follows_its_schedule(name: str) -> None:
+    agent = AGENTS[name]()
+    chances = {}
+    settings = {"exploration_initial": 0.8, "exploration_final": 0.2, "exploration_steps": 1000}
+    schedules = {"linear": 0.65, "cosine": 0.5 + 0.3 * math.sqrt(0.5), "constant": 0.8}
+    for schedule in (*schedules, lambda remaining: remaining**2):
+        agent.config = agent.config.replace({**settings, "exploration_schedule": schedule})
+        agent.steps = 250
+        agent.explore()
+        chances[schedule] = float(agent.policy.params[0])
+        agent.steps = 1000
+        agent.explore()
+        assert agent.policy.params[0] == np.float32(0.8 if schedule == "constant" else 0.2)
+    expected = [*schedules.values(), 0.2 + 0.6 * 0.75**2]
+    assert list(chances.values()) == pytest.approx(expected)
 
 
 def test_a_subclass_has_attributes_of_its_own() -> None:

@@ -30,7 +30,8 @@ from rlcpu.train.config import DEFAULTS, GENERAL, ZOO_CARTPOLE, PPOConfig, at, d
         ("hidden", (64, 0), ValueError),
         ("activation", "gelu", ValueError),
         ("learning_rate", "fast", TypeError),
-        ("learning_rate_schedule", "cosine", ValueError),
+        ("learning_rate_schedule", "sine", ValueError),
+        ("clip_schedule", 0.5, ValueError),
         ("clip_range", 0.0, ValueError),
         ("gamma", 1.01, ValueError),
         ("lambda_", -0.1, ValueError),
@@ -77,6 +78,15 @@ def test_schedules() -> None:
     assert at(0.3, "constant", 0.25) == 0.3
     assert at(0.4, "linear", 0.25) == 0.1
     assert at(0.4, "linear", 0.0) == 0.0
+    assert [at(0.4, "cosine", x) for x in (1.0, 0.5, 0.0)] == pytest.approx([0.4, 0.2, 0.0])
+    assert at(0.4, "cosine", 0.75) == pytest.approx(0.2 * (1 + math.cos(math.pi / 4)))
+    assert at(0.4, lambda remaining: remaining**2, 0.5) == 0.1
+
+
+@pytest.mark.parametrize("factor", [-0.1, math.nan, math.inf, "half", None])
+def test_a_schedule_gives_a_finite_number(factor: Any) -> None:
+    with pytest.raises(ValueError, match=r"schedule .* gives .* at 0[.]5: expected a finite"):
+        at(0.4, lambda remaining: factor, 0.5)
 
 
 def test_default_settings() -> None:

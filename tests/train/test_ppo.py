@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -219,14 +217,6 @@ def test_num_envs_has_to_agree_with_the_environments() -> None:
 def test_total_steps_is_checked(steps: int) -> None:
     with pytest.raises(ValueError, match="total_steps"):
         PPO("CartPole-v1", **SMALL).learn(steps)
-
-
-def test_signature_names_every_setting_with_its_type() -> None:
-    parameters = inspect.signature(PPO).parameters
-    for field in dataclasses.fields(PPOConfig):
-        annotation = parameters[field.name].annotation
-        wanted = {"hidden": "Sequence[int]"}.get(field.name, field.type)
-        assert annotation.removesuffix(" | None") == wanted.removesuffix(" | None")
 
 
 def test_config_and_single_settings() -> None:
