@@ -59,6 +59,12 @@ def _kind_of(agent: OffPolicy, num_collectors: int) -> type[ReplayBuffer]:
             f"num_collectors={num_collectors}: {agent.algorithm} with buffer={agent.buffer!r} "
             "learns here alone, expected a ReplayBuffer or PrioritizedReplayBuffer"
         )
+    for name in ("normalize_observations", "normalize_rewards"):
+        if getattr(agent.config, name):
+            raise ValueError(
+                f"num_collectors={num_collectors}: {agent.algorithm} with {name}=True learns here "
+                "alone, its statistics are of all steps in their order"
+            )
     if not isinstance(agent.env, VectorEnv):
         raise TypeError(
             f"num_collectors={num_collectors}: collectors make environments of rlcpu, "

@@ -19,6 +19,7 @@ from typing import IO, Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.gymnasium_task import GymnasiumTask
 from rlcpu.envs.lane import LANES, NUM_WORDS
@@ -29,6 +30,7 @@ from rlcpu.nn.network import num_parameters
 from rlcpu.train.actors import check_masks
 from rlcpu.train.config import check_config, check_env, describe_unknown, signature_of
 from rlcpu.train.files import replacing
+from rlcpu.train.normalise import RewardNormalizer
 
 Array = npt.NDArray[Any]
 #: Stands in a file for a schedule that is a function.
@@ -43,14 +45,12 @@ class Snapshot(NamedTuple):
     Attributes:
         arrays: by the names of `state_of`; what follows from the learner's may be missing.
         steps: environment steps.
-        observations: that the normalizer has seen.
         returns: of the last training episodes.
         num_updates: of the present call of `learn`.
     """
 
     arrays: dict[str, Array]
     steps: int
-    observations: int
     returns: tuple[float, ...]
     num_updates: int
 
@@ -70,6 +70,7 @@ class Agent:
     steps: int
     history: Any
     returns: Any
+    rewards: RewardNormalizer
     rng: np.random.Generator
 
     def __init_subclass__(cls) -> None:
@@ -137,6 +138,20 @@ class Agent:
     def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
         """Actions for observations; masks (n, num_actions) are those of `check_masks`."""
         raise NotImplementedError
+
+    def _rewards_of(self, rollout: Rollout) -> Array:
+        """What is learnt from the rewards (T, N) of a rollout, float32."""
+        if self.config.normalize_rewards:
+            self.rewards.add(rollout, self.config.gamma)
+        return self._learnt_rewards(rollout.rewards)
+
+    def _learnt_rewards(self, rewards: Array, n_step: int = 1) -> Array:
+        """Rewards, or sums of `n_step`, as they are learnt from, float32."""
+        if self.config.normalize_rewards:
+            rewards = self.rewards.divide(rewards, n_step)
+        scale = np.float32(getattr(self.config, "reward_scale", 1.0))
+        learnt: Array = rewards.astype(np.float32, copy=False)
+        return learnt if scale == 1.0 else learnt * scale
 
     def _parts(self) -> dict[str, Any]:
         """What has a `state()` by name: "policy", "env", and "learner", which writes networks."""
@@ -280,8 +295,7 @@ def take_snapshot(agent: Any) -> Snapshot:
             np.copyto(arrays[name], array)
         else:
             arrays[name] = array.copy()
-    count, returns = agent.normalizer.count, tuple(agent.returns)
-    return Snapshot(arrays, agent.steps, count, returns, len(agent.history.updates))
+    return Snapshot(arrays, agent.steps, tuple(agent.returns), len(agent.history.updates))
 
 
 def go_back(agent: Any, snapshot: Snapshot) -> None:
@@ -293,7 +307,7 @@ def go_back(agent: Any, snapshot: Snapshot) -> None:
     if not snapshot.arrays.keys() >= _OF_LEARNER:
         agent.updater.write_copies()
         agent.updater.write_networks()
-    agent.steps, agent.normalizer.count = snapshot.steps, snapshot.observations
+    agent.steps = snapshot.steps
     agent.returns.clear()
     agent.returns.extend(snapshot.returns)
     agent.history.go_back(snapshot.num_updates)

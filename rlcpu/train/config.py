@@ -90,6 +90,8 @@ _ALIASES = {
     "max_grad_norm": "max_gradient_norm",
     "normalize_advantage": "normalize_advantages",
     "norm_adv": "normalize_advantages",
+    "norm_obs": "normalize_observations",
+    "norm_reward": "normalize_rewards",
     "net_arch": "hidden",
     "hidden_sizes": "hidden",
     "policy_kwargs": "hidden, activation and log_std_init",
@@ -188,7 +190,9 @@ class PPOConfig(Settings):
         normalize_advantages: each minibatch's to mean 0 and deviation 1.
         normalize_observations: by the mean and deviation of all observations so far, as they were
             when the rollout began; the policy keeps them.
-        reward_scale: rewards are multiplied by it before anything is learnt from them.
+        normalize_rewards: they are divided by the deviation of all discounted returns so far, and
+            clipped to +-10.
+        reward_scale: rewards are multiplied by it, at last, before anything is learnt from them.
         adam_epsilon: added to the root of Adam's second moment.
         hidden: units of the hidden layers.
         activation: "tanh" or "relu".
@@ -215,6 +219,7 @@ class PPOConfig(Settings):
     target_kl: float | None = None
     normalize_advantages: bool = True
     normalize_observations: bool = False
+    normalize_rewards: bool = False
     reward_scale: float = 1.0
     adam_epsilon: float = 1e-5
     hidden: tuple[int, ...] = (64, 64)

@@ -18,8 +18,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import numpy as np
-
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
@@ -210,9 +208,3 @@ class DQN(OffPolicy):
     def explore(self) -> None:
         """See `OffPolicy.explore`."""
         self.policy.params[0] = self._exploration()
-
-    def _columns(self, batch: Any) -> dict[str, Any]:
-        columns = super()._columns(batch)
-        if self.config.reward_scale != 1.0:
-            columns["reward"] = columns["reward"] * np.float32(self.config.reward_scale)
-        return columns

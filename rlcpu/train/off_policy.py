@@ -44,6 +44,7 @@ from rlcpu.train.config import (
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.interrupts import WholeRounds
+from rlcpu.train.normalise import Normalizer, RewardNormalizer
 
 Array = npt.NDArray[Any]
 #: Training episodes that a mean return is taken over, and episodes of a greedy evaluation; and
@@ -76,6 +77,10 @@ class OffPolicyConfig(Settings):
         n_step: steps whose rewards are added up before the value of what follows.
         tau: part of the way that targets go towards the networks, 0 to 1.
         target_period: updates between two such steps.
+        normalize_observations: by the mean and deviation of all observations so far, as they were
+            when the round began; the policy keeps them, the buffer has observations as they were.
+        normalize_rewards: rewards that are drawn are divided by the deviation of all discounted
+            returns so far and clipped to +-10; sums of n steps, to n times as much.
         max_gradient_norm: norm above which gradients are scaled down to it.
         adam_epsilon: added to the root of Adam's second moment.
         hidden: units of the hidden layers, of all networks.
@@ -98,6 +103,8 @@ class OffPolicyConfig(Settings):
     n_step: int = 1
     tau: float = 0.005
     target_period: int = 1
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
     max_gradient_norm: float = float("inf")
     adam_epsilon: float = 1e-8
     hidden: tuple[int, ...] = (256, 256)
@@ -187,6 +194,8 @@ class OffPolicy(checkpoint.Agent):
         self.learner = self._make_learner(int(streams[1]), num_threads or env.num_threads)
         self.rng = np.random.default_rng(int(streams[2]))
         self.buffer = self._take_buffer(buffer, int(streams[3]))
+        self.normalizer = Normalizer(dynamics.observation_size)
+        self.rewards = RewardNormalizer(env.num_envs)
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self._rollout: Rollout | None = None
         self._batches: dict[Any, Any] = {}
@@ -272,7 +281,9 @@ class OffPolicy(checkpoint.Agent):
         return buffer
 
     def _remember(self, rollout: Rollout) -> None:
-        """Store a rollout's transitions."""
+        """Store a rollout's transitions, and count its rewards."""
+        if self.config.normalize_rewards:
+            self.rewards.add(rollout, self.config.gamma)
         buffers.add(self.buffer, rollout, self.env, self.returns)
 
     # ------------------------------------------------------------ learning
@@ -407,7 +418,9 @@ class OffPolicy(checkpoint.Agent):
         history.time_collect += now - start
         if self._can_improve():
             history.losses = self.improve()
-            history.time_update += clock() - now
+        if config.normalize_observations:  # the next round acts and learns by them
+            self.normalizer.normalise(self.policy, rollout.inputs)
+        history.time_update += clock() - now
 
     def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
         """`rlcpu.collect`; collectors in other processes take its place."""
@@ -471,7 +484,7 @@ class OffPolicy(checkpoint.Agent):
             "observation": self._inputs(batch["observation"]),
             "next_observation": self._inputs(batch["next_observation"]),
             "action": batch["action"],
-            "reward": batch["reward"],
+            "reward": self._learnt_rewards(batch["reward"], getattr(self.buffer, "n_step", 1)),
             "discount": discounts if batch.discounts is None else batch.discounts,
             "terminated": batch["terminated"],
             "weight": ones if batch.weights is None else batch.weights,
@@ -553,7 +566,8 @@ class OffPolicy(checkpoint.Agent):
     # ------------------------------------------------------------ files, see `checkpoint.Agent`
 
     def _parts(self) -> dict[str, Any]:
-        return {"policy": self.policy, "learner": self.learner, "env": self.env.memory}
+        parts = {"policy": self.policy, "learner": self.learner, "env": self.env.memory}
+        return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
 
     def _numbers(self) -> dict[str, Any]:
         kind = None if self.buffer is None else type(self.buffer).__name__

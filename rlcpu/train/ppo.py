@@ -37,6 +37,7 @@ from rlcpu.train.config import (
 )
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
+from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.objective import Batch, Updater
 from rlcpu.train.precompile import precompiled
 
@@ -87,6 +88,7 @@ class PPO(checkpoint.Agent):
     policy: MLP
     updater: Updater
     normalizer: Normalizer
+    rewards: RewardNormalizer
     history: History
 
     def __init__(
@@ -119,6 +121,7 @@ class PPO(checkpoint.Agent):
             self.policy, self.config, int(streams[1]), threads, masked=masked, choices=choices
         )
         self.normalizer = Normalizer(env.dynamics.observation_size)
+        self.rewards = RewardNormalizer(env.num_envs)
         self.rng = np.random.default_rng(int(streams[2]))
         self.returns: deque[float] = deque(maxlen=WINDOW)
         self._schedule = (0, 1)
@@ -281,7 +284,7 @@ class PPO(checkpoint.Agent):
         start = clock()
         config = self.config
         estimates = gae(
-            rollout.rewards.astype(np.float32) * np.float32(config.reward_scale),
+            self._rewards_of(rollout),
             rollout.values,
             rollout.terminated,
             rollout.truncated,
@@ -304,14 +307,8 @@ class PPO(checkpoint.Agent):
         self.updater.config = config
         history.losses = self.updater.improve(batch, learning_rate, clip)
         if config.normalize_observations:
-            self._normalize(rollout.inputs)
+            self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - start
-
-    def _normalize(self, observations: Array) -> None:
-        """Add observations to the statistics that the policy normalises with from now on."""
-        self.normalizer.add(observations.reshape(-1, observations.shape[-1]))
-        self.policy.observation_mean[:] = self.normalizer.mean
-        self.policy.observation_scale[:] = self.normalizer.scale()
 
     def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
         self._finish_going_back()
@@ -341,46 +338,5 @@ class PPO(checkpoint.Agent):
         super().save(path)
 
     def _parts(self) -> dict[str, Any]:
-        parts = {"policy": self.policy, "normalizer": self.normalizer, "learner": self.updater}
-        return {**parts, "env": self.env.memory}
-
-    def _numbers(self) -> dict[str, Any]:
-        return {"observations": self.normalizer.count}
-
-    def _take_numbers(self, numbers: dict[str, Any]) -> None:
-        self.normalizer.count = check_count("observations", numbers["observations"], 0)
-
-
-class Normalizer:
-    """Mean and variance of all rows added so far.
-
-    Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing
-    sample variances".
-
-    Attributes:
-        count: rows so far.
-        mean, squares: (size,) float64, mean and sum of squared deviations.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.count = 0
-        self.mean = np.zeros(size)
-        self.squares = np.zeros(size)
-
-    def state(self) -> dict[str, Array]:
-        """Its arrays, by name."""
-        return {"mean": self.mean, "squares": self.squares}
-
-    def add(self, rows: Array) -> None:
-        """Add rows (n, size)."""
-        count = self.count + len(rows)
-        mean = rows.mean(axis=0, dtype=np.float64)
-        squares = ((rows - mean) ** 2).sum(axis=0)
-        delta = mean - self.mean
-        self.mean += delta * (len(rows) / count)
-        self.squares += squares + delta**2 * (self.count * len(rows) / count)
-        self.count = count
-
-    def scale(self) -> Array:
-        """(size,) float64, one over the standard deviation."""
-        return 1.0 / np.sqrt(self.squares / max(self.count, 1) + 1e-8)
+        parts = {"policy": self.policy, "learner": self.updater, "env": self.env.memory}
+        return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}

@@ -53,6 +53,7 @@ class PQNConfig(Settings):
         learning_rate_schedule: see `PPOConfig`.
         gamma: discount per step, in [0, 1].
         lambda_: weight of the return against the value after one step, in [0, 1].
+        normalize_observations, normalize_rewards: see `PPOConfig`.
         max_gradient_norm: norm above which gradients are scaled down to it.
         adam_epsilon: added to the root of RAdam's second moment.
         exploration_initial, exploration_final: probability of a random action, first and last.
@@ -74,6 +75,8 @@ class PQNConfig(Settings):
     learning_rate_schedule: Schedule = "linear"
     gamma: float = 0.99
     lambda_: float = 0.65
+    normalize_observations: bool = False
+    normalize_rewards: bool = False
     max_gradient_norm: float = 10.0
     adam_epsilon: float = 1e-8
     exploration_initial: float = 1.0
@@ -231,7 +234,7 @@ class PQN(OffPolicy):
             values = forbid(values, masks | ~masks.any(axis=1, keepdims=True))
         values = values.max(axis=1).reshape(rollout.rewards.shape)
         targets: Array = lambda_returns(
-            rollout.rewards.astype(np.float32, copy=False),
+            self._rewards_of(rollout),
             np.concatenate([values[:1], values[:-1]]),  # the first is read by no return
             rollout.terminated,
             rollout.truncated,

@@ -95,11 +95,15 @@ def test_the_environment_that_showed_nan_is_named(divide):
     session.collect(env, policy, 4)  # a new episode has begun there
 
 
-def test_pqn_learns_bit_for_bit_what_one_process_learns(monkeypatch):
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_pqn_learns_bit_for_bit_what_one_process_learns(monkeypatch, normalizes):
     monkeypatch.setattr(rollouts, "Cluster", Here)
-    curves = []
+    curves, settings = (
+        [],
+        dict.fromkeys(("normalize_observations", "normalize_rewards"), normalizes),
+    )
     for options in ({}, {"num_collectors": 3}):
-        agent = PQN("CartPole-v1", seed=1, hidden=(8,))
+        agent = PQN("CartPole-v1", seed=1, hidden=(8,), **settings)
         curves.append((agent.learn(2048, **options).curve, agent.policy.state()))
     np.testing.assert_equal(curves[0], curves[1])
     assert agent.ledger.received == agent.steps == 2048

@@ -249,6 +249,89 @@ def test_exploration_follows_its_schedule(name: str) -> None:
     assert list(chances.values()) == pytest.approx(expected)
 
 
+def normalizing(agent: Any) -> Any:
+    agent.config = agent.config.replace({"normalize_observations": True, "normalize_rewards": True})
+    return agent
+
+
+@EVERY
+def test_an_agent_normalizes_by_all_that_it_has_seen(make: Callable[[], Any]) -> None:
+    agent = normalizing(make())
+    observations, returns = [], [np.zeros(agent.env.num_envs)]
+    collect_rollout, gamma = agent.collect_rollout, agent.config.gamma
+    acted_by = []
+
+    def spy(*args: Any, **options: Any) -> Any:
+        acted_by.append(agent.policy.observation_mean.copy())
+        rollout = collect_rollout(*args, **options)
+        observations.append(rollout.inputs.reshape(rollout.rewards.size, -1).copy())
+        ended = rollout.terminated | rollout.truncated
+        for rewards, ends in zip(rollout.rewards, ended, strict=True):
+            returns.append(gamma * returns[-1] * going + rewards)
+            going[:] = ~ends
+        return rollout
+
+    going = np.ones(agent.env.num_envs)
+    agent.collect_rollout = spy
+    agent.learn(512)
+    seen = np.concatenate(observations).astype(np.float64)
+    assert agent.normalizer.count.tolist() == [len(seen)]
+    np.testing.assert_allclose(agent.policy.observation_mean, seen.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(agent.policy.observation_scale, 1 / seen.std(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(acted_by[1], observations[0].mean(axis=0), rtol=1e-5)
+    deviation = np.array(returns[1:]).std()
+    np.testing.assert_allclose(agent.rewards.statistics.scale(), 1 / deviation, rtol=1e-5)
+    if agent.algorithm in ("DQN", "SAC", "TD3", "DDPG"):
+        batch = agent.buffer.sample(48)
+        known = {row.tobytes() for row in np.concatenate(observations)}
+        assert all(row.tobytes() in known for row in batch["observation"])
+        learnt = agent._columns(batch)["reward"]
+        scale = getattr(agent.config, "reward_scale", 1.0) / deviation
+        np.testing.assert_allclose(learnt, batch["reward"] * scale, rtol=1e-5)
+        assert learnt.dtype == np.float32
+
+
+@EVERY
+def test_an_agent_that_normalizes_goes_on_bit_for_bit(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
+    agent, plain = normalizing(make()), make()
+    agent.learn(256), plain.learn(256)
+    assert everything(agent)["policy_parameters"] != everything(plain)["policy_parameters"]
+    agent.save(tmp_path / "agent")
+    loaded = type(agent).load(tmp_path / "agent")
+    assert everything(loaded) == everything(agent)
+    agent.learn(256), loaded.learn(256)
+    assert everything(loaded) == everything(agent)
+
+
+def test_an_update_that_is_undone_leaves_statistics_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent = normalizing(PPO("CartPole-v1", seed=1, **UPDATE))
+    agent.learn(128)
+    before = everything(agent)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(agent.updater, "improve", fail)
+    with pytest.raises(RuntimeError):
+        agent.learn(128)
+    monkeypatch.undo()
+    assert everything(agent) == before
+
+
+@pytest.mark.parametrize("name", ["DQN", "SAC", "TD3", "DDPG"])
+@pytest.mark.parametrize("setting", ["normalize_observations", "normalize_rewards"])
+def test_collectors_with_replay_do_not_normalize(name: str, setting: str) -> None:
+    agent = AGENTS[name]()
+    agent.config = agent.config.replace({setting: True})
+    with pytest.raises(ValueError, match=f"num_collectors=2: {name} with {setting}=True"):
+        agent.learn(128, num_collectors=2)
+    assert agent.steps == 0
+
+
 def test_a_subclass_has_attributes_of_its_own() -> None:
     class Mine(PPO):
         def __init__(self) -> None:

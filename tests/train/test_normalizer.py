@@ -1,10 +1,15 @@
-"""Running statistics equal those of all rows at once."""
+"""Running statistics equal those of all rows at once, and what other libraries compute."""
 
 from __future__ import annotations
 
-import numpy as np
+from types import SimpleNamespace
+from typing import Any
 
-from rlcpu.train.ppo import Normalizer
+import gymnasium
+import numpy as np
+import pytest
+
+from rlcpu.train.normalise import Normalizer, RewardNormalizer
 
 
 def test_parts_add_up_to_the_whole() -> None:
@@ -13,7 +18,7 @@ def test_parts_add_up_to_the_whole() -> None:
     normalizer = Normalizer(3)
     for part in np.split(rows, [1, 10, 500]):
         normalizer.add(part)
-    assert normalizer.count == 1000
+    assert normalizer.count.tolist() == [1000]
     exact = rows.astype(np.float64)
     np.testing.assert_allclose(normalizer.mean, exact.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(normalizer.scale(), 1.0 / exact.std(axis=0), rtol=1e-6)
@@ -23,3 +28,73 @@ def test_a_constant_has_a_finite_scale() -> None:
     normalizer = Normalizer(1)
     normalizer.add(np.ones((5, 1), np.float32))
     assert np.isfinite(normalizer.scale()).all()
+
+
+T, N = 600, 4
+
+
+class Script:
+    """Rewards, observations and ends (T, N, ...) that no action changes."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(3)
+        self.rewards = rng.normal(2.0, 3.0, (T, N)).astype(np.float32)
+        self.rewards[::97] *= 40.0  # which is clipped
+        self.terminated = rng.random((T, N)) < 0.03
+        self.truncated = rng.random((T, N)) < 0.02
+        self.observations = rng.normal([1.0, -20.0], [0.1, 5.0], (T, N, 2)).astype(np.float32)
+
+    def rollout(self, begin: int, end: int) -> Any:
+        names = "rewards", "terminated", "truncated"
+        return SimpleNamespace(**{name: getattr(self, name)[begin:end] for name in names})
+
+
+def test_rewards_and_observations_are_those_of_stable_baselines3() -> None:
+    vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
+
+    class Told(vec_env.DummyVecEnv):  # type: ignore[misc,name-defined]
+        number = 0
+
+        def step_async(self, actions: Any) -> None:
+            pass
+
+        def step_wait(self) -> Any:
+            t, self.number = self.number, self.number + 1
+            done = script.terminated[t] | script.truncated[t]
+            return script.observations[t], script.rewards[t], done, [{} for _ in range(N)]
+
+    class Idle(gymnasium.Env[Any, Any]):
+        observation_space = gymnasium.spaces.Box(-100.0, 100.0, (2,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+    script = Script()
+    theirs = vec_env.VecNormalize(Told([Idle] * N), gamma=0.97)
+    theirs.returns = np.zeros(N)
+    ours, seen = RewardNormalizer(N), Normalizer(2)
+    for t in range(T):
+        _, expected, _, _ = theirs.step(np.zeros(N))
+        ours.add(script.rollout(t, t + 1), 0.97)
+        seen.add(script.observations[t])
+        # Theirs begin with a variance of 1 that counts as 1e-4 rows.
+        rewards = ours.divide(script.rewards[t])
+        np.testing.assert_allclose(rewards, expected, rtol=1e-3 if t < 10 else 1e-5)
+    np.testing.assert_array_equal(ours.returns, theirs.returns)
+    np.testing.assert_allclose(seen.mean, theirs.obs_rms.mean, rtol=1e-6)
+    np.testing.assert_allclose(seen.scale(), theirs.obs_rms.var**-0.5, rtol=1e-5)
+
+
+def test_a_rollout_counts_as_its_steps_do() -> None:
+    script, whole, single = Script(), RewardNormalizer(N), RewardNormalizer(N)
+    whole.add(script.rollout(0, T), 0.9)
+    for t in range(T):
+        single.add(script.rollout(t, t + 1), 0.9)
+    np.testing.assert_array_equal(whole.returns, single.returns)
+    np.testing.assert_allclose(whole.statistics.scale(), single.statistics.scale(), rtol=1e-12)
+
+
+def test_sums_of_rewards_have_wider_bounds() -> None:
+    script, normalizer = Script(), RewardNormalizer(N)
+    normalizer.add(script.rollout(0, T), 0.9)
+    rewards = np.array([1e9, -1e9, 0.0], np.float32)
+    assert normalizer.divide(rewards).tolist() == [10.0, -10.0, 0.0]
+    assert normalizer.divide(rewards, 3).tolist() == [30.0, -30.0, 0.0]
