@@ -490,12 +490,12 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
 
 def describe(agent: Agent) -> dict[str, Any]:
     """What is no array, as JSON takes it."""
+    config = agent.config
+    functions = [name for name in config.names() if callable(getattr(config, name))]
+    plain = config.replace(dict.fromkeys(functions, "constant"))
     return {
         **describe_env(agent.env),
-        "config": {
-            name: _FUNCTION if callable(value) else value
-            for name, value in dataclasses.asdict(agent.config).items()
-        },
+        "config": {**dataclasses.asdict(plain), **dict.fromkeys(functions, _FUNCTION)},
         "seed": agent.seed,
         "steps": agent.steps,
         "returns": list(agent.returns),
