@@ -10,7 +10,7 @@ import math
 import numbers
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Concatenate, Literal, ParamSpec, Self
 
 import gymnasium
 import numpy as np
@@ -23,6 +23,8 @@ from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 
+_Arguments = ParamSpec("_Arguments")
+Env = str | Dynamics | VectorEnv
 #: How a number changes while what remains of the steps goes from 1 to 0.
 Schedule = Literal["constant", "linear", "cosine"] | Callable[[float], float]
 SCHEDULES = ("constant", "linear", "cosine")
@@ -244,6 +246,20 @@ def check_env(env: Any) -> Dynamics | VectorEnv:
     if isinstance(env, VectorEnv) and env.device != "cpu":
         raise TypeError(f"env={env!r}: expected environments on the CPU")
     return env if isinstance(env, VectorEnv) else find(env)
+
+
+def typed_by(
+    arguments: Callable[_Arguments, Any],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Env, _Arguments], None]]:
+    """A decorator of `__init__(self, env, **settings)` that changes nothing.
+
+    Type checkers take the keyword arguments to be those of `arguments`, such as a config's.
+    """
+
+    def same(function: Any) -> Any:
+        return function
+
+    return same
 
 
 def signature_of(agent: Any) -> inspect.Signature:

@@ -7,6 +7,7 @@ leaves open (normalised advantages, no clipped values, Adam's epsilon) stable-ba
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from rlcpu.train.config import (
     choose_config,
     default_config,
     left_of,
+    typed_by,
 )
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
@@ -46,11 +48,21 @@ Array = npt.NDArray[Any]
 WINDOW = 100
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Arguments(PPOConfig):
+    """Keyword arguments of `PPO`, for type checkers."""
+
+    seed: int = 0
+    num_threads: int | None = None
+    dtype: str = "float32"
+    policy: MLP | None = None
+    config: PPOConfig | None = None
+
+
 class PPO(checkpoint.Agent):
     """An agent that learns by proximal policy optimisation.
 
-    Every field of `PPOConfig`, such as `learning_rate`, is a keyword argument too. Type checkers
-    see their types where they are `config=PPOConfig(...)`.
+    Every field of `PPOConfig`, such as `learning_rate`, is a keyword argument too.
 
     Args:
         env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
@@ -91,6 +103,7 @@ class PPO(checkpoint.Agent):
     rewards: RewardNormalizer
     history: History
 
+    @typed_by(_Arguments)
     def __init__(
         self,
         env: str | Dynamics | VectorEnv,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, off_policy
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, off_policy, ppo
 from tests.train import test_off_policy, test_ppo, test_pqn
 from tests.train.test_off_policy import everything
 
@@ -175,6 +175,14 @@ def test_a_class_shows_every_setting_with_type_and_default(make: Callable[[], An
         kind("CartPole-v1", sede=1)
     with pytest.raises(TypeError, match="did you mean learning_rate_schedule"):
         kind("CartPole-v1", learning_rate_schedul="linear")
+
+
+def test_type_checkers_see_the_arguments_of_ppo() -> None:
+    shown = inspect.signature(PPO).parameters
+    checked = inspect.signature(ppo._Arguments).parameters
+    assert {name: (each.annotation, each.default) for name, each in checked.items()} == {
+        name: (each.annotation, each.default) for name, each in shown.items() if name != "env"
+    }
 
 
 def test_a_subclass_shows_the_settings_of_its_config() -> None:
