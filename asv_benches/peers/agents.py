@@ -12,7 +12,7 @@ import importlib
 from functools import partial
 from typing import Any
 
-from asv_benches.peers import weighted
+from asv_benches.peers import rltools, weighted
 from asv_benches.peers.cpp import fma_peak
 from asv_benches.peers.harness import Job
 from asv_benches.peers.libraries import torch
@@ -56,6 +56,10 @@ def rows() -> list[Row]:
             peak = {"peak": ("FMA peak of all cores", fma_peak, 0.55)}
             counted = partial(ours, operations=SAC_OPERATIONS)
             table += duels("sac", what, counted, peak, "peak")
+    what = "SAC, Pendulum, 64-64, batch 100, an update a step, one thread"
+    table += row(
+        "sac-small", what, rltools.our_sac, {"rltools": ("RLtools", rltools.rltools_sac, 1)}
+    )
     what, ours = "DQN, CartPole, rl-zoo's settings", partial(our_agent, "DQN", DQN_STEPS)
     uniform, prioritized = (partial(ours, replay=each) for each in ("uniform", "prioritized"))
     cost, mixed = {"priorities": ("uniform", uniform, 1.1)}, f"our priorities in {PEER}'s DQN"
