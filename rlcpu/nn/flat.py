@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.memory import aligned_zeros
-from rlcpu.kernels.random import keys
+from rlcpu.kernels.random import keys, stream_seeds
 from rlcpu.kernels.threads import default_num_threads
 from rlcpu.nn.layers.kind import padded
 from rlcpu.nn.network import Network
@@ -124,7 +124,7 @@ class FlatLearner:
         size, copies = int(layout.begins[-1]), int(layout.copies_begins[-1])
         self.learnt: Any = Learnt(*(aligned_zeros((n,), dtype) for n in (size, size, size, copies)))
         self.counters = np.zeros(counters, np.int64)
-        self.key = keys(np.array([seed], np.uint64))[:, 0]
+        self.key = keys(stream_seeds(seed, 1))[:, 0]
         self.num_workers = num_threads or default_num_threads()
         self._helpers, self._alone = Helpers(), 0
         self.read_networks()
