@@ -1,5 +1,6 @@
 """Networks that are learnt, and algorithms in plain Python, which one learner runs in kernels."""
 
+from rlcpu.nn import dual_types as dual_types
 from rlcpu.nn.adam import Adam
 from rlcpu.nn.distributions import categorical, categoricals, gaussian
 from rlcpu.nn.duals import Dual, slopes

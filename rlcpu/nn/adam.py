@@ -27,7 +27,7 @@ LEAST = 1e-30
 
 
 class Rates(NamedTuple):
-    """What one step has in common for all parameters.
+    """Numbers of one step, the same for all parameters.
 
     Attributes:
         step: learning rate / (1 - 0.9**number), number counting steps from 1.
@@ -204,8 +204,8 @@ class Adam:
         """
         like = self.parameters
         if np.shape(gradients) != like.shape or gradients.dtype != like.dtype:
-            found = f"{getattr(gradients, 'dtype', None)} {np.shape(gradients)}"
-            raise ValueError(f"gradients are {found}: expected {like.dtype} {like.shape}")
+            actual = f"{getattr(gradients, 'dtype', None)} {np.shape(gradients)}"
+            raise ValueError(f"gradients are {actual}: expected {like.dtype} {like.shape}")
         norm = float(np.linalg.norm(gradients))
         if not math.isfinite(norm):
             raise FloatingPointError(f"gradients have norm {norm}: expected finite numbers")

@@ -9,13 +9,12 @@ import math
 from typing import Any
 
 import rlcpu.nn.operations as nn
+from rlcpu.nn.heads import HALF_LOG_2_PI
 from rlcpu.nn.tape import Tensor
-
-HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def categorical(logits: Any, action: Any, allowed: Any = None) -> tuple[Tensor, Tensor]:
-    """Log-probability of an action, and entropy, of probabilities proportional to e**logits.
+    """Return an action's log-probability and the entropy, of probabilities as e**logits.
 
     Args:
         logits: a number for each action.
@@ -27,10 +26,10 @@ def categorical(logits: Any, action: Any, allowed: Any = None) -> tuple[Tensor, 
 
 
 def categoricals(logits: Any, actions: Any, choices: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Sums over independent categorical distributions, whose logits follow each other.
+    """Sum log-probabilities and entropies of categorical distributions, in order of their logits.
 
     Args:
-        logits: those of all distributions.
+        logits: of all distributions, one after the other.
         actions: the numbers that were taken.
         choices: how many each distribution has.
     """
@@ -38,8 +37,8 @@ def categoricals(logits: Any, actions: Any, choices: tuple[int, ...]) -> tuple[T
     entropy: Any = 0.0
     begin = 0
     for k, count in enumerate(choices):
-        one = categorical(logits[begin : begin + count], actions[k])
-        log_prob, entropy, begin = log_prob + one[0], entropy + one[1], begin + count
+        added = categorical(logits[begin : begin + count], actions[k])
+        log_prob, entropy, begin = log_prob + added[0], entropy + added[1], begin + count
     return log_prob, entropy
 
 

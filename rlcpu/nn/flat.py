@@ -1,6 +1,6 @@
 """Networks in flat vectors: what a kernel of updates changes, and the threads that it runs on.
 
-Adam, gradients and checkpoints want one long vector; who acts wants each network's own arrays.
+Adam, gradients and checkpoints want one long vector; policies want the arrays of each network.
 `FlatLearner` keeps both, and is what `rlcpu.nn.Learner` is built on.
 """
 
@@ -26,7 +26,7 @@ ALONE = 8
 
 
 class Learnt(NamedTuple):
-    """What an update changes and a checkpoint keeps.
+    """Arrays that an update changes and a checkpoint saves.
 
     One flat vector holds, for each network, its free parameters (padded) and its packed ones; see
     `rlcpu.nn.network`.
@@ -43,7 +43,7 @@ class Learnt(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where the networks are in the flat vectors.
+    """Places of networks in the flat vectors.
 
     Attributes:
         tables, inputs, outputs: those of each network's plan, with zeros behind them up to the
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, networks: Sequence[Network]) -> Layout:
-        """One network after the other."""
+        """Lay out one network after the other."""
         plans = [each.plan for each in networks]
         free = [padded(each.free.size) for each in networks]
         sizes = [plan.parameters + size for plan, size in zip(plans, free, strict=True)]
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
 
 
 def _stack(tables: Sequence[Array]) -> Array:
-    """Tables as one array, the shorter ones with zeros behind them."""
+    """Stack tables in one array, the shorter ones with zeros behind them."""
     most, first = max(map(len, tables)), tables[0]
     stacked = np.zeros((len(tables), most, *first.shape[1:]), first.dtype)
     for rows, table in zip(stacked, tables, strict=True):
@@ -135,23 +135,23 @@ class FlatLearner:
         """Take over what networks of these numbers have, be it in new arrays; None for all."""
         self._views = self._pair_views()
         for k in range(len(self.networks)) if numbers is None else numbers:
-            for learnt, own in self._views[k]:
-                learnt[...] = own
+            for part, array in self._views[k]:
+                part[...] = array
         self.write_copies()
 
     def write_networks(self, numbers: Sequence[int] | None = None) -> None:
         """Write what was learnt to the arrays of networks of these numbers; None for all."""
         for k in range(len(self.networks)) if numbers is None else numbers:
-            for learnt, own in self._views[k]:
-                own[...] = learnt
+            for part, array in self._views[k]:
+                array[...] = part
 
     def write_copies(self) -> None:
-        """Make the transposed weights anew, as `packed.refresh_copies` does for one network."""
+        """Make the transposed weights of all networks anew."""
         for k in range(len(self.networks)):
             write_copies(network_of.py_func(self.learnt, self.layout, k))
 
     def _pair_views(self) -> list[list[tuple[Array, Array]]]:
-        """Of each network each array of parameters, as the vectors have it and as it has."""
+        """Pair parts of the flat vector with the arrays of each network that they stand for."""
         views = []
         for k, each in enumerate(self.networks):
             begin, end = self.layout.begins[k : k + 2]
@@ -163,7 +163,7 @@ class FlatLearner:
         return views
 
     def state(self) -> dict[str, Array]:
-        """Every array that an update changes, by name: what a checkpoint keeps."""
+        """Return every array that an update changes, by name, for checkpoints."""
         return {**self.learnt._asdict(), "counters": self.counters, "key": self.key}
 
     def discard(self) -> None:
@@ -174,7 +174,7 @@ class FlatLearner:
         self.space = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without scratch memory and views of arrays that a copy has of its own."""
+        """Leave out scratch memory and views, which a copy makes anew."""
         return {**self.__dict__, "space": None, "_views": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ class FlatLearner:
     # ------------------------------------------------------------ running a kernel
 
     def _space_for(self, make: Callable[..., Any], *sizes: int) -> Any:
-        """`make(*sizes)`, kept from call to call and cleared where an update counts in it."""
+        """Return `make(*sizes)`, the same from call to call, with its counters at zero."""
         if self.space is None or self._made_for != sizes:
             self.space, self._made_for = make(*sizes), sizes
         for counted in (self.space.claims, self.space.done, self.space.report):
@@ -192,16 +192,18 @@ class FlatLearner:
         return self.space
 
     def _patience(self, samples: int) -> int:
-        """Looks at a worker of so many samples before one gives it up; see `workers.wait`.
+        """Return how often to look at a worker of so many samples before giving it up.
 
-        A look takes 1.3 ns: about four times as long as the longest item, and a millisecond. A
-        virtual machine often takes a core away for less: without it, half of PPO's updates were
-        made by one thread.
+        See `workers.wait`.
+
+            A look takes 1.3 ns: about four times as long as the longest item, and a millisecond. A
+            virtual machine often takes a core away for less: without it, half of PPO's updates were
+            made by one thread.
         """
         return int(800_000 + samples * self.learnt.parameters.size // 16)
 
     def _run(self, kernel: Callable[..., None], workers: int, space: Any, *args: Any) -> None:
-        """`kernel(worker, workers, learnt, layout, *args)` on this thread, and on others."""
+        """Run `kernel(worker, workers, learnt, layout, *args)` on this thread, and on others."""
         workers = 1 if self._alone else workers
         learnt, layout = self.learnt, self.layout
         self._helpers.run(workers, lambda worker: kernel(worker, workers, learnt, layout, *args))

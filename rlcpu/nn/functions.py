@@ -20,7 +20,7 @@ from rlcpu.nn.tape import Function
 
 
 class Work(NamedTuple):
-    """What a loop is given.
+    """Arguments of a loop.
 
     Attributes:
         rows: (height, samples), of which results and derivatives are overwritten.
@@ -41,21 +41,25 @@ def _kind(dtype: type) -> Any:
 
 @functools.cache
 def make_call_each(dtype: type) -> Callable[..., None]:
-    """`call(chunk, instruction)`: run the loop of an instruction EACH."""
+    """Make `call_each(chunk, instruction)`, which runs the loop of an instruction EACH."""
     call = make_call(_kind(dtype))
 
     @merge
     def call_each(chunk, instruction):
         program = chunk.frame.program
         operands = program.operands[instruction.a :]
-        call(program.functions[instruction.what], Work(chunk.rows, operands, instruction.width))
+        call(program.functions[instruction.index], Work(chunk.rows, operands, instruction.width))
 
     return call_each
 
 
 @functools.cache
 def function_at(dtype: type, function: Function) -> int:
-    """Address of the loop over a scalar function."""
+    """Return the address of the loop over a scalar function, compiled.
+
+    The loop, `each(work)`, finds its rows by the operands: those of the arguments, three numbers
+    each, then of each result and of its derivatives.
+    """
     loop, count = _make_loop(dtype, function), len(function.gradients)
     slopes, results = sum(function.gradients), max(function.results, 1)
     arguments = [f"rows[operands[{3 * k}] + w * operands[{3 * k + 1}]]" for k in range(count)]
@@ -71,7 +75,11 @@ def function_at(dtype: type, function: Function) -> int:
 
 
 def _make_loop(dtype: type, function: Function) -> Callable[..., None]:
-    """`loop(arguments, then each result and its derivatives)`, all rows."""
+    """Make `loop(a0, ..., r0, s0_0, ...)` of rows: arguments, then each result and its derivatives.
+
+    The loop overwrites results and derivatives; the argument a1 is the dual x1 where it carries
+    slopes, and s0_1 holds the derivatives of r0 by the second of the duals.
+    """
     gradients, results = function.gradients, max(function.results, 1)
     slopes = sum(gradients)
     rows = [f"a{k}" for k in range(len(gradients))]

@@ -1,12 +1,12 @@
-"""Heads: what a network's outputs mean to one who acts.
+"""Heads: how policies draw actions from a network's outputs.
 
 Acting is one scalar function, which rollouts compile into their kernels,
 
     act(outputs, uniforms, params, greedy) -> (action, log_prob)
 
 with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
-whether to take the most likely action in place of drawing one. The masked form of a head, which an
-environment with action masks asks for, takes as a fifth argument which actions are allowed. See
+whether to take the most likely action in place of drawing one. The masked form of a head, which
+environments with action masks need, takes as a fifth argument which actions are allowed. See
 `rlcpu.nn.distributions` for the other side, which learns.
 
 Sources: Williams (1992) for stochastic policies; the Gaussian is drawn by Box & Muller (1958).
@@ -48,7 +48,7 @@ def logarithm(x: float) -> float:
 
 @functools.cache
 def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Callable[..., Any]:
-    """Scalar function that draws one of `size` actions from softmax(outputs).
+    """Return a scalar function that draws one of `size` actions from softmax(outputs).
 
     It inverts the cumulative distribution with one uniform number; greedy takes the largest logit,
     the first of equals. `masked` makes the logits of actions that are not allowed -inf: their
@@ -74,9 +74,9 @@ def act_categorical(size: int, masked: bool = False, loops: bool = False) -> Cal
 
 
 def _act_masked_categorical(size: int) -> Callable[..., Any]:
-    """The same among allowed actions.
+    """Return `act_categorical` among allowed actions.
 
-    Sums may be reordered and differ in the last bit, so that each choice asks for its permission.
+    Sums may be reordered and differ in the last bit, so that each choice checks the mask.
     """
     lines = [f"m{k} = logits[{k}] if mask[{k}] else lowest" for k in range(size)]
     lines += ["top = lowest", "best = zero"]
@@ -98,7 +98,7 @@ def _act_masked_categorical(size: int) -> Callable[..., Any]:
 
 
 def _loop_categorical(size: int) -> Callable[..., Any]:
-    """The first of these with loops."""
+    """Return `act_categorical` with loops over actions."""
     i32, largest, exp, log = np.int32, loop_largest(size), exponential, logarithm
 
     def act(logits, uniforms, params, greedy):
@@ -119,7 +119,7 @@ def _loop_categorical(size: int) -> Callable[..., Any]:
 
 
 def _loop_masked_categorical(size: int) -> Callable[..., Any]:
-    """The same among allowed actions."""
+    """Return `act_categorical` among allowed actions, with loops."""
     i32, largest, lowest = np.int32, loop_largest(size, True), FORBIDDEN
     exp, log = exponential, logarithm
 
@@ -143,7 +143,10 @@ def _loop_masked_categorical(size: int) -> Callable[..., Any]:
 
 @functools.cache
 def loop_largest(size: int, masked: bool = False) -> Callable[..., Any]:
-    """Scalar function: the largest of `size` numbers, and where the first of equals is."""
+    """Return a scalar function of `size` numbers: the largest, and its index, the first of equals.
+
+    With `masked` it takes a mask too, and looks at the allowed numbers alone.
+    """
     i32, lowest = np.int32, FORBIDDEN
 
     def largest(numbers):
@@ -169,7 +172,7 @@ def loop_largest(size: int, masked: bool = False) -> Callable[..., Any]:
 
 @functools.cache
 def _act_categoricals(choices: tuple[int, ...]) -> Callable[..., Any]:
-    """Scalar function that draws one action from each of several categorical distributions.
+    """Return a scalar function that draws an action from each of several distributions.
 
     Their logits follow each other; see `act_categorical`.
     """
@@ -213,7 +216,7 @@ def standard_normal(uniform: float, angle: float) -> float:
 
 @functools.cache
 def act_gaussian(size: int) -> Callable[..., Any]:
-    """Scalar function that draws `size` numbers, Normal(outputs[k], exp(params[k])).
+    """Return a scalar function that draws `size` numbers, Normal(outputs[k], exp(params[k])).
 
     Each takes two uniform numbers; greedy takes the means.
     """

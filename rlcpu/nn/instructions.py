@@ -1,9 +1,9 @@
-"""What each instruction of a tape computes, forward and backward, for some samples.
+"""Instructions of a tape as kernels run them, forward and backward, for some samples.
 
 Between networks all numbers lie in `rows` (height, samples), a row for each number of a sample, and
 the derivatives of the loss by them in `slopes` of the same shape. Networks keep samples as rows of
-their own: their inputs are gathered, and their outputs are transposed. See `rlcpu.nn.tape` for what
-the instructions are made of; Griewank & Walther 2008, "Evaluating derivatives", for the way back.
+their own: their inputs are gathered, and their outputs are transposed. See `rlcpu.nn.tape` for the
+fields of instructions; Griewank & Walther 2008, "Evaluating derivatives", for the backward pass.
 """
 
 from __future__ import annotations
@@ -119,14 +119,14 @@ def add_product(rows, out, source, k, others, j):
 
 
 @inline
-def within(index, width):
-    """An index as a whole number that is one of `width`, whatever was computed."""
+def clamped(index, width):
+    """Clamp a computed index to a whole number from 0 to width - 1."""
     return min(max(np.int64(index), 0), width - 1)
 
 
 @outline
 def total(rows, k):
-    """Sum of a row, in double precision."""
+    """Return the sum of a row, in double precision."""
     apart()
     row, result = rows[k], 0.0
     for i in range(row.size):
@@ -139,7 +139,7 @@ def total(rows, k):
 
 @outline
 def gather(rows, out, values, samples, width, k, moments):
-    """Number k of each sample, less a mean, times an inverse deviation."""
+    """Write number k of each sample to a row, less a mean, times an inverse deviation."""
     apart()
     row, mean, inverse = rows[out], moments[0], moments[1]
     for i in range(row.size):
@@ -147,8 +147,8 @@ def gather(rows, out, values, samples, width, k, moments):
 
 
 @outline
-def see(units, place, width, values, samples, size, mean, scale):
-    """Numbers of a column as a network sees them, normalised and clipped."""
+def write_normalised(units, place, width, values, samples, size, mean, scale):
+    """Write numbers of a column to units, normalised and clipped."""
     apart()
     for i in range(samples.size):
         begin, out = samples[i] * size, i * width + place
@@ -159,8 +159,8 @@ def see(units, place, width, values, samples, size, mean, scale):
 
 
 @outline
-def see_plain(units, place, width, values, samples, size):
-    """Numbers of a column as they are."""
+def write_plain(units, place, width, values, samples, size):
+    """Write numbers of a column to units as they are."""
     apart()
     for i in range(samples.size):
         begin, out = samples[i] * size, i * width + place
@@ -197,13 +197,18 @@ def add_from_units(rows, k, units, width, place):
 
 @functools.cache
 def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]:
-    """`forward(chunk, instruction)` and `backward(chunk, instruction)` of a use of a network."""
+    """Make `forward` and `backward`, each (chunk, instruction): run an application of a network.
+
+    A network whose input is a column of `Ones` gets the first layer's product, `is_summed`, in the
+    place of the input. Forward gathers inputs from columns and rows, and writes the outputs to
+    rows; backward takes derivatives by these from slopes, and adds those by inputs to slopes.
+    """
     run_forward, run_backward = make_passes(dtype)
     sum_ones, zero, like = make_sum_ones(dtype), dtype(0), np.float32(0)
     start, place = np.int64(0), np.int32(0)
 
     @inline
-    def is_ones(batch, operand):
+    def reads_ones(batch, operand):
         return operand.kind == tape.FROM_COLUMN and batch.columns[operand.source].ones != 0
 
     @inline
@@ -230,15 +235,15 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
             )
 
     @merge
-    def see_column(units, begin, width, column, chunk):
+    def write_column(units, begin, width, column, chunk):
         samples, count = chunk.samples, chunk.frame.batch.size
         values = array_at(column.values, (count * column.width,), like)
         if column.mean != 0:
             mean = array_at(column.mean, (column.width,), like)
             scale = array_at(column.scale, (column.width,), like)
-            see(units, begin, width, values, samples, column.width, mean, scale)
+            write_normalised(units, begin, width, values, samples, column.width, mean, scale)
         else:
-            see_plain(units, begin, width, values, samples, column.width)
+            write_plain(units, begin, width, values, samples, column.width)
 
     @inline
     def units_of(chunk, application):
@@ -249,11 +254,11 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
     def forward(chunk, instruction):
         frame, rows, count = chunk.frame, chunk.rows, chunk.samples.size
         program, batch = frame.program, frame.batch
-        application = program.applications[instruction.what]
+        application = program.applications[instruction.index]
         network = network_of(frame.learnt, frame.layout, application.network)
         units, first = units_of(chunk, application), program.inputs[application.first]
-        few = is_ones(batch, first)
-        if few:
+        is_summed = reads_ones(batch, first)
+        if is_summed:
             sum_all_ones(units, network, chunk, batch.columns[first.source])
         else:
             for k in range(application.inputs):
@@ -263,11 +268,11 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
                 if begin == 0:
                     fill(inputs, zero)
                 if operand.kind == tape.FROM_COLUMN:
-                    see_column(inputs, begin, width, batch.columns[operand.source], chunk)
+                    write_column(inputs, begin, width, batch.columns[operand.source], chunk)
                 else:
                     for j in range(operand.width):
                         to_units(inputs, width, begin + j, rows, operand.source + j)
-        run_forward(frame.settings.passes, network, units, count, few)
+        run_forward(frame.settings.passes, network, units, count, is_summed)
         out = instruction.out
         for k in range(network.outputs.shape[0]):
             cells, width, size = output_place(network, k)
@@ -279,7 +284,7 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
     def backward(chunk, instruction):
         frame, slopes, count = chunk.frame, chunk.slopes, chunk.samples.size
         program, batch = frame.program, frame.batch
-        application = program.applications[instruction.what]
+        application = program.applications[instruction.index]
         network = network_of(frame.learnt, frame.layout, application.network)
         units, first = units_of(chunk, application), program.inputs[application.first]
         out = instruction.out
@@ -292,14 +297,15 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
             out += size
         layout, number = frame.layout, application.network
         begin, end = layout.begins[number] + layout.free[number], layout.begins[number + 1]
-        gradients, few, found = chunk.gradients[begin:end], is_ones(batch, first), 0
+        gradients, is_summed, mode = chunk.gradients[begin:end], reads_ones(batch, first), 0
         if application.by_parameters != 0:
-            found = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
+            mode = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
         if application.by_inputs != 0:
-            found |= BY_INPUTS
+            mode |= BY_INPUTS
         scratch = frame.space.products[chunk.worker]
-        run_backward(frame.settings.passes, network, units, scratch, gradients, count, few, found)
-        if few and application.by_parameters != 0:
+        passes = frame.settings.passes
+        run_backward(passes, network, units, scratch, gradients, count, is_summed, mode)
+        if is_summed and application.by_parameters != 0:
             add_all_slopes(gradients, units, network, chunk, batch.columns[first.source])
         if application.by_inputs != 0:
             for k in range(application.inputs):
@@ -319,7 +325,7 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
 
 @functools.cache
 def make_softmax(dtype: type) -> tuple[Callable[..., None], ...]:
-    """`softmax`, `softmax_back`, `entropy` and `entropy_back`, each (chunk, instruction)."""
+    """Make `softmax`, `softmax_back`, `entropy` and `entropy_back`, each (chunk, instruction)."""
     exp, log = specialise(exponential, dtype), specialise(logarithm, dtype)
     zero, one, lowest, forbidden = dtype(0), dtype(1), dtype(-np.inf), dtype(FORBIDDEN)
 
@@ -420,7 +426,7 @@ def make_softmax(dtype: type) -> tuple[Callable[..., None], ...]:
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """`forward(chunk)`: run the instructions of an update in their order."""
+    """Make `forward(chunk)`, which runs the instructions of an update in their order."""
     apply, _ = make_network(dtype)
     softmax, _, entropy, _ = make_softmax(dtype)
     call_each, normal = make_call_each(dtype), specialise(standard_normal, dtype)
@@ -430,7 +436,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
     @merge
     def read_column(chunk, instruction):
         frame = chunk.frame
-        column, width = frame.batch.columns[instruction.what], instruction.width
+        column, width = frame.batch.columns[instruction.index], instruction.width
         values = array_at(column.values, (frame.batch.size * width,), like)
         moments = frame.space.moments[chunk.minibatch, instruction.c]
         for k in range(width):
@@ -457,7 +463,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
         apart()
         target, index = rows[out], rows[b]
         for i in range(target.size):
-            target[i] = rows[a + within(index[i], width), i]
+            target[i] = rows[a + clamped(index[i], width), i]
 
     @outline
     def raise_best(rows, out, a, allowed, k):
@@ -490,7 +496,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
     def draw_noise(chunk, instruction):
         settings, width = chunk.frame.settings, instruction.width
         key = mix(settings.key_low, settings.key_high, u32(chunk.number))
-        stream = chunk.update + settings.every.size * instruction.what
+        stream = chunk.update + settings.every.size * instruction.index
         if stream > 1:  # two streams take turns under one key
             key, stream = mix(key[0], key[1], u32(stream)), stream % 2
         for k in range(width):
@@ -499,9 +505,9 @@ def make_forward(dtype: type) -> Callable[..., None]:
             draw_row(chunk.rows, instruction.out + k, chunk.samples, key, place, is_normal)
 
     @outline
-    def scatter(values, what, rows, k, samples):
+    def scatter(values, index, rows, k, samples):
         apart()
-        target, row = values[what], rows[k]
+        target, row = values[index], rows[k]
         for i in range(row.size):
             target[samples[i]] = row[i]
 
@@ -513,10 +519,10 @@ def make_forward(dtype: type) -> Callable[..., None]:
             if code == tape.COLUMN:
                 read_column(chunk, instruction)
             elif code == tape.NUMBER:
-                set_row(rows, out, program.numbers[instruction.what])
+                set_row(rows, out, program.numbers[instruction.index])
             elif code == tape.PARAMETER:
                 for k in range(instruction.width):
-                    set_row(rows, out + k, chunk.frame.learnt.parameters[instruction.what + k])
+                    set_row(rows, out + k, chunk.frame.learnt.parameters[instruction.index + k])
             elif code == tape.NETWORK:
                 apply(chunk, instruction)
             elif code == tape.EACH:
@@ -538,17 +544,17 @@ def make_forward(dtype: type) -> Callable[..., None]:
             elif code <= tape.UNIFORM:
                 draw_noise(chunk, instruction)
             elif code <= tape.STATISTIC:
-                chunk.sums[instruction.what] += total(rows, instruction.a)
+                chunk.sums[instruction.index] += total(rows, instruction.a)
             else:
                 per_sample = chunk.frame.batch.per_sample
-                scatter(per_sample, instruction.what, rows, instruction.a, chunk.samples)
+                scatter(per_sample, instruction.index, rows, instruction.a, chunk.samples)
 
     return forward
 
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """`backward(chunk)`: derivatives of the loss, by the instructions in reverse."""
+    """Make `backward(chunk)`: it adds derivatives of the loss, from the last instruction on."""
     _, apply = make_network(dtype)
     _, softmax, _, entropy = make_softmax(dtype)
     zero = dtype(0)
@@ -594,7 +600,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         apart()
         index, by = rows[b], slopes[out]
         for i in range(by.size):
-            slopes[a + within(index[i], width), i] += by[i]
+            slopes[a + clamped(index[i], width), i] += by[i]
 
     def backward(chunk):
         program, rows, slopes = chunk.frame.program, chunk.rows, chunk.slopes
@@ -610,7 +616,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
                 continue
             elif code == tape.PARAMETER:
                 for k in range(instruction.width):
-                    chunk.gradients[instruction.what + k] += dtype(total(slopes, out + k))
+                    chunk.gradients[instruction.index + k] += dtype(total(slopes, out + k))
             elif code == tape.NETWORK:
                 apply(chunk, instruction)
             elif code == tape.EACH:
@@ -632,5 +638,5 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def tape_at(dtype: type, kind: Any) -> tuple[int, int]:
-    """Addresses of `forward(chunk)` and `backward(chunk)`, for numba's type of a `Chunk`."""
+    """Return addresses of `forward(chunk)` and `backward(chunk)`, for numba's type of a `Chunk`."""
     return function_of(make_forward(dtype), kind), function_of(make_backward(dtype), kind)

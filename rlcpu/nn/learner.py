@@ -56,7 +56,7 @@ LEAST, SHARED = 1_000_000, 4_000_000
 
 
 class Update(NamedTuple):
-    """One thing that an algorithm minimises.
+    """A loss of an algorithm, and what learns from it.
 
     Attributes:
         function: (batch, nets, settings) -> (mean, statistics), see `rlcpu.nn.tape`.
@@ -70,13 +70,13 @@ class Update(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """How a call of `Learner.update` steps.
+    """Settings of a call of `Learner.update`.
 
     Attributes:
         learning_rate: of Adam; or one for each update.
         minibatch_size: samples of a gradient step.
-        epochs: how often all samples are seen.
-        shuffle: whether each epoch has an order of its own; else minibatches are as samples lie.
+        epochs: how often it goes through all samples.
+        shuffle: whether each epoch shuffles the samples; else minibatches take them as they lie.
         max_gradient_norm: gradients of an update are scaled down to it, all networks' together.
         epsilon: of Adam.
         weight_decay: of AdamW (Loshchilov & Hutter 2019): parameters shrink by this times the
@@ -124,6 +124,12 @@ class Learner(FlatLearner):
         counters: (2,) int64, minibatches and epochs so far.
         per_sample: by name, (S,) numbers of the last batch.
         awaited: a process that compiles the kernel, or None; see `rlcpu.train.precompile`.
+        num_sums: statistics of the update with most, its loss among them.
+        columns, settings, targets: see above.
+        updates: a list of `Update`.
+        names: of networks, then of targets.
+        arrays: float32 vectors that belong to no network, by name.
+        tape: the algorithm as it was traced last.
 
     Raises:
         TypeError, ValueError: a bad argument, or an algorithm that cannot be traced.
@@ -209,7 +215,7 @@ class Learner(FlatLearner):
             self.arrays[name] = networks[name]
 
     def _lay_out(self, networks: Sequence[Network]) -> Layout:
-        """Networks, targets, then arrays; and the slices of each update."""
+        """Lay out networks, targets, then arrays, and cut what updates learn into slices."""
         plain = flat.Layout.of(networks)
         count, end = len(networks), int(plain.begins[-1])
         self._places: dict[str, tuple[int, int]] = {}
@@ -256,7 +262,7 @@ class Learner(FlatLearner):
         super().write_networks(chosen)
 
     def value_of(self, name: str) -> Array:
-        """Numbers of an array that is learnt, as they are now."""
+        """Return the present numbers of an array that is learnt."""
         place, size = self._places[name]
         values: Array = self.learnt.parameters[place : place + size]
         return values
@@ -271,32 +277,32 @@ class Learner(FlatLearner):
             )
             for name, each in zip(self.names, self.networks, strict=True)
         }
-        made = Tape(self.columns, sizes, self._places)
+        tape = Tape(self.columns, sizes, self._places)
         for each in self.updates:
-            made.trace(each.function, each.learns, self.settings, self._wanted)
-        self.tape = made
-        missing = [name for name in self._wanted if name not in made.per_sample]
+            tape.trace(each.function, each.learns, self.settings, self._wanted)
+        self.tape = tape
+        missing = [name for name in self._wanted if name not in tape.per_sample]
         if missing:
             raise ValueError(f"per_sample={missing[0]!r}: the algorithm has no such statistic")
-        known, floats = made.settings, len(made.settings)
-        instructions = np.array([tuple(each.values()) for each in made.instructions], INSTRUCTION)
+        floats = len(tape.settings)
+        instructions = np.array([tuple(each.values()) for each in tape.instructions], INSTRUCTION)
         is_number = instructions["code"] == NUMBER
-        what = instructions["what"]
-        what[is_number] = np.where(what < 0, -1 - what, what + floats)[is_number]
-        self._constants: Array = np.array(made.constants, self.dtype)
-        self._floats = known
+        index = instructions["index"]  # settings come before the constants
+        index[is_number] = np.where(index < 0, -1 - index, index + floats)[is_number]
+        self._constants: Array = np.array(tape.constants, self.dtype)
+        self._floats = tape.settings
         self._program = Program(
             instructions,
-            np.array(made.bounds),
-            np.array(made.heights),
-            made.cells,
-            np.array([tuple(each) for each in made.applications], APPLICATION),
-            np.array(made.inputs or [(0, 0, 0, 0, 0)], OPERAND),
-            np.array(made.operands or [0], np.int64),
-            np.zeros(max(len(made.functions), 1), np.int64),
-            np.zeros(floats + len(made.constants), self.dtype),
+            np.array(tape.bounds),
+            np.array(tape.heights),
+            tape.cells,
+            np.array([tuple(each.values()) for each in tape.applications], APPLICATION),
+            np.array(tape.inputs or [(0, 0, 0, 0, 0)], OPERAND),
+            np.array(tape.operands or [0], np.int64),
+            np.zeros(max(len(tape.functions), 1), np.int64),
+            np.zeros(floats + len(tape.constants), self.dtype),
         )
-        self._standardised = np.array(made.standardised, np.int64)
+        self._standardised = np.array(tape.standardised, np.int64)
         self._every = np.array([each.every for each in self.updates])
         self._takes_ones = {name: self._find_takes_ones(name) for name in self.columns}
         self._is_ready = False
@@ -314,7 +320,7 @@ class Learner(FlatLearner):
 
     @property
     def num_sums(self) -> int:
-        """Of the update with most statistics, its loss among them."""
+        """Return the number of statistics of the update with most, its loss among them."""
         return max(map(len, self.tape.statistics))
 
     # ------------------------------------------------------------ updates
@@ -348,11 +354,11 @@ class Learner(FlatLearner):
             TypeError, ValueError: an argument is unknown or out of its range, or an array of
                 another shape.
             FloatingPointError: a loss or a gradient was NaN or infinite: that step was not taken,
-                what was learnt before it is kept.
+                earlier steps stay.
         """
         chosen = self._check_steps(steps)
         epochs, minibatch = chosen.epochs, chosen.minibatch_size
-        columns, keep, count = self._make_columns(batch, normalise or {})
+        columns, references, count = self._make_columns(batch, normalise or {})
         self._read_settings(settings)
         watched, most = self._find_watched(chosen.stop_above)
         if self.awaited is not None:
@@ -393,42 +399,42 @@ class Learner(FlatLearner):
         )
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), real)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
-        made, kernel = Batch(count, columns, outputs), self._compiled.kernel
+        samples, kernel = Batch(count, columns, outputs), self._compiled.kernel
         workers = self._workers_for(minibatch, part, epochs * -(-count // minibatch))
 
-        def run(*arguments: Any, alive: Any = keep) -> None:
-            """Keep what the kernel has addresses of, also where nobody waits for its end."""
+        def run(*arguments: Any, alive: Any = references) -> None:
+            """Hold arrays whose addresses the kernel has, also where nobody waits for its end."""
             kernel(*arguments)
 
         try:
-            self._run(run, workers, space, self._program, made, space, values)
+            self._run(run, workers, space, self._program, samples, space, values)
         finally:
             self.counters += int(space.report[0, self.num_sums + 1]), epochs
         return self._finish(write)
 
     def _workers_for(self, minibatch: int, part: int, steps: int) -> int:
-        """Threads that pay for their start, and for waiting for each other in each step."""
+        """Return how many threads are worth their start, and the waiting in each step."""
         work = minibatch * self.learnt.parameters.size
         if work < LEAST or work * steps < SHARED:
             return 1
         return min(self.num_workers, -(-minibatch // part))
 
     def _finish(self, write: Sequence[str] | None) -> dict[str, float]:
-        """Write what was learnt, and tell of it."""
-        found, sums = self.space.report.tolist(), self.num_sums
+        """Write what was learnt to networks and arrays; returns the report of `update`."""
+        rows, sums = self.space.report.tolist(), self.num_sums
         names = [*self._named, *self.arrays] if write is None else write
         order = [*self.names, *self.arrays]
         self.write_networks([order.index(name) for name in names])
-        for k, row in enumerate(found):
+        for k, row in enumerate(rows):
             if row[sums + 2]:
                 raise FloatingPointError(self._describe_fault(k))
         report: dict[str, float] = {}
-        for names, row in zip(self.tape.statistics, found, strict=True):
+        for names, row in zip(self.tape.statistics, rows, strict=True):
             steps = row[sums + 1]
             for name, total in zip(names, row, strict=False):
                 report[name] = total / steps if steps else math.nan
-        steps = found[0][sums + 1]
-        report["gradient_norm"] = found[0][sums] / steps if steps else math.nan
+        steps = rows[0][sums + 1]
+        report["gradient_norm"] = rows[0][sums] / steps if steps else math.nan
         return {**report, "num_gradients": int(steps)}
 
     def _describe_fault(self, update: int) -> str:
@@ -443,7 +449,7 @@ class Learner(FlatLearner):
         )
 
     def _check_steps(self, steps: dict[str, Any]) -> Steps:
-        """How to step, with each number in its range."""
+        """Return the settings of a call, after checks."""
         if "learning_rate" not in steps:
             raise TypeError("learning_rate: expected a number")
         chosen = Steps(**steps)
@@ -485,12 +491,12 @@ class Learner(FlatLearner):
     def _make_columns(
         self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
     ) -> tuple[Array, list[Any], int]:
-        """The columns as the kernel takes them, arrays to keep alive, and how many samples."""
+        """Return columns as the kernel takes them, arrays to keep alive, and how many samples."""
         for name in normalise:
             if name not in self.columns:
                 raise ValueError(f"normalise has {name!r}: expected {', '.join(self.columns)}")
         records: list[tuple[int, ...]] = []
-        keep: list[Any] = []
+        references: list[Any] = []
         counts = set()
         for name, width in self.columns.items():
             if name not in batch:
@@ -503,7 +509,7 @@ class Learner(FlatLearner):
                     starts = as_writable(values.starts, np.int64)
                     places = as_writable(values.columns, np.int32)
                     records.append((_address(starts), _address(places), width, 0, 0))
-                    keep += starts, places
+                    references += starts, places
                     counts.add(len(starts) - 1)
                     continue
                 values = values.expand()
@@ -517,16 +523,16 @@ class Learner(FlatLearner):
                 numbers = [as_writable(each, np.float32) for each in pair]
                 _check_pair(name, numbers, width)
                 mean, scale = map(_address, numbers)
-                keep += numbers
+                references += numbers
             records.append((_address(array), 0, width, mean, scale))
-            keep.append(array)
+            references.append(array)
             counts.add(len(array))
         if len(counts) != 1 or 0 in counts:
             raise ValueError(f"batch has columns of {sorted(counts)} samples: expected one number")
-        return np.array(records, COLUMN_RECORD), keep, counts.pop()
+        return np.array(records, COLUMN_RECORD), references, counts.pop()
 
     def takes_ones(self, name: str) -> bool:
-        """Whether networks add up rows of weights for the ones of a column.
+        """Tell whether networks add up rows of weights for the ones of a column.
 
         They do where the column is the only input of each network that reads it, and nothing else
         reads it.
@@ -535,12 +541,13 @@ class Learner(FlatLearner):
 
     def _find_takes_ones(self, name: str) -> bool:
         column, tape = list(self.columns).index(name), self.tape
-        if any(each["code"] == COLUMN and each["what"] == column for each in tape.instructions):
+        if any(each["code"] == COLUMN and each["index"] == column for each in tape.instructions):
             return False
-        for number, _, first, count, *_ in tape.applications:
-            given = [(kind, source) for kind, source, *_ in tape.inputs[first : first + count]]
-            takes_ones = count == 1 and self.networks[number].plan.takes_ones
-            if (FROM_COLUMN, column) in given and not takes_ones:
+        for use in tape.applications:
+            first, count = use["first"], use["inputs"]
+            sources = [(kind, source) for kind, source, *_ in tape.inputs[first : first + count]]
+            takes_ones = count == 1 and self.networks[use["network"]].plan.takes_ones
+            if (FROM_COLUMN, column) in sources and not takes_ones:
                 return False
         return True
 
@@ -574,12 +581,12 @@ class Learner(FlatLearner):
         self._compiled.kernel.compile(self._types())
 
     def is_uncompiled(self) -> bool:
-        """Whether the kernel would be compiled by the first update, and kept in a cache."""
+        """Tell whether the kernel would be compiled by the first update, and kept in a cache."""
         kernel: Any = make_update(self.dtype, self._kind())
         return not kernel.overloads and cache_of(kernel).lacks(self._types())
 
     def _kind(self) -> Any:
-        """Numba's type of a `Chunk`."""
+        """Return numba's type of a `Chunk`."""
         real, samples = self.dtype, np.zeros(0, np.int64)
         rows: Any = np.zeros((0, 0), real)
         row: Any = np.zeros(0, real)
@@ -588,7 +595,7 @@ class Learner(FlatLearner):
         return kind_of(chunk)
 
     def _examples(self) -> tuple[Any, ...]:
-        """Values of the types of the kernel's last arguments."""
+        """Return values of the types of the kernel's last arguments."""
         real, numbers = self.dtype, np.zeros(1, np.int64)
         reals: Any = np.zeros(1, real)
         batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real))
@@ -599,12 +606,12 @@ class Learner(FlatLearner):
         return self._program, batch, self._make_space(1, 1, 32), settings
 
     def _types(self) -> tuple[Any, ...]:
-        """Numba's types of the kernel's arguments."""
+        """Return numba's types of the kernel's arguments."""
         typeof: Any = numba.typeof
         return tuple(map(typeof, (0, 1, self.learnt, self.layout, *self._examples())))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Also without the process that compiles, and addresses, which are this process's."""
+        """Leave out the process that compiles, and addresses, which no other process has."""
         return {**super().__getstate__(), "awaited": None, "_is_ready": False, "_compiled": None}
 
 
@@ -618,14 +625,14 @@ class _Compiled(NamedTuple):
 
 
 def part_of(minibatch: int) -> int:
-    """Samples of a part: as many parts for few samples as keep two cores busy, and not too many."""
+    """Return the samples of a part: few enough to keep two cores busy, with few parts in all."""
     if minibatch <= CHUNK:
         return max(32, -(-minibatch // 32) * 16)
     return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS)))
 
 
 def as_writable(values: Any, dtype: type) -> Array:
-    """Numbers as a contiguous array of a type that kernels were compiled for.
+    """Return numbers as a contiguous array of a type that kernels were compiled for.
 
     Numba has another type for arrays that cannot be written to, such as views of JAX's.
     """
@@ -666,7 +673,7 @@ def _check_indices(name: str, values: Array, size: int) -> None:
 
 
 def _slices_of(layout: Any, k: int) -> list[tuple[int, ...]]:
-    """The slices of one network, see `Layout`."""
+    """Return the slices of one network, see `Layout`."""
     slices: list[tuple[int, ...]] = []
     shift = int(layout.begins[k] + layout.free[k])
     for number, row in enumerate(layout.tables[k, : layout.steps[k]].tolist()):

@@ -95,8 +95,8 @@ class Network:
         if parameters is None:
             parameters = self.plan.initial(np.random.default_rng(seed))
         if parameters.shape != (self.plan.flat,):
-            found = f"parameters have shape {parameters.shape}"
-            raise ValueError(f"{found}: expected ({self.plan.flat},)")
+            actual = f"parameters have shape {parameters.shape}"
+            raise ValueError(f"{actual}: expected ({self.plan.flat},)")
         if parameters.dtype not in (np.float32, np.float64):
             raise TypeError(f"parameters are {parameters.dtype}: expected float32 or float64")
         self.parameters = parameters
@@ -104,7 +104,7 @@ class Network:
 
     @property
     def code(self) -> int:
-        """What kernels know of its hidden layers; see `rlcpu.kernels.mlp`."""
+        """Code of its hidden layers for kernels; see `rlcpu.kernels.mlp`."""
         return ACTIVATIONS[self.activation] + NORMALIZED * self.layer_norm
 
     @property
@@ -119,7 +119,7 @@ class Network:
 
     @property
     def names_outputs(self) -> bool:
-        """Whether it gives its outputs by their names."""
+        """Tell whether it returns outputs by their names."""
         return self._outputs.are_named
 
     def arrays(self) -> dict[str, Array]:
@@ -187,7 +187,7 @@ class Network:
         return plan.unpack(gradients, self._dtype), self._inputs.give(by_inputs)
 
     def packed(self) -> Packed:
-        """A copy as kernels have it, in the dtype of its parameters."""
+        """Return a copy as kernels have it, in the dtype of its parameters."""
         plan = self.plan
         parameters = plan.pack(self.parameters, self._dtype)
         copies = np.zeros(plan.copies, self._dtype)
@@ -196,7 +196,7 @@ class Network:
         return packed
 
     def state(self) -> dict[str, Array]:
-        """What is learnt, by name: what a checkpoint keeps."""
+        """Return parameters by name, for checkpoints."""
         return {"parameters": self.parameters, "free": self.free}
 
     # ------------------------------------------------------------ rows of samples
@@ -370,5 +370,5 @@ def run_rows(
 
 @kernel
 def run_network(parameters, sizes, activation, activations, lanes):
-    """See `rlcpu.kernels.mlp.make_forward`."""
+    """Run `rlcpu.kernels.mlp.forward` on its own."""
     forward_lanes(parameters, sizes, activation, activations, lanes)

@@ -1,4 +1,4 @@
-"""The words that an algorithm is written with; see `rlcpu.nn.tape` for how it is read."""
+"""Operations on tensors, by which algorithms are written; see `rlcpu.nn.tape`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def each(function: Callable[..., Any], *arguments: Any, results: int = 0) -> Any
 
     Args:
         function: plain Python of as many numbers as there are arguments, which returns a number or
-            a tuple of them. Its derivatives are found by rlcpu, see `rlcpu.nn.duals`.
+            a tuple of them. rlcpu computes its derivatives, see `rlcpu.nn.duals`.
         *arguments: tensors, columns and settings; those of one number serve all numbers of others.
         results: how many numbers the tuple has; 0 for a function that returns a number.
 
@@ -37,26 +37,16 @@ def each(function: Callable[..., Any], *arguments: Any, results: int = 0) -> Any
 
 
 def take(tensor: Any, index: Any) -> Tensor:
-    """The number that an index (0 for the first) picks, such as the value of the action taken."""
+    """Return the number at an index (0 for the first), such as the value of the action taken."""
     tape = _tape_of((tensor, index))
     source = tape.tensor(tensor)
     if isinstance(index, Column):
         tape.limit_index(index, source.width)
-    chosen = tape.tensor(index)
-    out = tape.new(1, source.has_gradient)
-    tape.write(
-        TAKE,
-        out,
-        a=source.place,
-        a_step=source.width,
-        a_gradient=source.has_gradient,
-        b=chosen.place,
-    )
-    return out
+    return _reduce(TAKE, source, b=tape.tensor(index).place)
 
 
 def argmax(tensor: Any, allowed: Any = None) -> Tensor:
-    """Index of the largest number, the first of equals; among those whose `allowed` is not 0."""
+    """Return the index of the largest number, the first of equals, where `allowed` is not 0."""
     tape = _tape_of((tensor,))
     source = tape.tensor(tensor)
     out = tape.new(1, False, scratch=1)
@@ -65,12 +55,12 @@ def argmax(tensor: Any, allowed: Any = None) -> Tensor:
 
 
 def max(tensor: Any, allowed: Any = None) -> Tensor:
-    """The largest number."""
+    """Return the largest number, where `allowed` is not 0."""
     return take(tensor, argmax(tensor, allowed))
 
 
 def hold(value: Any) -> Any:
-    """The same numbers, through which no derivative goes."""
+    """Return the same numbers, through which no derivative goes."""
     if isinstance(value, int | float):
         return value
     tape = _tape_of((value,))
@@ -79,46 +69,43 @@ def hold(value: Any) -> Any:
 
 
 def log_softmax(logits: Any, allowed: Any = None) -> Tensor:
-    """Logarithms of probabilities that are proportional to e**logits, among the allowed."""
+    """Return logarithms of probabilities proportional to e**logits, where `allowed` is not 0."""
     tape = _tape_of((logits,))
     source = tape.tensor(logits)
     out = tape.new(source.width, source.has_gradient, scratch=1)
     tape.write(
-        SOFTMAX, out, a=source.place, a_gradient=source.has_gradient, c=_mask(tape, source, allowed)
+        SOFTMAX,
+        out,
+        arguments=[source],
+        a=source.place,
+        a_gradient=source.has_gradient,
+        c=_mask(tape, source, allowed),
     )
     return out
 
 
 def entropy(log_probs: Any) -> Tensor:
-    """Entropy (nats) of a distribution, -sum(p log p)."""
-    tape = _tape_of((log_probs,))
-    source = tape.tensor(log_probs)
-    out = tape.new(1, source.has_gradient)
-    tape.write(ENTROPY, out, a=source.place, a_step=source.width, a_gradient=source.has_gradient)
-    return out
+    """Return the entropy (nats) of a distribution, -sum(p log p)."""
+    return _reduce(ENTROPY, _tape_of((log_probs,)).tensor(log_probs))
 
 
 def sum(tensor: Any) -> Tensor:
-    """Sum of the numbers of each sample."""
-    tape = _tape_of((tensor,))
-    source = tape.tensor(tensor)
-    out = tape.new(1, source.has_gradient)
-    tape.write(SUM, out, a=source.place, a_step=source.width, a_gradient=source.has_gradient)
-    return out
+    """Return the sum of the numbers of each sample."""
+    return _reduce(SUM, _tape_of((tensor,)).tensor(tensor))
 
 
 def normal(like: Any) -> Tensor:
-    """Standard normal noise, new in each update, of the width of another tensor."""
+    """Draw standard normal noise, new in each update, of the width of another tensor."""
     return _draw(NORMAL, like)
 
 
 def uniform(like: Any) -> Tensor:
-    """Noise from [0, 1), new in each update, of the width of another tensor."""
+    """Draw noise from [0, 1), new in each update, of the width of another tensor."""
     return _draw(UNIFORM, like)
 
 
 def mean(value: Any) -> Mean:
-    """Mean over the samples of a minibatch."""
+    """Return the mean over the samples of a minibatch."""
     tape = _tape_of((value,))
     tensor = tape.tensor(value)
     if tensor.width != 1:
@@ -129,7 +116,7 @@ def mean(value: Any) -> Mean:
 
 
 def standardise(column: Any) -> Tensor:
-    """A column of the batch less its mean over the minibatch, divided by its deviation."""
+    """Return a column less its mean over the minibatch, divided by its deviation."""
     if not isinstance(column, Column):
         raise TypeError(at_user(f"standardises {column!r}: expected a column of the batch"))
     if column.width != 1:
@@ -137,15 +124,31 @@ def standardise(column: Any) -> Tensor:
     return column.tape.read_column(column, standardise=True)
 
 
+def _reduce(code: int, source: Tensor, **fields: int) -> Tensor:
+    """Write an instruction that makes one number of all numbers of a tensor."""
+    out = source.tape.new(1, source.has_gradient)
+    source.tape.write(
+        code,
+        out,
+        arguments=[source],
+        a=source.place,
+        a_step=source.width,
+        a_gradient=source.has_gradient,
+        **fields,
+    )
+    return out
+
+
 def _draw(code: int, like: Any) -> Tensor:
     tape = _tape_of((like,))
     out = tape.new(tape.tensor(like).width, False)
-    tape.write(code, out, what=tape.streams)
+    tape.write(code, out, index=tape.streams)
     tape.streams += 1
     return out
 
 
 def _mask(tape: Tape, source: Tensor, allowed: Any) -> int:
+    """Return the first row of a mask, -1 for none."""
     if allowed is None:
         return -1
     mask = tape.tensor(allowed)
@@ -155,7 +158,7 @@ def _mask(tape: Tape, source: Tensor, allowed: Any) -> int:
 
 
 def _tape_of(values: Iterable[Any]) -> Tape:
-    """The tape that one of the values is on."""
+    """Return the tape of the first tensor among values."""
     for value in values:
         if isinstance(value, Tensor):
             return value.tape

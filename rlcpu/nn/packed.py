@@ -16,9 +16,9 @@ class Packed(NamedTuple):
     """One network; for the first three see `rlcpu.nn.plan.Plan`.
 
     Attributes:
-        table, inputs, outputs: where all lies; more rows of the last two than there are do no harm.
+        table, inputs, outputs: of the plan; rows of inputs and outputs may be followed by others.
         parameters: (plan.parameters,).
-        copies: (plan.copies,) transposed matrices, made by `refresh_copies`.
+        copies: (plan.copies,) transposed matrices, see `write_copies`.
     """
 
     table: Any
@@ -33,27 +33,31 @@ _read_place = tuple_of(Place, len(Place._fields))
 
 @inline
 def input_place(network, number):
-    """The `Place` of an input of a network."""
+    """Return the `Place` of an input of a network."""
     return _read_place(network.inputs[number])
 
 
 @inline
 def output_place(network, number):
-    """The `Place` of an output of a network."""
+    """Return the `Place` of an output of a network."""
     return _read_place(network.outputs[number])
 
 
 @inline
 def network_of(learnt, layout, k):
-    """Network number k in the flat vectors; see `rlcpu.nn.flat.Learnt`."""
+    """Return network number k as views of the flat vectors; see `rlcpu.nn.flat.Learnt`.
+
+    Its free parameters lie in front of the packed ones, and are not among these.
+    """
     begin, end = layout.begins[k] + layout.free[k], layout.begins[k + 1]
     first, last = layout.copies_begins[k], layout.copies_begins[k + 1]
-    table, inputs, outputs = (
+    return Packed(
         layout.tables[k, : layout.steps[k]],
         layout.inputs[k],
         layout.outputs[k],
+        learnt.parameters[begin:end],
+        learnt.copies[first:last],
     )
-    return Packed(table, inputs, outputs, learnt.parameters[begin:end], learnt.copies[first:last])
 
 
 # ---------------------------------------------------------------- transposed copies
@@ -87,16 +91,8 @@ def copy_rows(step, network, first, last):
             copies[column * wide + row] = weights[row * columns + column]
 
 
-@inline
-def refresh_copies(network):
-    """Transpose all weights into `network.copies`."""
-    for i in range(network.table.shape[0]):
-        step = network.table[i]
-        copy_rows(step, network, 0, step.rows)
-
-
 def write_copies(network: Packed) -> None:
-    """Do the same in plain Python, for an array that has no kernel at hand."""
+    """Transpose all weights into `network.copies`, in plain Python."""
     for step in (Step(*row) for row in network.table.tolist()):
         if step.copies >= 0:
             rows, columns, wide = step.rows, step.columns, padded(step.rows)

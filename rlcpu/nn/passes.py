@@ -1,15 +1,15 @@
 """Passes of networks over samples, a sample a row.
 
 One pair of functions for each dtype runs every network: they go through its table of instructions
-(`rlcpu.nn.plan`), forwards and backwards, and do for each what its kind of layer says
+(`rlcpu.nn.plan`), forwards and backwards, and call the functions of each one's kind of layer
 (`rlcpu.nn.layers`). Kernels call them by address: a new network compiles nothing.
 
     forward, backward = make_passes(dtype)         # for kernels; `passes` are `passes_of(dtype)`
 
-    forward(passes, network, units, samples, given)
+    forward(passes, network, units, samples, is_summed)
         makes the outputs, and returns where the first one begins in `units`
 
-    backward(passes, network, units, slopes, gradients, samples, given, found)
+    backward(passes, network, units, slopes, gradients, samples, is_summed, mode)
         makes derivatives by the parameters, by the inputs, or both
 
 `network` is a `Packed`; `input_place` and `output_place` say where its inputs and outputs are in
@@ -22,11 +22,11 @@ One pair of functions for each dtype runs every network: they go through its tab
                It overwrites all units: each one needs a forward pass of its own.
     slopes     ((samples + 1) * plan.slopes,) or more, scratch.
     gradients  (plan.parameters,), of the packed parameters; not looked at with `BY_INPUTS` alone.
-    given      the product of the first layer is there already, not below 0 where that is a relu,
-               and input 0 is not read: `plan.takes_ones` says of which networks that may be said.
-               The backward pass leaves the gradients of its weights to the caller, to add, and
-               derivatives by what it was given in the place of it; see `Ones`.
-    found      `ADDED`: derivatives by the parameters are added to `gradients`; or `OVERWRITTEN`:
+    is_summed  the product of the first layer is there already, not below 0 where that is a relu,
+               and input 0 is not read; `plan.takes_ones` says which networks allow it. The backward
+               pass leaves it to the caller to add the gradients of that layer's weights, and
+               derivatives by the product in its place; see `Ones`.
+    mode       `ADDED`: derivatives by the parameters are added to `gradients`; or `OVERWRITTEN`:
                they overwrite it; `BY_INPUTS`: those by the inputs take the place of the inputs.
                One of the first two and the third may be combined, as in `ADDED | BY_INPUTS`.
 """
@@ -50,15 +50,15 @@ from rlcpu.nn.packed import Packed, output_place
 
 
 class Work(NamedTuple):
-    """What a pass is given, see above; a forward pass has found = `FORWARD`."""
+    """Arguments of a pass, see above; the mode of a forward pass is `FORWARD`."""
 
     network: Packed
     units: Any
     samples: int
     slopes: Any
     gradients: Any
-    given: bool
-    found: int
+    is_summed: bool
+    mode: int
 
 
 @functools.cache
@@ -69,23 +69,23 @@ def passes_of(dtype: type) -> int:
 
 @functools.cache
 def make_passes(dtype: type) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """How kernels run the passes of one dtype: `forward` and `backward`, see above."""
+    """Make `forward` and `backward`, by which kernels run the passes of one dtype; see above."""
     call = make_call(_work_kind(dtype))
 
     @merge
-    def forward(passes, network, units, samples, given):
-        call(passes, Work(network, units, samples, units[:0], units[:0], given, FORWARD))
+    def forward(passes, network, units, samples, is_summed):
+        call(passes, Work(network, units, samples, units[:0], units[:0], is_summed, FORWARD))
         return output_place(network, 0).cells * samples
 
     @merge
-    def backward(passes, network, units, slopes, gradients, samples, given, found):
-        call(passes, Work(network, units, samples, slopes, gradients, given, found))
+    def backward(passes, network, units, slopes, gradients, samples, is_summed, mode):
+        call(passes, Work(network, units, samples, slopes, gradients, is_summed, mode))
 
     return forward, backward
 
 
 def _work_kind(dtype: type) -> Any:
-    """What passes are given, as numba's type."""
+    """Return numba's type of a `Work`."""
     none: Any = np.zeros(0, dtype)
     places: Any = np.zeros((0, 0), np.int64)
     network = Packed(np.zeros(0, STEP), places, places, none, none)
@@ -94,18 +94,18 @@ def _work_kind(dtype: type) -> Any:
 
 @functools.cache
 def make_run(dtype: type) -> Callable[..., None]:
-    """`run(work)`: one pass, forwards or backwards.
+    """Make `run(work)`, which runs one pass forwards or backwards.
 
-    Both are one function, because they share the largest part of their code, the product.
+    One function does both, because they share the largest part of their code, the product.
     """
     forward = _choose([kind.forward(dtype) for kind in KINDS])
     backward = _choose([kind.backward(dtype) for kind in KINDS])
 
     def run(work):
         table = work.network.table
-        if work.found == FORWARD:
+        if work.mode == FORWARD:
             for i in range(table.shape[0]):
-                if not (work.given and i == 0):
+                if not (work.is_summed and i == 0):
                     forward(table[i], work)
         else:
             for i in range(table.shape[0] - 1, -1, -1):
@@ -115,7 +115,7 @@ def make_run(dtype: type) -> Callable[..., None]:
 
 
 def _choose(functions: list[Callable[..., None]]) -> Callable[..., None]:
-    """`run(step, work)`: what the kind of the step does."""
+    """Make `run(step, work)`, which calls the function of the step's kind."""
     names = {f"run_{number}": function for number, function in enumerate(functions)}
     cases = [f"    if step.kind == {k}: {name}(step, work)" for k, name in enumerate(names)]
     return merge(define("\n".join(["def run(step, work):", *cases]), **names))

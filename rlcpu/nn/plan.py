@@ -6,8 +6,8 @@ and checkpoints have them, and packed, as kernels read them, in rows padded with
 `rlcpu.nn.layers.kind`. Copies hold the transposed matrices of packed parameters.
 
 Derivatives by units stand in the place of the units where nobody needs those any more: where one
-layer reads them, and what made them does not need them on its way back. All others have a place in
-`slopes`, which layers share that need it at different times.
+layer reads them, and the layer that made them does not need them in the backward pass. All others
+have a place in `slopes`, which layers share that need it at different times.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 
 
 class Place(NamedTuple):
-    """Where an input or output of a network is.
+    """Place of an input or output of a network.
 
     Those of S samples are units[cells * S : (cells + width) * S], rows of `width` numbers of which
     the first `size` count; the others are 0.
@@ -58,13 +58,13 @@ class PlacedArray(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A network as kernels are told about it.
+    """Places and sizes of a network, for kernels.
 
     Attributes:
         table: (num_steps,) of dtype `STEP`, instructions.
         inputs, outputs: (number of them, 3) int64, rows of `Place`.
         units: numbers of a sample, of all layers.
-        slopes: passes over S samples need (S + 1) * slopes numbers of scratch on their way back.
+        slopes: passes over S samples need (S + 1) * slopes numbers of scratch in the backward pass.
         parameters, flat: numbers of the packed and of the flat parameters.
         copies: numbers of the transposed matrices.
         arrays: all parameters, in the order of both.
@@ -82,18 +82,18 @@ class Plan:
 
     @property
     def steps(self) -> list[Step]:
-        """The rows of the table, with names."""
+        """Return the rows of the table, with names."""
         return [Step(*row) for row in self.table.tolist()]
 
     @property
     def takes_ones(self) -> bool:
-        """Whether the first layer may be given as the sum of rows of its weights; see `Ones`."""
+        """Tell whether sums of rows may replace the first layer's product; see `Ones`."""
         step = Step(*self.table[0].tolist())
         is_first = KINDS[step.kind].name == "dense" and step.inputs == 0 and step.copies < 0
         return is_first and step.output_slopes == IN_PLACE
 
     def flat_views(self, flat: Array) -> list[Array]:
-        """Each array of parameters as a part of flat ones."""
+        """Return each array of parameters as a view of flat ones."""
         return [
             flat[array.flat : array.flat + math.prod(array.parameters.shape)].reshape(
                 array.parameters.shape
@@ -102,7 +102,7 @@ class Plan:
         ]
 
     def packed_views(self, packed: Array) -> list[Array]:
-        """The same arrays as parts of packed ones."""
+        """Return each array of parameters as a view of packed ones."""
         views = []
         for _, parameters, _, begin in self.arrays:
             shape = parameters.packed
@@ -112,27 +112,27 @@ class Plan:
         return views
 
     def pack(self, flat: Array, dtype: Any) -> Array:
-        """Packed parameters from flat ones."""
+        """Return packed parameters made of flat ones."""
         packed = np.zeros(self.parameters, dtype)
         for view, array in zip(self.packed_views(packed), self.flat_views(flat), strict=True):
             view[...] = array
         return packed
 
     def unpack(self, packed: Array, dtype: Any) -> Array:
-        """Flat parameters from packed ones; derivatives by them too."""
+        """Return flat parameters, or derivatives by them, made of packed ones."""
         flat = np.zeros(self.flat, dtype)
         for view, array in zip(self.flat_views(flat), self.packed_views(packed), strict=True):
             view[...] = array
         return flat
 
     def initial(self, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-        """Flat parameters to begin with."""
+        """Draw initial flat parameters."""
         parts = [array.parameters.initial(rng).ravel() for array in self.arrays]
         return np.concatenate([np.zeros(0), *parts]).astype(np.float32)
 
 
 def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> Plan:
-    """The plan of a network.
+    """Make the plan of a network.
 
     Args:
         inputs: numbers of each input, by name.
@@ -159,7 +159,7 @@ def _copy_where_needed(
 ) -> list[Draft]:
     """Leave out copies that nobody needs, and put in those that layers need.
 
-    `ends` are replaced by tensors of their own.
+    Where an output must not share memory with other tensors, a copy takes its place in `ends`.
     """
     copied = []
     for draft in drafts:
@@ -198,7 +198,7 @@ def _copy_where_needed(
 
 
 def _is_spare(copy: Draft, ends: list[Tensor]) -> bool:
-    """Whether what a copy reads may take its target's place."""
+    """Tell whether the source of a copy may take its target's place."""
     source = copy.source
     is_whole = copy.option == 0 and source.size == copy.target.size
     is_alone = len(source.readers) == 1 and not source.is_read_back() and source not in ends
@@ -206,7 +206,7 @@ def _is_spare(copy: Draft, ends: list[Tensor]) -> bool:
 
 
 def _insert_copy(tensor: Tensor, readers: list[Draft]) -> Draft:
-    """A copy of a tensor for some of those who read it."""
+    """Return a step that copies a tensor, and let some of its readers read the copy."""
     copy = Draft(COPY, tensor, Tensor(tensor.size))
     tensor.readers = [each for each in tensor.readers if each not in readers] + [copy]
     copy.target.makers.append(copy)
@@ -217,7 +217,7 @@ def _insert_copy(tensor: Tensor, readers: list[Draft]) -> Draft:
 
 
 def _join_relus(drafts: list[Draft]) -> None:
-    """Let layers make the relu behind them, where that costs nothing."""
+    """Let layers compute the relu behind them, where that costs nothing."""
     for draft in drafts:
         if draft.kind is RELU and len(draft.source.makers) == 1:
             (maker,) = draft.source.makers
@@ -264,8 +264,8 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
             adds=int(draft is not source.readers[-1]),
             learns_below=int(source in learns),
         )
-        found = _parameters_of(draft)
-        for k, each in enumerate(found):
+        parameters = _parameters_of(draft)
+        for k, each in enumerate(parameters):
             count = numbers.setdefault(draft.kind.name, 0)
             arrays.append(PlacedArray(f"{draft.kind.name}{count}.{each.name}", each, flat, packed))
             flat, packed = flat + math.prod(each.shape), packed + math.prod(each.packed)
@@ -275,9 +275,9 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
                 if each.copied:
                     step = step._replace(copies=copies)
                     copies += columns * padded(rows)
-        if found:
+        if parameters:
             numbers[draft.kind.name] += 1
-        if found or source in learns:
+        if parameters or source in learns:
             learns.add(target)
         steps.append(step._replace(end=packed))
     widths = [max(step.width_in, step.width_out) for step in steps]
@@ -309,10 +309,10 @@ def _places(tensors: list[Tensor], units: dict[Tensor, int]) -> npt.NDArray[np.i
 
 
 def _place_slopes(drafts: list[Draft]) -> tuple[dict[Tensor, int], int]:
-    """Where derivatives by tensors are in `slopes`, of all but those that take their place.
+    """Return places in `slopes` of derivatives by tensors, and how many numbers there are.
 
-    Backwards, a place is taken by the last who reads a tensor, and free after the first who makes
-    it. Also returns how many numbers there are.
+    Derivatives that take the place of their tensor have none. In the backward pass a place is in
+    use from the last reader of a tensor to its first maker.
     """
     places: dict[Tensor, int] = {}
     taken: list[tuple[int, int, Tensor]] = []

@@ -50,20 +50,24 @@ import numpy as np
 ) = range(18)
 
 #: One instruction. `out` and `width` are the rows it writes, `a`, `b` and `c` first rows that it
-#: reads (-1 for none), steps 1 where each row of the result has one of its own and 0 where one row
-#: serves all; `a_gradient`, `b_gradient` whether derivatives by them are wanted; `what` is a number
-#: whose meaning depends on the kind.
+#: reads (-1 for none). `a_step` and `b_step` are 1 where each row of the result reads the next row,
+#: and 0 where all read the first; of TAKE, ARGMAX, ENTROPY and SUM `a_step` counts the rows they
+#: read. `a_gradient` and `b_gradient` say whether derivatives by a and b are wanted. `index` is the
+#: number of a column, constant, application, function, sum or stream of random numbers, or the
+#: place of a parameter. EACH reads its operands: `a` is the first, `b` the number of arguments, `c`
+#: that of results.
 INSTRUCTION = np.dtype(
     [
         (name, np.int64)
         for name in (
             "code", "out", "width", "a", "a_step", "a_gradient", "b", "b_step", "b_gradient", "c",
-            "what",
+            "index",
         )
     ]
 )  # fmt: skip
-#: One use of a network: which, where its units begin in scratch memory (for one sample), which
-#: `OPERAND`s it is given, and whether derivatives by its parameters and by those are wanted.
+#: One use of a network: its number, where its units begin in scratch memory (for one sample, -1 for
+#: memory that is shared), its first `OPERAND` and how many there are, whether derivatives by its
+#: parameters and by its operands are wanted, and whether it overwrites gradients.
 APPLICATION = np.dtype(
     [
         (name, np.int64)
@@ -78,9 +82,8 @@ APPLICATION = np.dtype(
         )
     ]
 )
-#: What a network is given: numbers of a column of the batch, rows, or rows without derivatives;
-#: which column or first row, how many numbers; to which of its inputs, and from which of that one's
-#: numbers on.
+#: Numbers that go into a network: their source (a column of the batch, rows, or rows without
+#: derivatives), that column or first row, their number, the network's input, and the place in it.
 OPERAND = np.dtype([(name, np.int64) for name in ("kind", "source", "width", "input", "begin")])
 FROM_COLUMN, FROM_ROWS, FROM_HELD = range(3)
 
@@ -90,11 +93,11 @@ class Program(NamedTuple):
 
     Attributes:
         instructions: of `INSTRUCTION`, those of one update after those of the other.
-        bounds: (num_updates + 1,) int64, where each update's begin.
+        bounds: (num_updates + 1,) int64, bounds of the instructions of each update.
         heights: (num_updates,) int64, rows of each update.
-        cells: units of a sample that stay for the way back; others lie behind them.
+        cells: units of a sample that stay for the backward pass; others lie behind them.
         applications: of `APPLICATION`.
-        inputs: of `OPERAND`, what applications are given.
+        inputs: of `OPERAND`, those of each application after those of the one before.
         operands: (any,) int64: arguments of scalar functions, three each: first row, step, whether
             derivatives are wanted; then the first rows of the results and of their derivatives.
         functions: (any,) int64, addresses of scalar functions; see `rlcpu.nn.functions`.
@@ -113,12 +116,12 @@ class Program(NamedTuple):
 
 
 class NetworkSizes(NamedTuple):
-    """What a tape knows of a network.
+    """Sizes of a network.
 
     Attributes:
         inputs, outputs: numbers of a sample that go in and come out, by name.
         are_named: whether it gives its outputs by their names.
-        cells: units of a sample on the way.
+        cells: units of a sample, of all its layers.
     """
 
     inputs: dict[str, int]
@@ -148,7 +151,7 @@ class Tensor:
     """Stands for a number, or `width` numbers, of each sample while an algorithm is traced.
 
     Attributes:
-        tape: that it is on.
+        tape: the tape that it is on.
         place: its first row.
         width: numbers of a sample.
         has_gradient: whether derivatives go through it.
@@ -162,7 +165,7 @@ class Tensor:
         self.has_gradient, self.is_common = has_gradient, is_common
 
     def __getitem__(self, index: int | slice) -> Tensor:
-        """Some of the numbers, such as the first two outputs of a network."""
+        """Return some of the numbers, such as the first two outputs of a network."""
         rows = range(self.width)[
             index if isinstance(index, slice) else slice(index, index + 1 or None)
         ]
@@ -214,7 +217,7 @@ class Tensor:
 
 
 def _either(code: int, left: Tensor, right: Any) -> Any:
-    """A tensor; a mean has operators that take tensors which are the same for all samples."""
+    """Return the result of an operator, or leave it to `Mean`, which takes common tensors."""
     return NotImplemented if isinstance(right, Mean) else left.tape.combine(code, left, right)
 
 
@@ -242,7 +245,7 @@ class Mean:
         return Mean(self.tensor * self._common(other))
 
     def _common(self, other: Any) -> Any:
-        """What may be added to a mean, or multiply it: a mean, or the same for all samples."""
+        """Return the tensor or number of an operand, which is a mean or common to all samples."""
         if isinstance(other, Mean):
             return other.tensor
         if isinstance(other, Tensor) and not other.is_common:
@@ -273,7 +276,7 @@ class Column(Tensor):
 
     @property
     def place(self) -> int:  # type: ignore[override]
-        """First of the rows, which are read when somebody asks for the first time."""
+        """Return the first of the rows, which the first access reads from the batch."""
         return self.tape.read_column(self).place
 
 
@@ -294,8 +297,10 @@ class Tape:
     ) -> None:
         self.columns, self.networks, self.parameters = dict(columns), dict(networks), parameters
         self.instructions: list[dict[str, int]] = []
+        #: Of each instruction the rows that it writes, and those that get derivatives from it.
+        self.rows: list[tuple[list[int], list[int]]] = []
         self.bounds = [0]
-        self.applications: list[list[int]] = []
+        self.applications: list[dict[str, int]] = []
         self.inputs: list[tuple[int, ...]] = []
         self.operands: list[int] = []
         self.functions: list[Function] = []
@@ -358,77 +363,45 @@ class Tape:
         self._prune(function)
 
     def _prune(self, function: Callable[..., Any]) -> None:
-        """Leave out of the way back what the loss does not depend on, and place units for the rest.
+        """Drop derivatives that the loss does not need, and finish the uses of networks.
 
-        Units of networks that it does not come to share memory. The first use of a learnt network
-        that it comes to overwrites gradients, the others add to them.
+        Units of networks that take part in the backward pass get places of their own; all others
+        share memory behind these. In the backward pass, the first use of a network that is learnt
+        overwrites gradients, and further uses add to them.
+
+        Raises:
+            ValueError: the loss does not depend on a network or array that is to be learnt.
         """
-        reached: set[int] = set()
-        names, cells, first = list(self.networks), 0, set(self.learns)
-        places = {place: name for name, (place, _) in self.parameters.items()}
-        for instruction in reversed(self.instructions[self.bounds[-2] :]):
+        needed: set[int] = set()  # rows by which the loss has derivatives
+        names, cells, unused = list(self.networks), 0, set(self.learns)
+        arrays = {place: name for name, (place, _) in self.parameters.items()}
+        for number in range(len(self.instructions) - 1, self.bounds[-2] - 1, -1):
+            instruction, (results, arguments) = self.instructions[number], self.rows[number]
             code = instruction["code"]
-            if code == LOSS:
-                reached.add(instruction["a"])
-            if not reached.isdisjoint(self._results_of(instruction)):
-                reached.update(self._arguments_of(instruction))
+            if code == LOSS or not needed.isdisjoint(results):
+                needed.update(arguments)
             else:
                 instruction["a_gradient"] = instruction["b_gradient"] = 0
             if code == PARAMETER and instruction["a_gradient"]:
-                first.discard(places[instruction["what"]])
+                unused.discard(arrays[instruction["index"]])
             if code != NETWORK:
                 continue
-            use = self.applications[instruction["what"]]
-            name = names[use[0]]
+            use = self.applications[instruction["index"]]
+            name = names[use["network"]]
             if not instruction["a_gradient"]:
-                use[4] = use[5] = 0
+                use["by_parameters"] = use["by_inputs"] = 0
                 self.shared_cells = max(self.shared_cells, self.networks[name].cells)
                 continue
-            use[1], cells = cells, cells + self.networks[name].cells
-            if use[4] and name in first:
-                use[6] = 1
-                first.discard(name)
+            use["units"], cells = cells, cells + self.networks[name].cells
+            if use["by_parameters"] and name in unused:
+                use["is_first"] = 1
+                unused.discard(name)
         self.cells = max(self.cells, cells)
-        if first:
+        if unused:
             raise ValueError(
-                f"{_name_of(function)} is to learn {', '.join(sorted(first))}: its loss does not "
+                f"{_name_of(function)} is to learn {', '.join(sorted(unused))}: its loss does not "
                 "depend on it"
             )
-
-    def _results_of(self, instruction: dict[str, int]) -> list[int]:
-        """Rows that an instruction writes and that derivatives may come by."""
-        if instruction["code"] == EACH:
-            begin, count = instruction["a"], instruction["b"]
-            slopes = sum(self.operands[begin + 2 : begin + 3 * count : 3])
-            places = self.operands[begin + 3 * count :: 1 + slopes][: instruction["c"]]
-        else:
-            places = [instruction["out"]]
-        return [place + k for place in places for k in range(instruction["width"])]
-
-    def _arguments_of(self, instruction: dict[str, int]) -> list[int]:
-        """Rows of whose numbers an instruction gives derivatives on."""
-        code, width = instruction["code"], instruction["width"]
-        rows: list[int] = []
-        if code == EACH:
-            begin, count = instruction["a"], instruction["b"]
-            for k in range(begin, begin + 3 * count, 3):
-                place, step, has_gradient = self.operands[k : k + 3]
-                if has_gradient:
-                    rows += range(place, place + (width if step else 1))
-        elif code == NETWORK:
-            _, _, begin, count, *_ = self.applications[instruction["what"]]
-            for kind, place, size, _, _ in self.inputs[begin : begin + count]:
-                if kind == FROM_ROWS:
-                    rows += range(place, place + size)
-        elif code in (ADD, SUBTRACT, MULTIPLY):
-            for name in "ab":
-                if instruction[f"{name}_gradient"]:
-                    place = instruction[name]
-                    rows += range(place, place + (width if instruction[f"{name}_step"] else 1))
-        elif instruction["a_gradient"] and code != PARAMETER:
-            size = instruction["a_step"] if code in (TAKE, ENTROPY, SUM) else width
-            rows += range(instruction["a"], instruction["a"] + size)
-        return rows
 
     def _end(
         self,
@@ -437,19 +410,20 @@ class Tape:
         statistics: Mapping[str, Any],
         per_sample: Sequence[str],
     ) -> None:
+        """Write the instructions of loss, statistics and numbers of each sample."""
         names = [function.__name__]
         tensor = self.tensor(loss.tensor)
-        self.write(LOSS, a=tensor.place, what=0)
+        self.write(LOSS, arguments=[tensor], a=tensor.place, index=0)
         for name, value in statistics.items():
             tensor = self.tensor(value.tensor if isinstance(value, Mean) else value)
             if tensor.width != 1:
                 raise ValueError(
                     f"statistic {name!r} has {tensor.width} numbers of a sample: expected 1"
                 )
-            self.write(STATISTIC, a=tensor.place, what=len(names))
+            self.write(STATISTIC, a=tensor.place, index=len(names))
             names.append(name)
             if name in per_sample:
-                self.write(PER_SAMPLE, a=tensor.place, what=len(self.per_sample))
+                self.write(PER_SAMPLE, a=tensor.place, index=len(self.per_sample))
                 self.per_sample.append(name)
         self.statistics.append(names)
         self.bounds.append(len(self.instructions))
@@ -460,25 +434,36 @@ class Tape:
     def new(
         self, width: int, has_gradient: bool, scratch: int = 0, is_common: bool = False
     ) -> Tensor:
-        """Rows for a result, and behind them some that its instruction needs."""
+        """Reserve rows for a result, and behind them some that its instruction needs."""
         place = self.height
         self.height += width + scratch
         return Tensor(self, place, width, has_gradient, is_common)
 
-    def write(self, code: int, out: Tensor | None = None, **fields: int) -> None:
-        """Append an instruction."""
+    def write(
+        self, code: int, *results: Tensor, arguments: Sequence[Tensor] = (), **fields: int
+    ) -> None:
+        """Append an instruction.
+
+        Args:
+            code: its kind.
+            *results: tensors whose rows it writes; "out" and "width" are those of the first.
+            arguments: tensors by which it has derivatives, if derivatives go through them.
+            **fields: other fields of `INSTRUCTION`.
+        """
         values = dict.fromkeys(INSTRUCTION.names or (), -1)
         values |= {"code": code, "a_step": 0, "b_step": 0, "a_gradient": 0, "b_gradient": 0}
-        if out is not None:
-            values |= {"out": out.place, "width": out.width}
+        if results:
+            values |= {"out": results[0].place, "width": results[0].width}
         values |= {name: int(value) for name, value in fields.items()}
         self.instructions.append(values)
+        sources = [tensor for tensor in arguments if tensor.has_gradient]
+        self.rows.append((_rows_of(results), _rows_of(sources)))
 
     def tensor(self, value: Any) -> Tensor:
-        """A tensor of whatever stands for numbers.
+        """Return the tensor of a tensor, column, number or array of numbers.
 
         Raises:
-            TypeError: it stands for none, or for those of another tape.
+            TypeError: it is none of these, or of another tape.
         """
         if isinstance(value, bool | int | float | np.floating | np.integer):
             return self.read_constant(float(value))
@@ -496,7 +481,7 @@ class Tape:
         return self._cache[key]
 
     def read_column(self, column: Column, standardise: bool = False) -> Tensor:
-        """A column's rows; standardised, those of a minibatch have mean 0 and deviation 1."""
+        """Read a column to rows; standardised, those of a minibatch have mean 0 and deviation 1."""
 
         def make() -> Tensor:
             out = self.new(column.width, False)
@@ -505,17 +490,17 @@ class Tape:
                 if column.number not in self.standardised:
                     self.standardised.append(column.number)
                 moments = self.standardised.index(column.number)
-            self.write(COLUMN, out, what=column.number, c=moments)
+            self.write(COLUMN, out, index=column.number, c=moments)
             return out
 
         return self._once(("column", column.number, standardise), make)
 
     def read_constant(self, value: float) -> Tensor:
-        """Rows that hold one number."""
+        """Read a constant to a row."""
         return self._once(("constant", value), lambda: self._write_constant(value))
 
     def read_constants(self, values: Any) -> Tensor:
-        """Rows that hold one number each."""
+        """Read constants to rows, one each."""
 
         def make() -> Tensor:
             first, *_ = [self._write_constant(float(value)) for value in values]
@@ -527,39 +512,39 @@ class Tape:
         out = self.new(1, False, is_common=True)
         if value not in self.constants:
             self.constants.append(value)
-        self.write(NUMBER, out, what=self.constants.index(value))
+        self.write(NUMBER, out, index=self.constants.index(value))
         return out
 
     def read_setting(self, name: str) -> Tensor:
-        """The same of a setting. Settings come before the constants of all updates."""
+        """Read a setting to a row. Indices of settings are negative until all are known."""
         if name not in self.settings:
             self.settings.append(name)
 
         def make() -> Tensor:
             out = self.new(1, False, is_common=True)
-            self.write(NUMBER, out, what=-1 - self.settings.index(name))
+            self.write(NUMBER, out, index=-1 - self.settings.index(name))
             return out
 
         return self._once(("setting", name), make)
 
     def read_parameter(self, name: str) -> Tensor:
-        """An array that is learnt, the same for all samples."""
+        """Read an array of parameters to rows, the same for all samples."""
         place, size = self.parameters[name]
 
         def make() -> Tensor:
             out = self.new(size, name in self.learns, is_common=True)
-            self.write(PARAMETER, out, what=place, a_gradient=out.has_gradient)
+            self.write(PARAMETER, out, index=place, a_gradient=out.has_gradient)
             return out
 
         return self._once(("parameter", name), make)
 
     def limit_index(self, column: Column, width: int) -> None:
-        """Note that a column picks one of `width` numbers."""
+        """Note that a column holds indices of `width` numbers."""
         self.limits[column.name] = min(width, self.limits.get(column.name, width))
 
     def apply(self, name: str, values: Sequence[Any]) -> Any:
-        """Outputs of a network: a tensor, or one for each name of an output."""
-        network, inputs, by_inputs = self.networks[name], [], False
+        """Apply a network; returns a tensor, or one for each name of an output."""
+        network, inputs, tensors = self.networks[name], [], []
         for value in values:
             if isinstance(value, Column):
                 inputs.append([FROM_COLUMN, value.number, value.width])
@@ -567,7 +552,7 @@ class Tape:
                 tensor = self.tensor(value)
                 kind = FROM_ROWS if tensor.has_gradient else FROM_HELD
                 inputs.append([kind, tensor.place, tensor.width])
-                by_inputs = by_inputs or tensor.has_gradient
+                tensors.append(tensor)
         widths = [width for _, _, width in inputs]
         sizes = list(network.inputs.values())
         if len(sizes) == 1 and sum(widths) == sizes[0]:
@@ -576,16 +561,27 @@ class Tape:
             places = [(k, 0) for k in range(len(widths))]
         else:
             widths = [sum(widths)] if len(sizes) == 1 else widths
-            found, wanted = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
+            actual, wanted = (" and ".join(map(str, each)) or "no" for each in (widths, sizes))
             raise ValueError(
-                at_user(f"gives {found} numbers to network {name!r}, which takes {wanted}")
+                at_user(f"gives {actual} numbers to network {name!r}, which takes {wanted}")
             )
         by_parameters = name in self.learns
+        by_inputs = any(tensor.has_gradient for tensor in tensors)
         out = self.new(sum(network.outputs.values()), by_parameters or by_inputs)
-        self.write(NETWORK, out, what=len(self.applications), a_gradient=out.has_gradient)
-        number = list(self.networks).index(name)
+        self.write(
+            NETWORK, out, arguments=tensors, index=len(self.applications),
+            a_gradient=out.has_gradient,
+        )  # fmt: skip
         self.applications.append(
-            [number, -1, len(self.inputs), len(inputs), int(by_parameters), int(by_inputs), 0]
+            {
+                "network": list(self.networks).index(name),
+                "units": -1,
+                "first": len(self.inputs),
+                "inputs": len(inputs),
+                "by_parameters": int(by_parameters),
+                "by_inputs": int(by_inputs),
+                "is_first": 0,
+            }
         )
         self.inputs += [(*each, *place) for each, place in zip(inputs, places, strict=True)]
         if not network.are_named:
@@ -597,13 +593,13 @@ class Tape:
         return SimpleNamespace(**parts)
 
     def combine(self, code: int, left: Any, right: Any) -> Tensor:
-        """Sum, difference or product, number by number."""
+        """Return a sum, difference or product, number by number."""
         a, b = self.tensor(left), self.tensor(right)
         width = self._common_width(a, b)
         common = a.is_common and b.is_common
         out = self.new(width, a.has_gradient or b.has_gradient, is_common=common)
         self.write(
-            code, out, a=a.place, a_step=a.width > 1, a_gradient=a.has_gradient,
+            code, out, arguments=(a, b), a=a.place, a_step=a.width > 1, a_gradient=a.has_gradient,
             b=b.place, b_step=b.width > 1, b_gradient=b.has_gradient,
         )  # fmt: skip
         return out
@@ -615,7 +611,7 @@ class Tape:
         return widths.pop() if widths else 1
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], results: int) -> Any:
-        """Results of a scalar function, of each sample and number."""
+        """Apply a scalar function to each sample and number; returns its results."""
         tensors = [self.tensor(value) for value in arguments]
         width = self._common_width(*tensors)
         gradients = tuple(tensor.has_gradient for tensor in tensors)
@@ -631,10 +627,14 @@ class Tape:
         for out, by in zip(outs, slopes, strict=True):
             self.operands += out.place, *(each.place for each in by)
         self.write(
-            EACH, outs[0], a=first, b=len(tensors), c=len(outs),
-            a_gradient=any(gradients), what=self.functions.index(made),
+            EACH, *outs, arguments=tensors, a=first, b=len(tensors), c=len(outs),
+            a_gradient=any(gradients), index=self.functions.index(made),
         )  # fmt: skip
         return tuple(outs) if results else outs[0]
+
+
+def _rows_of(tensors: Iterable[Tensor]) -> list[int]:
+    return [row for each in tensors for row in range(each.place, each.place + each.width)]
 
 
 class _Names:
@@ -672,7 +672,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def at_user(sentence: str) -> str:
-    """A sentence behind the place in the algorithm that it is about."""
+    """Put the place in the algorithm that a sentence is about in front of it."""
     frame: Any = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcpu.nn"):
         frame = frame.f_back

@@ -40,7 +40,7 @@ SLICE = 64
 
 
 class Layout(NamedTuple):
-    """Where everything that is learnt lies; the first fields are those of `rlcpu.nn.flat.Layout`.
+    """Places of everything that is learnt; the first fields are those of `rlcpu.nn.flat.Layout`.
 
     Attributes:
         targets: (num_networks,) int64, the network that follows each slowly, or -1.
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """S samples.
+    """Columns of S samples.
 
     Attributes:
         size: S.
@@ -79,7 +79,7 @@ class Batch(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Scratch memory, overwritten.
+    """Scratch memory of a call, overwritten.
 
     Attributes:
         indices: (S,) int64, the samples in the order of the epoch.
@@ -108,12 +108,12 @@ class Space(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Numbers of a call; reals are of the learner's dtype.
+    """Settings of a call; reals are of the learner's dtype.
 
     Attributes:
-        epochs, minibatch: how often all samples are seen, and how many at a time.
+        epochs, minibatch: how often a call goes through all samples, and how many at a time.
         part, chunk: samples of a part, and at most so many pass the networks together.
-        is_shuffled: whether each epoch has an order of its own.
+        is_shuffled: whether each epoch shuffles the samples.
         standardised: (any,) int64, columns that minibatches standardise.
         before, epochs_before: minibatches and epochs before this call.
         every: (num_updates,) int64: an update follows every so many minibatches.
@@ -155,7 +155,16 @@ class Settings(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """All that a call works on."""
+    """Arguments of a call.
+
+    Attributes:
+        learnt: parameters and moments, see `rlcpu.nn.flat.Learnt`.
+        layout: where these are.
+        program: the instructions of the algorithm.
+        batch: the samples.
+        space: scratch memory.
+        settings: numbers of the call.
+    """
 
     learnt: Any
     layout: Layout
@@ -166,7 +175,7 @@ class Frame(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Where a worker is.
+    """Position of a worker in a call.
 
     Attributes:
         worker, workers: its number, and how many there are.
@@ -189,7 +198,7 @@ class Turn(NamedTuple):
 
 @functools.cache
 def make_order(dtype: type) -> Callable[..., None]:
-    """`order(frame, epoch, minibatch)`: choose its samples, and find moments of its columns."""
+    """Make `order(frame, epoch, minibatch)`: it chooses samples, and writes moments of columns."""
     zero, one, like = dtype(0), dtype(1), np.float32(0)
 
     @inline
@@ -238,7 +247,10 @@ def make_order(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
-    """`gradient(turn, part, frame)`: of one part of a minibatch; `kind` is that of a `Chunk`."""
+    """Make `gradient(turn, part, frame)`: overwrites gradient and sums of a part of a minibatch.
+
+    `kind` is numba's type of a `Chunk`.
+    """
     call, one = make_call(kind), dtype(1)
 
     @merge
@@ -281,7 +293,11 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
 
 @functools.cache
 def make_step(dtype: type) -> Callable[..., None]:
-    """`step(item, factor, rates, follow, frame)`: one slice."""
+    """Make `step(item, factor, rates, follow, frame)`, which steps one slice.
+
+    It scales gradients by `factor`, steps parameters and moments by Adam, makes the transposed
+    copies anew, and moves the targets if `follow`.
+    """
     adam = make_adam(dtype)
 
     @outline
@@ -320,9 +336,11 @@ def make_step(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_update(dtype: type, kind: Any) -> Callable[..., None]:
-    """Kernel (worker, workers, Learnt, Layout, Program, Batch, Space, Settings): a worker's share.
+    """Make the kernel (worker, workers, Learnt, Layout, Program, Batch, Space, Settings).
 
-    `kind` is numba's type of a `Chunk` of these.
+    It runs the share of one worker.
+
+    `kind` is numba's type of a `Chunk`.
     """
     order, gradient, step = make_order(dtype), make_gradient(dtype, kind), make_step(dtype)
     rates_of = make_rectified_rates(dtype)
@@ -360,6 +378,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @merge
     def order_all(crew, minibatches, phase, epoch, frame):
+        """Choose the samples of all minibatches of an epoch."""
         board = Board(frame.space.claims, frame.space.done)
         for shift in range(minibatches):
             item = item_of(crew, minibatches, shift)
@@ -369,6 +388,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @merge
     def add_parts(turn, parts, frame):
+        """Compute the gradients of parts of a minibatch."""
         board = Board(frame.space.claims, frame.space.done)
         for shift in range(parts):
             item = item_of((turn.worker, turn.workers), parts, shift)
@@ -378,6 +398,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @merge
     def sum_slices(turn, first, slices, parts, frame):
+        """Add up the parts' gradients of slices, and sum the squares of each total."""
         layout, space = frame.layout, frame.space
         board = Board(space.claims, space.done)
         for shift in range(slices):
@@ -409,6 +430,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @merge
     def step_slices(turn, first, slices, parts, frame):
+        """Step slices, unless the loss is not finite or the call is to end before this step."""
         space, settings = frame.space, frame.settings
         board = Board(space.claims, space.done)
         norm = norm_of(space.squares[first : first + slices])
@@ -440,6 +462,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
 
     @merge
     def run(crew, frame):
+        """Run epochs, minibatches, updates and their phases, and wait after each phase."""
         layout, space, settings = frame.layout, frame.space, frame.settings
         board = Board(space.claims, space.done)
         minibatches = (space.indices.size + settings.minibatch - 1) // settings.minibatch

@@ -76,13 +76,13 @@ def _load(typing, array, index):
 
 @inline
 def item_of(crew, items, shift):
-    """The item that a worker tries next; `crew` is (worker, workers), each begins with another."""
+    """Return the item that a worker tries next, each from another on; crew: (worker, workers)."""
     return (crew[0] * items // crew[1] + shift) % items
 
 
 @inline
 def claim(board: Board, item: int, phase: int) -> bool:
-    """Whether the caller has to run an item; `phase` counts from 1."""
+    """Tell whether the caller has to run an item; `phase` counts from 1."""
     return _exchange_max(board.claims, item * LINE, phase) < phase
 
 
@@ -132,7 +132,7 @@ class Helpers:
         return Helpers, ()  # threads stay with their process
 
     def run(self, workers: int, call: Callable[[int], None]) -> None:
-        """`call(number)` for numbers below `workers`; 0 on this thread.
+        """Run `call(number)` for numbers below `workers`; 0 on this thread.
 
         Any of them has to be able to do all the work: a number that no thread has taken when this
         one has finished is dropped.
@@ -160,7 +160,7 @@ class Helpers:
             ended.get()
 
     def _queue(self, count: int) -> SimpleQueue[Any]:
-        """Where `count` threads of this process take work: a parent's do not survive a fork."""
+        """Return the queue of `count` threads of this process: a parent's do not survive a fork."""
         if self._jobs is None or self._process != os.getpid():
             jobs: SimpleQueue[Any] = SimpleQueue()
             for _ in range(count):

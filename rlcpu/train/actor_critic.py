@@ -1,4 +1,4 @@
-"""What SAC, TD3 and DDPG have in common: the values that their critics learn, and the critics.
+"""Critics of SAC, TD3 and DDPG, and the values that they learn.
 
 Critics learn the value of the transitions that were stored,
 
@@ -23,28 +23,28 @@ from rlcpu.train.off_policy import OffPolicyConfig
 def soft_bootstrap(
     reward: float, discount: float, terminated: bool, value: float, log_prob: float, alpha: float
 ) -> float:
-    """y: what the value of a transition is to be; Haarnoja et al. 2018, equations 3 and 8."""
+    """Return y, the target of a value; Haarnoja et al. 2018, equations 3 and 8."""
     return reward if terminated else reward + discount * (value - alpha * log_prob)
 
 
 def least(value: float, other: float) -> float:
-    """The smaller of two values."""
+    """Return the smaller of two values."""
     return min(value, other)
 
 
 def size_of(error: float) -> float:
-    """Of a temporal difference."""
+    """Return the size of a temporal difference."""
     return abs(error)
 
 
 def least_value(critics: Any, observation: Any, action: Any) -> Any:
-    """min_k Q_k(s, a)."""
+    """Return min_k Q_k(s, a)."""
     values = [critic(observation, action) for critic in critics]
     return values[0] if len(values) == 1 else nn.each(least, *values)
 
 
 def critics_loss(batch: Any, critics: Any, target: Any) -> Any:
-    """Loss of the critics above, and its statistics: mean value and mean size of the errors."""
+    """Return the critics' loss, see above, and statistics: means of values and sizes of errors."""
     values = [critic(batch.observation, batch.action) for critic in critics]
     errors = [value - nn.hold(target) for value in values]
     squares, sizes, value = errors[0] * errors[0], nn.each(size_of, nn.hold(errors[0])), values[0]
@@ -59,7 +59,7 @@ def critics_loss(batch: Any, critics: Any, target: Any) -> Any:
 def make_critics(
     dynamics: Dynamics, config: OffPolicyConfig, count: int, seed: int
 ) -> dict[str, nn.Network]:
-    """Critics of observation and action by name, each with weights of its own."""
+    """Return critics of observation and action by name, each from another seed."""
     inputs = dynamics.observation_size + dynamics.action_size
     sizes = (inputs, *config.hidden, 1)
     return {
@@ -69,5 +69,5 @@ def make_critics(
 
 
 def movable(half: Any) -> Any:
-    """1.0 for each number of an action that can change, 0.0 for the others."""
+    """Return 1.0 for each number of an action that can change, 0.0 for the others."""
     return (np.asarray(half) > 0).astype(np.float64)

@@ -28,19 +28,19 @@ from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
 
 def bootstrap(reward: float, discount: float, terminated: bool, next_value: float) -> float:
-    """What the value of a transition is to be: r + discount * next value, r at the end."""
+    """Return the target of a value: r + discount * next value, r at the end."""
     return reward if terminated else reward + discount * next_value
 
 
 def huber(value: float, target: float) -> float:
-    """Huber loss of the temporal difference, which bounds its slope to [-1, 1]."""
+    """Return the Huber loss of the temporal difference, which bounds its slope to [-1, 1]."""
     error = value - target
     bounded = min(max(error, -1.0), 1.0)
     return bounded * (error - 0.5 * bounded)
 
 
 def action_values(outputs: Any, settings: Any) -> Any:
-    """Q(s, .) of a network's outputs; of a dueling network by Wang et al. 2016, equation 9."""
+    """Return Q(s, .) of a network's outputs; of a dueling one by Wang et al. 2016, equation 9."""
     if not settings.dueling:
         return outputs
     advantages, value = outputs[: settings.num_actions], outputs[settings.num_actions]
@@ -48,12 +48,12 @@ def action_values(outputs: Any, settings: Any) -> Any:
 
 
 def dqn(batch: Any, nets: Any, settings: Any) -> Any:
-    """Weighted Huber loss of the temporal differences; see above."""
+    """Return the weighted Huber loss of the temporal differences, and statistics; see above."""
     next_values = action_values(nets.target(batch.next_observation), settings)
-    judged = next_values
+    choosing = next_values
     if settings.double:
-        judged = action_values(nets.online(batch.next_observation), settings)
-    best = nn.argmax(judged, allowed=batch.next_action_mask if settings.is_masked else None)
+        choosing = action_values(nets.online(batch.next_observation), settings)
+    best = nn.argmax(choosing, allowed=batch.next_action_mask if settings.is_masked else None)
     target = nn.each(
         bootstrap, batch.reward, batch.discount, batch.terminated, nn.take(next_values, best)
     )
@@ -190,21 +190,21 @@ class DQN(OffPolicy):
         return policy
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """See `OffPolicy.networks`."""
+        """Return the networks; see `OffPolicy.networks`."""
         return {"online": self.policy.network}
 
     def targets(self) -> dict[str, str]:
-        """See `OffPolicy.targets`."""
+        """Return the targets; see `OffPolicy.targets`."""
         return {"target": "online"}
 
     def updates(self) -> list[nn.Update]:
-        """See `OffPolicy.updates`."""
+        """Return the losses; see `OffPolicy.updates`."""
         return [nn.Update(dqn, ("online",))]
 
     def settings(self) -> dict[str, Any]:
-        """See `OffPolicy.settings`."""
+        """Return the settings; see `OffPolicy.settings`."""
         return {**super().settings(), "is_masked": self.env.dynamics.num_masked > 0}
 
     def explore(self) -> None:
-        """See `OffPolicy.explore`."""
+        """Set the exploration; see `OffPolicy.explore`."""
         self.policy.params[0] = self._exploration()

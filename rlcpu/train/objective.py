@@ -1,4 +1,4 @@
-"""PPO's objective: two scalar losses, and the learner that minimises them.
+"""PPO's objective: scalar losses, and the learner that minimises them.
 
     loss = mean(surrogate) - entropy_coefficient * mean(entropy) + value_coefficient * mean(error)
 
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 def surrogate(
     log_prob: float, old_log_prob: float, advantage: float, clip: float
 ) -> tuple[float, float, float]:
-    """Clipped surrogate loss of one sample.
+    """Return the clipped surrogate loss of one sample.
 
     Args:
         log_prob: of the action.
@@ -50,12 +50,12 @@ def surrogate(
 
 
 def squared_error(value: float, target: float) -> float:
-    """Squared distance of a value from its target."""
+    """Return the squared distance of a value from its target."""
     return (value - target) ** 2
 
 
 def distribution(outputs: Any, batch: Any, nets: Any, settings: Any) -> tuple[Any, Any]:
-    """Log-probability of the actions that were taken, and entropy of the policy."""
+    """Return the log-probability of the actions that were taken, and the policy's entropy."""
     if settings.kind == "continuous":
         return nn.gaussian(outputs, nets.log_std, batch.action)
     if settings.kind == "choices":
@@ -65,7 +65,7 @@ def distribution(outputs: Any, batch: Any, nets: Any, settings: Any) -> tuple[An
 
 
 def ppo(batch: Any, nets: Any, settings: Any) -> Any:
-    """Loss of PPO; see above."""
+    """Return the loss of PPO, and statistics; see above."""
     outputs = nets.policy(batch.observation)
     if settings.is_shared:
         outputs, value = outputs[:-1], outputs[-1]
@@ -231,7 +231,7 @@ class Updater(nn.Learner):
 
 
 def _networks(policy: MLP) -> dict[str, Any]:
-    """A policy as what is learnt."""
+    """Return a policy's networks and arrays, as `Learner` takes them."""
     activation, parameters = policy.activation, policy.parameters
     learnt: dict[str, Any] = {"policy": nn.Network(policy.sizes, activation, parameters=parameters)}
     if policy.value == "separate":

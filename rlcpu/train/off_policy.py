@@ -1,4 +1,4 @@
-"""What agents that learn from a replay buffer have in common: settings, and the loop.
+"""Agents that learn from a replay buffer: their settings, and the loop.
 
 A round of `learn` collects `num_steps` steps of every environment in one call, stores them, and
 makes `num_updates` updates from minibatches of the buffer. An agent of its own brings a policy, a
@@ -225,11 +225,11 @@ class OffPolicy(checkpoint.Agent):
         return {}
 
     def updates(self) -> list[Update]:
-        """What an update minimises, one after the other; a subclass may bring others."""
+        """Return the losses that an update minimises, in order; a subclass may bring others."""
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """What these functions read: all fields of the config, and numbers of the environment."""
+        """Return settings of the losses: fields of the config, and numbers of the environment."""
         config = {name: getattr(self.config, name) for name in self.config.names()}
         return {**config, "num_actions": self.env.dynamics.num_actions}
 
@@ -274,7 +274,7 @@ class OffPolicy(checkpoint.Agent):
     # ------------------------------------------------------------ the buffer
 
     def _take_buffer(self, buffer: Any, seed: int) -> Any:
-        """The given buffer, after checks, or a new one."""
+        """Return the buffer of the argument, after checks, or a new one."""
         if buffer is None:
             return buffers.make_buffer(self.env, self.config, seed)
         buffers.check_buffer(buffer, self.env)
@@ -427,7 +427,7 @@ class OffPolicy(checkpoint.Agent):
         return collect(*args, out=out)
 
     def _can_improve(self) -> bool:
-        """Whether there is enough to learn from."""
+        """Tell whether there is enough to learn from."""
         config = self.config
         started = self.steps >= config.learning_starts
         return bool(started and self.buffer.can_sample(config.batch_size))
@@ -442,7 +442,7 @@ class OffPolicy(checkpoint.Agent):
             history.episode_return = float(np.mean(self.returns)) if self.returns else math.nan
 
     def improve(self) -> Any:
-        """The updates of a round; returns the losses of the last ones."""
+        """Make the updates of a round; returns the losses of the last ones."""
         config, left, report = self.config, self.config.num_updates, {}
         # Without repetition, several minibatches are not what one large one is.
         most = 1 if isinstance(self.buffer, replay.ReturnWeightedBuffer) else AT_ONCE
@@ -471,14 +471,14 @@ class OffPolicy(checkpoint.Agent):
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
 
     def _changed_settings(self) -> dict[str, Any] | None:
-        """Settings for the learner, if the config is another one than at the last update."""
+        """Return settings for the learner, if the config is another one than at the last update."""
         if self._read is self.config:
             return None
         self._read = self.config
         return self.settings()
 
     def _columns(self, batch: Any) -> dict[str, Any]:
-        """A batch as the learner takes it."""
+        """Return the columns of a batch for the learner."""
         ones, discounts = self._constants(len(batch))
         columns = {
             "observation": self._inputs(batch["observation"]),
@@ -494,7 +494,7 @@ class OffPolicy(checkpoint.Agent):
         return columns
 
     def _inputs(self, observations: Array) -> Any:
-        """Observations that a buffer keeps, as networks take them, or the ones of boards."""
+        """Return stored observations as networks take them, or the ones of boards."""
         view = self.env.view
         ones = view.ones_of(observations) if self.learner.takes_ones("observation") else None
         if ones is not None:
@@ -504,9 +504,9 @@ class OffPolicy(checkpoint.Agent):
 
     @property
     def _normalisation(self) -> dict[str, tuple[Array, Array]]:
-        """What networks see columns less by, and times."""
-        seen = self.policy.observation_mean, self.policy.observation_scale
-        columns = {"observation": seen, "next_observation": seen}
+        """Return mean and scale of columns, by which networks see them normalised."""
+        pair = self.policy.observation_mean, self.policy.observation_scale
+        columns = {"observation": pair, "next_observation": pair}
         if isinstance(self.policy, Squashed):
             half = self.policy.half
             inverse = np.divide(1.0, half, out=np.zeros_like(half), where=half > 0)
@@ -514,7 +514,7 @@ class OffPolicy(checkpoint.Agent):
         return columns
 
     def _constants(self, size: int) -> tuple[Array, Array]:
-        """Weights and discounts of a batch that has none of its own."""
+        """Return weights and discounts for a batch that has none."""
         key = size, self.config.gamma
         if key not in self._batches:
             ones = np.ones(size, np.float32)
@@ -530,7 +530,7 @@ class OffPolicy(checkpoint.Agent):
         )
 
     def _is_solved(self, target: float | None, at_end: bool) -> bool:
-        """Whether 100 greedy episodes, and 100 others, reach the target on average.
+        """Tell whether 100 greedy episodes, and 100 others, reach the target on average.
 
         Ten episodes are played before these: most looks end with them, and whole evaluations would
         take nearly as long as learning where steps are dear.
@@ -547,14 +547,14 @@ class OffPolicy(checkpoint.Agent):
 
     @property
     def num_updates(self) -> int:
-        """Updates so far."""
+        """Return the number of updates so far."""
         return int(self.learner.counters[0])
 
     # ------------------------------------------------------------ acting
 
     def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
-        given = () if masks is None else (masks,)
-        actions: Array = self.policy.actions(observations, None if greedy else self.rng, *given)
+        more = () if masks is None else (masks,)
+        actions: Array = self.policy.actions(observations, None if greedy else self.rng, *more)
         return actions
 
     def evaluate(
@@ -589,7 +589,7 @@ class OffPolicy(checkpoint.Agent):
 
 @functools.cache
 def losses_type(names: tuple[str, ...]) -> Any:
-    """A NamedTuple of what `learn` tells of an update; it is pickled by the names of its fields."""
+    """Return a NamedTuple of the losses that `learn` reports, pickled by its fields' names."""
     make: Any = collections.namedtuple
     kind = make("Losses", names)
     copyreg.pickle(kind, lambda losses: (_make_losses, (names, tuple(losses))))

@@ -148,11 +148,11 @@ class PQN(OffPolicy):
         )
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """See `OffPolicy.networks`."""
+        """Return the networks; see `OffPolicy.networks`."""
         return {"online": self.policy.network}
 
     def updates(self) -> list[nn.Update]:
-        """See `OffPolicy.updates`."""
+        """Return the losses; see `OffPolicy.updates`."""
         return [nn.Update(pqn, ("online",))]
 
     def _column_sizes(self) -> dict[str, int]:
@@ -173,15 +173,15 @@ class PQN(OffPolicy):
         from rlcpu.distributed.rollouts import RolloutSession
 
         if num_shards is not None or replay_folder is not None:
-            given = f"num_shards={num_shards}, replay_folder={replay_folder!r}"
-            raise ValueError(f"{given}: PQN has no replay, expected num_collectors alone")
+            options = f"num_shards={num_shards}, replay_folder={replay_folder!r}"
+            raise ValueError(f"{options}: PQN has no replay, expected num_collectors alone")
         return RolloutSession(self, num_collectors=num_collectors, address=address)
 
     def _read_policy(self) -> None:
         self.learner.read_networks()
 
     def explore(self) -> None:
-        """See `OffPolicy.explore`."""
+        """Set the exploration; see `OffPolicy.explore`."""
         self.policy.params[0] = self._exploration()
 
     def _remember(self, rollout: Rollout) -> None:
@@ -191,7 +191,7 @@ class PQN(OffPolicy):
         return True
 
     def improve(self) -> Any:
-        """The update of a rollout; an exception leaves the learner as it was before."""
+        """Learn from a rollout; an exception leaves the learner as it was before."""
         rollout, config, policy = self._rollout, self.config, self.policy
         targets = self._targets(rollout)
         before = {name: array.copy() for name, array in self.learner.state().items()}
@@ -220,10 +220,10 @@ class PQN(OffPolicy):
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
 
     def _targets(self, rollout: Rollout) -> Array:
-        """The returns (T, N) float32.
+        """Return the targets of values, lambda-returns (T, N) float32.
 
-        They need the values of what each step led to, final observations too, and no others: those
-        of the observations before the steps are the same, one step later.
+        They need values of the observations after each step, final ones too, and no others:
+        values of the observations before steps are the same, one step later.
         """
         masked = ("next_action_mask",) if self.env.dynamics.num_masked else ()
         after = rollout.transitions(("next_observation", *masked), as_inputs=True)

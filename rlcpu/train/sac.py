@@ -1,6 +1,6 @@
 """Soft actor-critic: a squashed Gaussian, twin critics and a temperature that is learnt.
 
-The losses of critics and actor stand in `rlcpu.train.actor_critic`; the temperature alpha learns to
+The values that critics learn stand in `rlcpu.train.actor_critic`; the temperature alpha learns to
 keep the policy's entropy at a target,
 
     loss = -log(alpha) * mean(log pi(a|s) + target entropy)
@@ -22,6 +22,7 @@ import numpy as np
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import MUJOCO_TASKS
+from rlcpu.nn.heads import exponential
 from rlcpu.train.actor_critic import (
     critics_loss,
     least_value,
@@ -36,17 +37,12 @@ from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
 
 def draw(mean: float, log_std: float, noise: float) -> tuple[float, float]:
-    """An action in (-1, 1) and its log-density; see `squashed_gaussian`."""
+    """Return an action in (-1, 1) and its log-density; see `squashed_gaussian`."""
     return squashed_gaussian(mean, bounded_log_std(log_std), noise)
 
 
-def exponential(x: float) -> float:
-    """e**x."""
-    return math.exp(x)
-
-
 def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
-    """Actions of a network's outputs, reparametrised, and their log-probabilities."""
+    """Draw actions of a network's outputs, reparametrised; returns them and log-probabilities."""
     size = settings.action_size
     mean, log_std = outputs[:size], outputs[size:]
     action, log_prob = nn.each(draw, mean, log_std, nn.normal(mean), results=2)
@@ -54,7 +50,7 @@ def sample(outputs: Any, settings: Any) -> tuple[Any, Any]:
 
 
 def critic(batch: Any, nets: Any, settings: Any) -> Any:
-    """Loss of the critics; algorithm 1, line 12."""
+    """Return the loss of the critics, and statistics; algorithm 1, line 12."""
     action, log_prob = sample(nets.actor(batch.next_observation), settings)
     value = least_value((nets.target1, nets.target2), batch.next_observation, action)
     alpha = nn.each(exponential, nets.log_temperature)
@@ -65,7 +61,7 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
 
 
 def actor_and_temperature(batch: Any, nets: Any, settings: Any) -> Any:
-    """Losses of the actor and of log(alpha); algorithm 1, lines 13 and 14."""
+    """Return the loss of actor and log(alpha), and statistics; algorithm 1, lines 13 and 14."""
     action, log_prob = sample(nets.actor(batch.observation), settings)
     value = least_value((nets.critic1, nets.critic2), batch.observation, action)
     alpha = nn.each(exponential, nn.hold(nets.log_temperature))
@@ -152,7 +148,7 @@ class SAC(OffPolicy):
         return SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """See `OffPolicy.networks`; "log_temperature" is the logarithm of alpha."""
+        """Return the networks, and log(alpha); see `OffPolicy.networks`."""
         config = self.config
         return {
             "actor": self.policy.network,
@@ -161,11 +157,11 @@ class SAC(OffPolicy):
         }
 
     def targets(self) -> dict[str, str]:
-        """See `OffPolicy.targets`."""
+        """Return the targets; see `OffPolicy.targets`."""
         return {"target1": "critic1", "target2": "critic2"}
 
     def updates(self) -> list[nn.Update]:
-        """See `OffPolicy.updates`."""
+        """Return the losses; see `OffPolicy.updates`."""
         learns = ("actor", "log_temperature") if self.config.learn_temperature else ("actor",)
         return [
             nn.Update(critic, ("critic1", "critic2")),
@@ -173,7 +169,7 @@ class SAC(OffPolicy):
         ]
 
     def settings(self) -> dict[str, Any]:
-        """See `OffPolicy.settings`."""
+        """Return the settings; see `OffPolicy.settings`."""
         half, entropy = self.policy.half, self.config.target_entropy
         return {
             **super().settings(),
@@ -188,5 +184,5 @@ class SAC(OffPolicy):
         return math.exp(self.learner.value_of("log_temperature")[0])
 
     def explore(self) -> None:
-        """See `OffPolicy.explore`."""
+        """Set the exploration; see `OffPolicy.explore`."""
         self.policy.params[0] = 0.0

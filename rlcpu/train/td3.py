@@ -1,7 +1,7 @@
 """TD3 and DDPG: a deterministic actor, and critics of its actions.
 
-The losses stand in `rlcpu.train.actor_critic`, with alpha = 0 and a target of the actor, whose next
-actions get clipped noise (target policy smoothing):
+The values that critics learn stand in `rlcpu.train.actor_critic`, with alpha = 0 and a target of
+the actor, whose next actions get clipped noise (target policy smoothing):
 
     a' = clip(tanh(mean'(s')) + clip(noise * z, -noise_clip, noise_clip), -1, 1),   z ~ Normal(0, 1)
 
@@ -30,18 +30,18 @@ from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
 
 
 def squashed(mean: float) -> float:
-    """The action of a network's output."""
+    """Return the action of a network's output."""
     return math.tanh(mean)
 
 
 def smoothed(mean: float, noise: float, deviation: float, bound: float) -> float:
-    """An action of the next state; Fujimoto et al. 2018, equation 14."""
+    """Return a noisy action in the next state; Fujimoto et al. 2018, equation 14."""
     shift = min(max(deviation * noise, -bound), bound)
     return min(max(math.tanh(mean) + shift, -1.0), 1.0)
 
 
 def critic(batch: Any, nets: Any, settings: Any) -> Any:
-    """Loss of the critics; algorithm 1."""
+    """Return the loss of the critics, and statistics; algorithm 1."""
     mean = nets.target_actor(batch.next_observation)
     deviation, bound = settings.target_noise, settings.target_noise_clip
     action = nn.each(smoothed, mean, nn.normal(mean), deviation, bound) * settings.movable
@@ -55,7 +55,7 @@ def critic(batch: Any, nets: Any, settings: Any) -> Any:
 
 
 def actor(batch: Any, nets: Any, settings: Any) -> Any:
-    """Minus the value of the actor's actions, by the first critic."""
+    """Return minus the value of the actor's actions, by the first critic."""
     action = nn.each(squashed, nets.actor(batch.observation)) * settings.movable
     return nn.mean(-nets.critic1(batch.observation, action)), {}
 
@@ -135,28 +135,28 @@ class TD3(OffPolicy):
         return Noisy(dynamics, self.config.hidden, self.config.activation, seed)
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """See `OffPolicy.networks`."""
+        """Return the networks; see `OffPolicy.networks`."""
         critics = make_critics(self.env.dynamics, self.config, self._critics, seed)
         return {"actor": self.policy.network, **critics}
 
     def targets(self) -> dict[str, str]:
-        """See `OffPolicy.targets`."""
+        """Return the targets; see `OffPolicy.targets`."""
         critics = range(1, self._critics + 1)
         return {"target_actor": "actor", **{f"target{k}": f"critic{k}" for k in critics}}
 
     def updates(self) -> list[nn.Update]:
-        """See `OffPolicy.updates`."""
+        """Return the losses; see `OffPolicy.updates`."""
         critics = tuple(f"critic{k}" for k in range(1, self._critics + 1))
         delay = self.config.policy_delay
         return [nn.Update(critic, critics), nn.Update(actor, ("actor",), every=delay)]
 
     def settings(self) -> dict[str, Any]:
-        """See `OffPolicy.settings`."""
+        """Return the settings; see `OffPolicy.settings`."""
         numbers = {"num_critics": self._critics, "movable": movable(self.policy.half)}
         return {**super().settings(), **numbers}
 
     def explore(self) -> None:
-        """See `OffPolicy.explore`."""
+        """Set the exploration; see `OffPolicy.explore`."""
         self.policy.params[:2] = 0.0, self.config.exploration_noise
 
     def _options(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from rlcpu.nn.layers.rows import add_rows, fill
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """`forward(step, work)`, see `Kind`."""
+    """Make `forward(step, work)`, see `Kind`."""
     zero, none = dtype(0), dtype(-np.inf)
 
     @outline
@@ -64,7 +64,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """`backward(step, work)`, see `Kind`."""
+    """Make `backward(step, work)`, see `Kind`."""
     zero, none = dtype(0), dtype(-np.inf)
 
     @inline
@@ -90,7 +90,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         product(
             Matrix(after, 0, 1, width_out) if turned else Matrix(before, 0, 1, width_in),
             Matrix(before, 0, width_in, 1) if turned else Matrix(after, 0, width_out, 1),
-            start if work.found & OVERWRITTEN else total,
+            start if work.mode & OVERWRITTEN else total,
             total,
             (step.rows, work.samples, step.columns),
             none,
@@ -118,11 +118,11 @@ def make_backward(dtype: type) -> Callable[..., None]:
         fill(zeros, zero)
         start, count = Matrix(address(zeros), 0, 0, 1), step.rows * step.columns
         if wants_parameters(work):
-            is_given = work.given and step.inputs == 0
-            if work.found & OVERWRITTEN:
-                fill(gradients[0 if is_given else count :], zero)
+            is_summed = work.is_summed and step.inputs == 0
+            if work.mode & OVERWRITTEN:
+                fill(gradients[0 if is_summed else count :], zero)
             add_rows(gradients[count:], slopes)
-            if not is_given:
+            if not is_summed:
                 add_products(step, work, slopes, start)
         if wants_inputs(step, work):
             if step.copies < 0:

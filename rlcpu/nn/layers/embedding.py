@@ -2,8 +2,8 @@
 
 `Embedding` takes numbers of choices and adds up the rows of its weights that belong to them.
 `Ones` are inputs that are zeros but for a few ones: a `Dense` first layer adds up the rows of its
-weights that belong to the ones, in the place of multiplying all of them, and the way back adds to
-the gradients of these rows. Who runs the network does both, and tells the passes so by `given`.
+weights that belong to the ones, in the place of multiplying all of them, and the backward pass adds
+to the gradients of these rows. The caller of the passes does both, and says so with `is_summed`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def row_of(number, column, choices):
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """`forward(step, work)`, see `Kind`."""
+    """Make `forward(step, work)`, see `Kind`."""
     zero = dtype(0)
 
     @outline
@@ -72,7 +72,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """`backward(step, work)`, see `Kind`; choices have no derivatives: those are 0."""
+    """Make `backward(step, work)`, see `Kind`; choices have no derivatives: those are 0."""
     zero = dtype(0)
 
     @outline
@@ -82,7 +82,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         width, choices = step.width_out, step.option
         if wants_parameters(work):
             gradients = gradients_of(step, work)
-            if work.found & OVERWRITTEN:
+            if work.mode & OVERWRITTEN:
                 fill(gradients, zero)
             for i in range(work.samples):
                 slope = slopes[i * width : (i + 1) * width]
@@ -158,7 +158,7 @@ class Ones(NamedTuple):
 
     @classmethod
     def of(cls, inputs: npt.NDArray[Any]) -> Ones:
-        """Of an array (S, size) of zeros and ones, of uint8 or bool.
+        """Make these of an array (S, size) of zeros and ones, of uint8 or bool.
 
         Raises:
             TypeError: it is of another dtype, or has other axes.
@@ -192,25 +192,21 @@ class Ones(NamedTuple):
         return inputs
 
     def are_few(self) -> bool:
-        """Whether to add up rows of weights is faster than a product."""
+        """Tell whether to add up rows of weights is faster than a product."""
         return len(self.columns) <= MANY_ONES * (len(self.starts) - 1) * self.size
-
-
-#: What kernels are given where inputs are any numbers.
-NO_ONES = Ones(np.zeros(0, np.int64), np.zeros(0, np.int32), 0)
 
 
 @functools.cache
 def make_sum_ones(dtype: type) -> Callable[..., None]:
-    """`sum_ones(cells, network, samples, i, bounds, columns)`: the first layer of one sample.
+    """Make `sum_ones(units, network, samples, i, bounds, columns)`: the first layer of one sample.
 
-    It writes the units of sample i of `samples`, whose ones are columns[bounds[0]:bounds[1]], to
-    where a forward pass expects what it is given.
+    It overwrites the outputs of the first layer for sample i of `samples`, whose ones are
+    columns[bounds[0]:bounds[1]]; a forward pass with `is_summed` goes on from these.
     """
     zero, none = dtype(0), dtype(-np.inf)
 
     @inline
-    def sum_ones(cells, network, samples, i, bounds, columns):
+    def sum_ones(units, network, samples, i, bounds, columns):
         step, weights = network.table[0], address(network.parameters)
         size = step.width_out
         sum_of_rows(
@@ -218,7 +214,7 @@ def make_sum_ones(dtype: type) -> Callable[..., None]:
             bounds,
             Matrix(weights, step.parameters, size, 1),
             Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),
-            Matrix(address(cells), samples * step.outputs + i * size, size, 1),
+            Matrix(address(units), samples * step.outputs + i * size, size, 1),
             size,
             zero if step.floor != 0 else none,
         )
@@ -227,14 +223,14 @@ def make_sum_ones(dtype: type) -> Callable[..., None]:
 
 
 @inline
-def add_slopes(gradients, cells, network, samples, i, bounds, columns):
-    """Add to the gradient of the first layer's weights what sample i does."""
+def add_slopes(gradients, units, network, samples, i, bounds, columns):
+    """Add the derivatives of sample i to the gradient of the first layer's weights."""
     step = network.table[0]
     size = step.width_out
     add_to_rows(
         address(columns),
         bounds,
-        Matrix(address(cells), samples * step.outputs + i * size, size, 1),
+        Matrix(address(units), samples * step.outputs + i * size, size, 1),
         Matrix(address(gradients), step.parameters, size, 1),
         size,
     )

@@ -84,7 +84,7 @@ class Tensor:
     is_output: bool = False
 
     def is_read_back(self) -> bool:
-        """Whether what made it needs it in the backward pass."""
+        """Tell whether a step that writes it needs it in the backward pass."""
         return any(draft.kind.reads_outputs for draft in self.makers)
 
 
@@ -109,7 +109,7 @@ class Draft:
 
 
 class Trace:
-    """What a graph does, step by step.
+    """Writes down the steps of a graph.
 
     Args:
         inputs: numbers of each input, by name.
@@ -127,7 +127,7 @@ class Trace:
         self._made: dict[tuple[Graph, Tensor | None], Tensor] = {}
 
     def run(self, graph: Graph, source: Tensor | None) -> Tensor:
-        """What a graph makes of a tensor; what was traced before is shared."""
+        """Return the output of a graph for a tensor; equal calls share their steps."""
         if not isinstance(graph, Graph):
             raise TypeError(f"{graph!r}: expected layers, such as nn.Dense(64) >> nn.Relu()")
         key = graph, source
@@ -136,7 +136,7 @@ class Trace:
         return self._made[key]
 
     def add_layer(self, layer: Layer, source: Tensor | None) -> Tensor:
-        """The outputs of a layer."""
+        """Add the step of a layer, and return its outputs."""
         if source is None:
             names = " or ".join(f"nn.Input({name!r})" for name in self.inputs)
             raise ValueError(f"{layer!r} has nothing in front of it: begin with {names}")

@@ -1,6 +1,6 @@
-"""What brings numbers of several layers together: concatenation and sums.
+"""Concatenation and sums of several layers' outputs.
 
-Both are made of steps that bring one tensor to some columns of another, or add it.
+Both are made of steps that copy one tensor to some columns of another, or add it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def copy(out, row):
 
 @functools.cache
 def make_copy(dtype: type) -> Callable[..., None]:
-    """`forward(step, work)`, see `Kind`: copy to the columns from `step.option` on."""
+    """Make `forward(step, work)`, see `Kind`: copies to the columns from `step.option` on."""
     zero = dtype(0)
 
     @outline
@@ -49,7 +49,7 @@ def make_copy(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_add(dtype: type) -> Callable[..., None]:
-    """`forward(step, work)`, see `Kind`: add to what is there."""
+    """Make `forward(step, work)`, see `Kind`: adds to the outputs."""
 
     @outline
     def forward(step, work):
@@ -60,7 +60,7 @@ def make_add(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """`backward(step, work)`, see `Kind`: the way back of both."""
+    """Make `backward(step, work)`, see `Kind`, of copies and additions."""
     zero = dtype(0)
 
     @outline
@@ -116,7 +116,7 @@ class Sum(Graph):
 
 
 class Residual(Graph):
-    """What a graph makes of its input, plus the input (He et al. 2016)."""
+    """Add the output of a graph to its input (He et al. 2016)."""
 
     def __init__(self, graph: Graph) -> None:
         (self.graph,) = _check(self, (graph,))
@@ -141,7 +141,7 @@ def _check(join: Graph, graphs: tuple[Graph, ...]) -> tuple[Graph, ...]:
 
 
 def _add_up(join: Graph, trace: Trace, parts: list[Tensor]) -> Tensor:
-    """The sum of tensors."""
+    """Add the steps that sum tensors, and return the sum."""
     sizes = [part.size for part in parts]
     if len(set(sizes)) > 1:
         raise ValueError(f"{join!r} adds {' and '.join(map(str, sizes))} numbers: expected as many")

@@ -1,4 +1,4 @@
-"""What a kind of layer is: how many numbers it makes and learns, and what kernels do with a chunk.
+"""Kinds of layers: how many numbers they make and learn, and how kernels compute them.
 
 A network is a table of instructions, one for each layer: kernels read a row of it as a `Step`. The
 numbers of S samples between two layers, the units, are a block of S rows in one long array; each
@@ -24,8 +24,8 @@ from rlcpu.nn.layers.graph import Graph, Tensor, Trace
 UNIT = 16
 #: Derivatives by units stand in their place; elsewhere a place in `slopes` is 0 or more.
 IN_PLACE = -1
-#: What a backward pass writes: derivatives by the parameters, which are added to `gradients` or
-#: overwrite them, and derivatives by the inputs, in the place of these. A forward pass writes none.
+#: Modes of a pass: forward; or backward, to derivatives by the parameters, which are added to
+#: `gradients` or overwrite them, or by the inputs, in the place of these, or to both (`|`).
 FORWARD, ADDED, OVERWRITTEN, BY_INPUTS = 0, 1, 2, 4
 
 Array = npt.NDArray[Any]
@@ -81,7 +81,7 @@ STEP = np.dtype([(name, np.int64) for name in Step._fields])
 
 
 class Kind(NamedTuple):
-    """What kernels do for one kind of layer.
+    """Functions of one kind of layer, for kernels.
 
     Attributes:
         name: of its arrays of parameters.
@@ -107,7 +107,7 @@ class Kind(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What a layer is told before it says what its parameters are.
+    """Sizes on which the parameters of a layer depend.
 
     Attributes:
         inputs, outputs: numbers of a sample.
@@ -150,7 +150,7 @@ class Layer(Graph):
     option: int = 0
 
     def output_size(self, inputs: int) -> int:
-        """Numbers that it makes of so many.
+        """Return how many outputs it makes of so many inputs.
 
         Raises:
             ValueError: it does not take so many.
@@ -158,21 +158,21 @@ class Layer(Graph):
         return inputs
 
     def parameters(self, sizes: Sizes) -> list[Parameters]:
-        """Its arrays, matrices first."""
+        """Return its arrays, matrices first."""
         return []
 
     def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
-        """See `Graph`."""
+        """Add the layer to a trace; see `Graph`."""
         return trace.add_layer(self, source)
 
 
 def padded(size: int) -> int:
-    """The size of a row with its padding."""
+    """Return the size of a row with its padding."""
     return -(-int(size) // UNIT) * UNIT
 
 
 def vector(name: str, size: int, value: float) -> Parameters:
-    """An array of one number for each output."""
+    """Return an array of one number for each output."""
     return Parameters(name, (size,), functools.partial(_equal, size, value), (padded(size),))
 
 
@@ -180,44 +180,44 @@ def _equal(size: int, value: float, _: np.random.Generator) -> Array:
     return np.full(size, value)
 
 
-# ---------------------------------------------------------------- what kernels are given
+# ---------------------------------------------------------------- arrays of a step
 
 
 @inline
 def inputs_of(step, work):
-    """A step's inputs, (samples * width_in,)."""
+    """Return a step's inputs, (samples * width_in,)."""
     begin = step.inputs * work.samples
     return work.units[begin : begin + step.width_in * work.samples]
 
 
 @inline
 def outputs_of(step, work):
-    """A step's outputs, (samples * width_out,)."""
+    """Return a step's outputs, (samples * width_out,)."""
     begin = step.outputs * work.samples
     return work.units[begin : begin + step.width_out * work.samples]
 
 
 @inline
 def saved_of(step, work):
-    """A step's further units, and all behind them."""
+    """Return a step's further units, and all behind them."""
     return work.units[step.saved * work.samples :]
 
 
 @inline
 def parameters_of(step, work):
-    """A step's packed parameters."""
+    """Return a step's packed parameters."""
     return work.network.parameters[step.parameters : step.end]
 
 
 @inline
 def gradients_of(step, work):
-    """Derivatives by a step's packed parameters; what stands there counts if they are `ADDED`."""
+    """Return where derivatives by a step's parameters are added (`ADDED`) or overwritten."""
     return work.gradients[step.parameters : step.end]
 
 
 @inline
 def input_slopes(step, work):
-    """Where derivatives by a step's inputs are to be written, or added, (samples * width_in,)."""
+    """Return where derivatives by a step's inputs go, (samples * width_in,); see `Step.adds`."""
     if step.input_slopes == IN_PLACE:
         return inputs_of(step, work)
     begin = step.input_slopes * work.samples
@@ -226,7 +226,7 @@ def input_slopes(step, work):
 
 @inline
 def output_slopes(step, work):
-    """Derivatives by a step's outputs, (samples * width_out,)."""
+    """Return derivatives by a step's outputs, (samples * width_out,)."""
     if step.output_slopes == IN_PLACE:
         return outputs_of(step, work)
     begin = step.output_slopes * work.samples
@@ -235,11 +235,11 @@ def output_slopes(step, work):
 
 @inline
 def wants_parameters(work):
-    """Whether derivatives by parameters are wanted."""
-    return work.found & (ADDED | OVERWRITTEN) != 0
+    """Tell whether derivatives by parameters are wanted."""
+    return work.mode & (ADDED | OVERWRITTEN) != 0
 
 
 @inline
 def wants_inputs(step, work):
-    """Whether derivatives by a step's inputs are wanted."""
-    return work.found & BY_INPUTS != 0 or (step.learns_below != 0 and wants_parameters(work))
+    """Tell whether derivatives by a step's inputs are wanted."""
+    return work.mode & BY_INPUTS != 0 or (step.learns_below != 0 and wants_parameters(work))

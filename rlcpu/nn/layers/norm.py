@@ -39,7 +39,7 @@ from rlcpu.nn.layers.rows import add_rows, fill
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., None]:
-    """`forward(step, work)`, see `Kind`."""
+    """Make `forward(step, work)`, see `Kind`."""
     zero, one, none = dtype(0), dtype(1), dtype(-np.inf)
     epsilon = dtype(NORM_EPSILON)
 
@@ -92,7 +92,7 @@ def make_forward(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_backward(dtype: type) -> Callable[..., None]:
-    """`backward(step, work)`, see `Kind`."""
+    """Make `backward(step, work)`, see `Kind`."""
     zero = dtype(0)
 
     @inline
@@ -126,7 +126,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
         rows, slopes, width = inputs_of(step, work), output_slopes(step, work), step.width_in
         if wants_parameters(work):
             gradients = gradients_of(step, work)
-            if work.found & OVERWRITTEN:
+            if work.mode & OVERWRITTEN:
                 fill(gradients, zero)
             add_products(gradients[:width], slopes, rows)
             add_rows(gradients[width:], slopes)
