@@ -45,7 +45,7 @@ class Rates(NamedTuple):
 def adam(
     parameter: float, gradient: float, first: float, second: float, rates: Rates
 ) -> tuple[float, float, float]:
-    """New value of a parameter, and of its first and second moment, which decay by 0.9, 0.999."""
+    """Return a parameter and its two moments after a step; these decay by 0.9 and 0.999."""
     first = first + (gradient - first) * 0.1
     second = second * 0.999 + gradient * gradient * 0.001
     first = first if abs(first) > LEAST else 0.0
@@ -56,7 +56,7 @@ def adam(
 
 @functools.cache
 def make_rates(dtype: type) -> Callable[..., Rates]:
-    """`rates(number, learning_rate, epsilon)` of step `number`, counted from 1, in one dtype."""
+    """Make `rates(number, learning_rate, epsilon)` of step `number`, from 1 on, in one dtype."""
     rates_of, zero = make_rectified_rates(dtype), dtype(0)
 
     @inline
@@ -68,7 +68,7 @@ def make_rates(dtype: type) -> Callable[..., Rates]:
 
 @functools.cache
 def make_rectified_rates(dtype: type) -> Callable[..., Rates]:
-    """`rates(number, learning_rate, epsilon, rectified, decay)`: of RAdam, if it is rectified.
+    """Make `rates(number, learning_rate, epsilon, rectified, decay)`, of RAdam if rectified.
 
     AdamW (Loshchilov & Hutter 2019, "Decoupled weight decay regularization", algorithm 2) has a
     decay above 0: parameters shrink by decay * learning rate in each step.
@@ -101,7 +101,7 @@ def make_rectified_rates(dtype: type) -> Callable[..., Rates]:
 
 @functools.cache
 def make_adam(dtype: type) -> Callable[..., None]:
-    """`apply(parameters, gradients, first, second, factor, rates)`: one step, in place.
+    """Make `apply(parameters, gradients, first, second, factor, rates)`: one step, in place.
 
     `factor` is what gradients are multiplied by, such as one that brings them to a norm.
     """
@@ -119,7 +119,7 @@ def make_adam(dtype: type) -> Callable[..., None]:
 
 @functools.cache
 def make_sums(dtype: type) -> tuple[Callable[..., None], Callable[..., Any]]:
-    """`add_to(total, part)`, and `square_sum(values)`, whose root is the norm of a gradient."""
+    """Make `add_to(total, part)` and `square_sum(values)`, whose root is the norm of a gradient."""
     zero = dtype(0)
 
     @inline
@@ -188,7 +188,7 @@ class Adam:
         self.counters = np.zeros(1, np.int64)
 
     def step(self, gradients: Array, learning_rate: float, *, max_norm: float = math.inf) -> float:
-        """One step along the gradients.
+        """Make one step along the gradients.
 
         Args:
             gradients: (P,) of the parameters' dtype.
@@ -218,5 +218,5 @@ class Adam:
         return norm
 
     def state(self) -> dict[str, Array]:
-        """Every array that a step changes but the parameters, by name, for a checkpoint."""
+        """Return every array that a step changes but the parameters, by name, for checkpoints."""
         return {"first": self.first, "second": self.second, "counters": self.counters}

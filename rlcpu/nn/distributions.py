@@ -43,12 +43,12 @@ def categoricals(logits: Any, actions: Any, choices: tuple[int, ...]) -> tuple[T
 
 
 def gaussian(mean: Any, log_std: Any, action: Any) -> tuple[Tensor, Tensor]:
-    """Log-density of an action of independent normal numbers, and their entropy."""
+    """Return the log-density of an action of independent normal numbers, and their entropy."""
     log_density = nn.sum(nn.each(normal_log_density, action, mean, log_std))
     return log_density, nn.sum(log_std + (0.5 + HALF_LOG_2_PI))
 
 
 def normal_log_density(x: float, mean: float, log_std: float) -> float:
-    """Log-density of x under Normal(mean, exp(log_std))."""
+    """Return the log-density of x under Normal(mean, exp(log_std))."""
     z = (x - mean) * math.exp(-log_std)
     return -0.5 * z * z - log_std - HALF_LOG_2_PI

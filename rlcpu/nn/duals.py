@@ -49,7 +49,7 @@ def _sign(x: float) -> float:
 
 
 def power(x: float, y: float) -> float:
-    """`x ** y`."""
+    """Return `x ** y`."""
     return x**y
 
 

@@ -37,12 +37,12 @@ UNROLLED = 32
 
 
 def exponential(x: float) -> float:
-    """e**x."""
+    """Return e**x."""
     return math.exp(x)
 
 
 def logarithm(x: float) -> float:
-    """Natural logarithm."""
+    """Return the natural logarithm."""
     return math.log(x)
 
 
@@ -205,12 +205,12 @@ class ActCategoricals:
 
 
 def log_density(z: float, log_std: float) -> float:
-    """Log-density of mean + exp(log_std) * z under Normal(mean, exp(log_std))."""
+    """Return the log-density of mean + exp(log_std) * z under Normal(mean, exp(log_std))."""
     return -0.5 * z * z - log_std - HALF_LOG_2_PI
 
 
 def standard_normal(uniform: float, angle: float) -> float:
-    """A standard normal number from two numbers in [0, 1)."""
+    """Return a standard normal number from two numbers in [0, 1)."""
     return math.sqrt(-2.0 * math.log(1.0 - uniform)) * math.cos(TWO_PI * (angle - 0.5))
 
 

@@ -104,17 +104,17 @@ class Network:
 
     @property
     def code(self) -> int:
-        """Code of its hidden layers for kernels; see `rlcpu.kernels.mlp`."""
+        """Return the code of its hidden layers for kernels; see `rlcpu.kernels.mlp`."""
         return ACTIVATIONS[self.activation] + NORMALIZED * self.layer_norm
 
     @property
     def input_sizes(self) -> dict[str, int]:
-        """Numbers of each input, by its name; that of a lone one without is "input"."""
+        """Return sizes of inputs by their names; one without a name is "input"."""
         return self._inputs.sizes
 
     @property
     def output_sizes(self) -> dict[str, int]:
-        """Numbers of each output, by its name; that of a lone one without is "output"."""
+        """Return sizes of outputs by their names; one without a name is "output"."""
         return self._outputs.sizes
 
     @property
@@ -123,7 +123,7 @@ class Network:
         return self._outputs.are_named
 
     def arrays(self) -> dict[str, Array]:
-        """Parts of the parameters by name, such as "dense0.weights" (inputs, outputs)."""
+        """Return parts of the parameters by name, such as "dense0.weights" (inputs, outputs)."""
         views = self.plan.flat_views(self.parameters)
         return {each.name: view for each, view in zip(self.plan.arrays, views, strict=True)}
 
@@ -206,7 +206,7 @@ class Network:
         return self.parameters.dtype.type
 
     def _check(self, name: str, values: Any, ends: Ends) -> list[Array]:
-        """Arrays with a row for each sample, in the order of names."""
+        """Return arrays with a row for each sample, in the order of names, after checks."""
         if isinstance(values, Mapping) != ends.are_named:
             wanted = f"a dictionary of {', '.join(ends.names)}" if ends.are_named else "an array"
             raise TypeError(f"{name} are of {type(values).__name__}: expected {wanted}")
@@ -225,7 +225,7 @@ class Network:
         return arrays
 
     def _parts(self, count: int) -> Iterable[tuple[slice, Array]]:
-        """Parts of so many samples, and scratch memory for each."""
+        """Yield parts of so many samples, and scratch memory for each."""
         units = aligned_zeros((min(count, BATCH) * self.plan.units,), self._dtype)
         for begin in range(0, count, BATCH):
             yield slice(begin, min(begin + BATCH, count)), units
@@ -243,11 +243,11 @@ class Ends(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Numbers of a sample, by name."""
+        """Return numbers of a sample, by name."""
         return dict(zip(self.names, self.places[:, 2].tolist(), strict=True))
 
     def blocks(self, units: Array, part: slice) -> Iterable[Array]:
-        """Rows of each in units of a part of the samples."""
+        """Yield rows of each in units of a part of the samples."""
         samples = part.stop - part.start
         for cells, width, _ in self.places.tolist():
             yield units[cells * samples : (cells + width) * samples].reshape(samples, width)
@@ -264,13 +264,13 @@ class Ends(NamedTuple):
             array[part] = block[:, : array.shape[1]]
 
     def give(self, arrays: list[Array]) -> Any:
-        """Arrays as users have them."""
+        """Return arrays as users have them."""
         return dict(zip(self.names, arrays, strict=True)) if self.are_named else arrays[0]
 
 
 @functools.cache
 def _make_runs(dtype: type) -> tuple[Any, Any]:
-    """The passes as Python calls them; gradients are added, and those by the inputs made too."""
+    """Make the passes as Python calls them; backward adds gradients, and those by inputs too."""
     forward, backward = make_passes(dtype)
 
     @kernel
@@ -285,7 +285,7 @@ def _make_runs(dtype: type) -> tuple[Any, Any]:
 
 
 def _named(values: Any, name: str) -> dict[str, Any]:
-    """Inputs or outputs by their names; a lone one needs none."""
+    """Return inputs or outputs by their names; a lone one needs none."""
     named = dict(values) if isinstance(values, Mapping) else {name: values}
     if not named:
         raise ValueError(f"the network has no {name}: expected one at least")
@@ -298,7 +298,7 @@ def _named(values: Any, name: str) -> dict[str, Any]:
 def perceptron(
     sizes: Sequence[int], activation: str, layer_norm: bool = False, last_gain: float = 1.0
 ) -> Graph:
-    """The layers of a multilayer perceptron behind its input.
+    """Return the layers of a multilayer perceptron behind its input.
 
     Raises:
         ValueError: there is no such activation.
@@ -319,7 +319,7 @@ def orthogonal(
     last_gain: float,
     layer_norm: bool = False,
 ) -> npt.NDArray[np.float32]:
-    """Flat parameters with orthogonal weights (Saxe et al. 2014) and zero biases.
+    """Return flat parameters with orthogonal weights (Saxe et al. 2014) and zero biases.
 
     Args:
         rng: random numbers.
@@ -335,7 +335,7 @@ def orthogonal(
 
 
 def num_parameters(sizes: Iterable[int], layer_norm: bool = False) -> int:
-    """Weights and biases of all layers, gains and shifts of hidden ones."""
+    """Count weights and biases of all layers, gains and shifts of hidden ones."""
     layers = list(itertools.pairwise(sizes))
     scaling = sum(2 * outputs for _, outputs in layers[:-1]) if layer_norm else 0
     return int(sum((inputs + 1) * outputs for inputs, outputs in layers) + scaling)
@@ -356,7 +356,7 @@ def run_rows(
     activation: int,
     inputs: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
-    """Outputs (n, sizes[-1]) for inputs (n, sizes[0]), by the pass that rollouts make."""
+    """Return outputs (n, sizes[-1]) for inputs (n, sizes[0]), by the pass that rollouts make."""
     outputs = np.empty((len(inputs), sizes[-1]), np.float32)
     for begin in range(0, len(inputs), BATCH):
         part = inputs[begin : begin + BATCH]

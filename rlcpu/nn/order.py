@@ -14,7 +14,7 @@ u32 = np.uint32
 
 @inline
 def shuffled(position, count, bits, a, b):
-    """Image of `position` under a random permutation of range(count), chosen by uint32 a and b.
+    """Return the image of `position` under the permutation of range(count) of uint32 keys a, b.
 
     A Feistel network of `ROUNDS` rounds permutes the numbers of `bits` bits: each round changes one
     half by a hash of the other. Numbers outside of the range are sent on until they come back.
@@ -36,14 +36,14 @@ def shuffled(position, count, bits, a, b):
 
 @inline
 def _scramble(x):
-    """Hash of a uint32 whose low bits depend on all bits of x."""
+    """Return a hash of a uint32 whose low bits depend on all bits of x."""
     x = u32(u32(x ^ (x >> u32(16))) * u32(0x7FEB352D))
     return u32(x ^ (x >> u32(15)))
 
 
 @inline
 def bits_of(count):
-    """Bits of the network that permutes range(count); with fewer than 8 it is not even."""
+    """Return the bits of a network that permutes range(count); below 8 it is not even."""
     bits = 8
     while (1 << bits) < count:
         bits += 1

@@ -63,7 +63,7 @@ class Work(NamedTuple):
 
 @functools.cache
 def passes_of(dtype: type) -> int:
-    """Address of the passes of one dtype, compiled."""
+    """Return the address of the passes of one dtype, compiled."""
     return function_of(make_run(dtype), _work_kind(dtype))
 
 

@@ -213,15 +213,15 @@ class OffPolicy(checkpoint.Agent):
     # ------------------------------------------------------------ what an algorithm brings
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> Actor:
-        """A new policy; raises TypeError or ValueError for an environment that does not fit."""
+        """Make a new policy; raises TypeError or ValueError where an environment does not fit."""
         raise NotImplementedError
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """Networks and arrays that are learnt, by name; the first is the policy's network."""
+        """Return networks and arrays that are learnt, by name; the first is the policy's."""
         raise NotImplementedError
 
     def targets(self) -> dict[str, str]:
-        """Names of copies that follow networks slowly, and of these networks."""
+        """Return names of copies that follow networks slowly, and of these networks."""
         return {}
 
     def updates(self) -> list[Update]:
@@ -246,7 +246,7 @@ class OffPolicy(checkpoint.Agent):
         )
 
     def _column_sizes(self) -> dict[str, int]:
-        """Columns of a batch, and how many numbers of a sample each has."""
+        """Return columns of a batch, and how many numbers of a sample each has."""
         dynamics = self.env.dynamics
         size, masks = dynamics.observation_size, dynamics.num_masked
         columns = dict.fromkeys(("reward", "discount", "terminated", "weight"), 1)
@@ -259,14 +259,14 @@ class OffPolicy(checkpoint.Agent):
         raise NotImplementedError
 
     def _exploration(self) -> float:
-        """Probability of a random action, by settings of those names."""
+        """Return the probability of a random action, by settings of those names."""
         config = self.config
         first, last = config.exploration_initial, config.exploration_final
         share = min(1.0, self.steps / config.exploration_steps)
         return float(last + at(first - last, config.exploration_schedule, 1.0 - share))
 
     def _options(self) -> dict[str, Any]:
-        """Options of `Learner.update`, the learning rate at least."""
+        """Return options of `Learner.update`, the learning rate at least."""
         config = self.config
         rate = at(config.learning_rate, config.learning_rate_schedule, self._remaining)
         return {"learning_rate": rate}
@@ -386,7 +386,7 @@ class OffPolicy(checkpoint.Agent):
         address: str | None,
         replay_folder: Any,
     ) -> Any:
-        """Collectors, and shards in the place of a buffer, in other processes; a context."""
+        """Open a context of collectors, and shards as buffers, in other processes."""
         from rlcpu.distributed.learning import Session
 
         return Session(
@@ -403,7 +403,7 @@ class OffPolicy(checkpoint.Agent):
         self.learner.read_networks((0,))
 
     def _advance(self, history: History) -> None:
-        """One round: collect, store, update."""
+        """Run one round: collect, store, update."""
         start, config = clock(), self.config
         if self.steps >= getattr(config, "learning_starts", 0):
             self.explore()
@@ -423,7 +423,7 @@ class OffPolicy(checkpoint.Agent):
         history.time_update += clock() - now
 
     def collect_rollout(self, *args: Any, out: Rollout | None) -> Rollout:
-        """`rlcpu.collect`; collectors in other processes take its place."""
+        """Call `rlcpu.collect`; collectors in other processes take its place."""
         return collect(*args, out=out)
 
     def _can_improve(self) -> bool:
@@ -560,7 +560,7 @@ class OffPolicy(checkpoint.Agent):
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True
     ) -> npt.NDArray[np.float64]:
-        """Returns (num_episodes,) of whole new episodes; see `rlcpu.train.evaluate.evaluate`."""
+        """Play whole new episodes; returns (num_episodes,) returns, see `rlcpu.train.evaluate`."""
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
     # ------------------------------------------------------------ files, see `checkpoint.Agent`

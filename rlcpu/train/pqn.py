@@ -29,12 +29,12 @@ from rlcpu.train.off_policy import Array, OffPolicy
 
 
 def squared_error(value: float, target: float) -> float:
-    """Squared distance of the value of an action from its return."""
+    """Return the squared distance of the value of an action from its return."""
     return (value - target) ** 2
 
 
 def pqn(batch: Any, nets: Any, settings: Any) -> Any:
-    """Mean squared error of the values of the actions that were taken."""
+    """Return the mean squared error of the values of actions that were taken, and statistics."""
     value = nn.take(nets.online(batch.observation), batch.action)
     loss = nn.mean(nn.each(squared_error, value, batch.target))
     return loss, {"loss": loss, "q_value": value, "error": value - batch.target}

@@ -180,7 +180,7 @@ class SAC(OffPolicy):
 
     @property
     def temperature(self) -> float:
-        """Alpha, the weight of the entropy."""
+        """Return alpha, the weight of the entropy."""
         return math.exp(self.learner.value_of("log_temperature")[0])
 
     def explore(self) -> None:

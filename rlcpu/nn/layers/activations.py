@@ -23,7 +23,7 @@ def through_tanh(y: float, slope: float) -> float:
 
 
 def relu(x: float) -> float:
-    """max(x, 0); NaN stays NaN."""
+    """Return max(x, 0); NaN stays NaN."""
     return 0.0 if x < 0.0 else x
 
 
@@ -33,7 +33,7 @@ def through_relu(y: float, slope: float) -> float:
 
 
 def elu(x: float) -> float:
-    """x, below 0 exp(x) - 1 (Clevert et al. 2016)."""
+    """Return x, below 0 exp(x) - 1 (Clevert et al. 2016)."""
     return math.exp(min(x, 0.0)) - 1.0 if x < 0.0 else x
 
 
@@ -59,7 +59,7 @@ def _activation(
     through: Callable[[float, float], float],
     in_place: bool = True,
 ) -> Kind:
-    """A kind that applies a function to every number."""
+    """Return a kind that applies a function to every number."""
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:
@@ -117,7 +117,7 @@ class Relu(Layer):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Elu(Layer):
-    """x, below 0 exp(x) - 1 (Clevert et al. 2016)."""
+    """Return x, below 0 exp(x) - 1 (Clevert et al. 2016)."""
 
     kind = ELU
 

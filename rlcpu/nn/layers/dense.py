@@ -83,7 +83,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
     @merge
     def add_products(step, work, slopes, start):
-        """Gradients of the weights: of the transposed ones with sides exchanged."""
+        """Add or write gradients of the weights; transposed ones exchange the sides."""
         before, after = address(inputs_of(step, work)), address(slopes)
         width_in, width_out, turned = step.width_in, step.width_out, step.turned != 0
         total = Matrix(address(gradients_of(step, work)), 0, step.columns, 1)
@@ -159,11 +159,11 @@ class Dense(Layer):
         return f"Dense({self.size})"
 
     def output_size(self, inputs: int) -> int:
-        """See `Layer`."""
+        """Return the number of outputs; see `Layer`."""
         return self.size
 
     def parameters(self, sizes: Sizes) -> list[Parameters]:
-        """See `Layer`."""
+        """Return its arrays; see `Layer`."""
         shape, width = (sizes.inputs, sizes.outputs), padded(sizes.outputs)
         gain = self.gain
         if gain is None:
@@ -179,7 +179,7 @@ class Dense(Layer):
 
 
 def orthogonal(rng: np.random.Generator, shape: tuple[int, int], gain: float) -> Array:
-    """Orthogonal weights (inputs, outputs) of a gain (Saxe et al. 2014)."""
+    """Return orthogonal weights (inputs, outputs) of a gain (Saxe et al. 2014)."""
     inputs, outputs = shape
     tall = rng.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)

@@ -45,7 +45,7 @@ from rlcpu.nn.layers.rows import add_to, fill
 
 @inline
 def row_of(number, column, choices):
-    """The row of the weights that belongs to a choice; to the first one, if there is no such."""
+    """Return the row of the weights that belongs to a choice, or to the first if it is none."""
     inside = number >= 0 and number < choices
     return column * choices + (np.int64(number) if inside else 0)
 
@@ -121,15 +121,15 @@ class Embedding(Layer):
 
     @property
     def option(self) -> int:  # type: ignore[override]
-        """See `Step`."""
+        """Return the number of choices, the option of its `Step`."""
         return self.choices
 
     def output_size(self, inputs: int) -> int:
-        """See `Layer`."""
+        """Return the number of outputs; see `Layer`."""
         return self.size
 
     def parameters(self, sizes: Sizes) -> list[Parameters]:
-        """See `Layer`."""
+        """Return its arrays; see `Layer`."""
         shape = sizes.inputs * self.choices, self.size
         deviation = 1.0 / math.sqrt(sizes.inputs)
         initial = functools.partial(_normal, shape=shape, deviation=deviation)
@@ -186,7 +186,7 @@ class Ones(NamedTuple):
             raise ValueError(f"columns of inputs: expected 0 to {size - 1}")
 
     def expand(self) -> npt.NDArray[np.float32]:
-        """All inputs, (S, size) float32."""
+        """Return all inputs, (S, size) float32."""
         inputs = np.zeros((len(self.starts) - 1, self.size), np.float32)
         inputs[np.repeat(np.arange(len(inputs)), np.diff(self.starts)), self.columns] = 1.0
         return inputs

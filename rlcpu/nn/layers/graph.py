@@ -43,7 +43,7 @@ class Chain(Graph):
         return f"{self.first!r} >> {self.second!r}"
 
     def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
-        """See `Graph`."""
+        """Add its steps to a trace; see `Graph`."""
         return trace.run(self.second, trace.run(self.first, source))
 
 
@@ -57,7 +57,7 @@ class Input(Graph):
         return f"Input({self.name!r})"
 
     def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
-        """See `Graph`."""
+        """Add its steps to a trace; see `Graph`."""
         if self.name not in trace.inputs:
             raise ValueError(f"{self!r}: the network has the inputs {', '.join(trace.inputs)}")
         if source is not None and source is not trace.only_input:

@@ -92,7 +92,7 @@ class Concatenate(Graph):
         return f"Concatenate({', '.join(map(repr, self.graphs))})"
 
     def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
-        """See `Graph`."""
+        """Add its steps to a trace; see `Graph`."""
         parts = [trace.run(graph, source) for graph in self.graphs]
         target, column = Tensor(sum(part.size for part in parts)), 0
         for part in parts:
@@ -111,7 +111,7 @@ class Sum(Graph):
         return f"Sum({', '.join(map(repr, self.graphs))})"
 
     def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
-        """See `Graph`."""
+        """Add its steps to a trace; see `Graph`."""
         return _add_up(self, trace, [trace.run(graph, source) for graph in self.graphs])
 
 
@@ -125,7 +125,7 @@ class Residual(Graph):
         return f"Residual({self.graph!r})"
 
     def trace(self, trace: Trace, source: Tensor | None) -> Tensor:
-        """See `Graph`."""
+        """Add its steps to a trace; see `Graph`."""
         if source is None:
             raise ValueError(f"{self!r} has nothing in front of it that it could add")
         return _add_up(self, trace, [trace.run(self.graph, source), source])

@@ -150,5 +150,5 @@ class LayerNorm(Layer):
     saved = UNIT
 
     def parameters(self, sizes: Sizes) -> list[Parameters]:
-        """See `Layer`."""
+        """Return its arrays; see `Layer`."""
         return [vector("gains", sizes.outputs, 1.0), vector("shifts", sizes.outputs, 0.0)]
