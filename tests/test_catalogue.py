@@ -54,7 +54,9 @@ def make() -> rlcpu.Dynamics:
 def test_every_environment_and_parameter_is_described() -> None:
     found = catalogue.entries()
     assert sorted(each.id for each in found) == sorted(registered())
-    for each in found:
+    ours = [each for each in found if each.family != "Registered by you"]  # by other tests, say
+    assert len(ours) > 30
+    for each in ours:
         assert each.title.endswith("."), each.id
         assert each.port_of, each.id
         assert [parameter.name for parameter in each.parameters if not parameter.text] == []

@@ -61,7 +61,9 @@ def output_of(
     if terminal:
         fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
     places = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
-    variables = {**os.environ, **places, **variables}
+    # A width in the environment would count more than the terminal's.
+    inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+    variables = {**inherited, **places, **variables}
     command = [sys.executable, "-W", "error", "-c", program, *argv]
     process = subprocess.Popen(command, env=variables, stdout=writer, stderr=writer)
     os.close(writer)

@@ -275,7 +275,8 @@ def expressions(functions):
 
         return st.sampled_from(inner + functions).flatmap(fill)
 
-    return st.recursive(st.sampled_from(["x", "y", "0.75"]), grow, max_leaves=8)
+    # A constant alone is a double in Python; one that meets a variable has its precision.
+    return st.recursive(st.sampled_from(["x", "y", "(0.75 + 0.0 * x)"]), grow, max_leaves=8)
 
 
 FUNCTIONS = [
