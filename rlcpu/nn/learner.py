@@ -179,6 +179,7 @@ class Learner(FlatLearner):
         self.names = [*self._named, *copies]
         self._wanted = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
+        self._pairs: dict[str, tuple[Any, ...]] = {}
         layout = self._lay_out([*self._named.values(), *copies.values()])
         super().__init__(
             [*self._named.values(), *copies.values()],
@@ -520,16 +521,28 @@ class Learner(FlatLearner):
                 _check_indices(name, array, self.tape.limits[name])
             mean = scale = 0
             if pair is not None:
-                numbers = [as_writable(each, np.float32) for each in pair]
-                _check_pair(name, numbers, width)
-                mean, scale = map(_address, numbers)
-                references += numbers
+                mean, scale = self._place_pair(name, pair, width, references)
             records.append((_address(array), 0, width, mean, scale))
             references.append(array)
             counts.add(len(array))
         if len(counts) != 1 or 0 in counts:
             raise ValueError(f"batch has columns of {sorted(counts)} samples: expected one number")
         return np.array(records, COLUMN_RECORD), references, counts.pop()
+
+    def _place_pair(
+        self, name: str, pair: tuple[Array, Array], width: int, references: list[Any]
+    ) -> tuple[int, int]:
+        """Return addresses of mean and scale, which are the same arrays in most calls."""
+        known = self._pairs.get(name)
+        if known and known[0] is pair[0] and known[1] is pair[1]:
+            return known[2], known[3]
+        mean, scale = numbers = [as_writable(each, np.float32) for each in pair]
+        _check_pair(name, numbers, width)
+        places = _address(mean), _address(scale)
+        references += numbers
+        if mean is pair[0] and scale is pair[1]:
+            self._pairs[name] = mean, scale, *places
+        return places
 
     def takes_ones(self, name: str) -> bool:
         """Tell whether networks add up rows of weights for the ones of a column.
@@ -612,7 +625,13 @@ class Learner(FlatLearner):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the process that compiles, and addresses, which no other process has."""
-        return {**super().__getstate__(), "awaited": None, "_is_ready": False, "_compiled": None}
+        return {
+            **super().__getstate__(),
+            "awaited": None,
+            "_is_ready": False,
+            "_compiled": None,
+            "_pairs": {},
+        }
 
 
 class _Compiled(NamedTuple):
@@ -636,6 +655,8 @@ def as_writable(values: Any, dtype: type) -> Array:
 
     Numba has another type for arrays that cannot be written to, such as views of JAX's.
     """
+    if type(values) is np.ndarray and values.dtype == dtype and values.flags.carray:
+        return values  # `require` takes two microseconds to find that out
     return np.require(values, dtype, ("C", "W"))
 
 

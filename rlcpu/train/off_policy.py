@@ -508,10 +508,14 @@ class OffPolicy(checkpoint.Agent):
         pair = self.policy.observation_mean, self.policy.observation_scale
         columns = {"observation": pair, "next_observation": pair}
         if isinstance(self.policy, Squashed):
-            half = self.policy.half
-            inverse = np.divide(1.0, half, out=np.zeros_like(half), where=half > 0)
-            columns["action"] = self.policy.center, inverse
+            columns["action"] = self._action_scaling
         return columns
+
+    @functools.cached_property
+    def _action_scaling(self) -> tuple[Array, Array]:
+        """Return center and inverse half width of actions; 0 for a number that cannot change."""
+        center, half = self.policy.center, self.policy.half
+        return center, np.divide(1.0, half, out=np.zeros_like(half), where=half > 0)
 
     def _constants(self, size: int) -> tuple[Array, Array]:
         """Return weights and discounts for a batch that has none."""
