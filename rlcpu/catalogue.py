@@ -224,7 +224,7 @@ def describe(dynamics: Dynamics) -> tuple[str, str]:
 
 
 def argument_of(function: Any, name: str) -> str:
-    """What a Google docstring says of an argument; empty if it says nothing."""
+    """Return the text of a Google docstring on an argument; empty if there is none."""
     text = inspect.getdoc(function) or ""
     found = re.search(rf"^( +){name}: (.*?)(?=^\1\w+:|^\S|\Z)", text, re.DOTALL | re.MULTILINE)
     return " ".join(found[2].split()) if found else ""
@@ -377,7 +377,7 @@ def table() -> str:
 
 
 def page(each: Entry) -> str:
-    """What `rlcpu list ENV` prints."""
+    """Return the lines that `rlcpu list ENV` prints."""
     parts = [f"{each.id}: {each.title}", ""]
     fill = textwrap.TextWrapper(79, initial_indent="", subsequent_indent=" " * 13)
     facts = {

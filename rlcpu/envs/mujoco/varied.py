@@ -134,13 +134,17 @@ def describe_fault(name: str, values: npt.NDArray[np.float64]) -> str:
 
 
 def _place(model: mujoco.MjModel, name: str) -> Place:
+    """Return where a field lies: an array of the model, an array or a number of its options.
+
+    MuJoCo does not tell the address of a number: a copy gets a mark there, which is searched for.
+    """
     values = numbers_of(model, name)
     if isinstance(getattr(model, name, None), np.ndarray):
         return Place(name, find_offset(model, name), True, values.shape)
     if isinstance(getattr(model.opt, name), np.ndarray):
         return Place(name, values.ctypes.data - model._address, False, values.shape)
     changed, mark, offset = copy.copy(model), 0.7236512348761251, 0
-    setattr(changed.opt, name, mark)  # a number's own address is not told
+    setattr(changed.opt, name, mark)
     while ctypes.c_double.from_address(changed._address + offset).value != mark:
         offset += 8
     return Place(name, offset, False, (1,))
