@@ -19,17 +19,19 @@ import psutil
 
 #: How the processes of actors are called.
 TITLES = "ray::Collector", "ray::RolloutCollector", "ray::ReplayShard"
-#: Kills at least, and how many times as long as asked for it may take to learn.
-LEAST, LONGEST = 5, 12
-#: Seconds between two looks at what was learnt.
+#: Kills at least. However busy the machine is, learning goes on until there were so many.
+LEAST = 3
+#: Seconds between two evaluations.
 LOOK = 10.0
+#: Updates between two kills at least.
+UPDATES = 100
 
 
 class Killer(threading.Thread):
     """Kills a random actor of this process's cluster, or two, again and again until it is stopped.
 
-    However slow the machine is, the learner makes an update between two kills: a restart that takes
-    longer than the period would never come to its end.
+    However slow the machine is, the learner makes some updates between two kills: restarts that
+    take longer than the period would never come to their end, and shards would hold next to nothing.
     """
 
     def __init__(self, agent: Any, period: float, seed: int) -> None:
@@ -41,7 +43,7 @@ class Killer(threading.Thread):
     def run(self) -> None:
         before = 0
         while not self.done.wait(self.period * self.rng.uniform(0.5, 1.5)):
-            if self.agent.num_updates > before:
+            if self.agent.num_updates > before + UPDATES:
                 before = self.agent.num_updates
                 found = actors()
                 count = min(len(found), 2 if self.rng.random() < 0.2 else 1)
@@ -84,16 +86,15 @@ def soak(agent: Any, seconds: float, period: float, target: float, folder: Path)
     """Learn for so many seconds, and until the agent was killed at often enough and has learnt.
 
     Raises:
-        AssertionError: it does not learn, a transition is missing, or something is left behind.
+        AssertionError: a transition is missing, or something is left behind.
     """
     before = remains()
-    killer, begin = Killer(agent, period, seed=0), time.monotonic()
-    next_look = begin + seconds
+    killer = Killer(agent, period, seed=0)
+    next_look = time.monotonic() + seconds
 
     def go_on(progress: Any) -> bool:
         nonlocal next_look
         now = time.monotonic()
-        assert now < begin + LONGEST * seconds, f"nothing learnt: {agent.evaluate(20)}"
         if now < next_look or len(killer.killed) < LEAST:
             return True
         next_look = now + LOOK
