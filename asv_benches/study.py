@@ -61,7 +61,7 @@ PAIRS: dict[str, dict[str, float | None]] = {
 
 def make(env_id: str, algorithm: str, seed: int) -> tuple[Any, int]:
     """An agent as `rlcpu train` makes it, and how many steps it learns."""
-    from rlcpu.cli_train import algorithms
+    from rlcpu.cli.train import algorithms
     from rlcpu.train.choice import default_steps
 
     agent = algorithms()[algorithm](env_id, seed=seed)

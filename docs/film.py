@@ -25,8 +25,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 import rlcpu
-from rlcpu.cli_pictures import film
-from rlcpu.cli_train import algorithms
+from rlcpu.cli.pictures import film
+from rlcpu.cli.train import algorithms
 from rlcpu.envs.registration import registered
 from rlcpu.train.choice import default_steps, fitting
 

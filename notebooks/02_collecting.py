@@ -29,7 +29,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import rlcpu
-from rlcpu.envs import cartpole
+from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.kernels.threads import show_config
 
 plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})

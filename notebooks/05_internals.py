@@ -32,7 +32,7 @@ import numba
 import numpy as np
 
 import rlcpu
-from rlcpu.envs import cartpole
+from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.kernels.compile import FAST, kernel, specialise
 from rlcpu.kernels.threads import show_config
 

@@ -42,13 +42,13 @@ class Family(NamedTuple):
 
 #: By the module of the scalar functions; the first that it begins with counts.
 FAMILIES = {
-    "rlcpu.envs.minatar": Family(
+    "rlcpu.envs.tasks.minatar": Family(
         "MinAtar", "the package minatar: the same transitions from the same states"
     ),
-    "rlcpu.envs.minigrid": Family(
+    "rlcpu.envs.tasks.minigrid": Family(
         "MiniGrid", "the package minigrid: the same transitions from the same states"
     ),
-    "rlcpu.envs.toy_text": Family(
+    "rlcpu.envs.tasks.toy_text": Family(
         "Toy text", "Gymnasium's {id}: the same transitions from the same states"
     ),
     "rlcpu.envs.mujoco.dm_control": Family("dm_control", "the task of dm_control's suite"),
@@ -57,10 +57,10 @@ FAMILIES = {
         "Gymnasium's {id}: the same bits in float64, but for the last bit of NumPy's sines, "
         "cosines and norms",
     ),
-    "rlcpu.envs.lunar_lander": Family(
+    "rlcpu.envs.tasks.box2d.lunar_lander": Family(
         "Box2D tasks", "Gymnasium's {id}, without Box2D: returns have the same distribution"
     ),
-    "rlcpu.envs.bipedal_walker": Family(
+    "rlcpu.envs.tasks.box2d.bipedal_walker": Family(
         "Box2D tasks",
         "Gymnasium's {id}, without Box2D: after the first step returns have the same distribution",
     ),

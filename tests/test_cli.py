@@ -14,7 +14,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from rlcpu import cli, cli_train
+from rlcpu import cli
+from rlcpu.cli import train as cli_train
 from rlcpu.train import PPO, History
 from rlcpu.train.choice import STEPS
 
@@ -68,7 +69,7 @@ def fails(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     """The single line that the command prints when it refuses its arguments."""
     with pytest.raises(SystemExit) as exit_info:
         cli.main(argv)
-    assert exit_info.value.code == cli.EXIT_BAD_ARGUMENTS
+    assert exit_info.value.code == cli.commands.EXIT_BAD_ARGUMENTS
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("rlcpu")
@@ -349,7 +350,7 @@ def test_a_run_that_goes_on_is_the_run_that_was_not_interrupted(
         update(self, *args)
 
     monkeypatch.setattr(PPO, "_update", interrupted)
-    assert cli.main(argv.replace("whole", "part").split()) == cli.EXIT_INTERRUPTED
+    assert cli.main(argv.replace("whole", "part").split()) == cli.commands.EXIT_INTERRUPTED
     monkeypatch.setattr(PPO, "_update", update)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("to go on    rlcpu train --load part.npz --steps 384 --schedule 0:640")
@@ -380,7 +381,7 @@ def test_a_run_that_is_stopped_at_once_writes_nothing(
 
     monkeypatch.setattr(trainer, "learn", stopped)
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "CartPole-v1", "--save", "a.npz"]) == cli.EXIT_INTERRUPTED
+    assert cli.main(["train", "CartPole-v1", "--save", "a.npz"]) == cli.commands.EXIT_INTERRUPTED
     assert capsys.readouterr().err == "rlcpu train: interrupted; nothing was learnt yet\n"
     assert not list(tmp_path.iterdir())
 
@@ -516,13 +517,14 @@ def test_warmup_compiles_every_part(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[tuple[str, str]] = []
-    monkeypatch.setattr(cli, "WARMUP_JOBS", (lambda env_id, dtype: seen.append((env_id, dtype)),))
+    jobs = (lambda env_id, dtype: seen.append((env_id, dtype)),)
+    monkeypatch.setattr(cli.commands, "WARMUP_JOBS", jobs)
     assert cli.main(["warmup", "CartPole-v1", "Pendulum-v1"]) == 0
     assert len(seen) == len(set(seen)) == 4
     assert capsys.readouterr().out == "compiled CartPole-v1, Pendulum-v1 in float32 and float64\n"
     seen.clear()
     assert cli.main(["warmup", "--dtype", "float32"]) == 0
-    assert seen == [(env_id, "float32") for env_id in cli.known_environments()]
+    assert seen == [(env_id, "float32") for env_id in cli.commands.known_environments()]
 
 
 def test_warmup_for_real(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 
 import rlcpu
-from rlcpu import cli, cli_train
+from rlcpu import cli
+from rlcpu.cli import train as cli_train
 
 COMMAND = [sys.executable, "-W", "error", "-m", "rlcpu"]
 
@@ -67,7 +68,7 @@ def test_train_end_to_end(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no signals of this kind")
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, cli.EXIT_INTERRUPTED), (signal.SIGTERM, 143)]
+    ("number", "code"), [(signal.SIGINT, cli.commands.EXIT_INTERRUPTED), (signal.SIGTERM, 143)]
 )
 def test_a_signal_stops_training_and_keeps_the_agent(
     tmp_path: Path, number: signal.Signals, code: int
@@ -124,7 +125,7 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     os.close(reading)
     for argv in (["info"], ["train", "--help"]):
         result = run_module(*argv, cwd=tmp_path, stdout=writing)
-        assert result.returncode in (0, cli.EXIT_PIPE_CLOSED)
+        assert result.returncode in (0, cli.commands.EXIT_PIPE_CLOSED)
         assert result.stderr == ""
     os.close(writing)
 
@@ -202,7 +203,7 @@ def test_an_agent_of_a_users_environment(tmp_path: Path) -> None:
 PLAIN = """
 import dataclasses
 import rlcpu
-from rlcpu.envs.cartpole import DYNAMICS
+from rlcpu.envs.tasks.classic_control.cartpole import DYNAMICS
 
 rlcpu.register(dataclasses.replace(DYNAMICS, id="Plain-v0", original=None))
 """

@@ -102,7 +102,7 @@ def test_site_is_built_without_a_warning(tmp_path: Path) -> None:
         page = (tmp_path / "catalogue" / name / "index.html").read_text("utf-8")
         assert "Settings of <code>rlcpu train</code>" in page, env_id
         assert "/edit/main/docs/../" not in page, env_id
-    assert "/edit/main/rlcpu/envs/toy_text/taxi.py" in (
+    assert "/edit/main/rlcpu/envs/tasks/toy_text/taxi.py" in (
         tmp_path / "catalogue" / "taxi-v4" / "index.html"
     ).read_text("utf-8")
     assert (tmp_path / "guide" / "01_quickstart.ipynb").exists()

@@ -161,7 +161,7 @@ def randomize(rng: Any, params: Any) -> Length:
 
 def randomized_simulate(num_envs: int, num_steps: int) -> Job:
     """A pole of another length in each episode."""
-    from rlcpu.envs import cartpole
+    from rlcpu.envs.tasks.classic_control import cartpole
 
     poles = dataclasses.replace(cartpole.DYNAMICS, id="Poles-v0", randomize=randomize)
     return our_simulate(poles, num_envs, num_steps)

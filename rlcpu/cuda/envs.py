@@ -1,7 +1,8 @@
 """Environments on the device: their memory, and what `VectorEnv` asks of it.
 
-`rlcpu.envs.batch` answers the same questions on the CPU. One thread runs one environment: row r of
-environment i stands at `r * num_envs + i`, so that the 32 threads of a warp read 32 neighbours.
+`rlcpu.envs.engine.batch` answers the same questions on the CPU. One thread runs one environment:
+row r of environment i stands at `r * num_envs + i`, so that the 32 threads of a warp read 32
+neighbours.
 
 A step reads one copy of the batch and writes another. The host exchanges the two once it knows that
 all actions were valid, so that a bad action leaves everything as it was, at no cost in traffic.
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from rlcpu.backends import cpu_only
 from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, zeros
-from rlcpu.envs.lane import PENDING, Structure, Turn, compile_lane, pack
+from rlcpu.envs.engine.lane import PENDING, Structure, Turn, compile_lane, pack
 from rlcpu.kernels.compile import define, source_of_tuple
 from rlcpu.kernels.random import GOLDEN, keys, mix
 
@@ -200,8 +201,8 @@ def write(count: int, dtype: type) -> Callable[..., Any]:
 def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Turn]:
     """Function (state, elapsed, total, action, bits, params, limit) -> Turn.
 
-    As `rlcpu.envs.lane.make_turn`, with state, clock and return in registers, and a branch where an
-    episode ends: a warp without ends draws no new state.
+    As `rlcpu.envs.engine.lane.make_turn`, with state, clock and return in registers, and a branch
+    where an episode ends: a warp without ends draws no new state.
     """
     lane = compile_lane(env, dtype)
     advance, reset = lane.step, lane.reset

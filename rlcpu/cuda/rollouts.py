@@ -18,9 +18,9 @@ from rlcpu.cuda.compile import Kernel, kernel
 from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host
 from rlcpu.cuda.envs import make_turn, read, write
 from rlcpu.cuda.networks import Decide, Network, make_decide, network_of, pack_policy
-from rlcpu.envs.lane import Structure, compile_lane
+from rlcpu.envs.engine.lane import Structure, compile_lane
+from rlcpu.envs.engine.rollout import make_clip
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
-from rlcpu.envs.rollout import make_clip
 from rlcpu.kernels.random import mix
 
 u32, u64 = np.uint32, np.uint64
@@ -36,7 +36,7 @@ SHARED_WEIGHTS = 48 * 1024 // 4
 
 
 class Records(NamedTuple):
-    """What `collect` writes: the fields of `rlcpu.envs.rollout.Records`, and values.
+    """What `collect` writes: the fields of `rlcpu.envs.engine.rollout.Records`, and values.
 
     Attributes:
         final_values: (T * N,) float32, of the final observation where an episode was cut, else 0.

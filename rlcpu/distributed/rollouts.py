@@ -22,7 +22,7 @@ from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
 from rlcpu.envs.collect import Rollout, prepare, take_rollout
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.rollout import Records
+from rlcpu.envs.engine.rollout import Records
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.gymnasium_env import GymnasiumEnv
+from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find, make_vec, register, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 
 if TYPE_CHECKING:
-    from rlcpu.envs.checker import Report, check
+    from rlcpu.envs.checks.checker import Report, check
 
 __all__ = [
     "Board",
@@ -32,7 +32,7 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
     def __getattr__(name):
         if name not in ("Report", "check"):
             raise AttributeError(f"module 'rlcpu.envs' has no attribute {name!r}")
-        from rlcpu.envs import checker
+        from rlcpu.envs.checks import checker
 
         return getattr(checker, name)
 

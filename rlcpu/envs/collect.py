@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import backends
-from rlcpu.envs.faults import check_rollout, check_simulation
-from rlcpu.envs.lane import PENDING
+from rlcpu.envs.engine.faults import check_rollout, check_simulation
+from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.rollout import FAULT, EnvArrays, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import POLICY_DTYPES, Policy
 from rlcpu.envs.results import Form, Rollout, Statistics
-from rlcpu.envs.rollout import FAULT, EnvArrays, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.mlp import layers_address

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from rlcpu.envs.layout import Field, Layout, floats
-from rlcpu.envs.trial import (
+from rlcpu.envs.checks.trial import (
     ARGUMENTS,
     OPTIONAL,
     TrialRng,
@@ -33,6 +32,7 @@ from rlcpu.envs.trial import (
     trial_draws,
     try_functions,
 )
+from rlcpu.envs.engine.layout import Field, Layout, floats
 
 
 def identity(state: tuple[float, ...], params: Any) -> tuple[float, ...]:
@@ -117,7 +117,7 @@ class Dynamics:
             number or type of results is reported before anything is compiled.
 
     Example:
-        >>> from rlcpu.envs.cartpole import DYNAMICS
+        >>> from rlcpu.envs.tasks.classic_control.cartpole import DYNAMICS
         >>> DYNAMICS.with_params(gravity=1.6).params.gravity
         1.6
     """
@@ -182,7 +182,7 @@ class Dynamics:
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
         return functools.partial(Dynamics, **fields), ()
 
-    #: What runs it in the place of `rlcpu.envs.batch`, if another engine does.
+    #: What runs it in the place of `rlcpu.envs.engine.batch`, if another engine does.
     engine: ClassVar[Any] = None
 
     @property
@@ -324,7 +324,7 @@ known: dict[str, Dynamics] = {}
 
 def _find(id: str, params: dict[str, Any]) -> Dynamics:
     """A registered environment with other parameters, for pickle."""
-    from rlcpu.envs.games import GAMES, games  # they are made when one of them is asked for
+    from rlcpu.envs.tasks.games import GAMES, games  # they are made when one of them is asked for
 
     if id not in known and id in GAMES:
         known.update(games())

@@ -10,13 +10,19 @@ from typing import Any
 
 import gymnasium
 
-from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.dynamics import known as _known
-from rlcpu.envs.games import GAMES, Limits, games
-from rlcpu.envs.gymnasium_env import make
-from rlcpu.envs.gymnasium_task import GymnasiumTask, find_task
+from rlcpu.envs.gymnasium.env import make
+from rlcpu.envs.gymnasium.task import GymnasiumTask, find_task
 from rlcpu.envs.scalar_env import ScalarEnv
+from rlcpu.envs.tasks.classic_control import (
+    acrobot,
+    cartpole,
+    mountain_car,
+    mountain_car_continuous,
+    pendulum,
+)
+from rlcpu.envs.tasks.games import GAMES, Limits, games
 from rlcpu.envs.vector_env import VectorEnv
 
 BUILT_IN = {

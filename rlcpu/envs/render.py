@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.layout import values_of
+from rlcpu.envs.engine.layout import values_of
 
 
 class Renderer:

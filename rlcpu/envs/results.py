@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlcpu import backends
+from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.rollout import Records
 from rlcpu.envs.networks import MLP, Critic
-from rlcpu.envs.observations import View
 from rlcpu.envs.policies import Array, Policy
-from rlcpu.envs.rollout import Records
 from rlcpu.envs.vector_env import VectorEnv, find_drivers
 from rlcpu.nn.layers.embedding import Ones
 
@@ -43,7 +43,7 @@ class Statistics:
 
     @classmethod
     def of_sums(cls, num_steps: int, sums: list[float], num_cut_off: int) -> Statistics:
-        """From what `rlcpu.envs.rollout` adds up."""
+        """From what `rlcpu.envs.engine.rollout` adds up."""
         episodes, returns, squares, _, lengths = sums
         if episodes == 0:
             return cls(num_steps, 0, math.nan, math.nan, math.nan, num_cut_off)

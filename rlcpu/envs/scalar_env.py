@@ -9,9 +9,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.arguments import convert_actions, describe_bad_actions, find_bad_actions
-from rlcpu.envs.batch import step_kernels
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.layout import fault_of, rows_of, values_of
+from rlcpu.envs.engine.batch import step_kernels
+from rlcpu.envs.engine.layout import fault_of, rows_of, values_of
 from rlcpu.envs.render import Renderer
 from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
 

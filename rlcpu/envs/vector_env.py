@@ -15,7 +15,6 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlcpu import backends
-from rlcpu.envs import batch
 from rlcpu.envs.arguments import (
     check_actions,
     check_dtype,
@@ -29,10 +28,11 @@ from rlcpu.envs.arguments import (
     reset_mask,
 )
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.lane import PENDING, structure
-from rlcpu.envs.layout import States, describe, values_of
-from rlcpu.envs.masks import mask_rows
-from rlcpu.envs.observations import View
+from rlcpu.envs.engine import batch
+from rlcpu.envs.engine.lane import PENDING, structure
+from rlcpu.envs.engine.layout import States, describe, values_of
+from rlcpu.envs.engine.masks import mask_rows
+from rlcpu.envs.engine.observations import View
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import stream_seeds
@@ -563,7 +563,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
 
 def find_drivers(device: str, dynamics: Dynamics | None = None) -> Any:
-    """What runs environments on a device: `rlcpu.envs.batch`, or its counterpart there.
+    """What runs environments on a device: `rlcpu.envs.engine.batch`, or its counterpart there.
 
     Raises:
         ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; a task of another

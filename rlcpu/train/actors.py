@@ -17,8 +17,8 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.observations import View
 from rlcpu.envs.networks import as_inputs, refuse_policy, shape_of
-from rlcpu.envs.observations import View
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
 from rlcpu.kernels.checks import as_numbers

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from rlcpu import replay
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.observations import View
+from rlcpu.envs.engine.observations import View
 from rlcpu.envs.registration import find
 from rlcpu.envs.results import Rollout
 from rlcpu.envs.vector_env import VectorEnv

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.gymnasium_task import GymnasiumTask
-from rlcpu.envs.lane import LANES, NUM_WORDS
+from rlcpu.envs.engine.lane import LANES, NUM_WORDS
+from rlcpu.envs.gymnasium.task import GymnasiumTask
 from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count

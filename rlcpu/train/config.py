@@ -18,7 +18,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.gymnasium_env import GymnasiumEnv
+from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.collect import EndlessEpisodeError, play_episodes
-from rlcpu.envs.gymnasium_env import GymnasiumEnv
+from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.networks import MLP
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed

@@ -31,7 +31,8 @@ class Killer(threading.Thread):
     """Kills a random actor of this process's cluster, or two, again and again until it is stopped.
 
     However slow the machine is, the learner makes some updates between two kills: restarts that
-    take longer than the period would never come to their end, and shards would hold next to nothing.
+    take longer than the period would never come to their end, and shards would hold next to
+    nothing.
     """
 
     def __init__(self, agent: Any, period: float, seed: int) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.minatar import asterix, breakout, freeway, seaquest, space_invaders
-from rlcpu.envs.minatar.common import NONE, ROW, cell
+from rlcpu.envs.tasks.minatar import asterix, breakout, freeway, seaquest, space_invaders
+from rlcpu.envs.tasks.minatar.common import NONE, ROW, cell
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs import bipedal_walker, walker_ground, walker_picture
-from rlcpu.envs.bipedal_walker import Params, State
-from rlcpu.envs.walker_ground import GRASS, LEVEL, NONE, PIT, STAIRS, STEP, STUMP, Maker
+from rlcpu.envs.tasks.box2d import bipedal_walker, walker_ground, walker_picture
+from rlcpu.envs.tasks.box2d.bipedal_walker import Params, State
+from rlcpu.envs.tasks.box2d.walker_ground import GRASS, LEVEL, NONE, PIT, STAIRS, STEP, STUMP, Maker
 from rlcpu.kernels.random import Rng
 from tests.envs.record_bipedal_walker import SHARES, flat, run_episodes, trained
 from tests.envs.test_games import states

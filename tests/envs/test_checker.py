@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcpu import cli
 from rlcpu.envs import Dynamics, check
-from rlcpu.envs.checker import Finding, Trial
+from rlcpu.envs.checks.checker import Finding, Trial
 from rlcpu.envs.registration import BUILT_IN, _known
 
 TABLE = np.arange(7.0)

@@ -16,7 +16,8 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import rlcpu
-from rlcpu.envs import cartpole, find
+from rlcpu.envs import find
+from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.envs.vector_env import VectorEnv
 from tests.envs.rollouts import Lean, lean
 

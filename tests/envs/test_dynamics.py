@@ -14,8 +14,14 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.utils import seeding
 
-from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
 from rlcpu.envs.dynamics import Dynamics, identity
+from rlcpu.envs.tasks.classic_control import (
+    acrobot,
+    cartpole,
+    mountain_car,
+    mountain_car_continuous,
+    pendulum,
+)
 
 
 class Params(NamedTuple):

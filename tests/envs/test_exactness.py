@@ -15,8 +15,14 @@ import pytest
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 import rlcpu
-from rlcpu.envs import acrobot, cartpole, mountain_car, mountain_car_continuous, pendulum
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.classic_control import (
+    acrobot,
+    cartpole,
+    mountain_car,
+    mountain_car_continuous,
+    pendulum,
+)
 from rlcpu.kernels.compile import EXACT, inline, kernel, specialise
 
 NUM_STEPS = 3000

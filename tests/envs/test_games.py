@@ -12,8 +12,8 @@ import pytest
 
 import rlcpu
 from rlcpu.envs import find, registration
-from rlcpu.envs.games import GAMES, games
-from rlcpu.envs.layout import values_of
+from rlcpu.envs.engine.layout import values_of
+from rlcpu.envs.tasks.games import GAMES, games
 from tests import naive
 
 COPIES = 40
@@ -69,7 +69,7 @@ def test_other_processes_find_what_was_pickled() -> None:
 
 
 def test_games_are_not_imported_before_they_are_asked_for() -> None:
-    code = "import sys, rlcpu, rlcpu.envs; assert 'rlcpu.envs.minatar' not in sys.modules"
+    code = "import sys, rlcpu, rlcpu.envs; assert 'rlcpu.envs.tasks.minatar' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import rlcpu
 from rlcpu.envs import GymnasiumEnv
-from rlcpu.envs.gymnasium_task import EnvironmentFailure
+from rlcpu.envs.gymnasium.task import EnvironmentFailure
 from rlcpu.policies import MLP, Scalar, Uniform
 from tests.envs.gymnasium_cases import MODES, Book, Plain, make_books
 

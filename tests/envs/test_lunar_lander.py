@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs import check, find, lander_legs, lander_picture, lunar_lander
-from rlcpu.envs.lunar_lander import HEIGHT, Params, State
+from rlcpu.envs import check, find
+from rlcpu.envs.tasks.box2d import lander_legs, lander_picture, lunar_lander
+from rlcpu.envs.tasks.box2d.lunar_lander import HEIGHT, Params, State
 
 NUM_ENVS = 2048
 CALM = (0.5, 0.5)  # exhausts that are not spread

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pytest
 
 import rlcpu
-from rlcpu.envs.layout import values_of
-from rlcpu.envs.minigrid import door_key, empty, four_rooms, view
+from rlcpu.envs.engine.layout import values_of
+from rlcpu.envs.tasks.minigrid import door_key, empty, four_rooms, view
 from rlcpu.kernels.random import Rng
 
 minigrid = pytest.importorskip("minigrid", reason="MiniGrid's own package is not installed")

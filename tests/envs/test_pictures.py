@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.envs.minatar import asterix, breakout, freeway, seaquest, space_invaders
-from rlcpu.envs.minigrid import door_key, empty, four_rooms
-from rlcpu.envs.pictures import COLOURS, PIXELS, draw, draw_arrow, grid_of
-from rlcpu.envs.toy_text import blackjack, cliff_walking, frozen_lake, taxi
+from rlcpu.envs.tasks.minatar import asterix, breakout, freeway, seaquest, space_invaders
+from rlcpu.envs.tasks.minigrid import door_key, empty, four_rooms
+from rlcpu.envs.tasks.pictures import COLOURS, PIXELS, draw, draw_arrow, grid_of
+from rlcpu.envs.tasks.toy_text import blackjack, cliff_walking, frozen_lake, taxi
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
 

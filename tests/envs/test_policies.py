@@ -13,7 +13,8 @@ from gymnasium.spaces import Box, Discrete
 from scipy.stats import chisquare, kstest, norm
 
 import rlcpu
-from rlcpu.envs import Dynamics, acrobot, cartpole, pendulum
+from rlcpu.envs import Dynamics
+from rlcpu.envs.tasks.classic_control import acrobot, cartpole, pendulum
 from rlcpu.policies import MLP, Linear, Scalar, Uniform
 from tests.envs.test_states import TOY
 

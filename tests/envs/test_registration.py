@@ -16,8 +16,9 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rlcpu
-from rlcpu.envs import cartpole, find
+from rlcpu.envs import find
 from rlcpu.envs.scalar_env import ScalarEnv
+from rlcpu.envs.tasks.classic_control import cartpole
 from tests.envs.rollouts import CLASSIC
 
 every_environment = pytest.mark.parametrize("name", CLASSIC)

@@ -13,9 +13,10 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary
 
 import rlcpu
-from rlcpu.envs import Board, Dynamics, Rng, check, observations
-from rlcpu.envs.batch import step_kernels
-from rlcpu.envs.observations import View
+from rlcpu.envs import Board, Dynamics, Rng, check
+from rlcpu.envs.engine import observations
+from rlcpu.envs.engine.batch import step_kernels
+from rlcpu.envs.engine.observations import View
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO
 from rlcpu.train.buffers import example_of

@@ -12,7 +12,7 @@ from gymnasium.envs.toy_text import blackjack as original
 from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 
 import rlcpu
-from rlcpu.envs.toy_text import blackjack, cliff_walking, frozen_lake, taxi
+from rlcpu.envs.tasks.toy_text import blackjack, cliff_walking, frozen_lake, taxi
 from rlcpu.kernels.random import RESET_GROUP, STEP_GROUP, Rng
 from tests import naive
 

@@ -14,9 +14,10 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 import rlcpu
-from rlcpu.envs import Dynamics, Rng, cartpole, check
-from rlcpu.envs.checker import Trial
-from rlcpu.envs.lane import structure
+from rlcpu.envs import Dynamics, Rng, check
+from rlcpu.envs.checks.checker import Trial
+from rlcpu.envs.engine.lane import structure
+from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import PPO
 from tests import naive

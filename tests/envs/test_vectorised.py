@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Discrete
 import rlcpu
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng
-from rlcpu.envs.batch import step_kernels
-from rlcpu.envs.vectorised import Driver, find_driver, lanes_of
+from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
+from rlcpu.envs.engine.batch import step_kernels
 
 
 class Params(NamedTuple):

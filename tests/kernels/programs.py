@@ -28,7 +28,8 @@ def use(env, rollouts=True, assembly=False):
     print(json.dumps(report))
 
 def find_kernels(env, collector, simulator):
-    from rlcpu.envs import batch, rollout
+    from rlcpu.envs.engine import batch
+    from rlcpu.envs.engine import rollout
     from rlcpu.kernels import mlp
     real = env.dtype.type
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)

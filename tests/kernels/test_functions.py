@@ -216,7 +216,7 @@ def test_recursion_ends():
 
 PROGRAM = """
 import json, numpy as np
-from rlcpu.envs import cartpole
+from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.kernels.compile import define, specialise
 from rlcpu.kernels.functions import fingerprint
 

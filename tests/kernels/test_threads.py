@@ -22,8 +22,8 @@ LAYERS = ["tbb", "omp", "workqueue"] if HAS_TBB else ["omp", "workqueue"]
 WORK = """
 import hashlib, json, os, sys, threading
 import numba, numpy as np, rlcpu
-from rlcpu.envs.batch import step_kernels
-from rlcpu.envs.rollout import collect_kernels, simulate_kernels
+from rlcpu.envs.engine.batch import step_kernels
+from rlcpu.envs.engine.rollout import collect_kernels, simulate_kernels
 from rlcpu.kernels.threads import threading_layer
 
 def run(seed, num_threads=None, dtype="float32", rollouts=True):

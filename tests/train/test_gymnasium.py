@@ -13,8 +13,8 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
 
 from rlcpu.cli import main
-from rlcpu.cli_arguments import CommandError
-from rlcpu.cli_pictures import check_renderer, film
+from rlcpu.cli.arguments import CommandError
+from rlcpu.cli.pictures import check_renderer, film
 from rlcpu.envs import GymnasiumEnv
 from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3
 from rlcpu.train.buffers import example_of

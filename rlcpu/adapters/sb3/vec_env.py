@@ -13,7 +13,7 @@ from stable_baselines3.common import vec_env
 from stable_baselines3.common.monitor import Monitor
 
 from rlcpu.envs import Dynamics, VectorEnv, make_vec
-from rlcpu.envs.layout import values_of
+from rlcpu.envs.engine.layout import values_of
 from rlcpu.replay.checks import check_flag
 
 Array = npt.NDArray[Any]

@@ -17,9 +17,10 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.batch import asarray, empty, final_observations, to_host
-from rlcpu.envs.faults import check_rollout
-from rlcpu.envs.lane import PENDING
+from rlcpu.envs.engine.batch import asarray, empty, final_observations, to_host
+from rlcpu.envs.engine.faults import check_rollout
+from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.rollout import FAULTS, Records
 from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.lane import make_run
@@ -30,7 +31,6 @@ from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy, PolicyArrays
 from rlcpu.envs.results import Form
-from rlcpu.envs.rollout import FAULTS, Records
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
 

@@ -22,7 +22,8 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlcpu.envs import dynamics as base
-from rlcpu.envs.layout import floats
+from rlcpu.envs.checks.trial import check_description, convert_params
+from rlcpu.envs.engine.layout import floats
 from rlcpu.envs.mujoco.library import INTEGRATION, make_view
 from rlcpu.envs.mujoco.varied import (
     Varied,
@@ -33,7 +34,6 @@ from rlcpu.envs.mujoco.varied import (
     numbers_of,
     write,
 )
-from rlcpu.envs.trial import check_description, convert_params
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.random import Rng
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
@@ -216,7 +216,7 @@ class MuJoCoDynamics(base.Dynamics):
 
     @functools.cached_property
     def engine(self) -> Any:
-        """What runs it: the counterpart of `rlcpu.envs.batch`."""
+        """What runs it: the counterpart of `rlcpu.envs.engine.batch`."""
         from rlcpu.envs.mujoco import batch
 
         return batch

@@ -58,7 +58,7 @@ _LAYOUT: dict[str, tuple[str, Any]] = {
     "mask": (f"({_N},)", np.uint8),
     # Lowest and highest numbers of an action.
     "bounds": (f"(2, {_A})", np.float32),
-    # See `rlcpu.envs.rollout.EPISODES`.
+    # See `rlcpu.envs.engine.rollout.EPISODES`.
     "sums": (f"({_N}, 5)", np.float64),
     # `STEP` reads them, `ROLLOUT` writes them.
     "actions": (f"({_K}, {_N}, {_A})", np.float32),

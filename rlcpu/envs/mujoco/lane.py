@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from rlcpu.envs.lane import PENDING
+from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.rollout import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
 from rlcpu.envs.mujoco.job import (
     FORWARD,
     JOB_SIZE,
@@ -32,7 +33,6 @@ from rlcpu.envs.mujoco.library import i64
 from rlcpu.envs.mujoco.physics import ADVANCE, BEGIN, LOOK, STEPS
 from rlcpu.envs.mujoco.policy import make_choose
 from rlcpu.envs.policies import PolicyCode
-from rlcpu.envs.rollout import EPISODES, FAULTS, LENGTHS, RETURNS, SQUARES
 from rlcpu.kernels.compile import EXACT, c_function, inline_exact
 from rlcpu.kernels.memory import array_at, call_at
 

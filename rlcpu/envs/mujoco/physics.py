@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import types
 
+from rlcpu.envs.checks.trial import results_with_none
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.job import JOB_SIZE, make_open
 from rlcpu.envs.mujoco.library import (
@@ -24,7 +25,6 @@ from rlcpu.envs.mujoco.library import (
     warnings_offset,
 )
 from rlcpu.envs.mujoco.varied import Varied, make_copies, make_is_bad, make_look
-from rlcpu.envs.trial import results_with_none
 from rlcpu.kernels.compile import EXACT, c_function, define, freeze, inline_exact, specialise
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import STEP_GROUP, make_rng, mix, uniform53

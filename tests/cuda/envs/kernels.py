@@ -10,7 +10,7 @@ import numpy as np
 from rlcpu.cuda import envs
 from rlcpu.cuda.networks import network_of
 from rlcpu.cuda.rollouts import Records, Sums, rollout_kernel
-from rlcpu.envs.lane import structure
+from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, Uniform
 from tests.envs.rollouts import CLASSIC

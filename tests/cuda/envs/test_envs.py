@@ -367,7 +367,7 @@ def drift_reset(uniforms: Any, params: Any) -> Any:
 
 
 def test_users_dynamics() -> None:
-    from rlcpu.envs.cartpole import Params
+    from rlcpu.envs.tasks.classic_control.cartpole import Params
 
     drift = Dynamics(
         id="Drift-v0",

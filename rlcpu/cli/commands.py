@@ -1,0 +1,407 @@
+"""The `rlcpu` command: trains, evaluates and draws agents, and looks after the machine.
+
+Every argument is checked before any work starts. What only one command needs is imported where it
+is used: a run without a picture does not wait for matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Self
+
+import rlcpu
+from rlcpu.cli import listing as cli_list
+from rlcpu.cli.arguments import (
+    DTYPES,
+    CommandError,
+    assignment,
+    environment,
+    finite,
+    known_environments,
+    output_file,
+    picture_file,
+    seed,
+    span,
+    video_file,
+    whole,
+)
+from rlcpu.cli.pictures import plot
+from rlcpu.cli.train import (
+    ALGORITHMS,
+    EPISODES,
+    EXIT_FAILED,
+    evaluate,
+    train,
+)
+from rlcpu.terminal import Bar, is_watched, say
+
+EXIT_BAD_ARGUMENTS = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+EPILOG = """\
+examples:
+  rlcpu train CartPole-v1                        about a minute the first time, then seconds
+  rlcpu train CartPole-v1 --save cartpole.npz    keep the agent
+  rlcpu eval cartpole.npz --video cartpole.gif   evaluate and film it
+  rlcpu train balance:Balance-v0                 your own environment, of balance.py
+  rlcpu check balance:Balance-v0                 what is wrong with it
+  rlcpu list CartPole-v1                         its spaces, parameters and settings
+  rlcpu COMMAND --help                           all options
+
+exit codes:
+  0    done; train and eval: the target is reached, or there is none
+  1    train and eval: not solved, numbers that are not finite, or a file that cannot be written;
+       check: errors were found
+  2    bad arguments
+  130  interrupted by Ctrl-C (train saves the agent first; a second Ctrl-C ends at once)
+  143  terminated (likewise)
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that answers a bad argument with one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message and exit with status 2."""
+        self.exit(EXIT_BAD_ARGUMENTS, f"{self.prog}: error: {message}\n")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Print the message, in red on a terminal, and end with the status."""
+        if message:
+            say(message.rstrip("\n"), "red", sys.stderr)
+        sys.exit(status)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = build_parser()
+    try:
+        with Output() as output:
+            args = parser.parse_args(argv)
+            if args.run is None:
+                parser.print_help()
+                return 0
+            code: int = args.run(args)
+        # Training and evaluating have results beside what they print, and a status that tells them.
+        return code if args.run in (train, evaluate) or not output.trouble else EXIT_FAILED
+    except CommandError as error:
+        parser.exit(error.code, f"{parser.prog}: error: {error}\n")
+    except KeyboardInterrupt:
+        print("rlcpu: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _drop_output(sys.stdout)  # `| head` has seen enough
+        return EXIT_PIPE_CLOSED
+
+
+class Output:
+    """Standard output in a context: no run fails because it cannot be printed.
+
+    Letters that it cannot encode are escaped. Where it is closed or full, the rest of what is
+    printed is dropped, and one line on standard error says so.
+
+    Attributes:
+        trouble: why something was dropped, or "".
+    """
+
+    def __init__(self) -> None:
+        self.stream: Any = sys.stdout
+        self.trouble = ""
+
+    def write(self, text: str) -> int:
+        """Print a text."""
+        try:
+            self._try("write", text)
+        except UnicodeEncodeError:
+            self._try("write", text.encode("ascii", "backslashreplace").decode())
+        return len(text)
+
+    def flush(self) -> None:
+        """Print what waits for it."""
+        if self.stream is not None:
+            self._try("flush")
+
+    def _try(self, method: str, *text: str) -> None:
+        if self.trouble:
+            return
+        if self.stream is None:  # as Python leaves it where the shell has closed it
+            self.trouble = "it is closed"
+            return
+        try:
+            getattr(self.stream, method)(*text)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
+            _drop_output(self.stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def __enter__(self) -> Self:
+        sys.stdout = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.stdout = self.stream
+        self.flush()
+        if self.trouble:
+            line = f"rlcpu: standard output cannot be written: {self.trouble}"
+            print(line, file=sys.stderr)
+
+
+def _drop_output(stream: Any) -> None:
+    """Let what is in the buffer of a stream go nowhere: Python tries again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def check(args: argparse.Namespace) -> int:
+    """Try an environment and print what was found; returns the exit code."""
+    from rlcpu.envs import check
+
+    try:
+        report = check(args.env.id, args.steps, args.seed)
+    except TypeError as error:  # of MuJoCo
+        raise CommandError(error) from None
+    print(report)
+    return 0 if report.ok else EXIT_FAILED
+
+
+def info(args: argparse.Namespace) -> int:
+    """Print versions, threads, vector width, cache folder and GPU, or how an environment runs."""
+    if args.env is not None:
+        return explain(args.env.id)
+    from rlcpu.cuda import describe
+    from rlcpu.kernels.processors import show_cpus
+    from rlcpu.kernels.threads import show_config
+
+    config = {**show_config(), **show_cpus(), "cuda": describe()}
+    width = max(map(len, config))
+    for name, value in config.items():
+        print(f"{name:<{width}}  {value}")
+    return 0
+
+
+def explain(env_id: str) -> int:
+    """Print how the step of an environment runs, and why."""
+    import numpy as np
+
+    from rlcpu.envs.checks.vectorised import find_driver
+    from rlcpu.envs.engine.batch import step_kernels
+
+    dynamics = rlcpu.envs.find(env_id)
+    if dynamics.engine is not None:
+        raise CommandError(f"--env: {env_id} is stepped by another engine, not by our kernels")
+    env = rlcpu.make_vec(env_id, num_threads=1)
+    env.reset(seed=0)
+    env.step(np.asarray(env.action_space.sample()))
+    found = find_driver(step_kernels(env.code, np.float32, False).function, dynamics.step)
+    print(f"{env_id}: step runs {found}")
+    return 0
+
+
+# ---------------------------------------------------------------- rlcpu warmup
+
+
+def warmup(args: argparse.Namespace) -> int:
+    """Compile, and so cache, what stepping, collecting and training of environments need."""
+    env_ids = [env.id for env in args.envs] or known_environments()
+    dtypes = args.dtype or DTYPES
+    jobs = [(env, dtype, job) for env in env_ids for dtype in dtypes for job in WARMUP_JOBS]
+    shown = is_watched() and not args.no_progress
+    with Bar("kernels", len(jobs), "parts") if shown else contextlib.nullcontext() as bar:
+        for done, (env_id, dtype, job) in enumerate(jobs, 1):
+            job(env_id, dtype)
+            if bar is not None:
+                bar.show(done, text=f"{env_id} {dtype} {job.__name__.removeprefix('warm_')}")
+    print(f"compiled {', '.join(env_ids)} in {' and '.join(dtypes)}")
+    return 0
+
+
+def few_and_many(env_id: str, many: int) -> tuple[int, ...]:
+    """Numbers of environments whose kernels differ: MuJoCo's are the same for any."""
+    return (2, many) if rlcpu.envs.find(env_id).engine is None else (2,)
+
+
+def warm_step(env_id: str, dtype: str) -> None:
+    """`env.step`, in few environments (serial kernels) and many (parallel kernels)."""
+    for num_envs in few_and_many(env_id, 1 << 16):
+        env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+
+
+def warm_collect(env_id: str, dtype: str) -> None:
+    """`simulate` and `collect` with the policies that take no code of the user's."""
+    for num_envs in few_and_many(env_id, 1 << 14):
+        env = rlcpu.make_vec(env_id, num_envs=num_envs, dtype=dtype)
+        env.reset(seed=0)
+        spaces = env.single_observation_space, env.single_action_space
+        for policy in (rlcpu.policies.Uniform(), rlcpu.policies.MLP(*spaces)):
+            rlcpu.simulate(env, policy, 2)
+            rlcpu.collect(env, policy, 2)
+
+
+def warm_train(env_id: str, dtype: str) -> None:
+    """The updates of a default agent, and its evaluation."""
+    from rlcpu.train import PPO
+
+    agent = PPO(env_id, seed=0, dtype=dtype)
+    agent.learn(1)
+    agent.evaluate(num_episodes=1, seed=0)
+
+
+WARMUP_JOBS: tuple[Callable[[str, str], None], ...] = (warm_step, warm_collect, warm_train)
+
+
+# ---------------------------------------------------------------- arguments
+
+#: Help on arguments that several commands take.
+HELP_ENV = "an environment, such as CartPole-v1, or module:MyEnv-v0 for your own"
+HELP_STEPS = (
+    "environment steps at most (default: what environment and algorithm take, often 1,000,000)"
+)
+HELP_TARGET = "mean return to reach (default: the environment's own threshold, if it has one)"
+HELP_EPISODES = "episodes of the evaluation (default: 100)"
+HELP_THREADS = "threads at most (default: all cores)"
+HELP_VIDEO = "film one greedy episode, as .gif or .mp4"
+
+
+def build_parser() -> Parser:
+    """The command line of `rlcpu`."""
+    parser = Parser(
+        prog="rlcpu",
+        description=(rlcpu.__doc__ or "").partition("\n")[0],
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"rlcpu {rlcpu.__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
+    for name, run, add_arguments, summary in (
+        ("train", train, add_train_arguments, "train an agent and evaluate it"),
+        ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
+        ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
+        ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
+        (
+            "list",
+            cli_list.show,
+            cli_list.add_list_arguments,
+            "list the environments, or describe one",
+        ),
+        ("info", info, add_info_arguments, "print versions, threads, cache folder and GPU"),
+        ("warmup", warmup, add_warmup_arguments, "compile the kernels into the cache"),
+    ):
+        command = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        command.set_defaults(run=run)
+        add_arguments(command)
+    return parser
+
+
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu train`."""
+    parser.usage = "rlcpu train ENV [options]\n       rlcpu train [ENV] --load FILE [options]"
+    add = parser.add_argument_group("the run").add_argument
+    add("env", metavar="ENV", nargs="?", type=environment, help=HELP_ENV)
+    add("--steps", metavar="N", type=whole(1), help=HELP_STEPS)
+    add("--target", metavar="R", type=finite, help=HELP_TARGET)
+    add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
+    of_load = "go on with a saved agent for --steps more, and save it there if there is no --save"
+    add("--load", metavar="FILE", help=of_load)
+    of_schedule = "total steps between which schedules run, such as 0:500000 (default: this run's)"
+    add("--schedule", metavar="FIRST:LAST", type=span, help=of_schedule)
+    add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
+    add("--no-progress", action="store_true", help="show no progress bar")
+    add = parser.add_argument_group("processes of Ray").add_argument
+    add(
+        "--collectors",
+        metavar="N",
+        type=whole(1),
+        help="let N processes step environments (default: the process that learns does)",
+    )
+    add(
+        "--shards",
+        metavar="N",
+        type=whole(1),
+        help="let N processes hold the replay buffer (default: 1, with --collectors)",
+    )
+    cluster = "address of a cluster, such as 10.0.0.5:6379 (default: start Ray on this machine)"
+    add("--ray", metavar="ADDRESS", help=cluster)
+    add = parser.add_argument_group("a new agent").add_argument
+    algo = "algorithm (default: the one that fits the environment, ppo for most)"
+    add("--algo", choices=ALGORITHMS, help=algo)
+    add(
+        "--seed",
+        metavar="N",
+        type=seed,
+        help="same seed, same run, whatever the number of threads (default: 0)",
+    )
+    count = "environments to step at once (default: what is tuned for the environment)"
+    add("--num-envs", metavar="N", type=whole(1), help=count)
+    add("--dtype", choices=DTYPES, help="dtype of the simulation (default: float32)")
+    repeated: dict[str, Any] = {
+        "metavar": "NAME=VALUE",
+        "type": assignment,
+        "action": "append",
+        "default": [],
+    }
+    add("--param", **repeated, help="set a parameter of the environment, such as gravity=1.6")
+    add("--set", **repeated, help="set a hyper-parameter, such as learning_rate=1e-3")
+    add = parser.add_argument_group("results (default: none is written)").add_argument
+    add("--save", metavar="FILE", type=output_file, help="write the agent, also if interrupted")
+    of_csv = "write the learning curve as a table; with --load, behind the lines it has"
+    add("--csv", metavar="FILE", type=output_file, help=of_csv)
+    add("--tensorboard", metavar="FOLDER", help="write all numbers for TensorBoard, as they come")
+    add("--plot", metavar="FILE.png", type=picture_file, help="draw the learning curve")
+    add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
+
+
+def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu eval`."""
+    add = parser.add_argument
+    add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
+    add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
+    add("--episodes", metavar="N", type=whole(1), default=EPISODES, help=HELP_EPISODES)
+    words = "seed of the episodes (default: the agent's, plus 1)"
+    add("--seed", metavar="N", type=seed, help=words)
+    add("--target", metavar="R", type=finite, help=HELP_TARGET)
+    add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
+    add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
+
+
+def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu plot`."""
+    add = parser.add_argument
+    add("tables", metavar="CSV", nargs="+", help="tables that `rlcpu train --csv` wrote")
+    add("--out", metavar="FILE.png", type=picture_file, required=True, help="the picture")
+    add("--target", metavar="R", type=finite, help="draw a line at this return (default: none)")
+
+
+def add_check_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu check`."""
+    add = parser.add_argument
+    add("env", metavar="ENV", type=environment, help=HELP_ENV)
+    steps = "single steps to compare with plain Python (default: 1,000)"
+    add("--steps", metavar="N", type=whole(1), default=1000, help=steps)
+    words = "seed of states and actions (default: 0)"
+    add("--seed", metavar="N", type=seed, default=0, help=words)
+
+
+def add_info_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu info`."""
+    vectors = "tell whether its step runs in vectors or one lane at a time, and why"
+    parser.add_argument("--env", metavar="ENV", type=environment, help=vectors)
+
+
+def add_warmup_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `rlcpu warmup`."""
+    add = parser.add_argument
+    some = "environments (default: all that are registered)"
+    add("envs", metavar="ENV", nargs="*", type=environment, help=some)
+    add("--dtype", choices=DTYPES, action="append", help="only this dtype (default: both)")
+    add("--no-progress", action="store_true", help="show no progress bar")

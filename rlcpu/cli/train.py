@@ -1,0 +1,471 @@
+"""`rlcpu train` and `rlcpu eval`: an agent is made or loaded, trained, evaluated greedily, kept."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rlcpu.cli.arguments import CommandError, output_file
+from rlcpu.cli.pictures import check_renderer, draw_curves, write_video
+from rlcpu.terminal import is_watched, rounded, say
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rlcpu.distributed import Ledger
+    from rlcpu.train import TensorBoard
+    from rlcpu.train.off_policy import OffPolicy
+    from rlcpu.train.ppo import PPO
+
+    Agent = PPO | OffPolicy
+
+EXIT_FAILED = 1
+#: Of the evaluation at the end.
+EPISODES = 100
+#: Options that name what is written beside the agent.
+FILES = ("csv", "tensorboard", "plot", "video")
+#: What --algo takes: names of the classes in `rlcpu.train`.
+ALGORITHMS = ("ppo", "pqn", "dqn", "sac", "td3", "ddpg")
+#: What a new agent is made of, and a saved one has already.
+_OF_NEW_AGENTS = ("algo", "seed", "num_envs", "dtype", "param", "set")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: what Ctrl-C does, with another exit code."""
+
+
+def train(args: argparse.Namespace) -> int:
+    """Train an agent, evaluate it greedily and report; returns the exit code."""
+    from rlcpu.envs.gymnasium.env import GymnasiumEnv
+    from rlcpu.envs.gymnasium.task import EnvironmentFailure
+    from rlcpu.train.choice import default_steps
+    from rlcpu.train.evaluate import EndlessEpisodeError
+
+    agent = make_agent(args)
+    if args.steps is None:
+        args.steps = default_steps(agent)
+    if args.load:
+        check_files_of_load(args)
+    if args.video:
+        check_renderer(agent)
+    if isinstance(agent.env, GymnasiumEnv):
+        env_id = agent.env.dynamics.id
+        print(f"{env_id} is Gymnasium's own: its steps are Python's", file=sys.stderr)
+    target = agent.env.dynamics.reward_threshold if args.target is None else args.target
+    shown = not args.no_progress and is_watched()
+    print_run(agent, args, target)
+    results = Results(args, agent, target)
+    with tensorboard(args.tensorboard) as told, terminating():
+        options = {**told, **processes_of(args, agent)}
+        if args.schedule is not None:
+            options["schedule"] = args.schedule
+        try:
+            agent.learn(args.steps, target_return=target, progress=shown, **options)
+            results.write_agent()
+            returns = agent.evaluate(num_episodes=args.episodes, seed=next_seed(agent))
+            results.write_pictures(returns)
+        except KeyboardInterrupt as error:
+            return results.stop(143 if isinstance(error, Terminated) else 130, "interrupted")
+        except (
+            *(FloatingPointError, EndlessEpisodeError, MemoryError),
+            *(EnvironmentFailure, OSError),  # the latter of --tensorboard and of --ray
+        ) as error:
+            return results.stop(EXIT_FAILED, f"stopped: {error}")
+        except (TypeError, ValueError) as error:
+            # The first rollout compiles: a function of the user's is refused, by a TypeError. Or
+            # the replay is, which collectors cannot fill.
+            refused = isinstance(error, TypeError) or "num_collectors" in options
+            if agent.history.updates or not refused:
+                raise
+            raise CommandError(error) from error
+    print_training(agent)
+    if ledger := getattr(agent, "ledger", None):
+        print_ledger(ledger, agent.history.actors)
+    code = print_evaluation(returns, target)
+    failed = results.print_files()
+    print_next(args, results.saved, solved=code == 0)
+    return failed or code
+
+
+def next_seed(agent: Agent) -> int:
+    """Return the seed after that of an agent's training, for episodes."""
+    return (agent.seed + 1) % 2**128
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """`rlcpu eval`: evaluate a saved agent greedily, and film it; returns the exit code."""
+    from rlcpu.envs.gymnasium.task import EnvironmentFailure
+    from rlcpu.train.evaluate import EndlessEpisodeError
+
+    agent = load_agent(args)
+    if args.video:
+        check_renderer(agent)
+    target = agent.env.dynamics.reward_threshold if args.target is None else args.target
+    seed = next_seed(agent) if args.seed is None else args.seed
+    try:
+        returns = agent.evaluate(num_episodes=args.episodes, seed=seed)
+    except (FloatingPointError, EndlessEpisodeError, MemoryError, EnvironmentFailure) as error:
+        raise CommandError(error, EXIT_FAILED) from error
+    print(f"{agent.env.dynamics.id}: trained for {agent.steps:,} steps, seed {agent.seed}")
+    code = print_evaluation(returns, target)
+    if args.video:
+        try:
+            write_video(agent, args.video, seed)
+        except OSError as error:
+            raise CommandError(f"cannot write {args.video}: {error}", EXIT_FAILED) from None
+        print(f"video       {args.video}")
+    return code
+
+
+def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
+    """The options of `learn` that --collectors, --shards and --ray make.
+
+    Raises:
+        CommandError: the agent or this machine has no use for them.
+    """
+    if args.collectors is args.shards is args.ray is None:
+        return {}
+    has_replay, name = getattr(agent, "buffer", None) is not None, type(agent).__name__
+    if args.shards is not None and not has_replay:
+        raise CommandError(f"--shards: {name} has no replay buffer")
+    from rlcpu.distributed.actors import import_ray
+
+    try:
+        import_ray()
+    except ImportError as error:
+        raise CommandError(f"--collectors: {error}") from None
+    options = {"num_collectors": args.collectors or 1, "address": args.ray}
+    return {**options, "num_shards": args.shards or 1} if has_replay else options
+
+
+def check_files_of_load(args: argparse.Namespace) -> None:
+    """Let an agent that goes on be saved where it was, and see that its table can be added to.
+
+    Raises:
+        CommandError: one of the files cannot be written, or holds something else.
+    """
+    from rlcpu.train.history import read_table
+
+    try:
+        args.save = args.save or output_file(args.load)
+    except argparse.ArgumentTypeError as error:
+        raise CommandError(f"--load: {error}; --save says where else") from None
+    try:
+        if args.csv:
+            read_table(args.csv)
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--csv: {error}") from None
+
+
+@contextlib.contextmanager
+def tensorboard(folder: str | None) -> Iterator[dict[str, TensorBoard]]:
+    """Options of `learn` with a callback that writes to a folder, if there is one.
+
+    Raises:
+        CommandError: it cannot be written, or tensorboard is missing.
+    """
+    from rlcpu.train import TensorBoard
+
+    if folder is None:
+        yield {}
+        return
+    try:
+        callback = TensorBoard(folder)
+    except (ImportError, OSError) as error:
+        raise CommandError(f"--tensorboard {folder}: {error}") from None
+    with callback:
+        yield {"callback": callback}
+
+
+@contextlib.contextmanager
+def terminating() -> Iterator[None]:
+    """SIGTERM raises `Terminated` in this block."""
+
+    def stop(*_: object) -> NoReturn:
+        raise Terminated
+
+    try:
+        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+        signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread, which alone gets signals
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# ---------------------------------------------------------------- agents
+
+
+def make_agent(args: argparse.Namespace) -> Agent:
+    """The agent that the arguments describe.
+
+    Raises:
+        CommandError: the trainer refuses one of them.
+    """
+    from rlcpu.envs.registration import find
+    from rlcpu.train.choice import fitting
+
+    if args.load:
+        for name in _OF_NEW_AGENTS:
+            if getattr(args, name) not in (None, []):
+                raise CommandError(f"--{name.replace('_', '-')}: the agent of --load has its own")
+        return load_agent(args)
+    if args.env is None:
+        raise CommandError("expected an environment, such as CartPole-v1, or --load FILE")
+    options = {"num_envs": args.num_envs, "num_threads": args.threads, "dtype": args.dtype}
+    options = {"dtype": "float32", **{k: v for k, v in options.items() if v is not None}}
+    try:
+        env = find(args.env.id).with_params(**dict(args.param)) if args.param else args.env.id
+        kind = algorithms()[args.algo or fitting(args.env.id)]
+        agent: Agent = kind(env, seed=args.seed or 0, **{**options, **unique(args.set, options)})
+        return agent
+    except (TypeError, ValueError, MemoryError) as error:
+        raise CommandError(error) from error
+
+
+def algorithms() -> dict[str, Any]:
+    """The classes of agents, by the names that --algo takes."""
+    from rlcpu import train
+
+    return {name: getattr(train, name.upper()) for name in ALGORITHMS}
+
+
+def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any]:
+    """The values of --set by name."""
+    chosen = dict(pairs)
+    twice = [name for name in chosen if name in taken or len(chosen) < len(pairs)]
+    if twice:
+        raise CommandError(f"--set {twice[0]}=...: given twice")
+    return chosen
+
+
+def load_agent(args: argparse.Namespace) -> Agent:
+    """The agent of a file.
+
+    Raises:
+        CommandError: there is none, or of another environment.
+    """
+    from rlcpu.train.checkpoint import format_of
+
+    words = format_of(args.load).split()
+    kind = algorithms().get(words[1].lower() if len(words) == 3 else "") or algorithms()["ppo"]
+    try:
+        agent: Agent = kind.load(args.load, num_threads=args.threads)
+    except FileNotFoundError:
+        raise CommandError(f"there is no file {args.load!r}") from None
+    except (OSError, TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    if args.env is not None and args.env.id != agent.env.dynamics.id:
+        raise CommandError(f"{args.load}: an agent of {agent.env.dynamics.id}, not {args.env.id}")
+    return agent
+
+
+# ---------------------------------------------------------------- results
+
+
+def schedules_of(config: Any) -> list[str]:
+    """Names of settings that say how others fall over the steps of a run."""
+    names = "learning_rate_schedule", "clip_schedule"  # that of exploration has steps of its own
+    return [name for name in names if name in config.names()]
+
+
+class Results:
+    """The files of a training run; what cannot be written costs nothing of the rest.
+
+    Args:
+        args: of the command.
+        agent: its agent.
+        target: mean return, or None.
+    """
+
+    def __init__(self, args: argparse.Namespace, agent: Agent, target: float | None) -> None:
+        self.args, self.agent, self.target = args, agent, target
+        self.saved: Path | None = None
+        self.written: list[str] = []
+        self.failed: list[str] = []
+
+    def write_agent(self) -> None:
+        """Write the agent and the table of its curve, if they are wanted."""
+        if self.args.save:
+            self._save(self.args.save)
+        if self.args.csv:
+            append = self.args.load is not None
+            to_csv = self.agent.history.to_csv
+            self._write("table", self.args.csv, lambda: to_csv(self.args.csv, append=append))
+
+    def write_pictures(self, returns: NDArray[np.float64] | None) -> None:
+        """Draw the curve and film an episode, if they are wanted."""
+        args, history = self.args, self.agent.history
+        if args.plot and history.updates:
+            seed, env_id = self.agent.seed, self.agent.env.dynamics.id
+            title = (
+                f"{type(self.agent).__name__} on {env_id}, seed {seed}: {history.time_total:.2f} s"
+            )
+            curves = {"training, mean of the last episodes": history.curve}
+            greedy = None if returns is None else (history.steps, returns)
+            self._write(
+                "picture",
+                args.plot,
+                lambda: draw_curves(args.plot, curves, title, self.target, greedy),
+            )
+        if args.video and returns is not None:
+            seed = next_seed(self.agent)
+            self._write("video", args.video, lambda: write_video(self.agent, args.video, seed))
+
+    def stop(self, code: int, reason: str) -> int:
+        """Keep what was learnt of a run that did not come to its end; returns the exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(ValueError):
+                signal.signal(number, signal.SIG_DFL)  # the second one ends at once
+        agent, history = self.agent, self.agent.history
+        said = f"rlcpu train: {reason}"
+        if not history.updates:
+            say(f"{said}; nothing was learnt yet", "yellow", sys.stderr)
+            return code
+        env_id = agent.env.dynamics.id.replace(":", "-").replace("/", "-")
+        self.args.save = self.args.save or Path(f"{env_id}-interrupted.npz")
+        if not any(line.startswith("saved") for line in self.written):
+            self.write_agent()
+        self.write_pictures(None)
+        say(f"{said} after {history.steps:,} steps", "yellow", sys.stderr)
+        for line in self.written:
+            print(line, file=sys.stderr)
+        for line in self.failed:
+            say(line, "red", sys.stderr)
+        if code != EXIT_FAILED and not self.failed:
+            print(f"to go on    {shlex.join(self._command_to_go_on())}", file=sys.stderr)
+        return code
+
+    def _command_to_go_on(self) -> list[str]:
+        """The words of the command that makes the rest of the run, into the same files."""
+        args, agent, history = self.args, self.agent, self.agent.history
+        env = [args.env.text] if args.env and ":" in args.env.text else []
+        options = {"load": args.save, "steps": max(1, args.steps - history.steps)}
+        if any(getattr(agent.config, name) != "constant" for name in schedules_of(agent.config)):
+            first = history.steps_before
+            options["schedule"] = "{}:{}".format(*(args.schedule or (first, first + args.steps)))
+        again = ("target", "threads", "collectors", "shards", "ray", *FILES)
+        options |= {name: getattr(args, name) for name in again if getattr(args, name) is not None}
+        if args.episodes != EPISODES:
+            options["episodes"] = args.episodes
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        return ["rlcpu", "train", *env, *words, *["--no-progress"] * args.no_progress]
+
+    def print_files(self) -> int:
+        """Say what was written, and return 0, or what was not."""
+        print("\n".join(self.written), end="\n" if self.written else "")
+        for line in self.failed:
+            say(line, "red", sys.stderr)
+        return EXIT_FAILED if self.failed else 0
+
+    def _save(self, path: Path) -> None:
+        """Write the agent to the file, or, where that fails, to another one."""
+        rescue = Path(tempfile.gettempdir(), f"{path.name}.rescued.npz")
+        if self._write("saved", path, lambda: self.agent.save(path)):
+            self.saved = path
+        elif self._write("saved", rescue, lambda: self.agent.save(rescue)):
+            self.saved = rescue
+
+    def _write(self, kind: str, path: Path, write: Callable[[], None]) -> bool:
+        try:
+            write()
+        except OSError as error:
+            self.failed.append(
+                f"rlcpu train: error: cannot write {path}: {error.strerror or error}"
+            )
+            return False
+        self.written.append(f"{kind:<12}{path}")
+        return True
+
+
+# ---------------------------------------------------------------- reports
+
+
+def print_run(agent: Agent, args: argparse.Namespace, target: float | None) -> None:
+    """Print who learns what, and until when, in lines of at most 70 columns."""
+    import numba
+
+    env = agent.env
+    threads = args.threads or env.num_threads or numba.get_num_threads()
+    name = f"{type(agent).__name__} on {env.dynamics.id}"
+    many = f"{env.num_envs:,} environments" if env.num_envs > 1 else "1 environment"
+    cores = f"{threads} threads" if threads > 1 else "1 thread"
+    how = f"{many}, {cores}, seed {agent.seed}"
+    between = ", " if len(f"{name}, {how}") <= 58 else f"\n{'':<12}"
+    goal = "" if target is None else f"mean return {rounded(target)}, at most "
+    print(f"{'agent':<12}{name}{between}{how}")
+    print(f"{'until':<12}{goal}{args.steps:,} steps", flush=True)
+
+
+def print_training(agent: Agent) -> None:
+    """Print what the run took, in lines of at most 70 columns."""
+    history = agent.history
+    total = max(history.time_total, 1e-9)
+    print(
+        f"{'trained':<12}{history.steps:,} steps, {history.episodes:,} episodes "
+        f"in {history.time_total:.2f} s"
+    )
+    print(
+        f"{'speed':<12}{history.steps / total:,.0f} steps/s; "
+        f"{history.time_collect / total:.0%} collecting, "
+        f"{history.time_update / total:.0%} updating"
+    )
+    if history.time_compile >= 1.0:
+        print(f"{'prepared':<12}in {history.time_compile:.1f} s more, once on this machine")
+    if recent := len(agent.returns):
+        mean = rounded(history.episode_return)
+        print(f"{'training':<12}mean return {mean} over the last {recent} episodes")
+
+
+def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
+    """Print what became of the transitions of collectors and shards, and how each of them was."""
+    restarts = ledger.collector_restarts + ledger.shard_restarts
+    made = f"{ledger.stored:,} transitions stored, {ledger.held:,} held, {ledger.sampled:,} drawn"
+    if ledger.received:
+        made = f"{ledger.received:,} steps made"
+    print(f"processes   {made}, {ledger.lost:,} lost in {restarts} restarts")
+    for name, number in actors.items():
+        kind, index, what = name.split("_", 2)
+        print(f"{f'{kind} {index}':<12}{what.replace('_', ' ')} {number:,.0f}")
+
+
+def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
+    """Print whether the greedy policy reached the target; returns the exit code.
+
+    The evaluation decides, not the training curve: a policy that reached the target with sampled
+    actions does not always do so greedily.
+    """
+    mean = returns.mean()
+    print(f"evaluation  mean return {rounded(mean)} over {len(returns)} greedy episodes")
+    print(f"{'':<12}lowest {rounded(returns.min())}, highest {rounded(returns.max())}")
+    if target is None:
+        return 0
+    shown = rounded(mean) if rounded(mean) != rounded(target) else f"{mean:.9g}"
+    if mean >= target:
+        say(f"solved      {shown} >= {target:g}", "green")
+        return 0
+    say(f"not solved  {shown} < {target:g}", "yellow")
+    return EXIT_FAILED
+
+
+def print_next(args: argparse.Namespace, saved: Path | None, *, solved: bool) -> None:
+    """Print what can be done with the agent now."""
+    if saved is None:
+        say("not saved   add --save FILE to keep the agent", "yellow")
+        return
+    file, module = str(saved), [args.env.text] if args.env and ":" in args.env.text else []
+    command = ["rlcpu", "eval", file, *module]
+    if not solved:
+        command = ["rlcpu", "train", *module, "--load", file]
+    print(f"{'next':<12}{shlex.join(command)}")

@@ -1,0 +1,514 @@
+"""`rlcpu.envs.check`: what is wrong with an environment, found by running it.
+
+A `Dynamics` is plain Python that is also compiled. Here it is played at random in plain Python, its
+tables replaced by ones that watch their indices; then the kernels take the same single steps from
+the same states, in float64 and in float32. Trajectories are never compared: they part after some
+steps, however small the error of one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Discrete, MultiDiscrete
+
+from rlcpu.envs.checks import watched
+from rlcpu.envs.checks.trial import check_result, outside, params_of
+from rlcpu.envs.checks.vectorised import describe_vectors
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.batch import step_kernels
+from rlcpu.envs.engine.lane import structure
+from rlcpu.envs.engine.layout import Layout, columns_of, numbers_of, rows_of
+from rlcpu.envs.registration import find
+from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.checks import check_count, check_seed
+from rlcpu.kernels.random import (
+    RANDOMIZE_GROUP,
+    RESET_GROUP,
+    STEP_GROUP,
+    Rng,
+    keys,
+    mix,
+    stream_seeds,
+    uniforms,
+)
+
+Array = npt.NDArray[Any]
+LEVELS = ("error", "warning", "note")
+#: Error of a single step that rounding may explain, relative to the largest number that goes into
+#: it or comes out: some hundred operations, each rounded once.
+TOLERANCES = {np.float64: 1e-13, np.float32: 5e-5}
+#: A step that differs by more is run again from states and actions this close, relatively: at a
+#: threshold or a jump their results differ as much.
+NEARBY = {np.float64: 2.0**-46, np.float32: 2.0**-18}
+TRIES = 64
+#: Environments and steps of the test that a batch may be split.
+SPLIT_ENVS, SPLIT_STEPS = 70, 5
+
+
+class Finding(NamedTuple):
+    """One thing that `check` saw.
+
+    Attributes:
+        level: "error" for what makes results wrong, "warning" for what probably does, or costs
+            speed, "note" for what is worth knowing.
+        message: what was seen, the inputs that lead to it, and the line.
+    """
+
+    level: str
+    message: str
+
+
+@dataclasses.dataclass(repr=False)
+class Report:
+    """What `check` saw of an environment.
+
+    Attributes:
+        environment: its id.
+        steps: single steps that plain Python and the kernels have both taken.
+        findings: the errors first.
+    """
+
+    environment: str
+    steps: int
+    findings: list[Finding]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error."""
+        return all(finding.level != "error" for finding in self.findings)
+
+    def __repr__(self) -> str:
+        counts = [sum(f.level == level for f in self.findings) for level in LEVELS]
+        told = ", ".join(
+            f"{n} {level}{'s' * (n != 1)}" for n, level in zip(counts, LEVELS, strict=True)
+        )
+        lines = [f"{self.environment}: {told} in {self.steps} steps"]
+        return "\n".join([*lines, *(f"{level:<8} {message}" for level, message in self.findings)])
+
+
+def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
+    """Try an environment: its plain functions, its kernels, and one beside the other.
+
+    It finds exceptions, NaN and infinity, observations outside their space, results of a wrong
+    type or that depend on more than their inputs, indices outside a table (a negative one, which
+    counts from the end, is a warning), kernels whose results differ from plain Python's or do not
+    compile, and kernels that do not compute in vectors, with probable reasons.
+
+    Args:
+        dynamics: the environment, or the id of a registered one.
+        steps: single steps, from states that random actions lead to.
+        seed: of these states and actions.
+
+    Returns:
+        What was seen, to print, or to ask whether it is `ok`.
+
+    Raises:
+        TypeError, ValueError: a bad argument, with its name and value.
+
+    Example:
+        >>> from rlcpu.envs import check
+        >>> check("CartPole-v1", steps=100).ok
+        True
+    """
+    dynamics = find(dynamics)
+    if dynamics.engine is not None:
+        raise TypeError(
+            f"dynamics={dynamics!r}: a task of another engine is tried when it is made, and has no "
+            "plain step to compare kernels with"
+        )
+    steps, seed = check_count("steps", steps), check_seed(seed)
+    trial = Trial(dynamics)
+    cases = trial.play(steps, np.random.default_rng(seed))
+    compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
+    if all(compiled):
+        trial.split(seed)
+        kernel = step_kernels(structure(dynamics), np.float32, False).function
+        trial.note(*describe_vectors(kernel, dynamics.step))
+    return Report(dynamics.id, len(cases), trial.findings())
+
+
+class Case(NamedTuple):
+    """The inputs of one step; params only where they vary, () where they are the environment's."""
+
+    state: tuple[Any, ...]
+    action: Any
+    draws: Any
+    params: Any = ()
+
+
+class Trial:
+    """One environment under test, and what was found so far."""
+
+    def __init__(self, dynamics: Dynamics) -> None:
+        self.dynamics = dynamics
+        self._found: dict[tuple[str, Any], list[str]] = {}
+        self._varies = bool(dynamics.varied) or dynamics.randomize is not None
+        self._watched = watched.watch(dynamics, lambda message: self.note("warning", message))
+
+    def note(self, level: str, message: str, kind: Any = None) -> None:
+        """Keep a finding; of those of one kind, the first and how many there were."""
+        self._found.setdefault((level, kind or message), []).append(message)
+
+    def findings(self) -> list[Finding]:
+        """The findings, errors first."""
+        found = [
+            Finding(level, all_[0] + (f" ({len(all_)} times)" if len(all_) > 1 else ""))
+            for (level, _), all_ in self._found.items()
+        ]
+        return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+
+    # ------------------------------------------------------------ plain Python
+
+    def play(self, steps: int, rng: np.random.Generator) -> list[Case]:
+        """Random episodes; returns the steps that had results."""
+        dynamics, cases, ends = self.dynamics, [], 0
+        limit, state, age, params = dynamics.max_episode_steps or steps, None, 0, ()
+        for _ in range(steps):
+            if state is None:
+                params = self._draw_params(rng)
+                state, age = self._call("reset", self._draws("reset", rng), params), 0
+            if state is None or self._call("observe", state, params) is None:
+                state = None
+                continue
+            mask = self._call("action_mask", state, params) if dynamics.action_mask else None
+            if mask is not None and not any(mask):
+                message = f"action_mask({_plain(state)}) allows nothing: expected one action"
+                self.note("error", f"{message}, or the end of the episode", "empty mask")
+            if dynamics.action_mask and not any(mask or ()):
+                state = None
+                continue
+            case = Case(state, _sample(dynamics, rng, mask), self._draws("step", rng), params)
+            result = self._call("step", *case)
+            if result is None:
+                state = None
+                continue
+            cases.append(case)
+            state, age, ends = result[0], age + 1, ends + bool(result[2])
+            if any(result[2:]) or age >= limit:
+                self._call("observe", state, params)
+                if dynamics.action_mask:
+                    self._call("action_mask", state, params)
+                state = None
+        if cases and ends in (0, len(cases)):
+            self.note("note", f"terminated was {'always' if ends else 'never'} True at random play")
+        return cases
+
+    def _call(self, name: str, *inputs: Any) -> Any:
+        """Result of a plain function, or None where it is not what it has to be."""
+        told = f"{name}({', '.join(str(_plain(value)) for value in inputs if value != ())})"
+        try:
+            result, again = (self.plain(self._watched, name, *inputs) for _ in range(2))
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            frame = [frame for frame in frames if frame.filename != watched.__file__][-1]
+            where = f"{frame.filename}:{frame.lineno}: `{frame.line}`"
+            what = f"{where} raised {type(error).__name__} ({error})"
+            self.note("error", f"{what} in {told}", (where, type(error)))
+            return None
+        if repr(result) != repr(again):
+            message = f"{told} returned {result} and then {again}: it depends on something else"
+            self.note("error", message, (name, "twice"))
+        try:
+            check_result(self.dynamics, name, result)
+        except (TypeError, ValueError) as error:
+            fault = str(error).removeprefix(f"{self.dynamics.id}: ")
+            self.note("error", f"{told}: {fault}", fault.partition("; returned")[0])
+            return None
+        for fault in self._outside(result) if name == "observe" else ():
+            self.note("error", f"{told} returned {fault}", "outside")
+        return result
+
+    def plain(self, functions: dict[str, Any], name: str, *inputs: Any) -> Any:
+        """Call a function of the environment with its params, the last of the inputs."""
+        params = inputs[-1] or self.dynamics.params
+        if name == "step":
+            state, action, draws, _ = inputs
+            return functions[name](state, action, params, *(() if draws == () else (draws,)))
+        return functions[name](inputs[0], params)
+
+    def _draw_params(self, rng: np.random.Generator) -> Any:
+        """The params of a new episode of any environment; () where they do not vary."""
+        if not self._varies:
+            return ()
+        sizes = [len(values) for values in self.dynamics.varied.values()]
+        given = params_of(self.dynamics, int(rng.integers(sizes[0] if sizes else 1)))
+        if self.dynamics.randomize is None:
+            return given
+        drawn = self._call("randomize", Rng.of_seed(int(rng.integers(2**63))), given)
+        names = self.dynamics.randomized if drawn is not None else ()
+        return given._replace(**{name: float(getattr(drawn, name)) for name in names})
+
+    def _draws(self, name: str, rng: np.random.Generator) -> Any:
+        """Random numbers for a function: an `Rng`, or numbers on the grid of float32 kernels."""
+        if self.dynamics.takes_rng(name):
+            return Rng.of_seed(int(rng.integers(2**63)))
+        count = getattr(self.dynamics, f"{name}_draws")
+        return tuple((rng.integers(0, 2**24, count) / 2.0**24).tolist())
+
+    def _kernel_draws(self, name: str, seed: int, n: int, dtype: Any) -> list[Any]:
+        """What the kernels draw for the first reset, or the first step, of N environments."""
+        groups = {"reset": RESET_GROUP, "step": STEP_GROUP, "randomize": RANDOMIZE_GROUP}
+        turn, dynamics = np.uint32(name == "step"), self.dynamics
+        with np.errstate(over="ignore"):
+            words = mix.py_func(*keys(stream_seeds(seed, n)), turn)
+        if dynamics.takes_rng(name):
+            return [Rng(int(a), int(b), groups[name], dtype) for a, b in zip(*words, strict=True)]
+        first = dynamics.reset_draws if name == "step" else 0
+        count = getattr(dynamics, f"{name}_draws")
+        if count == 0:
+            return [()] * n
+        draw: Any = uniforms(count, first, dtype)
+        draw = draw.py_func
+        # Compiled functions that are inlined cannot be called: `mix` itself as plain Python.
+        draw = types.FunctionType(draw.__code__, {**draw.__globals__, "mix": mix.py_func})
+        with np.errstate(over="ignore"):
+            return list(zip(*(column.tolist() for column in draw(*words)), strict=True))
+
+    def _outside(self, observation: Any) -> Iterable[str]:
+        """What of an observation lies outside its space."""
+        space: Any = self.dynamics.observation_space
+        if not self.dynamics.observation.is_plain:
+            if fault := outside(self.dynamics, observation):
+                yield f"{fault} of observation_space"
+            return
+        # One rounding to float32 is allowed.
+        low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
+        for k in np.flatnonzero((np.array(observation) < low) | (np.array(observation) > high)):
+            bounds = f"{space.low[k]} to {space.high[k]} of observation_space"
+            yield f"observation[{k}]={observation[k]}: expected {bounds}"
+
+    # ------------------------------------------------------------ plain Python and kernels
+
+    def compare(self, cases: list[Case], dtype: Any, seed: int) -> bool:
+        """Compare single steps and resets with kernels of a dtype; whether there are kernels."""
+        name, most = np.dtype(dtype).name, np.finfo(dtype).max
+        dynamics, layout = self.dynamics, self.dynamics.state
+        cases = [case for case in cases if max(map(abs, numbers_of(layout, case.state))) < most]
+        if not cases:
+            return False
+        n = len(cases)
+        try:
+            env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
+            env.reset(seed=seed)
+            fresh = columns_of(layout, env.memory.get_state().T)
+            drawn = env._params_of_each() or [()] * n
+            varying = {key: [getattr(c.params, key) for c in cases] for key in env.memory.varied}
+            env.memory.set_params(varying)
+            env.memory.set_state(rows_of(layout, [case.state for case in cases], dtype).T)
+            actions = np.array([case.action for case in cases], env.action_space.dtype)
+            _, rewards, terminated, truncated, _ = env.step(actions)
+        except Exception as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            self.note("error", f"kernels of {name}: {type(error).__name__}: {' '.join(lines[:4])}")
+            return False
+        # The keys are those of the seeds; a reset is turn 0 of the streams, the step is turn 1.
+        draws = self._kernel_draws("reset", seed, n, dtype)
+        noise = self._kernel_draws("step", seed, n, dtype)
+        plain = self._plain_functions()
+        shown, reached = dynamics.observation, env.memory.get_state().T
+        rows = env._drivers.observe(env)
+        masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
+        seen = np.column_stack([columns_of(shown, rows), masks])
+        flags = [terminated, truncated][: 1 + dynamics.truncates]
+        names = [*_names("new_state", layout), "reward", "terminated", "truncated"]
+        names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
+        names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
+        results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
+        own = env._params_of_each() or [()] * n
+        taken = [
+            Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
+            for case, a, u, p in zip(cases, actions.tolist(), noise, own, strict=True)
+        ]
+        starts = list(zip(draws, drawn, strict=True))
+        last_bits = [
+            self._differ("reset", plain["reset"], starts, fresh, names, dtype),
+            self._differ("step", plain["step"], taken, results, names, dtype),
+        ]
+        if dynamics.randomize is not None:
+            rngs = self._kernel_draws("randomize", seed, n, dtype)
+            given = [(rng, params_of(env.dynamics, i)) for i, rng in enumerate(rngs)]
+            found = np.array([[getattr(p, key) for key in dynamics.randomized] for p in drawn])
+            labels = list(dynamics.randomized)
+            last_bits.append(
+                self._differ("randomize", plain["randomize"], given, found, labels, dtype)
+            )
+        if dtype is np.float64 and any(last_bits):
+            self.note(
+                "note",
+                f"the last bits of {sum(last_bits)} of {2 * n} resets and steps in float64 are "
+                "not those of plain Python",
+            )
+        return True
+
+    def _plain_functions(self) -> dict[str, Callable[..., Array]]:
+        """Reset, step and randomize in plain Python, whose results are numbers in one array."""
+        dynamics, layout, shown = self.dynamics, self.dynamics.state, self.dynamics.observation
+        functions = {key: getattr(dynamics, key) for key in dynamics.functions}
+
+        def randomize(rng: Any, params: Any) -> Array:
+            found = self.plain(functions, "randomize", rng, params)
+            return np.array([getattr(found, key) for key in dynamics.randomized], np.float64)
+
+        def reset(uniforms: Any, params: Any) -> Array:
+            return np.array(numbers_of(layout, self.plain(functions, "reset", uniforms, params)))
+
+        def step(state: Any, action: Any, uniforms: Any, params: Any) -> Array:
+            reached, reward, *flags = self.plain(functions, "step", state, action, uniforms, params)
+            seen: Any = numbers_of(shown, self.plain(functions, "observe", reached, params))
+            seen = np.float32(seen) if shown.is_plain else seen
+            if dynamics.action_mask:
+                seen = *seen, *self.plain(functions, "action_mask", reached, params)
+            return np.array([*numbers_of(layout, reached), reward, *flags, *seen], np.float64)
+
+        return {"randomize": randomize, "reset": reset, "step": step}
+
+    def _differ(
+        self, name: str, plain: Any, inputs: Any, results: Array, names: list[str], dtype: Any
+    ) -> int:
+        """Compare results of a kernel with those of plain Python; how many differ in any bit."""
+        rng, different, kernel = np.random.default_rng(0), 0, np.dtype(dtype).name
+        for given, got in zip(inputs, results.astype(np.float64), strict=True):
+            try:
+                expected = plain(*given)
+            except Exception:  # told by `play`, or by states that float32 has rounded
+                continue
+            if np.array_equal(got, expected, equal_nan=True):
+                continue
+            different += 1
+            numbers = np.concatenate([*map(_reals, given), expected])
+            slack = TOLERANCES[dtype] * np.abs(numbers).max(initial=0.0)
+            if (abs(got - expected) <= slack).all():
+                continue
+            near = np.stack([expected, *_nearby(plain, given, NEARBY[dtype], rng)])
+            low, high = near.min(axis=0), near.max(axis=0)
+            spread = slack + (high - low)
+            bad = ~((got >= low - spread) & (got <= high + spread))
+            for k in np.flatnonzero(bad)[:1]:
+                told = ", ".join(str(_plain(part)) for part in given if part != ())
+                self.note(
+                    "error",
+                    f"{name}({told}) gives {names[k]}={got[k]} in a kernel of {kernel} and "
+                    f"{expected[k]} in plain Python",
+                    (name, names[k], dtype),
+                )
+        return different
+
+    def split(self, seed: int) -> None:
+        """Check that results are a function of the seed, whatever the size of the batch."""
+        n, first = SPLIT_ENVS, SPLIT_ENVS // 2 + 1
+        rng, resized = np.random.default_rng(seed), self.dynamics.resized(n)
+        actions = np.array(
+            [[_sample(self.dynamics, rng) for _ in range(n)] for _ in range(SPLIT_STEPS)],
+            np.int64 if self.dynamics.is_discrete else np.float32,
+        )
+        runs, seeds = [], stream_seeds(seed, n).tolist()
+        for begin, end in ((0, n), (0, n), (0, first), (first, n)):
+            varied = {name: values[begin:end] for name, values in resized.varied.items()}
+            dynamics = resized.with_params(**varied) if varied else resized
+            env = VectorEnv(dynamics, end - begin, num_threads=1)
+            results = [env.reset(seed=seeds[begin:end])[0]]
+            for chosen in actions[:, begin:end]:
+                if self.dynamics.action_mask:
+                    chosen = _allow(chosen, env.action_masks())
+                observations, rewards, terminated, *_ = env.step(chosen)
+                seen = observations.reshape(end - begin, -1)
+                results.append(np.column_stack([seen, rewards, terminated]))
+            results[0] = results[0].reshape(end - begin, -1)
+            results.append(columns_of(self.dynamics.state, env.memory.get_state().T))
+            runs.append(np.column_stack(results))
+        whole, again, *parts = runs
+        for kind, other in (("again", again), ("in two batches", np.concatenate(parts))):
+            if not np.array_equal(whole, other, equal_nan=True):
+                i = int(np.argmax((whole != other).any(axis=1)))
+                self.note("error", f"environment {i} of {n} differs when the seed is run {kind}")
+
+
+def _names(what: str, layout: Layout) -> list[str]:
+    """What each of the numbers of a value is called."""
+    names = []
+    for field in layout.fields:
+        label = f"{what}.{field.name}" if layout.made is not None else what
+        each = [f"{label}[{k}]" for k in range(field.size)] or [label]
+        words = [f" cells {32 * k} to {32 * k + 31}" for k in range(4)]
+        names += [e + word for e in each for word in (words if field.kind == "board" else [""])]
+    return names
+
+
+def _rounded(layout: Layout, state: Any, dtype: Any) -> Any:
+    """A state whose floats are those of a dtype."""
+    if layout.is_plain:
+        return tuple(float(dtype(number)) for number in state)
+    made: list[Any] = []
+    for field, value in zip(layout.fields, state, strict=True):
+        if field.kind != "float":
+            made.append(value)
+        elif field.size:
+            made.append(tuple(float(dtype(number)) for number in value))
+        else:
+            made.append(float(dtype(value)))
+    return layout.made(*made)
+
+
+def _reals(part: Any) -> Array:
+    """The floats of an input."""
+    if isinstance(part, float):
+        return np.array([part])
+    items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
+    return np.concatenate([np.zeros(0), *map(_reals, items)])
+
+
+def _plain(value: Any) -> Any:
+    """A tuple of Python's numbers, which can be read and copied."""
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(map(float, value))
+    return value
+
+
+def _allow(actions: Array, masks: Any) -> Array:
+    """Actions (n,) brought into masks (n, num_actions): the next ones that are allowed, in turn.
+
+    Where nothing is allowed, as after the end of an episode, they stay.
+    """
+    count = masks.shape[1]
+    turned = (actions[:, None] + np.arange(count)) % count
+    steps = np.argmax(np.take_along_axis(masks, turned, axis=1), axis=1)
+    allowed: Array = np.take_along_axis(turned, steps[:, None], axis=1)[:, 0]
+    return allowed
+
+
+def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> Any:
+    """A random action of the allowed ones; one number in eleven of a `Box` is one of its bounds."""
+    space = dynamics.action_space
+    if isinstance(space, Discrete):
+        chosen = np.arange(space.n) if mask is None else np.flatnonzero(mask)
+        return int(chosen[rng.integers(len(chosen))])
+    if isinstance(space, MultiDiscrete):
+        return tuple(rng.integers(space.nvec).tolist())
+    low, high = np.clip(space.low, -1e3, 1e3), np.clip(space.high, -1e3, 1e3)
+    share = rng.uniform(-0.05, 1.05, low.shape).clip(0.0, 1.0)
+    return tuple((low + share * (high - low)).astype(np.float32).tolist())
+
+
+def _nearby(plain: Any, given: Any, distance: float, rng: np.random.Generator) -> Iterable[Array]:
+    """Results of a plain function at inputs close to the given ones."""
+
+    def move(part: Any, scale: float) -> Any:
+        if isinstance(part, float):
+            return part + distance * scale * rng.uniform(-1.0, 1.0)
+        if not isinstance(part, tuple) or isinstance(part, Rng):
+            return part
+        items = [move(item, scale) for item in part]
+        return type(part)(*items) if hasattr(part, "_fields") else tuple(items)
+
+    for _ in range(TRIES):
+        try:
+            yield plain(*(move(part, np.abs(_reals(part)).max(initial=0.0)) for part in given))
+        except Exception:
+            continue

@@ -1,0 +1,505 @@
+"""What a `Dynamics` is checked for when it is made: its fields, and functions by trial steps.
+
+Each fault is one exception that names the environment, the field or function, what it was and what
+was expected.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+import re
+import types
+from collections.abc import Iterator, Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from numba import types as nbtypes
+
+from rlcpu.envs.engine.layout import Layout, fault_of, floats, layout_of
+from rlcpu.kernels.boards import CELLS, Board
+from rlcpu.kernels.checks import as_numbers, check_count
+from rlcpu.kernels.source import EndlessError, call_bounded, check_source
+
+if TYPE_CHECKING:
+    from rlcpu.envs.dynamics import Dynamics
+
+#: Trial resets draw these uniforms: both ends of [0, 1) on a 24-bit grid, and its middle.
+_TRIAL_UNIFORMS = (0.0, 0.5, 1.0 - 2.0**-24)
+ARGUMENTS = {
+    "step": ("state", "action", "params", "{draws}"),
+    "reset": ("{draws}", "params"),
+    "observe": ("state", "params"),
+    "randomize": ("rng", "params"),
+    "action_mask": ("state", "params"),
+}
+OPTIONAL = ("randomize", "action_mask")
+
+
+# ---------------------------------------------------------------- fields
+
+
+def check_description(dynamics: Dynamics) -> None:
+    """Check the fields that are plain names and counts; a count such as 1e3 becomes an int."""
+    name = dynamics.id
+    if not isinstance(name, str) or not re.fullmatch(r"([\w.:-]+/)?[\w.:-]+-v\d+", name):
+        raise ValueError(f'id={name!r} has to be a name and a version, such as "CartPole-v1"')
+    counts = {"reset_draws": 0, "step_draws": 0, "max_episode_steps": 1}
+    for field, least in counts.items():
+        value = getattr(dynamics, field)
+        if value is None and field == "max_episode_steps":
+            continue
+        object.__setattr__(dynamics, field, check_count(f"{name}: {field}", value, least))
+    threshold, original = dynamics.reward_threshold, dynamics.original
+    if threshold is not None and (is_bool(threshold) or not isinstance(threshold, Real)):
+        raise TypeError(f"{name}: reward_threshold={threshold!r} has to be a number or None")
+    if dynamics.picture is not None and not callable(dynamics.picture):
+        raise TypeError(f"{name}: picture={dynamics.picture!r} has to be a function or None")
+    if original is not None and not isinstance(original, str):
+        raise TypeError(f"{name}: original={original!r} has to be an id of Gymnasium or None")
+
+
+def check_spaces(dynamics: Dynamics) -> None:
+    """Check that spaces are of a kind that kernels know."""
+    for field in ("observation_space", "action_space"):
+        space, start = getattr(dynamics, field), f"{dynamics.id}: {field}"
+        if isinstance(space, Discrete):
+            if space.start != 0:
+                raise ValueError(f"{start}={space} has to start at 0")
+        elif field == "action_space" and isinstance(space, MultiDiscrete):
+            if space.nvec.ndim != 1 or space.nvec.size == 0 or space.start.any():
+                raise ValueError(f"{start}={space} has to be of one axis and to start at 0")
+        elif field == "observation_space" and isinstance(space, MultiBinary):
+            if len(space.shape) != 3 or math.prod(space.shape[1:]) > CELLS:
+                shape = f"(planes, rows, columns), at most {CELLS} cells a plane"
+                raise ValueError(f"{start}={space} has to be of {shape}")
+        elif not (
+            isinstance(space, Box)
+            and len(space.shape) == 1
+            and space.shape[0] > 0
+            and space.dtype == np.float32
+        ):
+            others = "MultiBinary" if field == "observation_space" else "MultiDiscrete"
+            kinds = f"a float32 Box of one dimension, Discrete or {others}"
+            raise TypeError(f"{start}={space!r} has to be {kinds}")
+    if dynamics.action_mask is not None and not isinstance(dynamics.action_space, Discrete):
+        raise TypeError(
+            f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
+            f"action_space={dynamics.action_space!r}: masks are for Discrete"
+        )
+
+
+def check_function(dynamics: Dynamics, name: str) -> None:
+    """Check that a function is plain Python and takes the arguments that drivers give it."""
+    function = getattr(dynamics, name)
+    if not isinstance(function, types.FunctionType):
+        hint = "; give its py_func" if hasattr(function, "py_func") else ""
+        raise TypeError(
+            f"{dynamics.id}: {name}={function!r} has to be a plain Python function, "
+            f"got {type(function).__name__}{hint}"
+        )
+    signature = inspect.signature(function)
+    if name == "randomize" and "rng" not in signature.parameters:
+        raise TypeError(f"{dynamics.id}: randomize has to take (rng, params); it takes {signature}")
+    try:
+        signature.bind(*_arguments(dynamics, name))
+    except TypeError:
+        expected = ", ".join(_arguments(dynamics, name))
+        raise TypeError(
+            f"{dynamics.id}: {name} has to take ({expected}) with "
+            f"step_draws={dynamics.step_draws}; it takes {signature}"
+        ) from None
+    if name in ("step", "reset") and dynamics.takes_rng(name):
+        draws = getattr(dynamics, f"{name}_draws")
+        if draws:
+            raise ValueError(
+                f"{dynamics.id}: {name}_draws={draws}: {name} takes `rng`, which gives as many "
+                "numbers as it is asked for; leave it out"
+            )
+    try:
+        check_source(function)
+    except TypeError as error:
+        raise TypeError(f"{dynamics.id}: {error}") from None
+
+
+def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
+    """Names of the arguments that drivers give to a function."""
+    if name in ("observe", "randomize", "action_mask"):
+        return ARGUMENTS[name]
+    rng = dynamics.takes_rng(name)
+    names = tuple(each.format(draws="rng" if rng else "uniforms") for each in ARGUMENTS[name])
+    return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
+
+
+def is_bool(value: Any) -> bool:
+    """Whether a value is a bool of Python or NumPy."""
+    return isinstance(value, bool | np.bool_)
+
+
+def is_array(value: Any) -> bool:
+    """Whether a parameter is one number for each environment."""
+    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
+
+
+def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
+    """The params with every bool a bool and every number a float, and tuples of them if allowed."""
+    if not isinstance(params, tuple) or not hasattr(params, "_fields"):
+        raise TypeError(
+            f"{name}: params={params!r} has to be an instance of a NamedTuple class, "
+            f"got {params.__name__ if isinstance(params, type) else type(params).__name__}"
+        )
+    converted: list[Any] = []
+    for field, value in zip(params._fields, params, strict=True):
+        several = tuples and isinstance(value, tuple | list)
+        for item in value if several else (value,):
+            if not is_bool(item) and not isinstance(item, Real):
+                raise TypeError(f"{name}: {field}={value!r} has to be a number, True or False")
+            try:
+                wrong = "not NaN" if math.isnan(item) else ""
+            except OverflowError:
+                wrong = "at most 1.8e308"
+            if wrong:
+                raise ValueError(f"{name}: {field}={value!r} has to be a number, {wrong}")
+        if several:
+            converted.append(tuple(map(float, value)))
+        else:
+            converted.append(bool(value) if is_bool(value) else float(value))
+    kind: Any = type(params)
+    return kind(*converted)
+
+
+def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
+    """What varies, as arrays that cannot be written."""
+    given = dynamics.varied
+    if not isinstance(given, Mapping):
+        what = "a dict from names of params to arrays (num_envs,)"
+        raise TypeError(f"{dynamics.id}: varied={given!r} has to be {what}")
+    return {name: _varied_of(dynamics.id, params, name, each) for name, each in given.items()}
+
+
+def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.float64]:
+    """The values of one parameter in all environments."""
+    if name not in params._fields:
+        raise TypeError(f"{id} has no parameter {name}; it has: {', '.join(params._fields)}")
+    if is_bool(getattr(params, name)):
+        raise TypeError(
+            f"{id}: {name} has to be True or False, the same in all environments: it is an option "
+            "of the machine code"
+        )
+    given = as_numbers(f"{id}: {name}", values)
+    if given.ndim != 1 or given.size == 0:
+        raise ValueError(f"{id}: {name} has shape {given.shape}: expected (num_envs,)")
+    bad = np.flatnonzero(np.isnan(given))
+    if len(bad):
+        raise ValueError(f"{id}: {name}[{bad[0]}]={given[bad[0]]} has to be a number, not NaN")
+    kept = given.astype(np.float64)
+    kept.setflags(write=False)
+    return kept
+
+
+def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
+    """What `randomize` draws, from trials of it."""
+    names: tuple[str, ...] = ()
+    if dynamics.randomize is None:
+        return names
+    for uniform in _TRIAL_UNIFORMS:
+        try:
+            drawn = _call(dynamics, "randomize", TrialRng(uniform), dynamics.params)
+        except ValueError as error:  # TypeError as the cause from Python 3.13 on
+            what, _, unknown = str(error.__cause__).partition("Got unexpected field names: ")
+            if what or not unknown:
+                raise
+            raise TypeError(
+                f"{dynamics.id}: randomize replaces {unknown[1:-1]}, which params does not have; "
+                f"it has: {', '.join(dynamics.params._fields)}"
+            ) from None
+        found = drawn_names(dynamics, drawn)
+        if names and found != names:
+            raise TypeError(
+                f"{dynamics.id}: randomize has to return the same names each time; returned "
+                f"{', '.join(found)} after {', '.join(names)}"
+            )
+        names = found
+    return names
+
+
+def drawn_names(dynamics: Dynamics, drawn: Any) -> tuple[str, ...]:
+    """Names of what `randomize` returned."""
+    defaults = dynamics.params._asdict()
+    valid = [name for name, value in defaults.items() if not is_bool(value)]
+    start = f"{dynamics.id}: randomize has to return a NamedTuple of numbers of params"
+    if not isinstance(drawn, tuple) or not getattr(drawn, "_fields", ()):
+        raise TypeError(f"{start}; returned {drawn!r}")
+    values: dict[str, Any] = drawn._asdict()  # type: ignore[attr-defined]
+    if type(drawn) is type(dynamics.params):
+        for name in defaults.keys() - set(valid):
+            if values[name] is not defaults[name]:
+                raise TypeError(
+                    f"{dynamics.id}: randomize sets {name}={values[name]!r}: it has to stay "
+                    f"{defaults[name]}, the same in all environments: it is an option of the "
+                    "machine code"
+                )
+        values = {name: values[name] for name in valid if name not in dynamics.varied}
+    for name, value in values.items():
+        if name not in valid:
+            raise TypeError(f"{start} ({', '.join(valid)}); returned {name}={value!r}")
+        if name in dynamics.varied:
+            raise TypeError(f"{dynamics.id}: randomize draws {name}, which is given as an array")
+        if is_bool(value) or not isinstance(value, Real):
+            kind = type(value).__name__
+            raise TypeError(f"{start}; returned {name}={value!r}, which is of type {kind}")
+        if math.isnan(value):
+            raise TypeError(f"{start}, not NaN; returned {name}={value!r}")
+    return tuple(values)
+
+
+def check_reset_options(dynamics: Dynamics) -> None:
+    """Check that options of a reset are numbers of params."""
+    if not isinstance(dynamics.reset_options, Mapping):
+        raise TypeError(
+            f"{dynamics.id}: reset_options={dynamics.reset_options!r} has to be a dict from "
+            "option names to tuples of fields of params"
+        )
+    for option, fields in dynamics.reset_options.items():
+        valid = [f for f in dynamics.params._fields if not is_bool(getattr(dynamics.params, f))]
+        if not isinstance(fields, tuple) or not set(fields) <= set(valid):
+            raise ValueError(
+                f"{dynamics.id}: reset_options[{option!r}]={fields!r} has to be a tuple of "
+                f"run-time parameters ({', '.join(valid)})"
+            )
+
+
+# ---------------------------------------------------------------- trials
+
+
+class TrialRng:
+    """An `Rng` that always draws the same number."""
+
+    def __init__(self, number: float) -> None:
+        self._number = number
+
+    def __repr__(self) -> str:
+        return f"Rng(uniform={self._number})"
+
+    def uniform(self, k: int) -> float:
+        """See `Rng`."""
+        return self._number
+
+    def integers(self, k: int, n: int) -> int:
+        """See `Rng`."""
+        return int(self._number * n)
+
+
+def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
+    """What a function takes as its random numbers."""
+    if dynamics.takes_rng(name):
+        return TrialRng(number)
+    return (number,) * getattr(dynamics, f"{name}_draws")
+
+
+def try_functions(dynamics: Dynamics) -> tuple[Layout, bool]:
+    """Reset, observe and take up to three steps from a few starts, with actions that are allowed.
+
+    Returns:
+        What a state is made of, and whether `step` truncates.
+    """
+    layout, results = floats(0), 0
+    for uniform, given in itertools.product(_TRIAL_UNIFORMS, _trial_params(dynamics)):
+        draws = trial_draws(dynamics, "reset", uniform)
+        params = dynamics.draw_params(TrialRng(uniform), given)
+        start = _call(dynamics, "reset", draws, params)
+        if layout == floats(0):
+            layout = layout_of(start, dynamics.id)
+        _check_value(dynamics, "reset", "state", start, layout)
+        for last in (False, True):
+            state, terminated, steps = start, False, 0
+            while not terminated and steps < 3:
+                _try_observe(dynamics, state, params)
+                action = _trial_action(dynamics, last, _try_mask(dynamics, state, params, steps))
+                inputs = (state, action, params, trial_draws(dynamics, "step", uniform))
+                result = _call(dynamics, "step", *inputs[: len(_arguments(dynamics, "step"))])
+                results = results or (len(result) if isinstance(result, tuple) else 3)
+                _check_step(dynamics, result, layout, results)
+                state, terminated, steps = result[0], any(result[2:]), steps + 1
+            _try_observe(dynamics, state, params)
+            if dynamics.action_mask:
+                mask_of(dynamics, state, params)
+    return layout, results == 4
+
+
+def _trial_params(dynamics: Dynamics) -> list[Any]:
+    """The params of those environments in which one that varies is lowest or highest."""
+    ends = {int(end) for v in dynamics.varied.values() for end in (v.argmin(), v.argmax())}
+    return [params_of(dynamics, i) for i in sorted(ends)] or [dynamics.params]
+
+
+def params_of(dynamics: Dynamics, i: int) -> Any:
+    """The params that environment i was given."""
+    numbers = {name: float(values[i]) for name, values in dynamics.varied.items()}
+    return dynamics.params._replace(**numbers)
+
+
+def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> None:
+    observation = _call(dynamics, "observe", state, params)
+    _check_value(dynamics, "observe", "observation", observation, dynamics.observation)
+    fault = outside(dynamics, observation)
+    if fault:
+        raise ValueError(f"{dynamics.id}: observe returned {fault}, for state={state!r}")
+
+
+def outside(dynamics: Dynamics, observation: Any) -> str:
+    """What of an observation of whole numbers or boards lies outside its space; "" if nothing."""
+    space = dynamics.observation_space
+    if isinstance(space, Discrete) and not 0 <= observation < space.n:
+        return f"{observation}: expected 0 to {space.n - 1}"
+    if isinstance(space, MultiBinary):
+        cells = math.prod(space.shape[1:])
+        for plane, board in enumerate(observation):
+            if board >> cells:
+                return f"cell {board.bit_length() - 1} of plane {plane}: expected 0 to {cells - 1}"
+    return ""
+
+
+def _try_mask(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[int]:
+    """The actions that are allowed."""
+    if dynamics.action_mask is None:
+        return list(range(dynamics.num_actions))
+    mask = mask_of(dynamics, state, params)
+    allowed = [action for action, is_allowed in enumerate(mask) if is_allowed]
+    if not allowed:
+        raise ValueError(
+            f"{dynamics.id}: action_mask allows nothing in step {steps} of an episode, for "
+            f"state={state!r}: expected one action at least"
+        )
+    return allowed
+
+
+def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
+    """The action mask of a state.
+
+    Raises:
+        TypeError, ValueError: it is no tuple of one bool for each action.
+    """
+    mask: tuple[bool, ...] = _call(dynamics, "action_mask", state, params)
+    _check_mask(dynamics, mask)
+    return mask
+
+
+def _check_mask(dynamics: Dynamics, mask: Any) -> None:
+    count = dynamics.num_actions
+    wanted = f"{dynamics.id}: action_mask has to return a tuple of {count} bools (True, not 1)"
+    if not isinstance(mask, tuple) or not all(map(is_bool, mask)):
+        raise TypeError(f"{wanted}; returned {mask!r}")
+    if len(mask) != count:
+        raise ValueError(f"{wanted}; returned {len(mask)}: {mask!r}")
+
+
+def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
+    """First or last allowed action of a `Discrete`, lowest or highest of others."""
+    space = dynamics.action_space
+    if isinstance(space, Discrete):
+        return allowed[-1 if last else 0]
+    if isinstance(space, MultiDiscrete):
+        return tuple(count - 1 if last else 0 for count in dynamics.choices)
+    return tuple(map(float, np.clip(space.high if last else space.low, -1e3, 1e3)))
+
+
+def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
+    try:
+        return call_bounded(getattr(dynamics, name), *inputs)
+    except EndlessError as error:
+        raise ValueError(
+            f"{dynamics.id}: {name} does not end: {error} is run again and again"
+        ) from None
+    except Exception as error:
+        given = ", ".join(
+            f"{k}={v!r}" for k, v in zip(_arguments(dynamics, name), inputs, strict=False)
+        )
+        raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {given}") from error
+
+
+def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:
+    """Raise TypeError or ValueError unless a function returned what it has to."""
+    if name == "step":
+        _check_step(dynamics, result, dynamics.state, 3 + dynamics.truncates)
+    elif name == "reset":
+        _check_value(dynamics, name, "state", result, dynamics.state)
+    elif name == "observe":
+        _check_value(dynamics, name, "observation", result, dynamics.observation)
+    elif name == "action_mask":
+        _check_mask(dynamics, result)
+    else:
+        drawn_names(dynamics, result)
+
+
+def results_with_none(function: Any) -> Iterator[Any]:
+    """Yield a value of each type that a compiled function returns if it may hold a None.
+
+    Numba compiles a branch that returns None beside others that return a number, and most of the
+    kernels that call it: they would read a number that is not there.
+    """
+    for overload in list(function.overloads.values()):
+        value = _value_of(overload.signature.return_type)
+        if _holds_none(value):
+            yield value
+
+
+def _value_of(kind: Any) -> Any:
+    """Return a value of a type of numba's: None if it may be None."""
+    if isinstance(kind, nbtypes.BaseTuple):
+        items = [_value_of(item) for item in kind]
+        is_named = isinstance(kind, nbtypes.BaseNamedTuple)
+        return kind.instance_class(*items) if is_named else tuple(items)
+    simple = {nbtypes.Optional: None, nbtypes.NoneType: None, nbtypes.Boolean: False}
+    simple |= {nbtypes.Integer: 0, nbtypes.Float: 0.0}
+    return next((value for base, value in simple.items() if isinstance(kind, base)), Board(0))
+
+
+def _holds_none(value: Any) -> bool:
+    return value is None or (isinstance(value, tuple) and any(map(_holds_none, value)))
+
+
+def _check_step(dynamics: Dynamics, result: Any, layout: Layout, results: int) -> None:
+    start = f"{dynamics.id}: step has to return"
+    if not isinstance(result, tuple) or len(result) not in (3, 4):
+        raise TypeError(f"{start} (new_state, reward, terminated); returned {result!r}")
+    if len(result) != results:
+        raise TypeError(
+            f"{start} as many values each time; returned {len(result)} after {results}: {result!r}"
+        )
+    new_state, reward, *flags = result
+    _check_value(dynamics, "step", "new_state", new_state, layout)
+    if not isinstance(reward, float | np.floating):
+        raise TypeError(f"{start} reward as a float (1.0, not 1); returned {reward!r}")
+    if not math.isfinite(reward):
+        raise ValueError(f"{start} a finite reward; returned {reward!r}")
+    for name, flag in zip(("terminated", "truncated"), flags, strict=False):
+        if not is_bool(flag):
+            raise TypeError(f"{start} {name} as a bool; returned {flag!r}")
+
+
+def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: Layout) -> None:
+    """Raise unless a value is what its layout says."""
+    if layout.is_plain:
+        _check_numbers(dynamics, name, what, value, layout.fields[0].size)
+        return
+    fault = fault_of(layout, value)
+    if fault:
+        raise TypeError(f"{dynamics.id}: {name} has to return {what} as {fault}")
+
+
+def _check_numbers(dynamics: Dynamics, name: str, what: str, values: Any, size: int) -> None:
+    """Raise unless `values` is a tuple of `size` finite floats."""
+    start = f"{dynamics.id}: {name} has to return {what} as a tuple of {size} floats"
+    if not isinstance(values, tuple):
+        raise TypeError(f"{start}; returned {values!r}")
+    if len(values) != size:
+        raise ValueError(f"{start}; returned {len(values)}: {values!r}")
+    if not all(isinstance(value, float | np.floating) for value in values):
+        raise TypeError(f"{start} (1.0, not 1); returned {values!r}")
+    if not all(map(math.isfinite, values)):
+        raise ValueError(f"{start} that are finite; returned {values!r}")

@@ -1,0 +1,188 @@
+"""How many environments one instruction of a step works on, and what keeps it from several.
+
+The loop over the lanes of a block either becomes vectors (8 or 16 environments in a register of 256
+or 512 bits) or runs one lane at a time. LLVM decides that, so its code is asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import logging
+import re
+import textwrap
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from rlcpu.envs.checks.watched import is_users
+from rlcpu.kernels import hooks
+from rlcpu.kernels.functions import references
+
+logger = logging.getLogger("rlcpu")
+_LIBM = "a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|pow|fmod|hypot|erfc?|l?gamma|cbrt"
+#: Calls of the C library: by name, or by an intrinsic that becomes one.
+_CALLS = re.compile(rf"\bcall\b[^@\n]*@(?:llvm\.)?((?:{_LIBM})f?)(?:\.v?\d*f\d+)?\(")
+_OVERFLOWS = re.compile(r"@llvm\.[us](?:add|sub)\.with\.overflow\.")
+_SWITCHES = re.compile(r"^\s+switch i\d+ ", re.MULTILINE)
+_STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
+#: Where several scopes meet, as in code that was inlined twice, a list has a few more.
+_FEW_SCOPES = 8
+
+
+class Driver(NamedTuple):
+    """How a kernel runs the step of an environment.
+
+    Attributes:
+        lanes: environments in one vector; 1 for one at a time.
+        reasons: what probably keeps it from vectors, or is called for each lane; with the places.
+    """
+
+    lanes: int
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.reasons and self.lanes > 1:
+            return f"in vectors of {self.lanes} lanes"
+        how = f"in vectors of {self.lanes} lanes, but" if self.lanes > 1 else "one lane at a time:"
+        return f"{how} {'; '.join(self.reasons) or 'none of the usual reasons was found'}"
+
+
+def find_driver(kernel: Any, step: Any) -> Driver | None:
+    """How a kernel that has been compiled for one set of types runs a step.
+
+    Args:
+        kernel: the float32 driver of a step, or of a rollout.
+        step: the function that its author wrote.
+
+    Returns:
+        None if the kernel steps nothing.
+    """
+    (compiled,) = kernel.overloads.values()
+    return driver_of(hooks.llvm_of(compiled), step)
+
+
+def driver_of(code: str, step: Any) -> Driver | None:
+    """The same, of LLVM's code."""
+    lanes = lanes_of(code)
+    if lanes is None:
+        return None
+    reasons = [f"{name} of the C library, called for each lane" for name in _found(_CALLS, code)]
+    if lanes == 1:
+        if _SWITCHES.search(code):
+            reasons.append("a chain of `elif` with constants became a switch: write ternaries")
+        if _OVERFLOWS.search(code):
+            reasons.append(
+                "a comparison and a difference of the same numbers (`n < 64` beside `n - 64`) "
+                "became an overflow intrinsic: compare the difference"
+            )
+        reasons += _reasons(step)
+    return Driver(lanes, tuple(dict.fromkeys(reasons)))
+
+
+def lanes_of(code: str) -> int | None:
+    """Lanes of the loop that writes the clocks of environments, which their steps alone do.
+
+    `rlcpu.kernels.rows` marks what is written under the name "words".
+    """
+    node = re.search(r'^(!\d+) = !\{!"words", ', code, re.MULTILINE)
+    lists = re.findall(r"^(!\d+) = !\{([!\d, ]+)\}$", code, re.MULTILINE) if node else []
+    scopes = set()
+    for name, items in lists:
+        each = items.split(", ")
+        if node is not None and node[1] in each and len(each) <= _FEW_SCOPES:
+            scopes.add(name)
+    found = [int(lanes or 1) for lanes, scope in _STORES.findall(code) if scope in scopes]
+    return min(found, default=None)
+
+
+def _found(pattern: re.Pattern[str], code: str) -> list[str]:
+    return sorted(set(pattern.findall(code)))
+
+
+def describe_vectors(kernel: Any, step: Any) -> tuple[str, str]:
+    """Level and message of a finding about the float32 kernel of `step`, compiled before."""
+    driver = find_driver(kernel, step)
+    assert driver is not None
+    if driver.lanes > 1 and not driver.reasons:
+        return "note", f"step computes {driver}"
+    return "warning", f"step does not compute in vectors alone, but {driver}"
+
+
+_told: set[Any] = set()
+
+
+def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """For `hooks.wrap_compiler`: a compiler that warns once of a user's step in single lanes.
+
+    `reasons` are those that are known beside those of the step.
+    """
+
+    def wrap(compile: Callable[..., Any]) -> Callable[..., Any]:
+        def compile_and_tell(*args: Any) -> Any:
+            compiled = compile(*args)
+            if step not in _told:
+                driver = driver_of(hooks.llvm_of(compiled), step)
+                if driver is not None and driver.lanes == 1:
+                    _told.add(step)
+                    driver = Driver(1, (*reasons, *driver.reasons))
+                    logger.warning("%s: step runs %s", id, driver)
+            return compiled
+
+        return compile_and_tell
+
+    return wrap
+
+
+def _reasons(step: Any) -> Iterator[str]:
+    """What in the source of a function, and of those that it calls, defeats LLVM's vectors."""
+    pending, seen = [step], set()
+    for function in pending:  # grows on the way
+        if function in seen:
+            continue
+        seen.add(function)
+        yield from _reasons_of_one(function)
+        pending += [
+            value
+            for value in references(function)
+            if isinstance(value, types.FunctionType) and is_users(value.__module__)
+        ]
+
+
+def _reasons_of_one(function: Any) -> Iterator[str]:
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):
+        return
+    path = function.__code__.co_filename
+    branches = {node for node in ast.walk(tree) if isinstance(node, ast.If)}
+    chained = {branch.orelse[0] for branch in branches if len(branch.orelse) == 1}
+    node: Any
+    for node in ast.walk(tree):
+        what = ""
+        if isinstance(node, ast.While):
+            what = "a loop whose number of turns differs from lane to lane"
+        elif isinstance(node, ast.For):
+            what = "a loop, unless it has a short and constant number of turns"
+        elif isinstance(node, ast.If) and node not in chained and node.orelse:
+            nested = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
+            what = "an `elif` chain, instead of ternaries" if nested else "an `if` with an `else`"
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            what = "a power" if not isinstance(node.right, ast.Constant) else ""
+        elif isinstance(node, ast.Subscript) and _is_gather(node, function):
+            what = "a table, read at an index that is computed"
+        if what:
+            yield f"{what} ({path}:{first + node.lineno - 1})"
+
+
+def _is_gather(node: ast.Subscript, function: Any) -> bool:
+    """Whether a table outside of the function is read at an index known only at run time."""
+    table = node.value
+    while isinstance(table, ast.Subscript):
+        table = table.value
+    constant = all(
+        isinstance(part, ast.Constant | ast.Tuple | ast.UnaryOp | ast.USub | ast.Load)
+        for part in ast.walk(node.slice)
+    )
+    return isinstance(table, ast.Name) and table.id in function.__globals__ and not constant

@@ -1,0 +1,1 @@
+"""The engine: what steps environments, and the loops in which policies act in them."""

@@ -1,0 +1,472 @@
+"""One environment of a batch: its rows in memory and its step, as functions that kernels inline.
+
+Environments live in blocks of `LANES`. A block's numbers are structure-of-arrays rows at constant
+distances (row r of lane i at `r * LANES + i`), so that every loop over lanes has a constant length
+and provably disjoint rows: LLVM vectorises it without a remainder and without alias checks.
+Array-of-structures costs 10x, a remainder loop would round differently from the vector body.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.checks.trial import check_result, results_with_none
+from rlcpu.envs.checks.vectorised import tell_users
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.layout import Layout, make_decode, make_encode, make_select
+from rlcpu.envs.engine.masks import make_pack, mask_rows
+from rlcpu.kernels import hooks
+from rlcpu.kernels.compile import (
+    EXACT,
+    FAST,
+    define,
+    freeze,
+    inline,
+    kernel,
+    merge,
+    outline,
+    specialise,
+)
+from rlcpu.kernels.random import (
+    RANDOMIZE_GROUP,
+    RESET_GROUP,
+    STEP_GROUP,
+    make_rng,
+    mix,
+    uniforms,
+)
+from rlcpu.kernels.rows import load_rows, row_access, store_rows
+from rlcpu.nn.heads import UNROLLED
+
+#: Environments per block: one cache line of float32 is 16 lanes, four of them hide latencies, and
+#: the state of a block and an MLP's activations (64 x 64 float32: 16 KB a layer) stay in L1.
+LANES = 64
+#: Rows of a state from which on a step is long. It then keeps more numbers at hand than registers
+#: hold: vectors of 512 bits lose there, and win wherever a step is shorter.
+LONG = 64
+
+#: Rows of a block's uint32 words.
+KEY_LOW, KEY_HIGH, ELAPSED = range(3)
+NUM_WORDS = 3
+
+
+#: A block's rows of real numbers are the state, the return of the running episode, and the
+#: parameters that vary from environment to environment.
+#: Value of ELAPSED that marks an episode as finished and not reset yet. One more step makes it 0.
+PENDING = 0xFFFFFFFF
+
+
+class Structure(NamedTuple):
+    """What of a `Dynamics` decides machine code: environments that share it share kernels.
+
+    Attributes:
+        params_type: class of the params NamedTuple.
+        options: for each field of params its constant, or None where it is read at run time.
+        state, observation: what a state and an observation are made of.
+        reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
+        truncates: whether `step` returns a fourth value, which truncates the episode.
+        varied: the fields of params that have a row in memory, in their order.
+        randomized: those of them that `randomize` draws.
+        action_mask: None where all actions are always allowed.
+        choices: of each number of a `MultiDiscrete`; () for other actions.
+    """
+
+    step: Callable[..., Any]
+    reset: Callable[..., Any]
+    observe: Callable[..., Any]
+    action_mask: Callable[..., Any] | None
+    params_type: type
+    options: tuple[bool | None, ...]
+    state: Layout
+    observation: Layout
+    action_size: int
+    num_actions: int
+    choices: tuple[int, ...]
+    reset_draws: int | None
+    step_draws: int | None
+    truncates: bool
+    varied: tuple[str, ...]
+    randomized: tuple[str, ...]
+    randomize: Callable[..., Any] | None
+
+    @property
+    def observation_rows(self) -> int:
+        """Rows of float32 numbers that hold an observation."""
+        return self.observation.rows(np.float32)
+
+    @property
+    def shown_rows(self) -> int:
+        """The same with those of the action mask, which come after them."""
+        return self.observation_rows + (mask_rows(self.num_actions) if self.action_mask else 0)
+
+    @property
+    def num_draws(self) -> int:
+        """Numbers that come before a policy's; those of an `Rng` are elsewhere."""
+        return (self.reset_draws or 0) + (self.step_draws or 0)
+
+
+#: The environment of each structure, the first one of several: what users are told is compiled.
+ids: dict[Structure, str] = {}
+
+
+def structure(dynamics: Dynamics) -> Structure:
+    """The structure of an environment, with its functions as they are now: the copies of `freeze`.
+
+    Equal code gives the same structure, and a helper or a constant changed since another one.
+    """
+    if dynamics.engine is not None:
+        return dynamics.engine.structure(dynamics)
+    given = ("params_type", "options", "reset_draws", "step_draws", "varied")
+    fields = [name for name in Structure._fields if name not in given]
+    draws: dict[str, Any] = {
+        f"{name}_draws": None if dynamics.takes_rng(name) else getattr(dynamics, f"{name}_draws")
+        for name in ("reset", "step")
+    }
+    options = tuple(v if isinstance(v, bool) else None for v in dynamics.params)
+    varied = {*dynamics.varied, *dynamics.randomized}
+    made: Structure = freeze(
+        Structure(
+            params_type=type(dynamics.params),
+            options=options,
+            varied=tuple(name for name in dynamics.params._fields if name in varied),
+            **draws,
+            **{name: getattr(dynamics, name) for name in fields},
+        )
+    )
+    ids.setdefault(made, dynamics.id)
+    return made
+
+
+class Lane(NamedTuple):
+    """The functions of one environment in one dtype.
+
+    `rows` is a flat array in which row r of lane i stands at `r * stride + i`.
+
+    Attributes:
+        load: (rows, stride, i) -> state.
+        store: (rows, stride, i, state) -> None.
+        decode, encode: a tuple of rows -> state, and back.
+        select: (condition, state, state) -> state.
+        unpack: (numbers,) -> the params NamedTuple.
+        vary: (params, rows, i) -> the params of lane i, some of which have rows of their own.
+        redraw: (params, own, a, b) -> params of lane i's next episode: of `randomize`, given those
+            that `unpack` and `vary` return.
+        choose: (condition, params, params) -> params, which differ in what `redraw` draws.
+        keep: (rows, i, params) writes those of lane i that `redraw` draws.
+        step: (state, action, params, a, b) -> (state, reward, terminated, truncated); a, b from
+            `mix`.
+        reset: (params, a, b) -> state.
+        observe: (state, params) -> rows of the observation, which are in float32 unless it is a
+            tuple of floats, and of the action mask.
+        rows: rows of memory that hold a state.
+        functions: the specialised user functions by name.
+        scalars: those whose precision is checked.
+    """
+
+    load: Callable[..., Any]
+    store: Callable[..., Any]
+    decode: Callable[..., Any]
+    encode: Callable[..., Any]
+    select: Callable[..., Any]
+    unpack: Callable[..., Any]
+    vary: Callable[..., Any]
+    redraw: Callable[..., Any]
+    choose: Callable[..., Any]
+    keep: Callable[..., None]
+    step: Callable[..., Any]
+    reset: Callable[..., Any]
+    observe: Callable[..., Any]
+    rows: int
+    functions: dict[str, Any]
+    scalars: tuple[Any, ...]
+
+
+@functools.cache
+def compile_lane(env: Structure, dtype: type) -> Lane:
+    """The functions of an environment; float64 is exact, float32 fast."""
+    exact = dtype is np.float64
+    user_step = specialise(env.step, dtype, exact)
+    user_reset = specialise(env.reset, dtype, exact)
+    user_observe = specialise(env.observe, dtype, exact)
+    reset_draws = _make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
+    step_draws = _make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
+    user_mask: Any = specialise(env.action_mask, dtype, exact) if env.action_mask else None
+    functions = {"step": user_step, "reset": user_reset, "observe": user_observe}
+    functions |= {"action_mask": user_mask} if env.action_mask else {}
+    noisy, truncates, size = env.step_draws != 0, env.truncates, env.state.rows(dtype)
+    decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
+    load_all, store_all = load_rows(size, "state"), store_rows(size, "state")
+    show = make_encode(env.observation, np.float32)
+    pack_mask, is_masked = make_pack(env.num_actions), user_mask is not None
+    # Where it has many actions a mask is most of a kernel, and observations are in three places.
+    pack_many = outline if env.num_actions > UNROLLED else merge
+
+    @merge
+    def act(state, action, params, a, b):
+        return user_step(state, action, params, step_draws(a, b))
+
+    @merge
+    def act_alone(state, action, params, a, b):
+        return user_step(state, action, params)
+
+    advance = act if noisy else act_alone
+
+    @merge
+    def step(state, action, params, a, b):
+        result = advance(state, action, params, a, b)
+        return result[0], result[1], result[2], False
+
+    @inline
+    def reset(params, a, b):
+        return user_reset(reset_draws(a, b), params)
+
+    @pack_many
+    def mask_of(state, params):
+        return pack_mask(user_mask(state, params))
+
+    @inline
+    def observe(state, params):
+        rows = show(user_observe(state, params))
+        if is_masked:
+            return rows + mask_of(state, params)
+        return rows
+
+    @inline
+    def load(rows, stride, i):
+        return decode(load_all(rows, stride, i))
+
+    @inline
+    def store(rows, stride, i, state):
+        store_all(rows, stride, i, encode(state))
+
+    plain = env.state.is_plain
+    redraw, randomize = _make_redraw(env, dtype)
+    functions |= {"randomize": randomize} if randomize else {}
+    return Lane(
+        load=load_all if plain else load,
+        store=store_all if plain else store,
+        decode=decode,
+        encode=encode,
+        select=make_select(env.state, dtype),
+        unpack=_unpack(env),
+        vary=_make_vary(env, dtype),
+        redraw=redraw,
+        choose=_make_choose(env),
+        keep=_make_keep(env, dtype),
+        step=advance if truncates else step,
+        reset=reset,
+        observe=user_observe if env.observation.is_plain and not is_masked else observe,
+        rows=size,
+        functions=functions,
+        scalars=() if exact else tuple(functions.values()),
+    )
+
+
+def _make_draws(count: int | None, first: int, group: int, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (a, b) -> the random numbers that a user's function takes."""
+    return make_rng(group, dtype) if count is None else uniforms(count, first, dtype)
+
+
+def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
+    """Decorator of an environment's driver: `kernel`, fast in float32 and exact in float64."""
+    options: dict[str, Any] = {
+        "parallel": parallel,
+        "fastmath": EXACT if dtype is np.float64 else FAST,
+        "scalars": compile_lane(env, dtype).scalars,
+        "check": functools.partial(_refuse_none, env, compile_lane(env, dtype).functions),
+        "subject": ids.get(env),
+    }
+    if dtype is np.float64 or env.step.__module__.partition(".")[0] == "rlcpu":
+        return kernel(**options)
+
+    def made(function: Callable[..., Any]) -> Any:
+        compiled = kernel(function, **options)
+        many = f"policies choose among more than {UNROLLED} actions in a loop"
+        reasons = (many,) if env.num_actions > UNROLLED else ()
+        hooks.wrap_compiler(compiled, tell_users(env.step, ids.get(env, ""), reasons))
+        return compiled
+
+    return made
+
+
+def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
+    """Raise what a trial raises for None, if a compiled function returns it in some branch."""
+    params: Any = env.params_type(*(0.0 if option is None else option for option in env.options))
+    fields = {**env._asdict(), "id": ids.get(env), "params": params, "varied": ()}
+    for name, function in functions.items():
+        for result in results_with_none(function):
+            try:
+                check_result(SimpleNamespace(**fields), name, result)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{error} in a branch") from None
+
+
+class Turn(NamedTuple):
+    """What one step of one lane leads to.
+
+    Attributes:
+        reached: the state after the step.
+        kept: the state that the lane goes on with: `reached`, or that of a new episode.
+        reward: of the step; 0 where the step only started a new episode.
+        terminated, truncated: whether and how the episode ended with this step.
+        total: return of the episode so far, this step included.
+        elapsed: steps of the episode so far, this one included.
+        params: of the step.
+        kept_params: those that the lane goes on with.
+    """
+
+    reached: Any
+    kept: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+    total: Any
+    elapsed: Any
+    params: Any
+    kept_params: Any
+
+
+@functools.cache
+def make_draw_words() -> Callable[..., Any]:
+    """Inlinable function (words, i, counter) -> the 64 random bits (a, b) of lane i's step."""
+    get_word, _ = row_access("words")
+
+    @inline
+    def draw_words(words, i, counter):
+        key_low, key_high = (
+            get_word(words, KEY_LOW * LANES + i),
+            get_word(words, KEY_HIGH * LANES + i),
+        )
+        return mix(key_low, key_high, counter)
+
+    return draw_words
+
+
+@functools.cache
+def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any]:
+    """Inlinable function (state, words, i, action, bits, params, limit) -> Turn of lane i.
+
+    It steps the lane, starts a new episode where one has ended (at once, or in the next step), and
+    writes the lane's state and words. Both outcomes are computed and one is selected: branches
+    would keep the loop over lanes from vectorising.
+    """
+    lane = compile_lane(env, dtype)
+    load, store, select, step, reset = lane.load, lane.store, lane.select, lane.step, lane.reset
+    vary, redraw, keep, choose = lane.vary, lane.redraw, lane.keep, lane.choose
+    get_word, set_word = row_access("words")
+    get_return, set_return = row_access("state")
+    return_row, nothing, truncates = lane.rows * LANES, dtype(0), env.truncates
+    one, zero, mark, real = np.uint32(1), np.uint32(0), np.uint32(PENDING), dtype
+    u32 = np.uint32
+
+    @merge
+    def turn(state, words, i, action, bits, params, limit):
+        elapsed = get_word(words, ELAPSED * LANES + i)
+        pending = False if same_step else elapsed == mark
+        own = vary(params, state, i)
+        reached, reward, failed, cut = step(load(state, LANES, i), action, own, bits[0], bits[1])
+        # `limit` is never 0. Where LLVM knows that nothing terminates, its cost model does not find
+        # vectors worth it in next-step mode: 13 ns a step of Pendulum instead of 3.
+        failed = failed if same_step else failed | (limit == zero)
+        reward = nothing if pending else real(reward)
+        total = get_return(state, return_row + i) + reward
+        elapsed = u32(elapsed + one)
+        terminated = failed & (not pending)
+        truncated = elapsed >= limit
+        if truncates:
+            truncated = truncated | (cut & (not pending))
+        done = terminated | truncated
+        renewed = done if same_step else pending
+        drawn = redraw(params, own, bits[0], bits[1])
+        kept = select(renewed, reset(drawn, bits[0], bits[1]), reached)
+        store(state, LANES, i, kept)
+        drawn = choose(renewed, drawn, own)
+        keep(state, i, drawn)
+        set_return(state, return_row + i, nothing if renewed else total)
+        set_word(words, ELAPSED * LANES + i, (zero if same_step else mark) if done else elapsed)
+        return Turn(reached, kept, reward, terminated, truncated, total, elapsed, own, drawn)
+
+    return turn
+
+
+def _unpack(env: Structure) -> Callable[..., Any]:
+    """Inlinable function that makes the params NamedTuple from its run-time numbers.
+
+    Real fields are read at run time, so that another gravity compiles nothing; bool fields are
+    constants of the machine code, so that an option that is off costs nothing.
+    """
+    numbers = itertools.count()
+    fields = [f"numbers[{next(numbers)}]" if o is None else repr(o) for o in env.options]
+    source = f"def unpack(numbers): return Params({', '.join(fields)})"
+    return inline(define(source, Params=env.params_type))
+
+
+# ---------------------------------------------------------------- parameters that vary
+
+
+def _params_of(env: Structure, field: Callable[[str], str]) -> str:
+    """Source of a params NamedTuple, whose run-time numbers are those of `field(name)`."""
+    names: tuple[str, ...] = env.params_type._fields  # type: ignore[attr-defined]
+    pairs = zip(names, env.options, strict=True)
+    return f"Params({', '.join(field(n) if o is None else repr(o) for n, o in pairs)})"
+
+
+def _places(env: Structure, dtype: type) -> dict[str, int]:
+    """Where in a block the row of each parameter that varies begins."""
+    first = env.state.rows(dtype) + 1
+    return {name: (first + k) * LANES for k, name in enumerate(env.varied)}
+
+
+def _make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
+    """`vary` of `Lane`."""
+    if not env.varied:
+        return inline(lambda params, rows, i: params)
+    at = _places(env, dtype)
+    made = _params_of(env, lambda n: f"peek(rows, {at[n]} + i)" if n in at else f"params.{n}")
+    source = f"def vary(params, rows, i): return {made}"
+    return inline(define(source, Params=env.params_type, peek=row_access("state")[0]))
+
+
+def _make_redraw(env: Structure, dtype: type) -> tuple[Callable[..., Any], Any]:
+    """`redraw` of `Lane`, and the specialised user function that it calls, or None.
+
+    `randomize` is given what the numbers were when the environments were made, so that what it
+    draws does not depend on what it drew before.
+    """
+    if env.randomize is None:
+        return inline(lambda params, own, a, b: own), None
+    user, drawn = specialise(env.randomize, dtype, dtype is np.float64), env.randomized
+    given = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"own.{n}")
+    made = _params_of(env, lambda n: f"real(fresh.{n})" if n in drawn else f"own.{n}")
+    source = f"def redraw(params, own, a, b):\n fresh = user(rng(a, b), {given})\n return {made}"
+    rng = make_rng(RANDOMIZE_GROUP, dtype)
+    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype)), user
+
+
+def _make_choose(env: Structure) -> Callable[..., Any]:
+    """`choose` of `Lane`."""
+    if not env.randomized:
+        return inline(lambda condition, x, y: y)
+    drawn = env.randomized
+    made = _params_of(env, lambda n: f"x.{n} if condition else y.{n}" if n in drawn else f"y.{n}")
+    return inline(define(f"def choose(condition, x, y): return {made}", Params=env.params_type))
+
+
+def _make_keep(env: Structure, dtype: type) -> Callable[..., None]:
+    """`keep` of `Lane`."""
+    at = _places(env, dtype)
+    lines = [f"poke(rows, {at[name]} + i, params.{name})" for name in env.randomized]
+    source = f"def keep(rows, i, params): {'; '.join(lines) or 'pass'}"
+    return inline(define(source, poke=row_access("state")[1]))
+
+
+def pack(params: Any, dtype: type) -> npt.NDArray[Any]:
+    """The run-time numbers of a params NamedTuple, (num_numbers,) of `dtype`."""
+    return np.array([value for value in params if not isinstance(value, bool)], dtype=dtype)

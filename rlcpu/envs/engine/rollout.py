@@ -1,0 +1,523 @@
+"""Drivers: K steps of N environments and their policy in one kernel, and what it keeps of them.
+
+Each block of environments runs all its steps before the next block starts, so that its state and
+the network's activations stay in cache. `simulate` keeps sums over the lanes, `collect` keeps
+everything: one loop, and a `Recorder` for each.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange, types
+
+from rlcpu.envs.engine.decide import make_decide
+from rlcpu.envs.engine.lane import (
+    ELAPSED,
+    LANES,
+    LONG,
+    NUM_WORDS,
+    PENDING,
+    Structure,
+    compile_lane,
+    env_kernel,
+    make_draw_words,
+    make_turn,
+)
+from rlcpu.envs.policies import POLICY_DTYPES, PolicyArrays, PolicyCode
+from rlcpu.kernels.compile import EXACT, define, inline, inline_exact, kernel, merge, wide
+from rlcpu.kernels.hooks import address_of
+from rlcpu.kernels.memory import array_at, call_at
+from rlcpu.kernels.rows import ANY, row_access, store_rows
+from rlcpu.kernels.threads import Kernels
+
+u32 = np.uint32
+#: Steps after which float32 sums of a lane are added to float64 ones.
+FLUSH = 256
+#: What a driver returns where numbers are not finite; see `rlcpu.envs.engine.faults`.
+FAULT = -1
+#: What `simulate` adds up: finished episodes, their returns, the squares of these, 0 (or NaN if a
+#: number was not finite), and the steps of these episodes.
+EPISODES, RETURNS, SQUARES, FAULTS, LENGTHS = range(5)
+WIDTH = 5
+
+
+class EnvArrays(NamedTuple):
+    """The memory of the environments and their run-time numbers.
+
+    Kernels are called with plain tuples of the same fields: NumPy's arrays in a NamedTuple cost a
+    call 0.6 us more.
+
+    Attributes:
+        real, words: see `rlcpu.envs.engine.batch.Memory`.
+        numbers: (num_numbers,) params.
+        bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
+        clock: (2,) uint32, counter of the first step's random numbers, limit of an episode's steps.
+    """
+
+    real: Any
+    words: Any
+    numbers: Any
+    bounds: Any
+    clock: Any
+
+
+class Records(NamedTuple):
+    """What `collect` writes, T steps of N environments; flat arrays in time-major order.
+
+    Attributes:
+        observations: (T * N * shown rows,) float32, before each step, with action masks.
+        actions: (T * N * max(action_size, 1),), float32 of a `Box`, before clipping to its bounds,
+            int64 of others.
+        log_probs, values: (T * N,) float32.
+        rewards: (T * N,).
+        flags: (2 * T * N,) bool, terminated, then truncated.
+        finals: (T * N * shown rows,) float32; written only where an episode ended.
+        totals: (T * N,), return of the episode; written only where it ended.
+        lengths: (T * N,) uint32, steps of the episode; written only where it ended.
+        last: (N * shown rows,) float32, after the last step. In the rows of a block: (LANES,)
+            0, or NaN where a number of the lane was not finite.
+    """
+
+    observations: Any
+    actions: Any
+    log_probs: Any
+    values: Any
+    rewards: Any
+    flags: Any
+    finals: Any
+    totals: Any
+    lengths: Any
+    last: Any
+
+
+#: A frame is address and size of each array of `EnvArrays`, `PolicyArrays` and the outputs, and
+#: for each block whether there were numbers that are not finite.
+FIRST_POLICY = 2 * len(EnvArrays._fields)
+FIRST_OUTPUT = FIRST_POLICY + 2 * len(PolicyArrays._fields)
+FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
+
+
+class Recorder(NamedTuple):
+    """What a driver does with the results of a block: functions that its loop inlines.
+
+    Attributes:
+        open: (frame, number) -> outputs, of block `number`.
+        start: (outputs, words, count, num_steps) -> rows, scratch of the block.
+        put: (rows, i, seen, chosen, end, final) keeps one step of lane i: its observation, what the
+            policy chose, the `Turn`, and the observation that the step led to.
+        save: (rows, outputs, step, num_steps, place, count) after each step; `place` is that of the
+            block's first lane in flat arrays.
+        finish: (rows, outputs, state, words, params, begin, count) -> whether the block had numbers
+            that are not finite.
+    """
+
+    open: Callable[..., Any]
+    start: Callable[..., Any]
+    put: Callable[..., None]
+    save: Callable[..., None]
+    finish: Callable[..., Any]
+
+
+class Rollouts(NamedTuple):
+    """What runs the rollouts of one environment and policy.
+
+    Attributes:
+        drivers: (address, env, policy, num_steps, num_envs, outputs), the loops over blocks. They
+            take `EnvArrays` and `PolicyArrays` as plain tuples, and return how many environments
+            have finished and wait for a reset, in which case they do nothing, or `FAULT`.
+        function: all steps of a block, compiled for C.
+        address: of the function.
+    """
+
+    drivers: Kernels
+    function: Any
+    address: int
+
+
+@functools.cache
+def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
+    """Kernels that record nothing but sums.
+
+    The output is `sums`, (blocks + 1, 5) float64, see `EPISODES`: one row per block and, last, one
+    of all.
+    """
+    function = _compile_block("simulate", env, dtype, policy, _make_sums(env, dtype))
+    drivers = _SIMULATE._replace(grain=16384 if policy.act else 1024)
+    return Rollouts(drivers, function, address_of(function))
+
+
+@functools.cache
+def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
+    """Kernels that record every step; outputs are `Records` as a plain tuple."""
+    function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
+    drivers = _COLLECT._replace(grain=8192 if policy.act else 1024)
+    return Rollouts(drivers, function, address_of(function))
+
+
+# ---------------------------------------------------------------- blocks
+
+
+def _compile_block(
+    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: Recorder
+) -> Any:
+    """Function (frame, num_steps, num_envs, number), compiled for C: all steps of one block.
+
+    It is compiled once for the loop on one core and that on all, neither of which optimises it
+    again. It writes to the frame whether there were numbers that are not finite.
+    """
+    lane, decide = compile_lane(env, dtype), make_decide(env, dtype, policy)
+    turn, draw_words, clip = make_turn(env, dtype, True), make_draw_words(), make_clip(env, dtype)
+    unpack, load, observe, vary = lane.unpack, lane.load, lane.observe, lane.vary
+    unpack_policy, scratch, prepare, choose = decide
+    open_outputs, start, put, save, finish = recorder
+    open_env, open_policy = _make_open_env(env, dtype), _make_open_policy()
+    exact = dtype is np.float64
+    widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
+
+    def run(frame, num_steps, num_envs, number):
+        widen()
+        env, policy = open_env(frame, number), open_policy(frame)
+        outputs = open_outputs(frame, number)
+        state, words, begin = env.real, env.words, number * LANES
+        counter, limit = env.clock[0], env.clock[1]
+        count = min(LANES, num_envs - begin)
+        params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
+        greedy = policy.settings[1] != 0
+        space = scratch(policy.sizes, policy.value_sizes)
+        rows = start(outputs, words, count, num_steps)
+        for step in range(num_steps):
+            now = u32(counter + u32(step))
+            layout = prepare(state, params, policy, count, space)
+            for i in range(count if exact else LANES):
+                bits = draw_words(words, i, now)
+                seen = observe(load(state, LANES, i), vary(params, state, i))
+                chosen = choose(seen, constants, greedy, bits, space, layout, i)
+                end = turn(state, words, i, clip(chosen[0], env.bounds), bits, params, limit)
+                put(rows, i, seen, chosen, end, observe(end.reached, end.params))
+            save(rows, outputs, step, num_steps, step * num_envs + begin, count)
+        frame[FIRST_FAULT + number] = finish(rows, outputs, state, words, params, begin, count)
+
+    run.__name__ = run.__qualname__ = name
+    compiled = env_kernel(env, dtype)(run)
+    compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
+    return compiled
+
+
+def _make_driver(is_sums: bool) -> Kernels:
+    """The loops over blocks; those of `simulate` add up sums."""
+    write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(PolicyArrays._fields)))
+    write_outputs = _make_write(1 if is_sums else len(Records._fields))
+    listed = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))
+
+    def run_blocks(address, env, policy, num_steps, num_envs, outputs):
+        words, clock = env[1], env[4]
+        waiting = count_waiting(words, num_envs)
+        if waiting > 0:
+            return waiting
+        blocks = words.shape[0]
+        frame = np.zeros(FIRST_FAULT + blocks, np.int64)
+        write_env(frame, 0, env)
+        write_policy(frame, FIRST_POLICY, policy)
+        write_outputs(frame, FIRST_OUTPUT, listed(outputs))
+        for block in prange(blocks):
+            call_at(address, (frame.ctypes.data, num_steps, num_envs, np.int64(block)))
+        if is_sums:
+            add_up(outputs)
+        clock[0] += u32(num_steps)
+        broken = 0
+        for block in range(blocks):
+            broken += frame[FIRST_FAULT + block]
+        return FAULT if broken > 0 else waiting
+
+    serial = kernel(run_blocks, fastmath=EXACT)
+    return Kernels(serial, kernel(run_blocks, fastmath=EXACT, parallel=True), 0)
+
+
+def _make_open(fields: dict[str, Any], made: Any, first: int) -> Callable[..., Any]:
+    """Inlinable function: frame -> `made` of the arrays of these dtypes, from `first` on.
+
+    Equal ones are the same function, which is compiled once.
+    """
+    return _define_open(tuple(fields.items()), made, first)
+
+
+@functools.cache
+def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> Any:
+    space: dict[str, Any] = {"made": made, "array_at": array_at}
+    items = []
+    for k, (name, dtype) in enumerate(fields):
+        space[f"like_{name}"] = dtype(0)
+        place = first + 2 * k
+        items.append(f"array_at(frame[{place}], (frame[{place + 1}],), like_{name})")
+    return inline(define(f"def open(frame): return made({', '.join(items)})", **space))
+
+
+#: What `made` is for a single array.
+_same = inline(lambda array: array)
+
+
+def _make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (frame, number) -> `EnvArrays`, with the rows of one block."""
+    kinds = {"real": dtype, "words": u32, "numbers": dtype, "bounds": np.float32, "clock": u32}
+    open_all = _make_open(kinds, EnvArrays, 0)
+    real, words = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, NUM_WORDS * LANES
+
+    @inline
+    def open_env(frame, number):
+        arrays = open_all(frame)
+        return EnvArrays(
+            arrays.real[number * real : (number + 1) * real],
+            arrays.words[number * words : (number + 1) * words],
+            arrays.numbers,
+            arrays.bounds,
+            arrays.clock,
+        )
+
+    return open_env
+
+
+def _make_open_policy() -> Callable[..., Any]:
+    """Inlinable function: frame -> `PolicyArrays`."""
+    return _make_open(POLICY_DTYPES, PolicyArrays, FIRST_POLICY)
+
+
+def _make_write(count: int) -> Any:
+    """Inlinable function (frame, first, arrays): address and size of each of `count` arrays."""
+    lines = ["def write(frame, first, arrays):"]
+    for k in range(count):
+        lines.append(f"frame[first + {2 * k}] = arrays[{k}].ctypes.data")
+        lines.append(f"frame[first + {2 * k + 1}] = arrays[{k}].size")
+    source = "\n    ".join(lines)
+    return inline_exact(define(source))
+
+
+@inline
+def count_waiting(words, num_envs):
+    """How many of the first `num_envs` environments have finished and are not reset yet."""
+    waiting = 0
+    for block in range(words.shape[0]):
+        for i in range(min(LANES, num_envs - block * LANES)):
+            waiting += words[block, ELAPSED * LANES + i] == u32(PENDING)
+    return waiting
+
+
+@functools.cache
+def make_clip(env: Structure, dtype: type) -> Any:
+    """Inlinable function (action, bounds) -> the action that the environment gets."""
+    if env.action_size == 0:
+        return inline(lambda action, bounds: np.int32(action))
+    size = env.action_size
+    if env.choices:
+        whole = "".join(f"whole(action[{k}]), " for k in range(size))
+        return inline(define(f"def clip(action, bounds): return ({whole})", whole=np.int32))
+    items = "".join(
+        f"real(min(max(single(action[{k}]), bounds[{k}]), bounds[{size + k}])), "
+        for k in range(size)
+    )
+    source = f"def clip(action, bounds): return ({items})"
+    return inline(define(source, real=dtype, single=np.float32))
+
+
+@functools.cache
+def make_spot(env: Structure, dtype: type) -> Any:
+    """Inlinable function (numbers, chosen) -> 0, or NaN if one of the numbers is not finite.
+
+    NaN is also what a mask that allows nothing gives. `numbers` is an observation, whose bits are
+    looked at only if they are those of floats; `chosen` is what a policy returns. Zero times a
+    number is NaN only for NaN and infinity: one operation for each number, without a branch or a
+    comparison.
+    """
+    terms = [
+        f"numbers[{k}]" for k in range(env.observation_rows if env.observation.is_plain else 0)
+    ]
+    reals = 0 if env.choices else env.action_size
+    terms += [f"chosen[0][{k}]" for k in range(reals)] + ["chosen[1]", "chosen[2]"]
+    terms = [f"real({term}) * zero" for term in terms]
+    rows = range(env.observation_rows, env.shown_rows)
+    if rows:
+        words = " | ".join(f"single(numbers[{row}]).view(word)" for row in rows)
+        terms.append(f"(nan if ({words}) == 0 else zero)")
+    source = f"def spot(numbers, chosen): return {' + '.join(terms)}"
+    names = {"single": np.float32, "word": np.uint32, "nan": dtype(np.nan)}
+    return inline(define(source, real=dtype, zero=dtype(0), **names))
+
+
+# ---------------------------------------------------------------- sums
+
+
+def _make_sums(env: Structure, dtype: type) -> Recorder:
+    """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
+    get, add = row_access("rewards")
+    one, nothing, real = dtype(1), dtype(0), dtype
+    spot = make_spot(env, dtype)
+    open_sums = _make_open({"sums": np.float64}, _same, FIRST_OUTPUT)
+    real_rows = *env.state.real_rows(dtype), env.state.rows(dtype)  # the last: returns
+
+    @inline
+    def open(frame, number):
+        return open_sums(frame)[number * WIDTH : (number + 1) * WIDTH]
+
+    @merge
+    def start(sums, words, count, num_steps):
+        sums[:] = 0.0
+        sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
+        rows: Any = np.zeros(4 * LANES, real)
+        return rows
+
+    @inline
+    def put(rows, i, seen, chosen, end, final):
+        ended = end.terminated | end.truncated
+        total = end.total if ended else nothing
+        add(rows, i, get(rows, i) + (one if ended else nothing))
+        add(rows, LANES + i, get(rows, LANES + i) + total)
+        add(rows, 2 * LANES + i, get(rows, 2 * LANES + i) + total * total)
+        # A network's NaN would choose action 0 of a `Discrete`, and nothing else would show it.
+        add(rows, 3 * LANES + i, get(rows, 3 * LANES + i) + spot(seen, chosen))
+
+    @merge
+    def save(rows, sums, step, num_steps, place, count):
+        if step % FLUSH == FLUSH - 1 or step == num_steps - 1:
+            for k in range(4):
+                total = 0.0
+                for i in range(LANES):
+                    total += get(rows, k * LANES + i) if i < count else nothing
+                    add(rows, k * LANES + i, nothing)
+                sums[k] += total
+
+    @merge
+    def finish(rows, sums, state, words, params, begin, count):
+        sums[LENGTHS] -= sum_elapsed(words, count)
+        sums[FAULTS] += sums[RETURNS] * 0.0
+        for row in real_rows:
+            for i in range(count):
+                sums[FAULTS] += state[row * LANES + i] * nothing
+        return 1 if sums[FAULTS] != 0.0 else 0
+
+    return Recorder(open, start, put, save, finish)
+
+
+@inline
+def sum_elapsed(words, count):
+    """Steps of the running episodes of a block's first `count` environments."""
+    total: Any = 0
+    for i in range(count):
+        total += np.int64(words[ELAPSED * LANES + i])
+    return total
+
+
+@inline_exact
+def add_up(sums):
+    """Add all rows but the last into the last one, in their order."""
+    last = sums.shape[0] - 1
+    sums[last, :] = 0.0
+    for block in range(last):
+        for k in range(sums.shape[1]):
+            sums[last, k] += sums[block, k]
+
+
+# ---------------------------------------------------------------- records
+
+
+def _make_records(env: Structure, dtype: type) -> Recorder:
+    """Every step: each lane's results go into rows that `save` copies to the `Records`."""
+    width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
+    numbers = env.observation_rows if env.observation.is_plain else 0
+    put_seen = store_rows(size, "observations")
+    put_final = store_rows(size, "finals")
+    action_type: Any = np.float32 if env.action_size and not env.choices else np.int32
+    put_actions: Any = store_rows(width, "actions")
+    _, put_action = row_access("actions")
+    names = ("log_probs", "values", "rewards", "terminated", "totals", "lengths")
+    put_log_prob, put_value, put_reward, put_flag, put_total, put_length = (
+        row_access(name)[1] for name in names
+    )
+    (get_fault, put_fault), spot = row_access("faults"), make_spot(env, dtype)
+    peek, poke = row_access(ANY)[0], row_access("target")[1]
+    lane = compile_lane(env, dtype)
+    load, observe, vary = lane.load, lane.observe, lane.vary
+    real, nothing = dtype, dtype(0)
+    stored = np.float32 if env.action_size and not env.choices else np.int64
+    kinds: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
+    kinds |= {"actions": stored, "rewards": real, "totals": real, "lengths": u32, "flags": np.bool_}
+    open_records = _make_open(kinds, Records, FIRST_OUTPUT)
+
+    @inline
+    def open(frame, number):
+        return open_records(frame)
+
+    @merge
+    def start(records, words, count, num_steps):
+        return Records(
+            np.empty(size * LANES, np.float32), np.empty(width * LANES, action_type),
+            np.empty(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES, real),
+            np.empty(2 * LANES, np.bool_), np.empty(size * LANES, np.float32),
+            np.empty(LANES, real), np.empty(LANES, np.uint32), np.zeros(LANES, real),
+        )  # fmt: skip
+
+    @inline
+    def put(rows, i, seen, chosen, end, final):
+        put_seen(rows.observations, LANES, i, seen)
+        if discrete:
+            put_action(rows.actions, i, np.int32(chosen[0]))
+        else:
+            put_actions(rows.actions, LANES, i, chosen[0])
+        put_log_prob(rows.log_probs, i, chosen[1])
+        put_value(rows.values, i, chosen[2])
+        put_reward(rows.rewards, i, end.reward)
+        put_flag(rows.flags, i, end.terminated)
+        put_flag(rows.flags, LANES + i, end.truncated)
+        put_final(rows.finals, LANES, i, final)
+        put_total(rows.totals, i, real(end.total))
+        put_length(rows.lengths, i, end.elapsed)
+        fault = get_fault(rows.last, i) + spot(seen, chosen) + end.reward * nothing
+        put_fault(rows.last, i, fault)
+
+    @inline
+    def copy(source, first, target, begin, count):
+        for i in range(count):
+            poke(target, begin + i, peek(source, first + i))
+
+    @inline
+    def interleave(source, target, begin, count, width):
+        for i in range(count):
+            for k in range(width):
+                poke(target, (begin + i) * width + k, peek(source, k * LANES + i))
+
+    @merge
+    def save(rows, records, step, num_steps, place, count):
+        half = records.flags.shape[0] // 2
+        copy(rows.log_probs, 0, records.log_probs, place, count)
+        copy(rows.values, 0, records.values, place, count)
+        copy(rows.rewards, 0, records.rewards, place, count)
+        copy(rows.flags, 0, records.flags, place, count)
+        copy(rows.flags, LANES, records.flags, half + place, count)
+        interleave(rows.observations, records.observations, place, count, size)
+        interleave(rows.actions, records.actions, place, count, width)
+        for i in range(count):
+            if rows.flags[i] or rows.flags[LANES + i]:
+                records.totals[place + i] = rows.totals[i]
+                records.lengths[place + i] = rows.lengths[i]
+                for k in range(size):
+                    records.finals[(place + i) * size + k] = rows.finals[k * LANES + i]
+                for k in range(numbers):
+                    rows.last[i] += real(rows.finals[k * LANES + i]) * nothing
+
+    @merge
+    def finish(rows, records, state, words, params, begin, count):
+        broken = 0
+        for i in range(count):
+            own = vary(params, state, i)
+            put_seen(records.last, 1, (begin + i) * size, observe(load(state, LANES, i), own))
+            for k in range(numbers):
+                rows.last[i] += records.last[(begin + i) * size + k] * nothing
+            broken += rows.last[i] != nothing
+        return broken
+
+    return Recorder(open, start, put, save, finish)
+
+
+_SIMULATE, _COLLECT = _make_driver(True), _make_driver(False)

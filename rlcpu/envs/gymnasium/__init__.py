@@ -1,0 +1,1 @@
+"""Gymnasium's environments that are not ours, stepped in Python."""

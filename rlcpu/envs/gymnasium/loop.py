@@ -1,0 +1,299 @@
+"""Rollouts in environments that are not ours: a loop over their steps, with the policy in kernels.
+
+The networks run by the pass of fused rollouts, and their heads by the same scalar functions, with
+the same counter-based random numbers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES, Records
+from rlcpu.envs.gymnasium.env import GymnasiumEnv
+from rlcpu.envs.networks import refuse_policy
+from rlcpu.envs.policies import Policy, PolicyCode
+from rlcpu.envs.results import Form
+from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
+from rlcpu.kernels.random import mix, uniforms
+from rlcpu.nn.heads import act_categorical, act_gaussian
+from rlcpu.nn.network import CLIP, run_rows
+
+Array = npt.NDArray[Any]
+single, u32 = np.float32, np.uint32
+_LOW, _HIGH = np.uint64(0xFFFFFFFF), np.uint64(32)
+NO_MASKS = np.zeros((1, 0), np.bool_)
+#: Steps of a rollout that `simulate` collects and forgets.
+CHUNK = 64
+
+
+class Prepared:
+    """An environment and a policy that fit each other; see `rlcpu.envs.collect.Prepared`.
+
+    Raises:
+        TypeError, ValueError: they do not fit.
+    """
+
+    collect_kernels, simulate_kernels = True, False
+
+    def __init__(self, env: GymnasiumEnv, policy: Policy) -> None:
+        env.start_episodes()  # which tells whether there are action masks
+        self._act = Act(env, policy)
+        self.form, self.sums = Form.of(env), np.zeros((1, 5))
+
+    def serves(self, env: Any, policy: Policy) -> bool:
+        """Whether another call may use it: a policy's numbers are looked up in each."""
+        return False
+
+    def run(self, env: GymnasiumEnv, record: bool, num_steps: int, outputs: Any) -> bool:
+        """Take K steps. Numbers that are not finite have raised by then: always False."""
+        if record:
+            take_steps(env, self._act, self._tables(outputs, num_steps), 0)
+            return False
+        self.sums[:] = 0.0
+        for begin in range(0, num_steps, CHUNK):
+            count = min(CHUNK, num_steps - begin)
+            tables = self._tables(self.form.allocate(count), count)
+            take_steps(env, self._act, tables, begin)
+            ends = tables["terminated"] | tables["truncated"]
+            totals = tables["totals"][ends]
+            self.sums[0, [EPISODES, RETURNS, SQUARES, LENGTHS]] += (
+                *(ends.sum(), totals.sum(), (totals**2).sum()),
+                tables["lengths"][ends].sum(),
+            )
+        return False
+
+    def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
+        """A rollout's memory by name, time-major."""
+        records, shape = Records(*outputs), (num_steps, self.form.num_envs)
+        terminated, truncated = records.flags.reshape(2, *shape)
+        tables = {
+            name: getattr(records, name).reshape(*shape, -1)
+            for name in ("observations", "actions", "finals")
+        }
+        for name in ("log_probs", "values", "rewards", "totals", "lengths"):
+            tables[name] = getattr(records, name).reshape(shape)
+        last = records.last.reshape(self.form.num_envs, -1)
+        return {**tables, "terminated": terminated, "truncated": truncated, "last": last}
+
+
+def take_steps(env: GymnasiumEnv, act: Act, tables: dict[str, Array], begin: int) -> None:
+    """Fill the tables of a rollout.
+
+    An environment that is reset in a step takes none in it. The others go on meanwhile: their
+    further steps are kept, and are the first of the next rollout.
+
+    Args:
+        env: the environments.
+        act: chooses the actions.
+        tables: (T, N, ...) by name, and "last", (N, observation rows).
+        begin: number of the first step, for messages.
+    """
+    last, memory = tables.pop("last"), env.memory
+    env.start_episodes()
+    filled = _take_kept(memory.ahead, tables)
+    memory.ready = False  # until all is well
+    number = begin
+    while filled.min() < len(tables["rewards"]):
+        chosen = act(memory.rows, memory.keys, memory.clock, number)
+        memory.clock += np.uint64(1)
+        acted, before = chosen.actions, memory.rows.copy()
+        step = env.advance(acted if env.dynamics.action_size else acted[:, 0], number)
+        memory.totals[step.taken] += step.rewards[step.taken]
+        memory.lengths[step.taken] += u32(1)
+        _keep(
+            {
+                "observations": before,
+                **chosen._asdict(),
+                "rewards": step.rewards,
+                "terminated": step.terminated,
+                "truncated": step.truncated,
+                "finals": step.reached,
+                "totals": memory.totals,
+                "lengths": memory.lengths,
+            },
+            step.taken, tables, filled, memory.ahead,
+        )  # fmt: skip
+        ended = step.taken & (step.terminated | step.truncated)
+        memory.totals[ended] = memory.lengths[ended] = 0
+        number += 1
+    last[:] = memory.rows
+    for i, kept in enumerate(memory.ahead):
+        if kept:
+            last[i] = kept[0]["observations"]
+    memory.ready = True
+
+
+def _keep(
+    row: dict[str, Array], taken: Array, tables: dict[str, Array], filled: Array, ahead: Any
+) -> None:
+    """Put a step of each environment into the tables, or aside where its column is full."""
+    num_steps, first = len(tables["rewards"]), int(filled[0])
+    if taken.all() and (filled == first).all() and first < num_steps:  # without arrays of indices
+        for name, table in tables.items():
+            table[first] = row[name]
+        filled += 1
+        return
+    fits = taken & (filled < num_steps)
+    lanes = np.flatnonzero(fits)
+    for name, table in tables.items():
+        table[filled[lanes], lanes] = row[name][lanes]
+    for i in np.flatnonzero(taken & ~fits):
+        ahead[i].append({name: row[name][i].copy() for name in tables})
+    filled += fits
+
+
+def _take_kept(ahead: Any, tables: dict[str, Array]) -> Array:
+    """Put what the last rollout had no room for into the tables; how much that is, (N,)."""
+    num_steps = len(tables["rewards"])
+    filled = np.zeros(len(ahead), np.int64)
+    for i, kept in enumerate(ahead):
+        while kept and filled[i] < num_steps:
+            for name, value in kept.popleft().items():
+                tables[name][filled[i], i] = value
+            filled[i] += 1
+    return filled
+
+
+# ---------------------------------------------------------------- the policy
+
+
+class Chosen(NamedTuple):
+    """What a policy says of N observations.
+
+    Attributes:
+        actions: (N, 1) int64 of a `Discrete`, (N, action_size) int64 of a `MultiDiscrete` or
+            float32 of a `Box`, unbounded.
+        log_probs, values: (N,) float32.
+    """
+
+    actions: Array
+    log_probs: Array
+    values: Array
+
+
+class Act:
+    """A policy's choice for observations of all environments.
+
+    Raises:
+        TypeError, ValueError: they do not fit.
+    """
+
+    def __init__(self, env: GymnasiumEnv, policy: Policy) -> None:
+        dynamics = env.dynamics
+        self._policy, self._view, self._env = policy, env.view, env
+        self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
+        self._outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
+        rows = env.view.size[0] if env.view.kind == "floats" and self._code.act else 0
+        sizes = dynamics.num_actions, dynamics.action_size, rows
+        self._kernel = act_kernel(self._code, *sizes)
+
+    def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Chosen:
+        """The actions of one step.
+
+        Args:
+            rows: (N, rows) float32, observations and their action masks.
+            keys: (N,) uint64, of the random streams.
+            clock: (1,) uint64, of the step.
+            number: of the step, for messages.
+
+        Raises:
+            FloatingPointError: the policy returns a number that is not finite.
+        """
+        n, dynamics, greedy = len(rows), self._env.dynamics, self._arrays.settings[1] != 0
+        whole, masked = dynamics.is_discrete, self._view.num_masked > 0
+        masks = NO_MASKS
+        if masked:  # one that allows nothing is of an environment that waits for its reset
+            masks = np.ascontiguousarray(self._view.masks(rows))
+            masks[~masks.any(axis=1)] = True
+        actions = np.empty((n, max(dynamics.action_size, 1)), np.int64 if whole else np.float32)
+        log_probs, values = np.empty(n, np.float32), np.zeros(n, np.float32)
+        if self._code.act is None:
+            inputs, params = self._run(rows, values), self._arrays.log_std
+        else:
+            choice = self._view.kind == "choice"
+            inputs, params = rows.view(np.int32) if choice else rows, self._arrays.weights
+        self._kernel(inputs, keys, clock, params, greedy, masks, actions, log_probs, values)
+        seen = (inputs if self._code.act is None else actions), log_probs, values, actions
+        if not all(np.isfinite(array).all() for array in seen):
+            refuse_policy(self._policy, f"numbers that are not finite in step {number}")
+        return Chosen(actions, log_probs, values)
+
+    def _run(self, rows: Array, values: Array) -> Array:
+        """What the head reads, (N, outputs); writes the values."""
+        arrays = self._arrays
+        seen = (self._view.inputs(rows) - arrays.mean) * arrays.scale
+        seen = np.clip(seen, single(-CLIP), single(CLIP))
+        activation = arrays.settings[0]
+        outputs = run_rows(arrays.weights, arrays.sizes, activation, seen)
+        if self._code.value == "shared":
+            values[:] = outputs[:, self._outputs]
+        elif self._code.value == "separate":
+            found = run_rows(arrays.value_weights, arrays.value_sizes, activation, seen)
+            values[:] = found[:, 0]
+        return outputs
+
+
+@inline
+def bits_of(keys, clock, i):
+    """The 64 random bits of environment i in this step."""
+    return mix(u32(keys[i] & _LOW), u32(keys[i] >> _HIGH), u32(clock[0] & _LOW))
+
+
+@functools.cache
+def _make_put(action_size: int) -> Callable[..., Any]:
+    """Inlinable function (row, action), which writes one action."""
+    lines = "; ".join(f"row[{k}] = action[{k}]" for k in range(action_size)) or "row[0] = action"
+    return inline(define(f"def put(row, action): {lines}"))
+
+
+@functools.cache
+def _make_load(size: int) -> Callable[..., Any]:
+    """Inlinable function: a row -> the tuple of its first `size` numbers."""
+    items = source_of_tuple(f"row[{k}]" for k in range(size))
+    return inline(define(f"def load(row): return {items}"))
+
+
+@functools.cache
+def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int) -> Any:
+    """Kernel that acts by a row of numbers for each environment; see `Act`.
+
+    These are the outputs of a network, or an observation of `rows` floats, or of a choice (0 rows).
+    """
+    masked, allowed, put = policy.masked, _make_load(num_actions), _make_put(action_size)
+    draw, by_function = uniforms(policy.draws, 0, np.float32), policy.act is not None
+    if policy.act is not None:
+        act = specialise(policy.act, np.float32)
+        load = _make_load(rows) if rows else inline(lambda row: row[0])
+        items = "".join(f"weights[{k}], " for k in range(policy.num_params))
+        made = f"Params({items})" if policy.params_type else f"({items})"
+        unpack = inline(define(f"def unpack(weights): return {made}", Params=policy.params_type))
+    else:
+        outputs = policy.outputs or action_size or num_actions
+        head: Any = policy.head or (act_categorical if num_actions else act_gaussian)
+        act = specialise(head(outputs, True) if masked else head(outputs), np.float32)
+        load = _make_load(outputs)
+        unpack = _make_load(policy.num_params if policy.head else action_size)
+
+    @kernel(subject="policies")
+    def choose(inputs, keys, clock, params, greedy, masks, actions, log_probs, values):
+        constants = unpack(params)
+        for i in range(keys.size):
+            seen, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
+            if by_function:
+                if masked:
+                    found = act(seen, constants, numbers, allowed(masks[i]))
+                else:
+                    found = act(seen, constants, numbers)
+                action, log_probs[i], values[i] = found
+            elif masked:
+                action, log_probs[i] = act(seen, numbers, constants, greedy, allowed(masks[i]))
+            else:
+                action, log_probs[i] = act(seen, numbers, constants, greedy)
+            put(actions[i], action)
+
+    return choose

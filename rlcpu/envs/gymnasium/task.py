@@ -1,0 +1,224 @@
+"""What is known of an environment of Gymnasium that is not ours: its spaces, and how it is made."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import logging
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from rlcpu.envs.dynamics import Dynamics
+
+logger = logging.getLogger("rlcpu")
+
+
+class EnvironmentFailure(RuntimeError):
+    """An environment that is not ours raised an exception; its cause is that one."""
+
+
+class NoParams(NamedTuple):
+    """The parameters of an environment that has none here."""
+
+
+class GymnasiumTask(Dynamics):
+    """What is known of an environment of Gymnasium, in the place of scalar functions.
+
+    Args:
+        id: Gymnasium's id, or the name of a class.
+        observation_space: a `Box` of one axis, of floats or ints, or a `Discrete`.
+        action_space: a `Discrete`, or a `MultiDiscrete` or a `Box` of floats, of one axis.
+        make: makes as many environments as are wanted; None if they were given.
+        spec: Gymnasium's, with the limit of steps and the reward threshold.
+        is_masked: whether infos hold `action_mask`; `GymnasiumEnv` finds it out in a reset.
+
+    Attributes:
+        observation_space, action_space: these, of float32 where they are a `Box`.
+
+    Raises:
+        TypeError: other spaces.
+    """
+
+    make: functools.partial[Any] | None
+    is_masked: bool
+
+    def __init__(
+        self,
+        id: str,
+        observation_space: Any,
+        action_space: Any,
+        make: functools.partial[Any] | None = None,
+        spec: Any = None,
+        is_masked: bool = False,
+    ) -> None:
+        vars(self).update(
+            id=id,
+            observation_space=_convert_observed(id, observation_space),
+            action_space=_convert_actions(id, action_space),
+            params=NoParams(),
+            varied={},
+            randomized=(),
+            make=make,
+            is_masked=is_masked,
+            max_episode_steps=getattr(spec, "max_episode_steps", None),
+            reward_threshold=getattr(spec, "reward_threshold", None),
+        )
+
+    def __repr__(self) -> str:
+        return f"GymnasiumTask({self.id})"
+
+    @functools.cached_property
+    def engine(self) -> Any:
+        """What collects in it: the counterpart of `rlcpu.envs.engine.batch`."""
+        from rlcpu.envs.gymnasium import loop as gymnasium_loop
+
+        return gymnasium_loop
+
+    @property
+    def num_masked(self) -> int:
+        """See `Dynamics.num_masked`."""
+        return self.num_actions if self.is_masked else 0
+
+    def sample_observation(self) -> Any:
+        """Some observation of its space."""
+        space = self.observation_space
+        return 0 if isinstance(space, Discrete) else (0.0,) * self.observation_size
+
+    def sample_mask(self) -> tuple[bool, ...]:
+        """Some action mask."""
+        return (True,) * self.num_masked
+
+    def masked(self) -> GymnasiumTask:
+        """The same environment, known to have action masks."""
+        known = copy.copy(self)
+        vars(known)["is_masked"] = True
+        return known
+
+    def settings(self) -> dict[str, Any]:
+        """See `Dynamics.settings`."""
+        return dict(self.make.keywords) if self.make is not None else {}
+
+    def with_params(self, **params: Any) -> GymnasiumTask:
+        """The same environment, made with further keyword arguments.
+
+        Raises:
+            TypeError: it does not take them, or was not made here.
+        """
+        if not params:
+            return self
+        if self.make is None:
+            raise TypeError(f"{self.id} was given: it cannot be made anew with {params}")
+        return find_task(*self.make.args, **{**self.settings(), **params})
+
+
+def _convert_observed(id: str, space: Any) -> Box | Discrete:
+    """An observation space as networks take it.
+
+    Raises:
+        TypeError: there is none.
+    """
+    if isinstance(space, Discrete) and space.start == 0:
+        return Discrete(int(space.n))
+    if (
+        isinstance(space, Box)
+        and len(space.shape) == 1
+        and space.shape[0]
+        and _is_real(space, "fiu")
+    ):
+        return _as_single(space)
+    start = f"{id}: observation_space={_show(space)}"
+    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) > 1:
+        raise TypeError(f"{start} is of images, for which rlcpu has no networks")
+    raise TypeError(
+        f"{start}: expected a Box of one axis, or a Discrete from 0 on; "
+        "gymnasium.wrappers.FlattenObservation makes one of a Box, Dict, Tuple or MultiDiscrete"
+    )
+
+
+def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
+    """The same of an action space."""
+    if isinstance(space, Discrete) and space.start == 0:
+        return Discrete(int(space.n))
+    if isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any():
+        return MultiDiscrete(space.nvec)
+    if isinstance(space, Box) and len(space.shape) == 1 and space.shape[0] and _is_real(space, "f"):
+        return _as_single(space)
+    raise TypeError(
+        f"{id}: action_space={_show(space)}: expected a Discrete or MultiDiscrete from 0 on, or a "
+        "Box of floats, of one axis; gymnasium.wrappers.TransformAction makes one of others"
+    )
+
+
+def _is_real(space: Box, kinds: str) -> bool:
+    return space.dtype is not None and space.dtype.kind in kinds
+
+
+def _as_single(space: Box) -> Box:
+    with np.errstate(over="ignore"):
+        low, high = space.low.astype(np.float32), space.high.astype(np.float32)
+    return Box(low, high, dtype=np.float32)
+
+
+def _show(space: Any) -> str:
+    """A space without the thousands of numbers of an image's bounds."""
+    if isinstance(space, Box):
+        return f"Box({space.shape}, {space.dtype})"
+    text = repr(space)
+    return text if len(text) < 200 else f"{text[:200]}..."
+
+
+# ---------------------------------------------------------------- by id
+
+
+def find_task(id: str, **options: Any) -> GymnasiumTask:
+    """An environment of Gymnasium's registry; "module:id" imports the module first.
+
+    Args:
+        id: Gymnasium's.
+        **options: keyword arguments of the environment.
+
+    Raises:
+        ValueError: there is none.
+        TypeError: it cannot be made with these options, or its spaces are none that rlcpu takes.
+    """
+    try:
+        env = gymnasium.make_vec(id, num_envs=1, **options)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ValueError(f"environment={id!r}: {error}") from error
+    name, spec = describe(env)
+    with contextlib.closing(env):
+        logger.info("%s is Gymnasium's own: it is stepped in Python", name)
+        make = functools.partial(gymnasium.make_vec, id, **options)
+        spaces = env.single_observation_space, env.single_action_space
+        task = GymnasiumTask(name, *spaces, make, spec)
+        if not task.num_actions:
+            return task
+        try:
+            _, infos = env.reset()
+        except Exception as error:
+            raise EnvironmentFailure(f"{name}: an environment raised {error!r} in reset") from error
+        return task.masked() if has_masks(task, infos) else task
+
+
+def has_masks(task: GymnasiumTask, infos: Any) -> bool:
+    """Whether infos of a reset tell which actions are allowed; masks of a `Discrete` are heeded."""
+    if "action_mask" not in infos:
+        return False
+    if not task.num_actions:
+        logger.warning(
+            'infos["action_mask"] of %s is not heeded: masks are those of a Discrete', task.id
+        )
+    return task.num_actions > 0
+
+
+def describe(env: Any) -> tuple[str, Any]:
+    """The id of a vector environment, or the name of its class, and its spec, if it has one."""
+    inner = getattr(env.unwrapped, "envs", None)
+    single = inner[0] if inner else env
+    spec = env.spec or getattr(single, "spec", None)
+    name = getattr(spec, "id", None) or type(single.unwrapped).__name__
+    return name, spec

@@ -1,0 +1,1 @@
+"""Gymnasium's tasks of Box2D, without Box2D."""

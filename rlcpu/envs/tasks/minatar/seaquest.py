@@ -1,0 +1,309 @@
+"""MinAtar/Seaquest-v1: a submarine shoots fish and submarines, rescues divers, and needs air.
+
+Each enemy shot gives a reward of 1. The submarine carries six divers; who comes up with six gets up
+to 10 for the oxygen left, who comes up with none has lost, as has who is hit or without oxygen.
+Each time it comes up, enemies become more frequent and faster.
+Source: see `rlcpu.envs.tasks.minatar.common`.
+
+Several enemies may be in one cell, though never two of a kind with the same number of steps to wait
+until they move: there is a board for each number. Those in one cell came in as many steps apart as
+their waits differ, so that the steps until they shoot, less the steps until they move, are the same
+number modulo 11: the phase of the cell.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rlcpu.envs.tasks.minatar.common import (
+    ALL,
+    COLUMN,
+    NONE,
+    ROW,
+    Params,
+    behind,
+    cell,
+    game,
+    moved,
+    sticky,
+)
+from rlcpu.kernels.boards import Board
+from rlcpu.kernels.random import Rng
+
+MAX_OXYGEN = 200
+COOL_DOWN = 5  # steps between two shots of the player
+ENEMY_COOL_DOWN = 10
+DIVER_INTERVAL, DIVER_PAUSE = 30, 5  # steps between two divers, steps that a diver waits
+LAST_RAMP = 19
+CREW = 6
+
+Pair = tuple[Board, Board]
+Four = tuple[Board, Board, Board, Board]
+Six = tuple[Board, Board, Board, Board, Board, Board]
+
+
+class State(NamedTuple):
+    """Columns count from the left, rows from the top; timers count steps down to 0."""
+
+    x: int  # front of the player's submarine, 0 to 9
+    y: int  # 0, the surface, to 8
+    faces_right: bool
+    bullets: tuple[Board, Board]  # to the left, to the right
+    enemy_bullets: tuple[Board, Board]
+    divers: tuple[Board, Board]
+    fish: tuple[Board, Board, Board, Board, Board, Board]  # by the steps until they move
+    subs: tuple[Board, Board, Board, Board, Board, Board]
+    phase: tuple[Board, Board, Board, Board]  # of the cells of subs: bits 1, 2, 4 and 8
+    right: Board  # rows in which fish and subs move to the right
+    oxygen: int
+    rescued: int  # divers on board; -1 after the rescue of six, as in the original
+    surfaced: bool  # was at the surface after the last step
+    spawn_timer: int
+    diver_timer: int
+    shot_timer: int
+    ramp: int  # 0 to 19: how often the game has become harder
+    last_action: int
+
+
+def reset(rng: Rng, params: Params) -> State:
+    """The player is at the surface of an empty sea."""
+    none, six = (NONE, NONE), (NONE, NONE, NONE, NONE, NONE, NONE)
+    phase = (NONE, NONE, NONE, NONE)
+    return State(
+        5, 0, False, none, none, none, six, six, phase, NONE,
+        MAX_OXYGEN, 0, True, 20, DIVER_INTERVAL, 0, 0, 0,
+    )  # fmt: skip
+
+
+def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+    """One move of the player and of bullets; all others move every few steps.
+
+    Args:
+        s: see `State`.
+        action: 0 stays; 1, 2, 3 and 4 move to the left, up, right and down; 5 shoots.
+        params: see `Params`.
+        rng: numbers 0 to 5: whether the action sticks; direction, kind and row of an enemy;
+            direction and row of a diver.
+    """
+    action = sticky(action, s.last_action, params, rng)
+    pause = max(5 - s.ramp // 2, 2)  # steps that enemies wait after a move
+    fish, subs, phase, right = enter(s, pause, rng)
+    divers, diver_enters = s.divers, s.diver_timer <= 0
+    if diver_enters:
+        row = ROW << 10 * (1 + rng.integers(5, 8))
+        to_right = rng.integers(4, 2) == 0
+        divers = (
+            divers[0] if to_right else divers[0] | (row & COLUMN << 9),
+            divers[1] | (row & COLUMN) if to_right else divers[1],
+        )
+
+    shoots = action == 5 and s.shot_timer <= 0
+    shot = cell(s.y, s.x) if shoots else NONE
+    bullets = (
+        moved(s.bullets[0] if s.faces_right else s.bullets[0] | shot, NONE),
+        moved(s.bullets[1] | shot if s.faces_right else s.bullets[1], ALL),
+    )
+    x = min(max(s.x + (action == 3) - (action == 1), 0), 9)
+    y = min(max(s.y + (action == 4) - (action == 2), 0), 8)
+    faces_right = action == 3 or (s.faces_right and action != 1)
+    player = cell(y, x)
+
+    shots = bullets[0] | bullets[1]
+    before = shots.count()
+    fish, shots = shoot(fish, shots)
+    subs, shots = shoot(subs, shots)
+    divers, rescued = rescue(divers, s.rescued, player, x)
+    if s.diver_timer % (DIVER_PAUSE + 1) == 1:
+        divers = (moved(divers[0], NONE), moved(divers[1], ALL))
+    divers, rescued = rescue(divers, rescued, player, x)
+
+    enemy_shots, phase = cells_of_shots(subs, phase, pause, right)
+    subs, shots, sub_hits = advance(subs, shots, player, pause, right)
+    fish, shots, fish_hits = advance(fish, shots, player, pause, right)
+    enemy_bullets = (
+        s.enemy_bullets[0] | (enemy_shots & ~right),
+        s.enemy_bullets[1] | (enemy_shots & right),
+    )
+    hit = bool((enemy_bullets[0] | enemy_bullets[1]) & player)
+    enemy_bullets = (moved(enemy_bullets[0], NONE), moved(enemy_bullets[1], ALL))
+    hit = hit or bool((enemy_bullets[0] | enemy_bullets[1]) & player)
+    reward = before - shots.count()
+
+    comes_up = y == 0 and not s.surfaced
+    lost = hit or sub_hits or fish_hits or s.oxygen <= 0 or (comes_up and rescued == 0)
+    surfaced = y == 0 and (s.surfaced or rescued != 0)
+    oxygen, ramp = s.oxygen - 1 if y > 0 else s.oxygen, s.ramp
+    if comes_up and rescued != 0:
+        full = rescued == CREW
+        reward = reward + (oxygen * 10 // MAX_OXYGEN if full else 0)
+        oxygen = MAX_OXYGEN
+        rescued = -1 if full else rescued - 1
+        ramp = min(ramp + 1, LAST_RAMP) if params.difficulty_ramping else ramp
+    after = State(
+        x,
+        y,
+        faces_right,
+        (bullets[0] & shots, bullets[1] & shots),
+        enemy_bullets,
+        divers,
+        fish,
+        subs,
+        phase,
+        right,
+        oxygen,
+        rescued,
+        surfaced,
+        max((LAST_RAMP + 1 - s.ramp if s.spawn_timer <= 0 else s.spawn_timer) - 1, 0),
+        max((DIVER_INTERVAL if diver_enters else s.diver_timer) - 1, 0),
+        max((COOL_DOWN if shoots else s.shot_timer) - 1, 0),
+        ramp,
+        action,
+    )
+    return after, float(reward), lost
+
+
+def enter(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
+    """Fish, subs, phases and directions when an enemy may enter.
+
+    It does not if others in its row move the other way.
+    """
+    row = ROW << 10 * (1 + rng.integers(3, 8))
+    to_right, is_sub = rng.integers(1, 2) == 0, rng.integers(2, 3) == 0
+    others = bool((union(s.fish) | union(s.subs)) & row)
+    enters = s.spawn_timer <= 0 and not (others and bool(s.right & row) != to_right)
+    row = row if enters else NONE
+    right = s.right | row if to_right else s.right & ~row
+    entry = row & (COLUMN if to_right else COLUMN << 9)
+    fish = joined(s.fish, NONE if is_sub else entry, pause)
+    subs = joined(s.subs, entry if is_sub else NONE, pause)
+    phase = marked(s.phase, entry if is_sub else NONE, ENEMY_COOL_DOWN - pause)
+    return fish, subs, phase, right
+
+
+def marked(phase: Four, cells: Board, number: int) -> Four:
+    """The phases, with one number in some cells."""
+    return (
+        phase[0] & ~cells | (cells if number & 1 else NONE),
+        phase[1] & ~cells | (cells if number & 2 else NONE),
+        phase[2] & ~cells | (cells if number & 4 else NONE),
+        phase[3] & ~cells | (cells if number & 8 else NONE),
+    )
+
+
+def joined(enemies: Six, cells: Board, pause: int) -> Six:
+    """The enemies, and some that wait for `pause` steps: 2 to 5."""
+    return (
+        enemies[0],
+        enemies[1],
+        enemies[2] | (cells if pause == 2 else NONE),
+        enemies[3] | (cells if pause == 3 else NONE),
+        enemies[4] | (cells if pause == 4 else NONE),
+        enemies[5] | (cells if pause == 5 else NONE),
+    )
+
+
+def union(enemies: Six) -> Board:
+    """Where there are enemies."""
+    return enemies[0] | enemies[1] | enemies[2] | enemies[3] | enemies[4] | enemies[5]
+
+
+def shoot(enemies: Six, shots: Board) -> tuple[Six, Board]:
+    """The enemies without the first to come of each cell of a shot, and the shots that are left."""
+    after0 = shots & ~enemies[0]
+    after1 = after0 & ~enemies[1]
+    after2 = after1 & ~enemies[2]
+    after3 = after2 & ~enemies[3]
+    after4 = after3 & ~enemies[4]
+    left = (
+        enemies[0] & ~shots,
+        enemies[1] & ~after0,
+        enemies[2] & ~after1,
+        enemies[3] & ~after2,
+        enemies[4] & ~after3,
+        enemies[5] & ~after4,
+    )
+    return left, after4 & ~enemies[5]
+
+
+def rescue(divers: Pair, rescued: int, player: Board, x: int) -> tuple[Pair, int]:
+    """The divers that are left and the number on board, if there is room for those who are here.
+
+    Of two for one place it takes the one that came later, and so is nearer to where it came from.
+    """
+    left, right = bool(divers[0] & player), bool(divers[1] & player)
+    one_place = left and right and rescued == CREW - 1
+    left = left and rescued < CREW and not (one_place and x < 5)
+    right = right and rescued < CREW and not (one_place and x >= 5)
+    after = (
+        divers[0] & ~player if left else divers[0],
+        divers[1] & ~player if right else divers[1],
+    )
+    return after, rescued + left + right
+
+
+def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Board, Four]:
+    """Where subs shoot after this step's moves, and the phases after them."""
+    shots = moved(subs[0] & having(phase, 0), right)
+    shots = shots | (subs[1] & having(phase, 10)) | (subs[2] & having(phase, 9))
+    shots = shots | (subs[3] & having(phase, 8)) | (subs[4] & having(phase, 7))
+    shots = shots | (subs[5] & having(phase, 6))
+    ones, twos, fours, eights = phase
+    for i in range(6):  # 1 + pause steps nearer to the shot, modulo 11
+        less = i <= pause
+        zero = ~(ones | twos | fours | eights)
+        eights = eights ^ (~(ones | twos | fours)) if less else eights
+        fours = (fours ^ ~(ones | twos)) & ~zero if less else fours
+        twos = twos ^ (~ones & ~zero) | zero if less else twos
+        ones = ~ones & ~zero if less else ones
+    to = moved(subs[0], right)
+    after = (
+        phase[0] & ~to | moved(subs[0] & ones, right),
+        phase[1] & ~to | moved(subs[0] & twos, right),
+        phase[2] & ~to | moved(subs[0] & fours, right),
+        phase[3] & ~to | moved(subs[0] & eights, right),
+    )
+    return shots, after
+
+
+def having(phase: Four, number: int) -> Board:
+    """The cells of one phase."""
+    cells = phase[0] if number & 1 else ~phase[0]
+    cells = cells & (phase[1] if number & 2 else ~phase[1])
+    cells = cells & (phase[2] if number & 4 else ~phase[2])
+    return cells & (phase[3] if number & 8 else ~phase[3])
+
+
+def advance(
+    enemies: Six, shots: Board, player: Board, pause: int, right: Board
+) -> tuple[Six, Board, bool]:
+    """The enemies after a step, the shots that are left, and whether the player is hit."""
+    ahead = moved(enemies[0], right)
+    hit = bool((union(enemies) | ahead) & player)
+    none_waits = (enemies[1], enemies[2], enemies[3], enemies[4], enemies[5], NONE)
+    return joined(none_waits, ahead & ~shots, pause), shots & ~ahead, hit
+
+
+def observe(s: State, params: Params) -> tuple[Board, ...]:
+    """Planes: submarine's front, back, bullets; trails; enemies' bullets, fish, subs; and more.
+
+    The last three are the gauges of oxygen and of divers on board, in row 9, and divers.
+    """
+    fish, subs = union(s.fish), union(s.subs)
+    trails = behind(fish | subs, s.right) | behind(s.divers[0], NONE) | behind(s.divers[1], ALL)
+    oxygen = ROW >> 10 - max(s.oxygen, 0) * 10 // MAX_OXYGEN
+    crew = max(s.rescued, 0)
+    return (
+        cell(s.y, s.x),
+        cell(s.y, s.x - 1 if s.faces_right else s.x + 1),
+        s.bullets[0] | s.bullets[1],
+        trails,
+        s.enemy_bullets[0] | s.enemy_bullets[1],
+        fish,
+        subs,
+        oxygen << 90,
+        (ROW >> 10 - crew) << 99 - crew,
+        s.divers[0] | s.divers[1],
+    )
+
+
+DYNAMICS = game("MinAtar/Seaquest-v1", step, reset, observe, planes=10, actions=6)

@@ -1,0 +1,115 @@
+"""MinAtar/SpaceInvaders-v1: shoot aliens that come down, row by row, and shoot back.
+
+Each alien gives a reward of 1. They move faster the fewer they are, and each new wave of them is
+faster than the one before. The episode ends when an alien or its bullet hits the cannon.
+Source: see `rlcpu.envs.tasks.minatar.common`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rlcpu.envs.tasks.minatar.common import ALL, COLUMN, NONE, ROW, Params, cell, game, sticky
+from rlcpu.kernels.boards import Board
+from rlcpu.kernels.random import Rng
+
+WAVE = Board(sum(1 << 10 * y + x for y in range(4) for x in range(2, 8)))
+COOL_DOWN = 5  # steps between two shots of the cannon
+ALIEN_COOL_DOWN = 10
+SLOWEST, FASTEST = 12, 6  # steps between two moves of a wave
+
+
+class State(NamedTuple):
+    """Columns count from the left, rows from the top; timers count steps down to 0."""
+
+    x: int  # column of the cannon, which is in row 9
+    bullets: Board  # the cannon's
+    alien_bullets: Board
+    aliens: Board
+    direction: int  # -1 or 1: the aliens move to the left or right
+    shot_timer: int
+    alien_move_timer: int
+    alien_shot_timer: int
+    ramp: int  # 0 to 6: how much faster waves have become
+    last_action: int
+
+
+def reset(rng: Rng, params: Params) -> State:
+    """A wave of 24 aliens that move to the left."""
+    return State(5, NONE, NONE, WAVE, -1, 0, SLOWEST, ALIEN_COOL_DOWN, 0, 0)
+
+
+def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+    """One step of cannon and bullets; aliens move every few steps.
+
+    Args:
+        s: see `State`.
+        action: 0 stays, 1 and 2 move to the left and right, 3 shoots.
+        params: see `Params`.
+        rng: number 0 decides whether the action sticks.
+    """
+    action = sticky(action, s.last_action, params, rng)
+    shoots = action == 3 and s.shot_timer <= 0
+    bullets = (s.bullets | cell(9, s.x) if shoots else s.bullets) >> 10
+    x = min(max(s.x + (action == 2) - (action == 1), 0), 9)
+    cannon = cell(9, x)
+    alien_bullets = (s.alien_bullets << 10) & ALL
+    lost = bool((alien_bullets | s.aliens) & cannon)
+
+    aliens, direction, moves = s.aliens, s.direction, s.alien_move_timer <= 0
+    if moves:
+        lead = COLUMN if direction < 0 else COLUMN << 9
+        if aliens & lead:
+            direction = -direction
+            lost = lost or bool(aliens & (ROW << 90))
+            aliens = ((aliens << 10) & ALL) | (aliens >> 90)
+        else:
+            aliens = aliens >> 1 if direction < 0 else aliens << 1
+        lost = lost or bool(aliens & cannon)
+    move_timer = min(s.aliens.count(), SLOWEST - s.ramp) if moves else s.alien_move_timer
+    alien_shoots = s.alien_shot_timer <= 0
+    alien_bullets = alien_bullets | lowest_near(aliens, x) if alien_shoots else alien_bullets
+
+    hit = aliens & bullets
+    aliens, bullets, ramp = aliens & ~hit, bullets & ~hit, s.ramp
+    if not aliens:
+        aliens = WAVE
+        faster = params.difficulty_ramping and ramp < SLOWEST - FASTEST
+        ramp = ramp + 1 if faster else ramp
+    after = State(
+        x,
+        bullets,
+        alien_bullets,
+        aliens,
+        direction,
+        max((COOL_DOWN if shoots else s.shot_timer) - 1, 0),
+        move_timer - 1,
+        (ALIEN_COOL_DOWN if alien_shoots else s.alien_shot_timer) - 1,
+        ramp,
+        action,
+    )
+    return after, float(hit.count()), lost
+
+
+def lowest_near(aliens: Board, x: int) -> Board:
+    """The lowest alien of the column nearest to column x; of two, the left one."""
+    above = (aliens >> 10) | (aliens >> 20)  # with the next two lines: above any alien
+    above = above | (above >> 20) | (above >> 40)
+    above = above | (above >> 40)
+    lowest = aliens & ~above
+    near, column = 10, NONE
+    for other in range(10):
+        distance = abs(other - x)
+        nearer = distance < near and bool(lowest & (COLUMN << other))
+        near = distance if nearer else near
+        column = COLUMN << other if nearer else column
+    return lowest & column
+
+
+def observe(s: State, params: Params) -> tuple[Board, ...]:
+    """Planes: cannon, aliens, those that move left, those that move right, bullets, theirs."""
+    left = s.aliens if s.direction < 0 else NONE
+    return cell(9, s.x), s.aliens, left, s.aliens & ~left, s.bullets, s.alien_bullets
+
+
+DYNAMICS = game("MinAtar/SpaceInvaders-v1", step, reset, observe, planes=6, actions=4)

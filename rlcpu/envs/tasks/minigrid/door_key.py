@@ -1,0 +1,136 @@
+"""MiniGrid-DoorKey-8x8-v0: fetch the key, open the door, and find the goal behind it.
+
+The reward is 1, less 0.9 times the part of the time that went by.
+Source: see `rlcpu.envs.tasks.minigrid.view`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gymnasium.spaces import Discrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.minigrid import view
+from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
+from rlcpu.kernels.boards import Board
+from rlcpu.kernels.random import Rng
+
+OPEN, CLOSED, LOCKED = 0, 1, 2
+
+
+class State(NamedTuple):
+    """Cells count from 0, the wall, from the left and from the top."""
+
+    x: int
+    y: int
+    direction: int  # 0 right, 1 down, 2 left, 3 up
+    split: int  # column of the wall with the door
+    door_y: int
+    door: int  # 0 open, 1 closed, 2 locked
+    key_x: int  # 0 if the agent carries the key
+    key_y: int
+    steps: int  # since the start
+
+
+class Params(NamedTuple):
+    """There are none."""
+
+
+def place_all(rng: Rng, size: int) -> State:
+    """A new world: wall and door, agent and key in the room to the left of it."""
+    inner = size - 2
+    split = 2 + rng.integers(0, size - 4)
+    cells = (split - 1) * inner  # free ones left of the wall, column by column
+    start, door_y = rng.integers(1, cells), 1 + rng.integers(3, size - 3)
+    key = rng.integers(4, cells - 1)
+    key = key + 1 if key >= start else key
+    x, y = 1 + start // inner, 1 + start % inner
+    key_x, key_y = 1 + key // inner, 1 + key % inner
+    return State(x, y, rng.integers(2, 4), split, door_y, LOCKED, key_x, key_y, 0)
+
+
+def act(s: State, action: int, size: int) -> tuple[State, bool]:
+    """The world after an action, and whether the agent has reached the goal."""
+    dx, dy = view.heading(s.direction)
+    x, y = s.x + dx, s.y + dy  # in front of the agent
+    at_door = x == s.split and y == s.door_y
+    at_key = x == s.key_x and y == s.key_y
+    at_goal = x == size - 2 and y == size - 2
+    inside = 0 < x < size - 1 and 0 < y < size - 1 and (x != s.split or at_door)
+    goes = action == 2 and inside and not at_key and (not at_door or s.door == OPEN)
+    carries = s.key_x == 0
+    drops = action == 4 and carries and inside and not at_door and not at_goal
+    takes = action == 3 and at_key and not carries
+    turns = action == 5 and at_door and (s.door != LOCKED or carries)
+    after = State(
+        x if goes else s.x,
+        y if goes else s.y,
+        view.turned(s.direction, action),
+        s.split,
+        s.door_y,
+        (CLOSED if s.door == OPEN else OPEN) if turns else s.door,
+        x if drops else 0 if takes else s.key_x,
+        y if drops else 0 if takes else s.key_y,
+        s.steps + 1,
+    )
+    return after, goes and at_goal
+
+
+def look(s: State, size: int) -> tuple[Board, ...]:
+    """Planes: empty, wall, goal, key; open, closed and locked door."""
+    way, dx = s.direction, s.split - s.x
+    door = view.point(dx, s.door_y - s.y, way)
+    walls = view.column(dx, way) & ~door | view.outside(s.x, s.y, size, way)
+    seen = view.visible(walls if s.door == OPEN else walls | door)
+    door = door & seen & ~view.AGENT
+    lies = view.point(s.key_x - s.x, s.key_y - s.y, way) & seen
+    key = view.AGENT if s.key_x == 0 else lies
+    goal = view.point(size - 2 - s.x, size - 2 - s.y, way) & seen & ~view.AGENT
+    return (
+        Board(seen & ~walls & ~door & ~key & ~goal),
+        Board(seen & walls),
+        Board(goal),
+        Board(key),
+        Board(door if s.door == OPEN else 0),
+        Board(door if s.door == CLOSED else 0),
+        Board(door if s.door == LOCKED else 0),
+    )
+
+
+def door_key(size: int = 8, **fields: Any) -> Dynamics:
+    """A room of `size` by `size` cells, walls included; `fields` are other fields of `Dynamics`."""
+    limit = 10.0 * size * size
+
+    def reset(rng: Rng, params: Params) -> State:
+        return place_all(rng, size)
+
+    def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+        after, found = act(s, action, size)
+        return after, 1.0 - 0.9 * (float(after.steps) / limit) if found else 0.0, found
+
+    def observe(s: State, params: Params) -> tuple[Board, ...]:
+        return look(s, size)
+
+    def picture(s: State, params: Params) -> Picture:
+        grid = view.room(size)
+        grid[:, s.split] = 4
+        grid[s.door_y, s.split] = (0, 3, 10)[s.door]
+        grid[size - 2, size - 2] = 6
+        grid[s.key_y, s.key_x] = 9  # in the corner, if it is carried
+        return draw_arrow(draw(grid), s.y, s.x, s.direction)
+
+    return Dynamics(
+        step=step,
+        reset=reset,
+        observe=observe,
+        picture=picture,
+        observation_space=view.planes(7),
+        action_space=Discrete(7),
+        params=Params(),
+        max_episode_steps=int(limit),
+        **fields,
+    )
+
+
+DYNAMICS = door_key(id="MiniGrid-DoorKey-8x8-v0")

@@ -1,0 +1,75 @@
+"""MiniGrid-Empty-8x8-v0: find the goal in the far corner of an empty room.
+
+The reward is 1, less 0.9 times the part of the time that went by. Walls hide nothing here.
+Source: see `rlcpu.envs.tasks.minigrid.view`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gymnasium.spaces import Discrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.minigrid import view
+from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
+from rlcpu.kernels.boards import Board
+from rlcpu.kernels.random import Rng
+
+
+class State(NamedTuple):
+    """Cells count from 0, the wall, from the left and from the top."""
+
+    x: int
+    y: int
+    direction: int  # 0 right, 1 down, 2 left, 3 up
+    steps: int  # since the start
+
+
+class Params(NamedTuple):
+    """Options."""
+
+    random_start: bool = False  # anywhere, in any direction; else in the upper left, to the right
+
+
+def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
+    """A room of `size` by `size` cells, walls included; `fields` are other fields of `Dynamics`."""
+    inner, limit = size - 2, 4.0 * size * size
+
+    def reset(rng: Rng, params: Params) -> State:
+        start = rng.integers(0, inner * inner - 1) if params.random_start else 0
+        direction = rng.integers(1, 4) if params.random_start else 0
+        return State(1 + start % inner, 1 + start // inner, direction, 0)
+
+    def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+        dx, dy = view.heading(s.direction)
+        x = min(max(s.x + dx, 1), inner) if action == 2 else s.x
+        y = min(max(s.y + dy, 1), inner) if action == 2 else s.y
+        found = action == 2 and x == inner and y == inner
+        reward = 1.0 - 0.9 * (float(s.steps + 1) / limit) if found else 0.0
+        return State(x, y, view.turned(s.direction, action), s.steps + 1), reward, found
+
+    def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
+        walls = view.outside(s.x, s.y, size, s.direction)
+        goal = view.point(inner - s.x, inner - s.y, s.direction) & ~view.AGENT
+        return Board(view.ALL & ~walls & ~goal), Board(walls), Board(goal)
+
+    def picture(s: State, params: Params) -> Picture:
+        grid = view.room(size)
+        grid[inner, inner] = 6
+        return draw_arrow(draw(grid), s.y, s.x, s.direction)
+
+    return Dynamics(
+        step=step,
+        reset=reset,
+        observe=observe,
+        picture=picture,
+        observation_space=view.planes(3),
+        action_space=Discrete(7),
+        params=Params(random_start),
+        max_episode_steps=int(limit),
+        **fields,
+    )
+
+
+DYNAMICS = empty(id="MiniGrid-Empty-8x8-v0")

@@ -1,0 +1,115 @@
+"""MiniGrid-FourRooms-v0: find the goal in one of four rooms, which gaps in the walls connect.
+
+The reward is 1, less 0.9 times the part of the 100 steps that went by.
+Source: see `rlcpu.envs.tasks.minigrid.view`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gymnasium.spaces import Discrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.minigrid import view
+from rlcpu.envs.tasks.pictures import Picture, draw, draw_arrow
+from rlcpu.kernels.boards import Board
+from rlcpu.kernels.random import Rng
+
+SIZE, MIDDLE = 19, 9
+LIMIT = 100.0
+
+
+class State(NamedTuple):
+    """Cells count from 0, the wall, from the left and from the top."""
+
+    x: int
+    y: int
+    direction: int  # 0 right, 1 down, 2 left, 3 up
+    goal_x: int
+    goal_y: int
+    top: int  # row of the gap in the wall between the upper rooms, 1 to 8
+    left: int  # column of that between the left rooms
+    right: int  # column of that between the right rooms, 10 to 17
+    bottom: int  # row of that between the lower rooms
+    steps: int  # since the start
+
+
+class Params(NamedTuple):
+    """There are none."""
+
+
+def reset(rng: Rng, params: Params) -> State:
+    """Gaps, agent and goal anywhere: random numbers 0 to 6."""
+    top, left = 1 + rng.integers(0, 8), 1 + rng.integers(1, 8)
+    right, bottom = 10 + rng.integers(2, 8), 10 + rng.integers(3, 8)
+    start, other = rng.integers(4, 260), rng.integers(6, 259)
+    other = other + 1 if other >= start else other
+    x, y = place(start, top, left, right, bottom)
+    goal_x, goal_y = place(other, top, left, right, bottom)
+    return State(x, y, rng.integers(5, 4), goal_x, goal_y, top, left, right, bottom, 0)
+
+
+def place(k: int, top: int, left: int, right: int, bottom: int) -> tuple[int, int]:
+    """Free cell k: 256 in the rooms, then the gaps."""
+    x, y = 1 + k % 16, 1 + k // 16
+    x = x + 1 if x >= MIDDLE else x
+    y = y + 1 if y >= MIDDLE else y
+    if k >= 256:
+        x = left if k == 257 else right if k == 258 else MIDDLE
+        y = top if k == 256 else bottom if k == 259 else MIDDLE
+    return x, y
+
+
+def is_free(s: State, x: int, y: int) -> bool:
+    """Whether a cell is no wall."""
+    room = 0 < x < SIZE - 1 and 0 < y < SIZE - 1 and x != MIDDLE and y != MIDDLE
+    upright = x == MIDDLE and (y == s.top or y == s.bottom)
+    level = y == MIDDLE and (x == s.left or x == s.right)
+    return room or upright or level
+
+
+def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
+    """Action 0 and 1 turn to the left and right, 2 goes ahead, others do nothing."""
+    dx, dy = view.heading(s.direction)
+    goes = action == 2 and is_free(s, s.x + dx, s.y + dy)
+    x, y = s.x + dx if goes else s.x, s.y + dy if goes else s.y
+    found = goes and x == s.goal_x and y == s.goal_y
+    reward = 1.0 - 0.9 * (float(s.steps + 1) / LIMIT) if found else 0.0
+    turned = view.turned(s.direction, action)
+    gaps = s.top, s.left, s.right, s.bottom
+    return State(x, y, turned, s.goal_x, s.goal_y, *gaps, s.steps + 1), reward, found
+
+
+def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
+    """Planes: empty, wall, goal."""
+    way, dx, dy = s.direction, MIDDLE - s.x, MIDDLE - s.y
+    gaps = view.point(dx, s.top - s.y, way) | view.point(dx, s.bottom - s.y, way)
+    gaps = gaps | view.point(s.left - s.x, dy, way) | view.point(s.right - s.x, dy, way)
+    walls = view.column(dx, way) | view.row(dy, way)
+    walls = walls & ~gaps | view.outside(s.x, s.y, SIZE, way)
+    seen = view.visible(walls)
+    goal = seen & view.point(s.goal_x - s.x, s.goal_y - s.y, way) & ~view.AGENT
+    return Board(seen & ~walls & ~goal), Board(seen & walls), Board(goal)
+
+
+def picture(s: State, params: Params) -> Picture:
+    """The whole world, with an arrow for the agent."""
+    grid = view.room(SIZE)
+    grid[MIDDLE] = grid[:, MIDDLE] = 4
+    grid[[s.top, s.bottom, MIDDLE, MIDDLE], [MIDDLE, MIDDLE, s.left, s.right]] = 0
+    grid[s.goal_y, s.goal_x] = 6
+    return draw_arrow(draw(grid), s.y, s.x, s.direction)
+
+
+DYNAMICS = Dynamics(
+    id="MiniGrid-FourRooms-v0",
+    step=step,
+    reset=reset,
+    observe=observe,
+    picture=picture,
+    observation_space=view.planes(3),
+    action_space=Discrete(7),
+    params=Params(),
+    max_episode_steps=int(LIMIT),
+)
