@@ -17,7 +17,7 @@ from rlcpu.kernels.memory import VECTOR_BYTES
 from rlcpu.scan.arguments import Array, is_same
 from rlcpu.scan.blocks import run
 from rlcpu.scan.plans import Cut, Input, batch_order, fitted, make_plan, parts_of
-from rlcpu.scan.tridiagonal import lanes, tall
+from rlcpu.scan.tridiagonal import lanes
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
 from rlcpu.scan.tridiagonal.status import REFINED
 
@@ -102,8 +102,7 @@ def _solve(
     work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
     if cut is None:
         if not (mode.periodic or check):
-            is_tall = tall.is_tall(plan, VECTOR_BYTES // out.itemsize)
-            return (tall.solve(*work) if is_tall else run(lanes.SOLVE, *work)), None
+            return run(lanes.SOLVE, *work), None
         found = np.empty((systems, 1))
         well = run(lanes.RING if mode.periodic else lanes.CHECKED, *work, None, found)
         return well, _by_system(found, out)

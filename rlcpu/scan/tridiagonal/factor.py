@@ -22,7 +22,6 @@ from rlcpu.scan.arguments import (
     check_out,
     check_real,
     common_shape,
-    is_same,
     repeated,
 )
 from rlcpu.scan.blocks import run
@@ -198,35 +197,3 @@ def _solve_factored(factors: Array, rhs: Array, out: Array, num_threads: int | N
     if target is not out:
         out[...] = target
     return well
-
-
-# ---------------------------------------------------------------- many systems of one matrix
-
-#: Systems, and right-hand sides' numbers, from which one matrix is factored to be solved with: it
-#: takes 1.3 to 2.0 times less than whole systems, and in the caches 1.1 to 1.2 times less.
-SYSTEMS, NUMBERS = 64, 2**17
-
-
-def is_shared(arrays: Sequence[Array]) -> bool:
-    """Whether lower, diagonal and upper (batch..., n) are one matrix that many rhs share."""
-    batch = arrays[3].shape[:-1]
-    strides = [array.strides[i] for array in arrays[:3] for i, n in enumerate(batch) if n > 1]
-    return math.prod(batch) >= SYSTEMS and arrays[3].size >= NUMBERS and not any(strides)
-
-
-def solve_shared(arrays: Sequence[Array], num_threads: int | None) -> bool:
-    """Solve systems of one matrix.
-
-    Args:
-        arrays: lower, diagonal, upper, rhs and out (batch..., n).
-        num_threads: of the kernels; None for all.
-
-    Returns:
-        Whether out holds all solutions, and all are finite. If not, rhs is as it was.
-    """
-    *matrix, rhs, out = arrays
-    if not is_shared(arrays) or is_same(out, rhs):
-        return False
-    first = (0,) * (out.ndim - 1)
-    factors = _factor([array[first] for array in matrix])
-    return factors is not None and _solve_factored(factors, rhs, out, num_threads)

@@ -16,7 +16,6 @@ from rlcpu.scan.blocks import NOTHING, drive, run, table_of
 from rlcpu.scan.device import backend_of, check_on_host
 from rlcpu.scan.plans import FIELDS, HEADER, PLACE, make_plan
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
-from rlcpu.scan.tridiagonal.factor import solve_shared
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo, info_of, status_of
 
@@ -130,18 +129,16 @@ def solve_tridiagonal(
 
 def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, check: bool) -> TridiagonalInfo:
     """Solve systems; what became of each."""
-    status, errors = np.zeros(arrays.out.shape[:-1], np.int8), None
-    ordinary = mode.pivoting > 0 and not (mode.periodic or check or lengths is not None)
-    if not (ordinary and solve_shared(arrays, mode.num_threads)):
-        well, errors = solve_arrays(arrays, lengths, mode, check)
-        if not well:
+    status = np.zeros(arrays.out.shape[:-1], np.int8)
+    well, errors = solve_arrays(arrays, lengths, mode, check)
+    if not well:
 
-            def solve(*some: Array) -> Array:
-                lower, diagonal, upper, rhs, lengths = some
-                solve_arrays(Arrays(lower, diagonal, upper, rhs, rhs), lengths.copy(), mode)
-                return rhs
+        def solve(*some: Array) -> Array:
+            lower, diagonal, upper, rhs, lengths = some
+            solve_arrays(Arrays(lower, diagonal, upper, rhs, rhs), lengths.copy(), mode)
+            return rhs
 
-            status = status_of(arrays, lengths, mode.periodic, solve)
+        status = status_of(arrays, lengths, mode.periodic, solve)
     return info_of(status, errors)
 
 

@@ -1,4 +1,4 @@
-"""Many right-hand sides of one matrix, which `solve_tridiagonal` factors."""
+"""Many right-hand sides of one matrix, which `solve_tridiagonal` reads again for each of them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from rlcpu.scan import solve_tridiagonal
-from rlcpu.scan.tridiagonal.chunks import Arrays
-from rlcpu.scan.tridiagonal.factor import NUMBERS, SYSTEMS, is_shared
 from rlcpu.scan.tridiagonal.status import SingularSystemError, Status
 from tests.scan.tridiagonal import naive
+
+NUMBERS = 2**17  # of the right-hand sides
 
 
 def make(family: str, n: int, axis: int) -> list[Any]:
     """A matrix (n,), and normal right-hand sides that are enough, as they lie with that axis."""
     *matrix, _ = naive.make(family, (n,), seed=n)
-    rhs = np.random.default_rng(0).standard_normal((max(SYSTEMS, -(-NUMBERS // n)), n))
+    rhs = np.random.default_rng(0).standard_normal((max(64, -(-NUMBERS // n)), n))
     return [*(m if axis else m[:, None] for m in matrix), np.ascontiguousarray(_moved(rhs, axis))]
 
 
@@ -69,17 +69,3 @@ def test_a_singular_matrix_fails_every_system(axis: int) -> None:
     lower.flat[4] = diagonal.flat[4] = upper.flat[4] = 0.0
     _, info = solve_tridiagonal(lower, diagonal, upper, rhs, axis=axis, return_info=True)
     assert (info.status == Status.SINGULAR).all()
-
-
-def test_what_is_shared() -> None:
-    shape = (2, SYSTEMS, NUMBERS // SYSTEMS)
-    own = np.ones(shape)
-    one, half = np.broadcast_to(own[0, 0], shape), np.broadcast_to(own[0], shape)
-    assert is_shared(Arrays(one, one, one, own, own))
-    assert is_shared(Arrays(one[1], one[1], one[1], own[1], own[1]))
-    assert not is_shared(Arrays(one, one, own, own, own))
-    assert not is_shared(Arrays(one, half, one, own, own))
-    few = [array[:, :1] for array in (one, own)]
-    assert not is_shared(Arrays(few[0], few[0], few[0], few[1], few[1]))
-    small = [array[..., :2] for array in (one, own)]
-    assert not is_shared(Arrays(small[0], small[0], small[0], small[1], small[1]))

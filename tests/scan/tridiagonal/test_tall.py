@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal, tridiagonal_vjp
-from rlcpu.scan.tridiagonal import tall
 from rlcpu.scan.tridiagonal.chunks import LONG
 from tests.scan.tridiagonal import naive
 
@@ -106,16 +105,6 @@ def test_threads_do_not_change_the_result() -> None:
     systems = columns(naive.make("random", (50, 4000)))
     one = solve_tridiagonal(*systems, axis=0, num_threads=1)
     np.testing.assert_array_equal(solve_tridiagonal(*systems, axis=0), one)
-
-
-def test_strips_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whole rows, and strips of two registers, on both sides of the unknowns' axis."""
-    systems = naive.make("random", (3, 83, 1001), seed=7)
-    given = [np.ascontiguousarray(np.moveaxis(array, -1, 1)) for array in systems]
-    whole = solve_tridiagonal(*given, axis=1)
-    monkeypatch.setattr(tall, "WIDE", 2)
-    np.testing.assert_array_equal(solve_tridiagonal(*given, axis=1), whole)
-    np.testing.assert_array_equal(np.moveaxis(whole, 1, -1), solve_tridiagonal(*systems))
 
 
 @pytest.mark.parametrize("k", [0, 1, 500, 501, 999, 1000])
