@@ -53,7 +53,7 @@ if not TYPE_CHECKING:  # type checkers shall find names that there are not
 
 
 def _load(name: str) -> types.ModuleType:
-    """A module of this package, imported at its first use."""
+    """Return a module of this package, imported at its first use."""
     if name == "nn":
         import rlcpu.nn
 

@@ -44,7 +44,7 @@ def _check_compiler() -> None:
 
 
 def _is_command() -> bool:
-    """Whether this process runs `rlcpu` or `python -m rlcpu`."""
+    """Tell whether this process runs `rlcpu` or `python -m rlcpu`."""
     script = getattr(sys, "argv", None) or [""]
     if script[0] != "-m":
         return Path(script[0]).stem == "rlcpu"

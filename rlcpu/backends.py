@@ -51,7 +51,7 @@ def device_of(*arrays: Any) -> str:
 
 
 def cpu_only(what: str, error: type[Exception] = NotImplementedError) -> Exception:
-    """The exception that says of something that it is computed on the CPU alone."""
+    """Return the exception that says of something that it is computed on the CPU alone."""
     return error(f"{what}: not on a CUDA device, but on the CPU")
 
 

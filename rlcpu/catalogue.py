@@ -103,7 +103,7 @@ class Learning(NamedTuple):
     is_tuned: bool
 
     def changes(self) -> dict[str, Any]:
-        """The settings that differ from the defaults of the config's class."""
+        """Return the settings that differ from the defaults of the config's class."""
         usual = type(self.config)()
         names = self.config.names()
         pairs = ((name, getattr(self.config, name)) for name in names)
@@ -157,7 +157,7 @@ def entries() -> list[Entry]:
 
 
 def entry(environment: str | Dynamics) -> Entry:
-    """The entry of one environment.
+    """Return the entry of one environment.
 
     Raises:
         TypeError, ValueError, ImportError: see `rlcpu.envs.find`.
@@ -197,7 +197,7 @@ def main_function(dynamics: Dynamics) -> Any:
 
 
 def family_of(dynamics: Dynamics) -> Family:
-    """The family of an environment."""
+    """Return the family of an environment."""
     module = getattr(main_function(dynamics), "__module__", "")
     for begin, family in FAMILIES.items():
         if module.startswith(begin):
@@ -206,7 +206,7 @@ def family_of(dynamics: Dynamics) -> Family:
 
 
 def describe(dynamics: Dynamics) -> tuple[str, str]:
-    """A sentence on an environment, and the paragraphs that follow it."""
+    """Return a sentence on an environment, and the paragraphs that follow it."""
     function = main_function(dynamics)
     module = sys.modules.get(getattr(function, "__module__", ""))
     text = inspect.cleandoc(getattr(module, "__doc__", None) or "")
@@ -239,13 +239,13 @@ def observed_by(dynamics: Dynamics) -> str:
 
 
 def parameters_of(params: Any) -> tuple[Parameter, ...]:
-    """The fields of an instance of a NamedTuple, with the comments beside them."""
+    """Return the fields of an instance of a NamedTuple, with the comments beside them."""
     texts = comments_of(type(params))
     return tuple(Parameter(k, v, texts.get(k, "")) for k, v in params._asdict().items())
 
 
 def comments_of(kind: Any) -> dict[str, str]:
-    """The comments beside the fields of a class, by name; none where there is no source."""
+    """Return the comments beside the fields of a class, by name; none where there is no source."""
     try:
         lines = inspect.getsource(kind).splitlines()
     except (OSError, TypeError):
@@ -268,7 +268,7 @@ def comments_of(kind: Any) -> dict[str, str]:
 
 
 def space_in_words(space: Any) -> str:
-    """A space in a few words, with its bounds where they are few.
+    """Return a space in a few words, with its bounds where they are few.
 
     Example:
         >>> space_in_words(Discrete(4))
@@ -288,7 +288,7 @@ def space_in_words(space: Any) -> str:
 
 
 def bounds_in_words(space: Box) -> str:
-    """The bounds of a box, if they are the same for all numbers or are few."""
+    """Return the bounds of a box, if they are the same for all numbers or are few."""
     low, high = space.low.ravel(), space.high.ravel()
     if np.isinf(low).all() and np.isinf(high).all():
         return ""
@@ -339,7 +339,7 @@ def tuned(algorithm: str) -> dict[str, Any]:
 
 
 def value_in_words(value: Any) -> str:
-    """A number, bool, tuple or word, as it is typed in Python.
+    """Return a number, bool, tuple or word, as it is typed in Python.
 
     Example:
         >>> value_in_words(1e-05), value_in_words((64, 64))

@@ -76,7 +76,7 @@ def short(number: float) -> str:
 
 
 def rounded(number: float) -> str:
-    """A number with four significant digits, or all in front of the point.
+    """Return a number with four significant digits, or all in front of the point.
 
     Example:
         >>> rounded(0.96649), rounded(475), rounded(-12345.6)

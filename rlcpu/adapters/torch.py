@@ -166,7 +166,7 @@ class ActorCritic(nn.Module):
 
 
 def to_torch(policy: MLP) -> ActorCritic:
-    """A policy as a module whose parameters are the policy's own memory.
+    """Return a policy as a module whose parameters are the policy's own memory.
 
     A step of an optimiser changes the policy: `collect` and `simulate` act with the new weights at
     once, and nothing is copied. `module.to(...)` and `copy.deepcopy(module)` make a module of its
@@ -196,7 +196,7 @@ def to_torch(policy: MLP) -> ActorCritic:
 
 
 def _shared(policy: MLP, name: str) -> Tensor:
-    """An array of the policy as a tensor over its memory."""
+    """Return an array of the policy as a tensor over its memory."""
     array = np.require(getattr(policy, name), np.float32, ("C", "W"))
     if array is not getattr(policy, name):
         setattr(policy, name, array)

@@ -34,7 +34,7 @@ class CommandError(Exception):
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers, such as 500000, 500_000 or 5e5, of at least `least`."""
+    """Return a parser of whole numbers, such as 500000, 500_000 or 5e5, of at least `least`."""
 
     def parse(text: str) -> int:
         value = finite(text)
@@ -48,7 +48,7 @@ def whole(least: int) -> Callable[[str], int]:
 
 
 def seed(text: str) -> int:
-    """A parser of seeds, which are whole numbers below 2**128."""
+    """Return a parser of seeds, which are whole numbers below 2**128."""
     value = int(text) if text.isdecimal() else whole(0)(text)
     if value >= 2**128:
         raise argparse.ArgumentTypeError(f"expected less than 2**128, got {text!r}")
@@ -56,7 +56,7 @@ def seed(text: str) -> int:
 
 
 def finite(text: str) -> float:
-    """A parser of finite numbers."""
+    """Return a parser of finite numbers."""
     try:
         value = float(text)
     except ValueError:
@@ -67,7 +67,7 @@ def finite(text: str) -> float:
 
 
 def span(text: str) -> tuple[int, int]:
-    """A parser of two whole numbers, such as 0:500000."""
+    """Return a parser of two whole numbers, such as 0:500000."""
     first, _, last = text.partition(":")
     try:
         bounds = whole(0)(first), whole(1)(last)
@@ -79,7 +79,7 @@ def span(text: str) -> tuple[int, int]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """A parser of name=value; the value is a number, true, false, none, 64,64 or a word."""
+    """Return a parser of name=value; the value is a number, true, false, none, 64,64 or a word."""
     name, equals, value = text.partition("=")
     if not (name.isidentifier() and equals and value):
         raise argparse.ArgumentTypeError(f"expected name=value, got {text!r}")
@@ -105,7 +105,7 @@ class Environment(NamedTuple):
 
 
 def environment(text: str) -> Environment:
-    """A parser of environments; `module:id` imports the module first, as Gymnasium does.
+    """Return a parser of environments; `module:id` imports the module first, as Gymnasium does.
 
     An id that is not ours is one of Gymnasium's registry.
     """
@@ -125,7 +125,7 @@ def environment(text: str) -> Environment:
 
 
 def known_environments() -> list[str]:
-    """The ids of the environments that there are, sorted."""
+    """Return the ids of the environments that there are, sorted."""
     from rlcpu.envs.registration import registered
 
     return sorted(registered())
@@ -183,7 +183,7 @@ def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | No
 
 
 def output_file(text: str) -> Path:
-    """A parser of files to write: refused before the training, not after it."""
+    """Return a parser of files to write: refused before the training, not after it."""
     from rlcpu.train.files import check_writable
 
     try:
@@ -195,7 +195,7 @@ def output_file(text: str) -> Path:
 
 
 def picture_file(text: str) -> Path:
-    """A parser of picture files that matplotlib can write."""
+    """Return a parser of picture files that matplotlib can write."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -210,7 +210,7 @@ def picture_file(text: str) -> Path:
 
 
 def video_file(text: str) -> Path:
-    """A parser of video files: .gif by Pillow, .mp4 by moviepy, as Gymnasium's recorder."""
+    """Return a parser of video files: .gif by Pillow, .mp4 by moviepy, as Gymnasium's recorder."""
     needed = {".gif": ("PIL", "pillow"), ".mp4": ("moviepy", "moviepy")}
     suffix = Path(text).suffix.lower()
     if suffix not in needed:

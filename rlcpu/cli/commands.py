@@ -247,7 +247,7 @@ def warm_collect(env_id: str, dtype: str) -> None:
 
 
 def warm_train(env_id: str, dtype: str) -> None:
-    """The updates of a default agent, and its evaluation."""
+    """Return the updates of a default agent, and its evaluation."""
     from rlcpu.train import PPO
 
     agent = PPO(env_id, seed=0, dtype=dtype)
@@ -272,7 +272,7 @@ HELP_VIDEO = "film one greedy episode, as .gif or .mp4"
 
 
 def build_parser() -> Parser:
-    """The command line of `rlcpu`."""
+    """Return the command line of `rlcpu`."""
     parser = Parser(
         prog="rlcpu",
         description=(rlcpu.__doc__ or "").partition("\n")[0],
@@ -304,7 +304,7 @@ def build_parser() -> Parser:
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rlcpu train`."""
+    """Return the arguments of `rlcpu train`."""
     parser.usage = "rlcpu train ENV [options]\n       rlcpu train [ENV] --load FILE [options]"
     add = parser.add_argument_group("the run").add_argument
     add("env", metavar="ENV", nargs="?", type=environment, help=HELP_ENV)
@@ -362,7 +362,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rlcpu eval`."""
+    """Return the arguments of `rlcpu eval`."""
     add = parser.add_argument
     add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
     add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
@@ -375,7 +375,7 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rlcpu plot`."""
+    """Return the arguments of `rlcpu plot`."""
     add = parser.add_argument
     add("tables", metavar="CSV", nargs="+", help="tables that `rlcpu train --csv` wrote")
     add("--out", metavar="FILE.png", type=picture_file, required=True, help="the picture")
@@ -383,7 +383,7 @@ def add_plot_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_check_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rlcpu check`."""
+    """Return the arguments of `rlcpu check`."""
     add = parser.add_argument
     add("env", metavar="ENV", type=environment, help=HELP_ENV)
     steps = "single steps to compare with plain Python (default: 1,000)"
@@ -393,13 +393,13 @@ def add_check_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_info_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rlcpu info`."""
+    """Return the arguments of `rlcpu info`."""
     vectors = "tell whether its step runs in vectors or one lane at a time, and why"
     parser.add_argument("--env", metavar="ENV", type=environment, help=vectors)
 
 
 def add_warmup_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rlcpu warmup`."""
+    """Return the arguments of `rlcpu warmup`."""
     add = parser.add_argument
     some = "environments (default: all that are registered)"
     add("envs", metavar="ENV", nargs="*", type=environment, help=some)

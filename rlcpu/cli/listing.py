@@ -22,6 +22,6 @@ def show(args: argparse.Namespace) -> int:
 
 
 def add_list_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `rlcpu list`."""
+    """Return the arguments of `rlcpu list`."""
     told = "print all about this one: spaces, parameters, limits, settings"
     parser.add_argument("env", metavar="ENV", nargs="?", type=environment, help=told)

@@ -126,7 +126,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def processes_of(args: argparse.Namespace, agent: Agent) -> dict[str, Any]:
-    """The options of `learn` that --collectors, --shards and --ray make.
+    """Return the options of `learn` that --collectors, --shards and --ray make.
 
     Raises:
         CommandError: the agent or this machine has no use for them.
@@ -208,7 +208,7 @@ def terminating() -> Iterator[None]:
 
 
 def make_agent(args: argparse.Namespace) -> Agent:
-    """The agent that the arguments describe.
+    """Return the agent that the arguments describe.
 
     Raises:
         CommandError: the trainer refuses one of them.
@@ -235,14 +235,14 @@ def make_agent(args: argparse.Namespace) -> Agent:
 
 
 def algorithms() -> dict[str, Any]:
-    """The classes of agents, by the names that --algo takes."""
+    """Return the classes of agents, by the names that --algo takes."""
     from rlcpu import train
 
     return {name: getattr(train, name.upper()) for name in ALGORITHMS}
 
 
 def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any]:
-    """The values of --set by name."""
+    """Return the values of --set by name."""
     chosen = dict(pairs)
     twice = [name for name in chosen if name in taken or len(chosen) < len(pairs)]
     if twice:
@@ -251,7 +251,7 @@ def unique(pairs: list[tuple[str, Any]], taken: dict[str, Any]) -> dict[str, Any
 
 
 def load_agent(args: argparse.Namespace) -> Agent:
-    """The agent of a file.
+    """Return the agent of a file.
 
     Raises:
         CommandError: there is none, or of another environment.
@@ -348,7 +348,7 @@ class Results:
         return code
 
     def _command_to_go_on(self) -> list[str]:
-        """The words of the command that makes the rest of the run, into the same files."""
+        """Return the words of the command that makes the rest of the run, into the same files."""
         args, agent, history = self.args, self.agent, self.agent.history
         env = [args.env.text] if args.env and ":" in args.env.text else []
         options = {"load": args.save, "steps": max(1, args.steps - history.steps)}

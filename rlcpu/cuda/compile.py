@@ -112,7 +112,7 @@ def _device(function: types.FunctionType) -> Any:
 
 
 def _rebuild(function: types.FunctionType) -> Any:
-    """The function with all that it calls replaced by device functions."""
+    """Return the function with all that it calls replaced by device functions."""
 
     def convert(_: str, value: Any) -> Any:
         plain = isinstance(value, types.FunctionType) and package_of(value) not in _FOREIGN

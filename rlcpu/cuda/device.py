@@ -49,7 +49,7 @@ class CudaMemoryError(MemoryError):
 
 
 def is_available() -> bool:
-    """Whether kernels can run: on a device, or in the simulator."""
+    """Tell whether kernels can run: on a device, or in the simulator."""
     return not _problem()
 
 
@@ -163,7 +163,7 @@ def zeros(shape: int | Sequence[int], dtype: Any) -> Any:
 
 
 def asarray(x: Any, dtype: Any = None) -> Any:
-    """An array on the device: the same memory if it is there and of the dtype, or a copy.
+    """Return an array on the device: the same memory if it is there and of the dtype, or a copy.
 
     Args:
         x: array on the device, of any library that has DLPack or `__cuda_array_interface__`: the
@@ -208,7 +208,7 @@ def _of_interface(x: Any) -> Any:
 
 
 def to_host(x: Any) -> npt.NDArray[Any]:
-    """A NumPy copy of an array on the device; waits for what writes it."""
+    """Return a NumPy copy of an array on the device; waits for what writes it."""
     return np.array(x) if SIMULATED else np.asarray(xp.asnumpy(x))
 
 
@@ -258,7 +258,7 @@ _configured = _configure if SIMULATED else functools.lru_cache(maxsize=1024)(_co
 
 
 def _argument(value: Any) -> Any:
-    """An argument as Numba's kernels take it."""
+    """Return an argument as Numba's kernels take it."""
     if isinstance(value, tuple):
         items = tuple(map(_argument, value))
         return type(value)(*items) if hasattr(value, "_fields") else items
@@ -270,7 +270,7 @@ def _argument(value: Any) -> Any:
 
 
 def _simulated(array: np.ndarray) -> Any:
-    """An array as the simulator's kernels take it, over the same memory.
+    """Return an array as the simulator's kernels take it, over the same memory.
 
     It would copy a NumPy array to a new one and back, so that two arguments could not overlap.
     """

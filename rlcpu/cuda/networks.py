@@ -68,7 +68,7 @@ class Decide(NamedTuple):
 
 
 def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
-    """The structure of a policy's networks; None for a scalar policy.
+    """Return the structure of a policy's networks; None for a scalar policy.
 
     Raises:
         ValueError: the policy is for the CPU alone.
@@ -100,7 +100,7 @@ def pack_policy(arrays: PolicyArrays, network: Network | None) -> npt.NDArray[np
 
 @functools.cache
 def make_decide(env: Structure, policy: PolicyCode, network: Network | None) -> Decide:
-    """The functions of a policy, which computes in float32."""
+    """Return the functions of a policy, which computes in float32."""
     draws = uniforms(policy.draws, env.num_draws, np.float32)
     if network is None:
         return _decide_by_function(env, policy, draws)
@@ -176,7 +176,7 @@ def _make_normalise(count: int, scale: int) -> Callable[..., Any]:
 
 
 def _pad(count: int) -> int:
-    """The next multiple of four: 16 bytes are one load."""
+    """Return the next multiple of four: 16 bytes are one load."""
     return -(-count // 4) * 4
 
 
@@ -191,7 +191,7 @@ def _packed_size(sizes: tuple[int, ...]) -> int:
 
 
 def pack(parameters: npt.NDArray[Any], sizes: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """A network's flat parameters (see `rlcpu.policies.MLP`) as the device reads them."""
+    """Return a network's flat parameters (see `rlcpu.policies.MLP`) as the device reads them."""
     parts, begin = [], 0
     for k, (rows, stride) in enumerate(_layers(sizes)):
         matrix = parameters[begin : begin + (sizes[k] + 1) * sizes[k + 1]]
@@ -258,7 +258,7 @@ class _Writer:
         self.firsts = list(itertools.accumulate(numbers, initial=begin))
 
     def source(self) -> str:
-        """The function."""
+        """Return the function."""
         hidden, inputs = len(self.sizes) - 2, [f"x{k}" for k in range(self.sizes[0])]
         lines = [f"{', '.join(inputs)}, = x"]
         if hidden == 1:
@@ -300,7 +300,7 @@ class _Writer:
         return " + ".join(parts)
 
     def in_registers(self, front: list[str]) -> list[str]:
-        """The first hidden layer, unrolled: activations h0, h1, ..."""
+        """Return the first hidden layer, unrolled: activations h0, h1, ..."""
         rows, stride = self.layers[0]
         return [
             f"h{j} = unit(w[{self.place(0, j * stride + len(front))}]"

@@ -64,7 +64,7 @@ class Layout(NamedTuple):
         return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
     def empty(self, dtype: Any) -> Any:
-        """A new array of the shape."""
+        """Return a new array of the shape."""
         return empty(self.shape, dtype)
 
     def strided(self, array: Any) -> Strided:
@@ -137,7 +137,7 @@ def place(array, lane, k):
 
 
 def get(array, lane, k):
-    """The number of step k."""
+    """Return the number of step k."""
     return array.memory[place(array, lane, k)]
 
 
@@ -177,7 +177,7 @@ def as_after(step, zero):
 
 
 def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
-    """A function of a rule as a device function, in IEEE arithmetic of one dtype."""
+    """Return a function of a rule as a device function, in IEEE arithmetic of one dtype."""
     return device(specialise(function, dtype, exact=True))
 
 

@@ -75,7 +75,7 @@ class Storage(storage.Storage):
         return sum(field.nbytes for field in self.fields)
 
     def check(self, batch: Any, max_axes: int) -> tuple[list[Any], tuple[int, ...]]:
-        """The arrays of a batch on the device, and the shape of the leading axes.
+        """Return the arrays of a batch on the device, and the shape of the leading axes.
 
         Raises:
             TypeError, ValueError: see `Structure.check`; a leaf on the device is of another dtype
@@ -139,7 +139,7 @@ class Storage(storage.Storage):
     # ------------------------------------------------------------ files
 
     def _on_host(self) -> storage.Storage:
-        """An empty storage of the CPU for the same rows."""
+        """Return an empty storage of the CPU for the same rows."""
         return storage.Storage(self.structure, self.num_envs, self.length)
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
@@ -177,7 +177,7 @@ class Backend:
         memmap: str | os.PathLike[str] | None,
         derive_next: bool,
     ) -> Storage:
-        """A new storage; NotImplementedError for what only the CPU has."""
+        """Return a new storage; NotImplementedError for what only the CPU has."""
         for name, value in (("memmap", memmap), ("derive_next", derive_next or None)):
             if value is not None:
                 raise cpu_only(f"{name}={value!r}")
@@ -190,7 +190,7 @@ class Backend:
 
     @staticmethod
     def to_array(numbers: Any, name: str) -> Any:
-        """An array, of the host or the device."""
+        """Return an array, of the host or the device."""
         on_host = device_of(numbers) == "cpu"
         return fields.to_array(numbers, name) if on_host else asarray(numbers)
 

@@ -78,7 +78,7 @@ def refresh_top(numbers, offsets, filled, level):
 
 @kernel(exact=True)
 def summarise(numbers, offsets, filled, out):
-    """The sum of all weights, and the shift, to (2,) float64."""
+    """Return the sum of all weights, and the shift, to (2,) float64."""
     if cuda.grid(1) == 0:
         levels = unpack(numbers, offsets, filled)
         out[0], out[1] = weight_of_all(levels), levels.shift
@@ -109,7 +109,7 @@ def draw(numbers, offsets, filled, key, counter, stratified, every, out):
 
 
 def wants_all(count: int, entries: int) -> bool:
-    """Whether to recompute a level as a whole, and not only above so many leaves.
+    """Tell whether to recompute a level as a whole, and not only above so many leaves.
 
     A level's entry takes 72 bytes of memory traffic, a leaf's parent found by its index 104: where
     there are 2 entries for 3 leaves the whole level takes less, on paper.
@@ -267,7 +267,7 @@ class Tree(tree_cpu.Tree):
             self._put(out[:removed], kept[:removed], filled)
 
     def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
-        """The leaves that have a weight and are new, each once, in order."""
+        """Return the leaves that have a weight and are new, each once, in order."""
         drawn = drawn[(self.numbers[drawn] + shift > 0.0) & (drawn < filled)]
         if not drawn.size:
             return drawn

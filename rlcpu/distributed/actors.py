@@ -43,7 +43,7 @@ class ClusterError(ConnectionError):
 
 
 def import_ray() -> Any:
-    """The package, or ImportError with what to do."""
+    """Return the package, or ImportError with what to do."""
     try:
         import ray
     except ImportError as error:
@@ -157,7 +157,7 @@ class Actor:
         return standing
 
     def _has_lost_ray(self) -> bool:
-        """Whether the cluster counts this machine as dead."""
+        """Tell whether the cluster counts this machine as dead."""
         here = self._ray.get_runtime_context().get_node_id()
         return any(each["NodeID"] == here and not each["Alive"] for each in self._ray.nodes())
 
@@ -226,7 +226,7 @@ class Cluster:
         return actor
 
     def put(self, value: Any) -> Any:
-        """A reference to a copy in the object store; StoreFullError if it has no room."""
+        """Return a reference to a copy in the object store; StoreFullError if it has no room."""
         with _full(self.ray):
             return self.ray.put(value)
 

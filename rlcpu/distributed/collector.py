@@ -50,11 +50,11 @@ class Acting:
         self._nodes = numa_nodes()
 
     def greet(self) -> tuple[str, None]:
-        """The version of rlcpu here."""
+        """Return the version of rlcpu here."""
         return rlcpu.__version__, None
 
     def machine(self) -> str:
-        """The name of this machine."""
+        """Return the name of this machine."""
         return platform.node()
 
     def pin(self, index: int, count: int) -> None:

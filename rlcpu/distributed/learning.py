@@ -52,7 +52,7 @@ class Request(NamedTuple):
 
 
 def _kind_of(agent: OffPolicy, num_collectors: int) -> type[ReplayBuffer]:
-    """The kind of shards that an agent needs; an exception if there are none for it."""
+    """Return the kind of shards that an agent needs; an exception if there are none for it."""
     kind = next((kind for kind in KINDS if isinstance(agent.buffer, kind)), None)
     if kind is None:
         raise ValueError(
@@ -233,7 +233,7 @@ class Session:
             self.ledger.being_made += self._block
 
     def _has_nothing(self) -> bool:
-        """Whether nothing can be drawn, or will be."""
+        """Tell whether nothing can be drawn, or will be."""
         return not (len(self.replay) or self.ledger.on_the_way or self.ledger.being_made)
 
     def _publish(self) -> None:

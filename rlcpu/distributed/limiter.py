@@ -48,11 +48,11 @@ class SamplesPerInsert:
         return (inserted - self.min_size) * self.ratio - sampled
 
     def can_insert(self, count: int) -> bool:
-        """Whether so many items may be stored now."""
+        """Tell whether so many items may be stored now."""
         return self._surplus(self.inserted + count, self.sampled) <= self.slack
 
     def can_sample(self, count: int) -> bool:
-        """Whether so many items may be drawn now."""
+        """Tell whether so many items may be drawn now."""
         enough = self.inserted >= self.min_size
         return enough and self._surplus(self.inserted, self.sampled + count) >= -self.slack
 

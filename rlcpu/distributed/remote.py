@@ -48,7 +48,7 @@ class Remote(Protocol):
         """
 
     def is_ready(self, call: Any) -> bool:
-        """Whether `result` would not wait."""
+        """Tell whether `result` would not wait."""
 
     def revive(self) -> Any:
         """Wait until the process is back after its death, and return what it greets with."""

@@ -183,7 +183,7 @@ class ShardedReplay:
         self._send(shard, size, (block, priorities))
 
     def _check(self, block: Any) -> tuple[Any, int]:
-        """A block that fits the example, and how many transitions it has."""
+        """Return a block that fits the example, and how many transitions it has."""
         arrays, lead = self.structure.check(block, 1 + len(self._lead))
         if not self._lead:
             block = [array if lead else array[None] for array in arrays]
@@ -232,7 +232,7 @@ class ShardedReplay:
         self._count()
 
     def _has_died(self, shard: int) -> bool:
-        """Whether a shard died while nobody asked it, and is back."""
+        """Tell whether a shard died while nobody asked it, and is back."""
         return bool(self._shards[shard].revive().life != self._standings[shard].life)
 
     def _settle_one(self, shard: int, wait: bool) -> bool:
@@ -248,7 +248,7 @@ class ShardedReplay:
         return True
 
     def _take_stored(self, shard: int) -> None:
-        """The answer to the oldest block that was sent."""
+        """Return the answer to the oldest block that was sent."""
         sent = self._sent[shard]
         try:
             standing = self._shards[shard].result(sent[0].call)
@@ -267,7 +267,7 @@ class ShardedReplay:
         self.ledger.stored += size
 
     def _take_applied(self, shard: int) -> None:
-        """The answer to the oldest update of priorities."""
+        """Return the answer to the oldest update of priorities."""
         count, call = self._updates[shard][0]
         updated = self._shards[shard].result(call)
         self._updates[shard].popleft()
@@ -323,7 +323,7 @@ class ShardedReplay:
     # ------------------------------------------------------------ sampling
 
     def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether any shard has something to be drawn."""
+        """Tell whether any shard has something to be drawn."""
         self.settle()
         return self._total() > 0.0
 

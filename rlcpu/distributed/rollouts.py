@@ -150,7 +150,7 @@ class RolloutSession:
         return rollout
 
     def _ask_all(self, env: VectorEnv, policy: Any, num_steps: int) -> list[Part]:
-        """The parts of a rollout; those of collectors that die are made anew."""
+        """Return the parts of a rollout; those of collectors that die are made anew."""
         ledger, made = self.ledger, dict[int, Part]()
         numbers = wait_for_room(lambda: self.cluster.put(policy.state()), ledger)
         states = [env.memory.take(part) for part in self._parts]

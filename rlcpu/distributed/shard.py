@@ -140,7 +140,7 @@ class ReplayShard:
         return Standing(self._life, self._blocks, added, len(buffer), buffer.total_weight())
 
     def greet(self) -> tuple[str, Standing]:
-        """The version of rlcpu here, and the standing."""
+        """Return the version of rlcpu here, and the standing."""
         return rlcpu.__version__, self.standing()
 
     def add(

@@ -156,7 +156,7 @@ def _describe(subject: str, begin: float) -> str:
 
 
 def _has_reader() -> bool:
-    """Whether somebody reads standard error, and is not told by logging."""
+    """Tell whether somebody reads standard error, and is not told by logging."""
     if logger.isEnabledFor(logging.INFO) or logger.level > logging.INFO:
         return False
     return terminal.reader() in ("terminal", "notebook")

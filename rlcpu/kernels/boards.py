@@ -50,7 +50,7 @@ class Board(int):
     """
 
     def __new__(cls, bits: int = 0) -> Board:
-        """The board of a whole number.
+        """Return the board of a whole number.
 
         Args:
             bits: below 2**128; bit k says whether cell k is in the set.
@@ -74,7 +74,7 @@ class Board(int):
         return self & ~_board_of(cell)
 
     def test(self, cell: int) -> bool:
-        """Whether a cell is in the set."""
+        """Tell whether a cell is in the set."""
         return bool(self & _board_of(cell))
 
     def count(self) -> int:
@@ -147,7 +147,7 @@ def _constant(context: Any, builder: Any, kind: Any, value: int) -> Any:
 
 @intrinsic
 def board_of_words(typing, low, high):
-    """The board of two uint64."""
+    """Return the board of two uint64."""
 
     def generate(context, builder, signature, args):
         board = cgutils.create_struct_proxy(BOARD)(context, builder)

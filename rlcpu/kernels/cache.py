@@ -136,12 +136,12 @@ class KernelCache(hooks.Cache):
         return folder / f"{name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.nbc"
 
     def lacks(self, sig: Any) -> bool:
-        """Whether the code for argument types is missing, and could be kept."""
+        """Tell whether the code for argument types is missing, and could be kept."""
         path = self._path(sig)
         return path is not None and not path.exists()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled code for argument types, or None, where this process compiles it now.
+        """Return the compiled code for argument types, or None, where this process compiles it now.
 
         Of processes that start together, one compiles a kernel, and the others wait for it.
         """
@@ -270,7 +270,7 @@ def _is_open_to_others(found: os.stat_result) -> bool:
 
 
 def _is_private(group: int) -> bool:
-    """Whether only the user, or root, is in a group: many systems give each user one."""
+    """Tell whether only the user, or root, is in a group: many systems give each user one."""
     import grp
     import pwd
 

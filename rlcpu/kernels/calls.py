@@ -126,7 +126,7 @@ def view(typing, values):
 
 
 def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """A value whose arrays belong to nobody: nothing is counted, and nothing freed."""
+    """Return a value whose arrays belong to nobody: nothing is counted, and nothing freed."""
     if isinstance(kind, types.Array):
         array = cgutils.create_struct_proxy(kind)(context, builder, value)
         array.meminfo = cgutils.get_null_value(array.meminfo.type)

@@ -12,7 +12,7 @@ Array = npt.NDArray[Any]
 
 
 def check_count(name: str, value: Any, least: int = 1, limit: int = 2**48) -> int:
-    """A whole number in [least, limit); a float without a fraction, such as 1e6, is one.
+    """Return a whole number in [least, limit); a float without a fraction, such as 1e6, is one.
 
     Raises:
         TypeError: it is no whole number.
@@ -39,7 +39,7 @@ def _to_int(name: str, value: Any, least: int) -> int:
 
 
 def check_seed(seed: Any) -> int:
-    """A seed: a whole number of 0 to 2**128 - 1.
+    """Return a seed: a whole number of 0 to 2**128 - 1.
 
     Raises:
         TypeError: it is no int.
@@ -57,7 +57,7 @@ def check_seed(seed: Any) -> int:
 
 
 def as_array(name: str, value: Any) -> Array:
-    """The value as an array.
+    """Return the value as an array.
 
     Raises:
         TypeError: it is masked, or no array can be made of it.
@@ -71,7 +71,7 @@ def as_array(name: str, value: Any) -> Array:
 
 
 def as_numbers(name: str, value: Any) -> Array:
-    """The value as an array of real numbers.
+    """Return the value as an array of real numbers.
 
     Raises:
         TypeError: it is masked, or holds something else.

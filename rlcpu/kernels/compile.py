@@ -298,7 +298,7 @@ def _convert(
 
 
 def _is_known(module: types.ModuleType) -> bool:
-    """Whether numba knows what a module holds, and float32 kernels have nothing better."""
+    """Tell whether numba knows what a module holds, and float32 kernels have nothing better."""
     package = package_of(module)
     return package == "numba" or (package == "numpy" and module is not np)
 

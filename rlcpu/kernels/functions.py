@@ -42,13 +42,13 @@ def package_of(value: types.FunctionType | types.ModuleType) -> str:
 
 
 def referenced_globals(function: types.FunctionType) -> dict[str, Any]:
-    """The globals that a function reads, by name; builtins are left out."""
+    """Return the globals that a function reads, by name; builtins are left out."""
     scope = function.__globals__
     return {name: scope[name] for name in _global_names(function.__code__) if name in scope}
 
 
 def referenced_attributes(function: types.FunctionType, module: types.ModuleType) -> dict[str, Any]:
-    """The members of a module whose names a function uses."""
+    """Return the members of a module whose names a function uses."""
     names = {name for code in codes(function.__code__) for name in code.co_names}
     return {name: vars(module)[name] for name in sorted(names & vars(module).keys())}
 
@@ -68,7 +68,7 @@ def references(function: types.FunctionType) -> Iterator[Any]:
 
 
 def callees(function: types.FunctionType, seen: set[Any] | None = None) -> Iterator[Any]:
-    """The compiled functions that a function reaches, itself or through others."""
+    """Return the compiled functions that a function reaches, itself or through others."""
     seen = set() if seen is None else seen
     for value in references(function):
         inner = value.py_func if is_jitted(value) else value
@@ -93,7 +93,7 @@ def _global_names(code: types.CodeType) -> list[str]:
 
 
 def codes(code: types.CodeType) -> list[types.CodeType]:
-    """The code object and those nested in it."""
+    """Return the code object and those nested in it."""
     nested = [c for c in code.co_consts if isinstance(c, types.CodeType)]
     return [code, *(inner for outer in nested for inner in codes(outer))]
 
@@ -227,7 +227,7 @@ def _add_function(digest: Any, function: types.FunctionType, seen: dict[Any, int
 
 
 def _sorted(value: Any) -> Any:
-    """A set as a list in an order that does not depend on the process."""
+    """Return a set as a list in an order that does not depend on the process."""
     return sorted(map(repr, value)) if isinstance(value, set | frozenset) else value
 
 

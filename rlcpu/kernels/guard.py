@@ -63,7 +63,7 @@ def _pick(context: Any, builder: Any, signature: Any, values: Any) -> Any:
 
 
 def _clamp(builder: Any, index: Any, size: Any) -> Any:
-    """An index from 0 to size - 1; negative ones count from the end, as in Python."""
+    """Return an index from 0 to size - 1; negative ones count from the end, as in Python."""
     # int() of NaN is poison to LLVM, which could leave the comparisons out: any number will do.
     index = hooks.freeze(builder, index)
     zero, last = index.type(0), builder.sub(size, index.type(1))
@@ -78,7 +78,7 @@ _INDICES = (types.Integer, types.IntEnumMember)
 
 
 def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
-    """The statement, or several that do the same with `read`.
+    """Return the statement, or several that do the same with `read`.
 
     With `arrays` the function has arrays that are not constants, and may slice them.
     """
@@ -105,7 +105,7 @@ def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[A
 
 
 def _named(kind: Any) -> str:
-    """A type as a user would call it."""
+    """Return a type as a user would call it."""
     names = {types.List: "a list", types.Set: "a set", types.DictType: "a dict"}
     names |= {types.Generator: "a generator", types.Array: "an array"}
     return next((name for base, name in names.items() if isinstance(kind, base)), str(kind))

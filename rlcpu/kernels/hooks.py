@@ -26,7 +26,7 @@ from numba.core.typing.templates import AttributeTemplate
 
 
 def setting(name: str) -> Any:
-    """A setting of numba, as the environment variable NUMBA_... or a default has it.
+    """Return a setting of numba, as the environment variable NUMBA_... or a default has it.
 
     The variables are documented and `numba.config` is not, but for NUMBA_NUM_THREADS. To read the
     environment leaves out numba's files of settings, its defaults, and what each of them implies.
@@ -55,7 +55,7 @@ def set_cache(dispatcher: Any, cache: Any) -> None:
 
 
 def cache_of(dispatcher: Any) -> Any:
-    """The cache that `set_cache` set."""
+    """Return the cache that `set_cache` set."""
     return dispatcher._cache
 
 
@@ -116,7 +116,7 @@ def address_of(dispatcher: Any) -> int:
 
 
 def definition(value: Any) -> FunctionType | None:
-    """The function that `numba.extending.intrinsic` decorated; None for another value.
+    """Return the function that `numba.extending.intrinsic` decorated; None for another value.
 
     Nothing public tells an intrinsic from another object, or how it is made.
     """
@@ -151,7 +151,7 @@ class CodeFiles:
         self._cache = caching.CompileResultCacheImpl(function)
 
     def folder(self) -> Path:
-        """The folder, which need not exist."""
+        """Return the folder, which need not exist."""
         return Path(self._cache.locator.get_cache_path())
 
     def pack(self, compiled: Any) -> bytes | None:
@@ -160,7 +160,7 @@ class CodeFiles:
         return serialize.dumps(self._cache.reduce(compiled)) if is_fit else None
 
     def unpack(self, target: Any, content: bytes) -> Any:
-        """The compiled code that was packed; `target` is what `load_overload` was given."""
+        """Return the compiled code that was packed; `target` is what `load_overload` was given."""
         return self._cache.rebuild(target, pickle.loads(content))
 
 

@@ -60,17 +60,17 @@ def fma(a: float, b: float, c: float) -> Any:
 
 
 def bits(x: float) -> int:
-    """The 32 bits of a float32, as a signed integer."""
+    """Return the 32 bits of a float32, as a signed integer."""
     return int(np.float32(x).view(np.int32))
 
 
 def from_bits(word: int) -> Any:
-    """The float32 made of the low 32 bits of `word`."""
+    """Return the float32 made of the low 32 bits of `word`."""
     return np.uint32(word & 0xFFFFFFFF).view(np.float32)
 
 
 def from_int(word: int) -> Any:
-    """The signed integer in the low 32 bits of `word`, rounded to float32."""
+    """Return the signed integer in the low 32 bits of `word`, rounded to float32."""
     return np.float32((word + 0x80000000 & 0xFFFFFFFF) - 0x80000000)
 
 
@@ -164,7 +164,7 @@ def _define_cut(context, values):
 
 
 def _cut_all(builder: Any, value: Any) -> Any:
-    """A number, or an aggregate of them, each of which is cut."""
+    """Return a number, or an aggregate of them, each of which is cut."""
     if value.type in (_FLOAT, ir.DoubleType()):
         name = "llvm.canonicalize"
         function = builder.module.declare_intrinsic(name, [value.type])

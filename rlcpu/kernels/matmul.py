@@ -75,7 +75,7 @@ def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
 
 
 def _hide(builder: Any, value: Any) -> Any:
-    """The value, of which LLVM does not see how it was computed.
+    """Return the value, of which LLVM does not see how it was computed.
 
     Of pointers that are one stride apart it would compute each from the one before, in every step
     of a contraction: a chain of additions that takes longer than the multiply-adds.
@@ -116,7 +116,7 @@ def transpose(typing, source, out):
 
 @inline
 def _at(matrix: Matrix, row: int, column: int) -> Matrix:
-    """The part of a matrix from (row, column) on."""
+    """Return the part of a matrix from (row, column) on."""
     begin = matrix.begin + row * matrix.row_stride + column * matrix.column_stride
     return Matrix(matrix.values, begin, matrix.row_stride, matrix.column_stride)
 
@@ -235,7 +235,7 @@ def sum_of_rows(columns, bounds, right, start, out, size, floor):
 
 @inline
 def add_to_rows(columns, bounds, row, out, size):
-    """The way back: add one row to the rows columns[bounds[0]:bounds[1]] of `out`.
+    """Return the way back: add one row to the rows columns[bounds[0]:bounds[1]] of `out`.
 
     Rows are of `size` numbers, whole vectors.
     """

@@ -87,13 +87,13 @@ def call_at(typing, function, values):
 
 @inline_exact
 def array_at(address, shape, like):
-    """The C-contiguous array at an address; whoever owns its memory keeps it alive."""
+    """Return the C-contiguous array at an address; whoever owns its memory keeps it alive."""
     return carray(pointer_to(address, like), shape)
 
 
 @intrinsic
 def shifted(typing, pointer, by):
-    """The pointer moved by so many numbers."""
+    """Return the pointer moved by so many numbers."""
     return pointer(pointer, types.intp), lambda _, builder, __, args: builder.gep(args[0], args[1:])
 
 

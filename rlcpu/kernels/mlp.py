@@ -36,7 +36,7 @@ NORM_EPSILON = 1e-5
 
 @functools.cache
 def make_forward(dtype: type) -> Callable[..., int]:
-    """The forward pass in one dtype, as a plain function that kernels inline.
+    """Return the forward pass in one dtype, as a plain function that kernels inline.
 
     Returns:
         `forward(parameters, sizes, activation, activations, lanes, given) -> index`: runs all

@@ -128,7 +128,7 @@ class Rng(NamedTuple):
 
     @classmethod
     def of_seed(cls, seed: int, step: int = 0) -> Rng:
-        """The numbers of one step of the stream of a seed."""
+        """Return the numbers of one step of the stream of a seed."""
         low, high = keys(stream_seeds(seed, 1))
         with np.errstate(over="ignore"):
             a, b = mix.py_func(low[0], high[0], u32(step))
@@ -147,7 +147,7 @@ class Rng(NamedTuple):
 
 
 def _draw(rng: Rng, k: int) -> int:
-    """The 32 bits of number k; in plain Python."""
+    """Return the 32 bits of number k; in plain Python."""
     if k < 0:
         raise ValueError(f"k={k}: random numbers of a step are counted from 0")
     with np.errstate(over="ignore"):
@@ -165,7 +165,7 @@ def make_rng(first: int, dtype: type) -> Callable[..., Any]:
 
 @inline
 def _draw_word(rng, k):
-    """The 32 bits of number k: see `_draw`."""
+    """Return the 32 bits of number k: see `_draw`."""
     a, b = mix(rng.a, rng.b, u32(rng.first + u32(u32(k) >> u32(3))))
     z = _mix64(u64(u64(u32(k) & u32(7)) + _GOLDEN64))
     return u32(u32(a + (u32(z) & u32(0xFFFFFFFE))) * u32(b + u32(z >> u64(32))))

@@ -145,7 +145,7 @@ def _length(builder: Any) -> int:
 
 
 def _scopes_of(name: str, row: int) -> tuple[str, ...]:
-    """The scopes of accesses to a row."""
+    """Return the scopes of accesses to a row."""
     scope = f"{name}{row % MAX_ROWS}" if f"{name}0" in SCOPES else name
     if scope not in (*SCOPES, ANY):
         raise ValueError(f"name={name!r}: expected one of {', '.join(SCOPES)}, {ANY}")

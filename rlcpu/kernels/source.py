@@ -134,7 +134,7 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _instructions(code: types.CodeType) -> Iterator[tuple[int, dis.Instruction]]:
-    """The instructions with their lines, which are called otherwise since Python 3.13."""
+    """Return the instructions with their lines, which are called otherwise since Python 3.13."""
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         line = getattr(instruction, "line_number", instruction.starts_line) or line
@@ -142,7 +142,7 @@ def _instructions(code: types.CodeType) -> Iterator[tuple[int, dis.Instruction]]
 
 
 def _is_changing(value: Any) -> bool:
-    """Whether a value is one of `_CHANGING`, or comes from there."""
+    """Tell whether a value is one of `_CHANGING`, or comes from there."""
     owner = getattr(value, "__self__", None)  # of random.random, a generator's method
     homes = [getattr(value, "__module__", None), type(value).__module__, type(owner).__module__]
     homes += [value.__name__] if isinstance(value, types.ModuleType) else []
@@ -160,7 +160,7 @@ class EndlessError(Exception):
 
 
 def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
-    """The result of a plain function that runs at most `MAX_INSTRUCTIONS`.
+    """Return the result of a plain function that runs at most `MAX_INSTRUCTIONS`.
 
     Raises:
         EndlessError: it would run more. Under a debugger it would not be found.

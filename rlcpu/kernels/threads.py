@@ -82,7 +82,7 @@ def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> 
 
 
 def check_num_threads(num_threads: int | None) -> int | None:
-    """The argument itself, if numba can run that many threads.
+    """Return the argument itself, if numba can run that many threads.
 
     Raises:
         TypeError: it is no whole number.
@@ -208,7 +208,7 @@ def _load_tbb() -> None:
 
 
 def _describe_layer() -> str:
-    """The threading layer, and what it lacks."""
+    """Return the threading layer, and what it lacks."""
     lacks = {
         "omp": "serial after a fork",
         "workqueue": "one parallel kernel at a time",
@@ -227,7 +227,7 @@ def _describe_threads() -> str:
 
 
 def is_forked() -> bool:
-    """Whether this process is the child of a fork that happened after rlcpu was imported."""
+    """Tell whether this process is the child of a fork that happened after rlcpu was imported."""
     return bool(_lost_in_fork)
 
 

@@ -122,7 +122,7 @@ def suffix(kind: Any) -> str:
 
 
 def _vectors(context: Any, builder: Any, kinds: Any, values: Any, like: Any) -> list[Any]:
-    """The arguments as vectors of one type: numbers are converted and repeated."""
+    """Return the arguments as vectors of one type: numbers are converted and repeated."""
     return [
         value
         if isinstance(kind, Vector)
@@ -198,7 +198,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def maximum(x: float, y: float) -> float:
-    """The larger number; `y` if one of them is NaN."""
+    """Return the larger number; `y` if one of them is NaN."""
     return x if x > y else y
 
 
@@ -220,7 +220,7 @@ def inverse_power(x: float) -> float:
 
 
 def smallest_normal(x: Any) -> Any:
-    """The smallest number of x's dtype that has all digits."""
+    """Return the smallest number of x's dtype that has all digits."""
     return np.finfo(type(x)).smallest_normal
 
 
@@ -287,7 +287,7 @@ def width(typing, pointer, registers):
 
 @intrinsic
 def lane_numbers(typing, like):
-    """The vector 0, 1, 2, ... of the type of another."""
+    """Return the vector 0, 1, 2, ... of the type of another."""
     numbers = ir.Constant(like.code, [float(lane) for lane in range(like.count)])
     return like(like), lambda *_: numbers
 

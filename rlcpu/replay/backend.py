@@ -33,7 +33,7 @@ class Cpu:
 
 
 def find(device: str) -> Any:
-    """The backend of a device, or ValueError, or CudaUnavailableError."""
+    """Return the backend of a device, or ValueError, or CudaUnavailableError."""
     if isinstance(device, str) and device == "cpu":
         return Cpu
     return backends.find(device, "replay").Backend

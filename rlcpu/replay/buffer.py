@@ -142,7 +142,7 @@ class Buffer(Locked, Shown):
             complete(self._write, arrays, self._ring)
 
     def _check(self, batch: Any) -> list[Array]:
-        """The arrays of a batch as (num_steps, num_envs, *field.shape)."""
+        """Return the arrays of a batch as (num_steps, num_envs, *field.shape)."""
         plain = self.num_envs is None
         arrays, lead = self._storage.check(batch, 1 if plain else 2)
         if plain:
@@ -165,7 +165,7 @@ class Buffer(Locked, Shown):
     # ------------------------------------------------------------ sampling
 
     def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether `sample` could draw so many."""
+        """Tell whether `sample` could draw so many."""
         count = check_count("batch_size", batch_size)
         return bool(self._sampler.can_draw(self._ring, count))
 
@@ -279,7 +279,7 @@ class Buffer(Locked, Shown):
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> Self:
-        """The buffer in a checkpoint; it goes on bit for bit as the saved one would have.
+        """Return the buffer in a checkpoint; it goes on bit for bit as the saved one would have.
 
         The checkpoint may be anybody's: nothing is written, no link followed and no code run, and
         memory is taken for what the files hold.

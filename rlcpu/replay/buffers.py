@@ -99,7 +99,7 @@ class ItemBuffer(ReplayBuffer):
     derive_next: bool = field(init=False, default=False)
 
     def _check(self, batch: Any) -> list[Array]:
-        """The arrays of one item, structured and shaped like the example."""
+        """Return the arrays of one item, structured and shaped like the example."""
         return [array[None, None] for array in self._storage.check(batch, 0)[0]]
 
 
@@ -324,7 +324,7 @@ class TrajectoryQueue(Sequences):
         return self._sampler.waiting(self._ring) * self._envs
 
     def can_add(self, num_steps: int = 1) -> bool:
-        """Whether there is room for so many steps of all environments."""
+        """Tell whether there is room for so many steps of all environments."""
         room = self.length - self._sampler.waiting(self._ring)
         return check_count("num_steps", num_steps) <= room
 

@@ -216,7 +216,7 @@ def _num_bytes(table: Table) -> int:
 
 
 def _pieces(table: Table, data: Bytes) -> Iterator[Any]:
-    """The bytes of ranges, at most BLOCK at a time."""
+    """Return the bytes of ranges, at most BLOCK at a time."""
     view = data.data
     for begin, end in table.tolist():
         for at in range(begin, end, BLOCK):
@@ -346,7 +346,7 @@ def _find_damage(path: Path, manifest: _Manifest) -> str:
 
 
 def _encode(manifest: _Manifest) -> bytes:
-    """The text of a manifest."""
+    """Return the text of a manifest."""
     content = manifest._asdict()
     first = {"format": _FORMAT, "version": VERSION, "blake2b": _digest(content)}
     return json.dumps({**first, "content": content}).encode()
@@ -357,7 +357,7 @@ def _digest(content: Any) -> str:
 
 
 def _current(path: Path) -> _Manifest:
-    """The manifest in a folder; one that says nothing where there is none yet.
+    """Return the manifest in a folder; one that says nothing where there is none yet.
 
     ValueError is raised for something else than a checkpoint, or a damaged manifest.
     """

@@ -21,7 +21,7 @@ _NONE = np.empty(0, np.int64)
 
 
 def check_number(name: str, value: Any, low: float, high: float) -> float:
-    """A real number in [low, high], where NaN is not."""
+    """Return a real number in [low, high], where NaN is not."""
     kind = getattr(getattr(value, "dtype", None), "kind", "f")
     one = not isinstance(value, bool | np.ma.MaskedArray) and not getattr(value, "ndim", 0)
     try:
@@ -45,7 +45,7 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def check_path(name: str, value: Any) -> Path:
-    """A path that a file can have; a number would be that of an open file."""
+    """Return a path that a file can have; a number would be that of an open file."""
     try:
         path = Path(value)
     except TypeError as error:

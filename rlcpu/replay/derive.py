@@ -304,7 +304,7 @@ class DerivingStorage(Storage):
 
 
 def _bytes(array: Array) -> Array:
-    """An array's bytes; contiguous ones are not copied."""
+    """Return an array's bytes; contiguous ones are not copied."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
@@ -329,6 +329,6 @@ def make_storage(
     memmap: str | os.PathLike[str] | None,
     derive_next: bool,
 ) -> Storage:
-    """A new storage, of the kind that `derive_next` asks for."""
+    """Return a new storage, of the kind that `derive_next` asks for."""
     kind = DerivingStorage if derive_next else Storage
     return kind(structure, num_envs, length, memmap)

@@ -45,7 +45,7 @@ def label(path: str, whole: str = "batch") -> str:
 
 
 def make_field(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
-    """The field of one item's dtype and shape.
+    """Return the field of one item's dtype and shape.
 
     Raises:
         TypeError: a dtype that holds references, or another library's.
@@ -121,7 +121,7 @@ def to_array(leaf: Any, called: str) -> Array:
 
 
 def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array:
-    """The array of a leaf that needs a cast, or is wrong."""
+    """Return the array of a leaf that needs a cast, or is wrong."""
     array = to_array(leaf, label(field.name))
     same = array.dtype == field.dtype
     if not (same or _may_cast(array.dtype, field.dtype)):
@@ -134,7 +134,7 @@ def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array
 def wrong_shape(
     found: tuple[int, ...], field: Field, lead: tuple[int, ...], max_axes: int
 ) -> ValueError:
-    """The exception for an array of a shape `found`, where the leading axes are `lead`."""
+    """Return the exception for an array of a shape `found`, where the leading axes are `lead`."""
     axes = len(found) - len(field.shape)
     if 0 <= axes <= max_axes and found[axes:] == field.shape:
         expected = f"{lead + field.shape}, with the leading axes of the first field"
@@ -145,7 +145,7 @@ def wrong_shape(
 
 
 def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
-    """Whether arrays of one dtype are taken for another, if each value fits."""
+    """Tell whether arrays of one dtype are taken for another, if each value fits."""
     if source.kind in _NUMBERS and target.kind in _NUMBERS:
         # Integers of any size: _cast() looks at the values.
         both_integers = source.kind in "iu" and target.kind in "iu"
@@ -156,7 +156,7 @@ def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 
 
 def _cast(array: Array, field: Field) -> Array:
-    """A copy of the field's dtype, or ValueError for a number that is out of its range."""
+    """Return a copy of the field's dtype, or ValueError for a number that is out of its range."""
     source, dtype = array.dtype, field.dtype
     with np.errstate(over="ignore", invalid="ignore"):
         cast: Array = array.astype(dtype)
@@ -201,7 +201,7 @@ class Shown:
         return f"{type(self).__name__}({', '.join(self._facts())}: {', '.join(fields)})"
 
     def _repr_html_(self) -> str:
-        """A table of the fields, for notebooks."""
+        """Return a table of the fields, for notebooks."""
         import html  # 1.6 ms
 
         facts = html.escape(f"{type(self).__name__}: {', '.join(self._facts())}")
@@ -215,7 +215,7 @@ class Shown:
 
 
 def show_bytes(count: float) -> str:
-    """A number of bytes in a unit that leaves at most three digits before the point."""
+    """Return a number of bytes in a unit that leaves at most three digits before the point."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

@@ -42,7 +42,7 @@ def _open(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A new file to be written to, which is durable in the end."""
+    """Yield a new file to be written to, which is durable in the end."""
     with open_file(path, "xb") as file:
         yield file
         file.flush()

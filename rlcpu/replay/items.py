@@ -136,7 +136,7 @@ class Batch(Shown):
     discounts: npt.NDArray[np.float32] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """The numbers alone: a copy is no memory of a buffer, which does not go with it."""
+        """Return the numbers alone: a copy is no memory of a buffer, which does not go with it."""
         return {**vars(self), "rows": None, "owner": None}
 
     def __getitem__(self, key: Any) -> Any:

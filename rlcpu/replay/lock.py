@@ -27,7 +27,7 @@ class Locked:
         _locks[self.order] = self._lock
 
     def _copied(self, *left: str) -> dict[str, Any]:
-        """A copy of all attributes but for the lock and those that are left out."""
+        """Return a copy of all attributes but for the lock and those that are left out."""
         left = ("_lock", "order", *left)
         return copy.deepcopy({name: vars(self)[name] for name in vars(self) if name not in left})
 

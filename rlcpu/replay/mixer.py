@@ -108,7 +108,7 @@ class Mixer:
         self.buffers[to].add(batch, **options)
 
     def can_sample(self, batch_size: int = 1) -> bool:
-        """Whether each buffer has what is to be drawn from it."""
+        """Tell whether each buffer has what is to be drawn from it."""
         pairs = zip(self.buffers, self._sizes(batch_size), strict=True)
         return all(buffer.can_sample(size) for buffer, size in pairs if size)
 
@@ -176,7 +176,7 @@ class Mixer:
         num_threads: int | None = None,
         device: str = "cpu",
     ) -> Mixer:
-        """The mixer in a checkpoint, and its buffers; see `ReplayBuffer.load`."""
+        """Return the mixer in a checkpoint, and its buffers; see `ReplayBuffer.load`."""
         with checkpoint.reading(path, "Mixer") as reader:
             options, kinds = {"num_threads": num_threads, "device": device}, _kinds(Buffer)
             parts = reader.header["parts"]

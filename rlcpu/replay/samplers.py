@@ -32,7 +32,7 @@ class Uniform:
         """Take note of steps that were stored; the same when it is called again."""
 
     def can_draw(self, ring: Ring, count: int) -> bool:
-        """Whether so many can be drawn."""
+        """Tell whether so many can be drawn."""
         begin, end = self.items.numbers(ring)
         return end > begin
 
@@ -73,7 +73,7 @@ class _Weighted(Uniform):
     limits: tuple[float, float]
 
     def _section(self, written: Any) -> Section:
-        """The leaves; what is above them is a function of them."""
+        """Return the leaves; what is above them is a function of them."""
         leaves = self.backend.to_host(self.tree.leaves)
         return Section(self.name, leaves.view(np.uint8), None, 8 * np.asarray(written))
 
@@ -150,13 +150,13 @@ class ByPriority(_Weighted):
         self.largest = max(self.largest, self.tree.update(indices, leaves))
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """The leaves of items that ever began; others have no priority."""
+        """Return the leaves of items that ever began; others have no priority."""
         items = self.items
         begun = -(-ring.added // items.period)
         return [self._section(spans(0, begun, items.per_env, items.num_envs))]
 
     def state(self) -> dict[str, Any]:
-        """The largest priority, and where no sequence runs across."""
+        """Return the largest priority, and where no sequence runs across."""
         return {"largest": self.largest, "cut": self.cut}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
@@ -202,7 +202,7 @@ class ByValue(_Weighted):
         self.tree.update(indices, values, ring.filled)
 
     def can_draw(self, ring: Ring, count: int) -> bool:
-        """Whether there are so many."""
+        """Tell whether there are so many."""
         return count <= ring.filled
 
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:
@@ -217,7 +217,7 @@ class ByValue(_Weighted):
             )
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """The values."""
+        """Return the values."""
         return [self._section([(0, ring.filled)])]
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
@@ -239,7 +239,7 @@ class InOrder(Uniform):
         return ring.added - self.taken
 
     def can_draw(self, ring: Ring, count: int) -> bool:
-        """Whether so many sequences wait, one after the other."""
+        """Tell whether so many sequences wait, one after the other."""
         return count * (self.items.steps or 1) <= self.waiting(ring)
 
     def draw(self, stream: Array, ring: Ring, indices: Array, batch: Batch | None) -> None:

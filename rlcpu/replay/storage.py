@@ -51,7 +51,7 @@ def allocate(num_bytes: int) -> npt.NDArray[np.uint8]:
 
 
 def placed(array: Array) -> Array:
-    """A copy of an array of one axis that begins where `allocate` lets memory begin."""
+    """Return a copy of an array of one axis that begins where `allocate` lets memory begin."""
     memory = allocate(array.nbytes).view(array.dtype)
     memory[:] = array
     return memory

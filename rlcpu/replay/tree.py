@@ -70,7 +70,7 @@ def layout(capacity):
 
 
 def make_tree(capacity: int, extremes: bool) -> npt.NDArray[np.float64]:
-    """The numbers of a tree without items, and whether lows and highs are kept in it."""
+    """Return the numbers of a tree without items, and whether lows and highs are kept in it."""
     offsets = layout(capacity)
     size, inner = int(offsets[-1]), int(offsets[-1] - offsets[1])
     numbers = allocate(8 * (size + 2 * inner * extremes)).view(np.float64)
@@ -85,7 +85,7 @@ def make_tree(capacity: int, extremes: bool) -> npt.NDArray[np.float64]:
 
 
 def load(numbers, i):
-    """The eight from a position on."""
+    """Return the eight from a position on."""
     a, b, c, d = numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]
     return a, b, c, d, numbers[i + 4], numbers[i + 5], numbers[i + 6], numbers[i + 7]
 
@@ -101,12 +101,12 @@ def total(node):
 
 
 def lowest(node):
-    """The smallest."""
+    """Return the smallest."""
     return min(node)
 
 
 def highest(node):
-    """The largest."""
+    """Return the largest."""
     return max(node)
 
 
@@ -130,7 +130,7 @@ def search(weights, mark):
 
 
 def raised(number, shift, count, span):
-    """The weight of a child, of which the first `count` of `span` leaves are items."""
+    """Return the weight of a child, of which the first `count` of `span` leaves are items."""
     return max(number + min(max(count, 0.0), span) * shift, 0.0)
 
 
@@ -151,7 +151,7 @@ def weigh(sums, shift, begin, span, filled):
 
 
 def keep(leaves, begin, filled, other):
-    """The leaves that are items, and `other` for those that are none."""
+    """Return the leaves that are items, and `other` for those that are none."""
     a, b, c, d, e, f, g, h = leaves
     count = filled - begin
     return (
@@ -252,7 +252,7 @@ def walk(levels, marks, nodes, count):
 
 
 def scan(levels, u):
-    """A leaf by its weight, found by looking at each; -1 if none has any. `u` is in [0, 1).
+    """Return a leaf by its weight, found by looking at each; -1 if none has any. `u` is in [0, 1).
 
     For a mark that fell between two shares, and weights below the rounding errors of sums.
     """

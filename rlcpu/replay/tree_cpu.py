@@ -44,7 +44,7 @@ _walk, _scan = over_vectors(rules.walk), over_vectors(rules.scan)
 
 @inline_exact
 def unpack(numbers, capacity, filled):
-    """The levels of a tree of so many leaves."""
+    """Return the levels of a tree of so many leaves."""
     return _unpack(numbers, _layout(capacity), filled)
 
 
@@ -324,7 +324,7 @@ class Tree:
         return self.numbers[: self.capacity]
 
     def _top(self) -> Array:
-        """The sums of the highest node."""
+        """Return the sums of the highest node."""
         return self.numbers[self._size - WIDTH : self._size]
 
     def total(self) -> float:
@@ -360,7 +360,7 @@ class Tree:
 
     @staticmethod
     def nothing_to_draw() -> ValueError:
-        """The exception for a sum of zero."""
+        """Return the exception for a sum of zero."""
         return ValueError("sample: no item has a priority above zero, the total is 0")
 
     def draw(

@@ -42,7 +42,7 @@ def inputs_of(rollout: Rollout) -> Array | Ones:
 
 
 def memory_for(rollout: Rollout | None, num_steps: int) -> Rollout | None:
-    """The rollout, to be written over, unless the next has another number of steps."""
+    """Return the rollout, to be written over, unless the next has another number of steps."""
     return rollout if rollout is not None and len(rollout.rewards) == num_steps else None
 
 
@@ -74,7 +74,7 @@ def squashed_gaussian(mean: float, log_std: float, noise: float) -> tuple[float,
 
 
 def bounded_log_std(x: float) -> float:
-    """The output of a network, clipped to the range of a squashed Gaussian's `log_std`."""
+    """Return the output of a network, clipped to the range of a squashed Gaussian's `log_std`."""
     return min(max(x, LOWEST_LOG_STD), HIGHEST_LOG_STD)
 
 
@@ -174,7 +174,7 @@ def act_noisy(size: int) -> Callable[..., Any]:
 
 
 def _define_vector(lines: list[str], count: int, **namespace: Any) -> Callable[..., Any]:
-    """The function of these lines, which returns a0, a1, ... and the sum of l0, l1, ..."""
+    """Return the function of these lines, which returns a0, a1, ... and the sum of l0, l1, ..."""
     actions = "".join(f"a{k}, " for k in range(count))
     total = " + ".join(f"l{k}" for k in range(count))
     source = "def act(outputs, uniforms, params, greedy):" + "".join(f"\n    {x}" for x in lines)

@@ -83,7 +83,7 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
 
 
 def has_priorities(buffer: Any) -> bool:
-    """Whether it wants the temporal differences of what it drew."""
+    """Tell whether it wants the temporal differences of what it drew."""
     is_prioritized = isinstance(buffer, replay.PrioritizedReplayBuffer)
     return is_prioritized or getattr(buffer, "prioritized", False)
 
@@ -118,7 +118,7 @@ def _add_weighted(
 
 
 def files_of(buffer: Buffer) -> dict[str, Array]:
-    """A buffer's files as arrays for a checkpoint."""
+    """Return a buffer's files as arrays for a checkpoint."""
     with _temporary_folder() as folder:
         place = folder / "buffer"
         buffer.save(place)
@@ -128,7 +128,7 @@ def files_of(buffer: Buffer) -> dict[str, Array]:
 
 
 def buffer_of(name: str, arrays: dict[str, Array], num_threads: int | None) -> Buffer:
-    """The buffer of the class of a name, of such arrays, which are taken out."""
+    """Return the buffer of the class of a name, of such arrays, which are taken out."""
     kind: Any = getattr(replay, name)
     with _temporary_folder() as folder:
         place = folder / "buffer"
@@ -143,7 +143,7 @@ def buffer_of(name: str, arrays: dict[str, Array], num_threads: int | None) -> B
 
 @contextlib.contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    """A new folder, which is removed after the block, also where Ctrl-C comes meanwhile.
+    """Yield a new folder, which is removed after the block, also where Ctrl-C comes meanwhile.
 
     After `tempfile.TemporaryDirectory` an interrupt may become `OSError`: a file is closed twice.
     """

@@ -196,7 +196,7 @@ class Agent:
         env: VectorEnv | None = None,
         num_threads: int | None = None,
     ) -> Self:
-        """The agent of a file; it goes on exactly as the saved one would have.
+        """Return the agent of a file; it goes on exactly as the saved one would have.
 
         Args:
             path: what `save` wrote.
@@ -345,7 +345,7 @@ def check_fit(state: dict[str, Array], arrays: dict[str, Array]) -> None:
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """The format that a file says to have; "" if it is no file of ours."""
+    """Return the format that a file says to have; "" if it is no file of ours."""
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             return _read_text(archive, archive.getinfo("format.npy"))
@@ -375,7 +375,7 @@ def _read(path: str | os.PathLike[str], format: str) -> tuple[dict[str, Any], di
 
 
 def _read_text(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> str:
-    """The text of an array without axes.
+    """Return the text of an array without axes.
 
     Not by `str(array)`: where Ctrl-C comes while NumPy begins to print one, it prints "..." of
     every later array at the same place in memory, and a good file was called damaged.
@@ -420,7 +420,7 @@ def _check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array]) -> N
 
 
 def find_env(description: dict[str, Any], env: VectorEnv | None) -> Dynamics:
-    """The described environment, or the given one if it is that.
+    """Return the described environment, or the given one if it is that.
 
     Raises:
         ValueError: it is another one, or not registered.
@@ -457,7 +457,7 @@ def take_env(env: Any) -> VectorEnv:
 def make_env(
     description: dict[str, Any], num_envs: int, env: VectorEnv | None, num_threads: int | None
 ) -> VectorEnv:
-    """The described environments, or the given ones.
+    """Return the described environments, or the given ones.
 
     Raises:
         ValueError: see `find_env`.

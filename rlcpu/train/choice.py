@@ -42,7 +42,7 @@ USUAL_STEPS, REPLAY_STEPS = 1_000_000, 100_000
 
 
 def fitting(env_id: str) -> str:
-    """The algorithm of an environment, as `rlcpu train --algo` takes it."""
+    """Return the algorithm of an environment, as `rlcpu train --algo` takes it."""
     return FITTING.get(env_id, "ppo")
 
 

@@ -231,7 +231,7 @@ class PPOConfig(Settings):
 
 
 def check_env(env: Any) -> Dynamics | VectorEnv:
-    """The environment, or environments, of an agent.
+    """Return the environment, or environments, of an agent.
 
     Raises:
         TypeError: it is something else, on a device, or has spaces that agents do not take.
@@ -251,7 +251,7 @@ def check_env(env: Any) -> Dynamics | VectorEnv:
 def typed_by(
     arguments: Callable[_Arguments, Any],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, Env, _Arguments], None]]:
-    """A decorator of `__init__(self, env, **settings)` that changes nothing.
+    """Return a decorator of `__init__(self, env, **settings)` that changes nothing.
 
     Type checkers take the keyword arguments to be those of `arguments`, such as a config's.
     """
@@ -380,7 +380,7 @@ def describe_unknown(name: str, known: Sequence[str], algorithm: str = "PPO") ->
 
 
 def at(value: float, schedule: Schedule, remaining: float) -> float:
-    """A scheduled number when the fraction `remaining` of the steps is left.
+    """Return a scheduled number when the fraction `remaining` of the steps is left.
 
     Raises:
         ValueError: a function gives no finite number of at least 0.
@@ -607,7 +607,7 @@ DEFAULTS["MiniGrid-DoorKey-8x8-v0"] = GENERAL_SYMBOLS.replace(
 
 
 def default_config(dynamics: Dynamics) -> PPOConfig:
-    """The settings of an environment, or general ones."""
+    """Return the settings of an environment, or general ones."""
     if dynamics.id in MUJOCO_HORIZONS:
         gamma, lambda_ = MUJOCO_HORIZONS[dynamics.id]
         return MUJOCO.replace({"gamma": gamma, "lambda_": lambda_})

@@ -68,12 +68,12 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _is_special(target: Path) -> bool:
-    """Whether something is there that is neither file nor folder, such as /dev/null."""
+    """Tell whether something is there that is neither file nor folder, such as /dev/null."""
     return os.path.exists(target) and not os.path.isfile(target) and not os.path.isdir(target)
 
 
 def _temporary(target: Path) -> Path:
-    """A new name beside a file; it tells whose it is."""
+    """Return a new name beside a file; it tells whose it is."""
     return target.with_name(f"{target.name}.{_NODE}-{os.getpid()}-{secrets.token_hex(4)}.part")
 
 

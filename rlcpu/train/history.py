@@ -132,7 +132,7 @@ class History(Progress):
         )
 
     def _repr_html_(self) -> str:
-        """A table, and the learning curve as a line, for notebooks."""
+        """Return a table, and the learning curve as a line, for notebooks."""
         rows: dict[str, Any] = {
             "steps": f"{self.steps:,}",
             "episodes": f"{self.episodes:,}",
@@ -166,7 +166,7 @@ def read_table(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _draw_curve(curve: list[tuple[int, float]], width: int = 360, height: int = 90) -> str:
-    """The curve as SVG, from its lowest to its highest return."""
+    """Return the curve as SVG, from its lowest to its highest return."""
     points = [(x, y) for x, y in curve if y == y]
     if len(points) < 2:
         return ""

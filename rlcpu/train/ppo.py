@@ -151,7 +151,7 @@ class PPO(checkpoint.Agent):
         )
 
     def _take_policy(self, policy: Any, seed: int) -> MLP:
-        """The given policy, after checks, or a new one."""
+        """Return the given policy, after checks, or a new one."""
         if policy is not None:
             if not isinstance(policy, MLP) or policy.value is None:
                 raise TypeError(f"policy={policy!r}: expected an MLP with a value")
@@ -282,7 +282,7 @@ class PPO(checkpoint.Agent):
         return collect(*args, out=out)
 
     def _is_solved(self, target: float | None) -> bool:
-        """Whether training episodes and a greedy evaluation reach the target.
+        """Tell whether training episodes and a greedy evaluation reach the target.
 
         A policy that does well with sampled actions does not always do so greedily. 100 greedy
         episodes cost as much as two or three rollouts, and only once the first condition holds;

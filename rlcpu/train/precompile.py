@@ -51,14 +51,14 @@ def precompiled(updater: Updater) -> Iterator[None]:
 
 
 def _is_worth_it(updater: Updater) -> bool:
-    """Whether there is a core, a cache and a Python of its own for a second process."""
+    """Tell whether there is a core, a cache and a Python of its own for a second process."""
     main_process = multiprocessing.parent_process() is None and not threads.is_forked()
     python = sys.executable and not getattr(sys, "frozen", False) and "ipykernel" not in sys.modules
     return main_process and bool(python) and updater.num_workers > 1 and updater.is_uncompiled()
 
 
 def _start(updater: Updater) -> subprocess.Popen[bytes] | None:
-    """The second process; its input ends when this process does."""
+    """Return the second process; its input ends when this process does."""
     kind = updater.kind
     folder: str = setting("CACHE_DIR")
     try:
@@ -74,7 +74,7 @@ def _start(updater: Updater) -> subprocess.Popen[bytes] | None:
 
 
 def main() -> None:
-    """The second process: compile the update of an agent of the given kind of actions."""
+    """Return the second process: compile the update of an agent of the given kind of actions."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     kind = sys.argv[1]
     choices = tuple(map(int, kind.split())) if kind[0].isdigit() else ()

@@ -25,7 +25,7 @@ _UNTUNED = (64, 2048, 10, 3e-4, 0.2, 0.0, 0.5, 0.5, False)
 
 
 def ppo_config(env_id: str) -> PPOConfig:
-    """The settings of one of MuJoCo's tasks.
+    """Return the settings of one of MuJoCo's tasks.
 
     Raises:
         KeyError: it is none of them.

@@ -209,7 +209,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         return kind(*self._tensors(batch, env))
 
     def _tensors(self, batch: Any, env: vec_env.VecNormalize | None) -> tuple[Any, ...]:
-        """The six fields of `ReplayBufferSamples`."""
+        """Return the six fields of `ReplayBufferSamples`."""
         data = batch.data
         observations, following = data["observation"], data["next_observation"]
         rewards, discounts = data["reward"].reshape(-1, 1), batch.discounts
@@ -231,7 +231,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         )
 
     def _on_device(self, array: Any) -> Any:
-        """A tensor; on the CPU it shares the array's memory."""
+        """Return a tensor; on the CPU it shares the array's memory."""
         if isinstance(array, dict):
             return {name: self._on_device(part) for name, part in array.items()}
         return torch.from_numpy(array).to(self.device)
@@ -376,7 +376,7 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
 
 
 def _map(data: Any, function: Any) -> Any:
-    """A function of every array in nested dicts."""
+    """Return a function of every array in nested dicts."""
     if isinstance(data, dict):
         return {name: _map(part, function) for name, part in data.items()}
     return function(data)

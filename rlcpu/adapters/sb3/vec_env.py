@@ -165,7 +165,7 @@ class VecEnv(vec_env.VecEnv):
         return [result] * len(chosen)
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
-        """Whether it does what the wrapper does: `Monitor` is the only one."""
+        """Tell whether it does what the wrapper does: `Monitor` is the only one."""
         found = self.monitor and issubclass(Monitor, wrapper_class)
         return [found] * len(list(self._get_indices(indices)))
 
