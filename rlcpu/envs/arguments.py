@@ -17,7 +17,7 @@ _DTYPES: dict[str, type] = {"float32": np.float32, "float64": np.float64}
 
 
 def check_mode(mode: Any) -> AutoresetMode:
-    """The autoreset mode of a mode or its name."""
+    """Return the autoreset mode of a mode or its name."""
     try:
         return AutoresetMode(mode)
     except (TypeError, ValueError):
@@ -44,7 +44,7 @@ def check_varied(dynamics: Dynamics, num_envs: int) -> None:
 
 
 def convert_actions(actions: Any, dynamics: Dynamics, shape: tuple[int, ...] | None) -> Array:
-    """The actions as a contiguous array of the dtype that kernels take.
+    """Return the actions as a contiguous array of the dtype that kernels take.
 
     Raises:
         TypeError: actions of another kind of dtype.
@@ -99,7 +99,7 @@ def describe_bad_actions(actions: Array, bad: Any, dynamics: Dynamics) -> str:
 
 
 def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[Any]) -> Array:
-    """The state as an array of the environment's dtype.
+    """Return the state as an array of the environment's dtype.
 
     Raises:
         TypeError: no real numbers.
@@ -116,7 +116,7 @@ def convert_state(state: npt.ArrayLike, shape: tuple[int, int], dtype: np.dtype[
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> npt.NDArray[np.bool_]:
-    """The environments to reset, (num_envs,) bool: all, unless the options hold a mask.
+    """Return the environments to reset, (num_envs,) bool: all, unless the options hold a mask.
 
     Raises:
         TypeError: the mask is no bool array.
@@ -138,7 +138,7 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> npt.NDArray[np.
 
 
 def reset_bounds(dynamics: Dynamics, options: dict[str, Any] | None) -> Any:
-    """The params of one reset: the environment's, with the bounds that the options hold.
+    """Return the params of one reset: the environment's, with the bounds that the options hold.
 
     Raises:
         ValueError: an unknown option, a bound that is no number, or a low above its high.

@@ -187,7 +187,7 @@ def play_episodes(
 
 
 def _check(env: VectorEnv, num_steps: Any) -> int:
-    """The number of steps, if there is an environment to take them."""
+    """Return the number of steps, if there is an environment to take them."""
     if not isinstance(env, VectorEnv):
         raise TypeError(f"env={env!r}: expected a rlcpu VectorEnv (unwrapped)")
     return check_count("num_steps", num_steps)
@@ -256,7 +256,7 @@ class Prepared:
         self.shared_envs = env.num_envs if blocks > 1 else 0
 
     def _marks(self, policy: Policy) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
-        """The policy's marks, if they tell of every change that does not go into our arrays.
+        """Return the policy's marks, if they tell of every change that does not go into our arrays.
 
         A subclass that inherits them may have arrays of its own making, and arrays of another
         dtype were copied into ours.
@@ -269,7 +269,7 @@ class Prepared:
         return (objects if alike else None), values
 
     def serves(self, env: VectorEnv, policy: Policy) -> bool:
-        """Whether the environment and the policy are what they were."""
+        """Tell whether the environment and the policy are what they were."""
         if (
             policy is not self.policy
             or self._objects is None
@@ -323,7 +323,7 @@ class PreparedOnDevice:
         self.form, self.sums = Form.of(env), np.zeros((1, 5))
 
     def serves(self, env: VectorEnv, policy: Policy) -> bool:
-        """Whether another call may use it: the policy's numbers are copied in each."""
+        """Tell whether another call may use it: the policy's numbers are copied in each."""
         return False
 
     def run(self, env: VectorEnv, kernels: Any, num_steps: int, outputs: Any) -> bool:

@@ -36,7 +36,7 @@ from rlcpu.envs.engine.layout import Field, Layout, floats
 
 
 def identity(state: tuple[float, ...], params: Any) -> tuple[float, ...]:
-    """The observation of an environment that shows its whole state."""
+    """Return the observation of an environment that shows its whole state."""
     return state
 
 
@@ -193,11 +193,11 @@ class Dynamics:
         )
 
     def observed_as(self, dtype: Any) -> Box | Discrete | MultiBinary:
-        """The observation space of environments of a dtype."""
+        """Return the observation space of environments of a dtype."""
         return self.observation_space
 
     def shown_params(self, values: Mapping[str, Any]) -> Any:
-        """The params with these values of what varies."""
+        """Return the params with these values of what varies."""
         return self.params._replace(**values)
 
     def settings(self) -> dict[str, Any]:
@@ -230,11 +230,11 @@ class Dynamics:
         return self.reset(trial_draws(self, "reset", 0.5), params), params
 
     def sample_observation(self) -> Any:
-        """The observation of one reset."""
+        """Return the observation of one reset."""
         return self.observe(*self.sample_start())
 
     def sample_mask(self) -> tuple[bool, ...]:
-        """The action mask of one reset."""
+        """Return the action mask of one reset."""
         return mask_of(self, *self.sample_start())
 
     @property
@@ -259,7 +259,7 @@ class Dynamics:
         return sum(max(field.size, 1) for field in self.state.fields)
 
     def takes_rng(self, name: str) -> bool:
-        """Whether one of the functions takes an `Rng`, not a tuple of `uniforms`."""
+        """Tell whether one of the functions takes an `Rng`, not a tuple of `uniforms`."""
         return "rng" in inspect.signature(getattr(self, name)).parameters
 
     @property
@@ -323,7 +323,7 @@ known: dict[str, Dynamics] = {}
 
 
 def _find(id: str, params: dict[str, Any]) -> Dynamics:
-    """A registered environment with other parameters, for pickle."""
+    """Return a registered environment with other parameters, for pickle."""
     from rlcpu.envs.tasks.games import GAMES, games  # they are made when one of them is asked for
 
     if id not in known and id in GAMES:

@@ -223,7 +223,7 @@ class MLP:
         )
 
     def _checked(self, name: str, size: int) -> Array:
-        """An attribute as kernels take it: they read it without looking at its size."""
+        """Return an attribute as kernels take it: they read it without looking at its size."""
         array = getattr(self, name)
         if array.shape != (size,):
             raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
@@ -411,7 +411,7 @@ def refuse_policy(policy: Any, what: str) -> NoReturn:
 
 
 def describe_fault(policy: Any) -> str:
-    """The first number of a network's arrays that is not finite, or nothing."""
+    """Return the first number of a network's arrays that is not finite, or nothing."""
     for name in ARRAYS:
         array = np.asarray(getattr(policy, name, 0.0))
         places = np.flatnonzero(~np.isfinite(array))

@@ -79,7 +79,7 @@ class PolicyArrays(NamedTuple):
 
     @classmethod
     def of_scalar(cls, params: tuple[float, ...]) -> PolicyArrays:
-        """The arrays of a scalar policy, which are its params."""
+        """Return the arrays of a scalar policy, which are its params."""
         empty, none = np.zeros(0, np.float32), np.zeros(1, np.int64)
         settings = np.zeros(2, np.int64)
         return cls(np.array(params, np.float32), none, empty, none, empty, empty, empty, settings)
@@ -300,7 +300,7 @@ class Scalar:
 
 
 def _check_act(act: Any) -> Any:
-    """The function of a scalar policy."""
+    """Return the function of a scalar policy."""
     if not isinstance(act, types.FunctionType):
         raise TypeError(f"act={act!r}: expected a plain Python function")
     mask = ("mask",) if takes_mask(act) else ()
@@ -314,12 +314,12 @@ def _check_act(act: Any) -> Any:
 
 
 def takes_mask(act: Any) -> bool:
-    """Whether a scalar policy asks which actions are allowed: by an argument named `mask`."""
+    """Tell whether a scalar policy asks which actions are allowed: by an argument named `mask`."""
     return "mask" in inspect.signature(act).parameters
 
 
 def _check_params(params: Any) -> Any:
-    """The params of a scalar policy."""
+    """Return the params of a scalar policy."""
     try:
         if isinstance(params, tuple) and all(isinstance(p, numbers.Real) for p in params):
             np.array(params, np.float64)
@@ -330,7 +330,7 @@ def _check_params(params: Any) -> Any:
 
 
 def _check_draws(draws: Any) -> int:
-    """The random numbers of a scalar policy; kernels compute each in a line of its own."""
+    """Return the random numbers of a scalar policy; kernels compute each in a line of its own."""
     return check_count("draws", draws, 0, 1025)
 
 

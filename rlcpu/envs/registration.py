@@ -109,7 +109,7 @@ def registered() -> list[str]:
 
 
 def find(environment: str | Dynamics) -> Dynamics:
-    """The environment of an id, with or without the prefix "rlcpu/".
+    """Return the environment of an id, with or without the prefix "rlcpu/".
 
     Where there is none here, it is Gymnasium's of that id, which is stepped in Python; "module:id"
     imports the module first. Another version of one of ours is none: "CartPole-v0" is a mistake
@@ -145,7 +145,7 @@ def find(environment: str | Dynamics) -> Dynamics:
 
 
 def is_of_gymnasium(id: str) -> bool:
-    """Whether an id that is none of ours is one of Gymnasium's, or names a module first."""
+    """Tell whether an id that is none of ours is one of Gymnasium's, or names a module first."""
     ours = {name.rpartition("-v")[0] for name in (*_known, *GAMES, *MUJOCO_TASKS)}
     return ":" in id or (id in gymnasium.registry and id.rpartition("-v")[0] not in ours)
 

@@ -52,12 +52,12 @@ class Statistics:
         return cls(num_steps, int(episodes), mean, std, lengths / episodes, num_cut_off)
 
     def _repr_html_(self) -> str:
-        """A table, for notebooks."""
+        """Return a table, for notebooks."""
         return show_table("Statistics", dataclasses.asdict(self).items())
 
 
 def show_table(caption: str, rows: Iterable[Iterable[object]]) -> str:
-    """A plain table in HTML."""
+    """Return a plain table in HTML."""
     import html  # 1.6 ms
 
     lines = [[html.escape(str(cell)) for cell in row] for row in rows]
@@ -93,7 +93,7 @@ class Form(NamedTuple):
         return cls(env.num_envs, env.rows, env.view, shape, kind, env.dtype, env.device)
 
     def allocate(self, num_steps: int) -> Records:
-        """The memory of a rollout.
+        """Return the memory of a rollout.
 
         Raises:
             rlcpu.cuda.CudaMemoryError: the device has too little.
@@ -206,7 +206,7 @@ class Rollout:
         return f"Rollout({steps}, {returns.size:,} episodes ended{mean})"
 
     def _repr_html_(self) -> str:
-        """A table of the arrays, for notebooks."""
+        """Return a table of the arrays, for notebooks."""
         shown = {"observations": self.observations, **self._shown}
         arrays = ((name, array.dtype, array.shape) for name, array in shown.items())
         return show_table(repr(self), [("array", "dtype", "shape"), *arrays])

@@ -58,7 +58,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._show_parameters()
 
     def _prepare(self) -> None:
-        """The memory of the kernel's arguments: to make it anew takes longer than a step."""
+        """Return the memory of the kernel's arguments: to make it anew takes longer than a step."""
         batch: Any = self._batch
         self._kernel: Any = None
         self._num_actions = self.dynamics.num_actions

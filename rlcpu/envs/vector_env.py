@@ -51,7 +51,7 @@ class Parameters:
     _read_only: Collection[str] = ()
 
     def _show_parameters(self) -> None:
-        """The last line of `__init__`."""
+        """Return the last line of `__init__`."""
         is_ours = self.dynamics.engine is None
         constants = self.dynamics.step.__globals__.items() if is_ours else ()
         numbers = {k.lower(): v for k, v in constants if k.isupper() and type(v) in (int, float)}
@@ -82,7 +82,7 @@ class Parameters:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _describe(self, **settings: Any) -> str:
-        """The class, the environment, settings, and parameters that are not the defaults."""
+        """Return the class, the environment, settings, and parameters that are not the defaults."""
         params = self.dynamics.params
         defaults = params._field_defaults
         changed = {k: v for k, v in params._asdict().items() if defaults.get(k) != v}
@@ -323,7 +323,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         return observations, rewards, terminated, truncated, infos
 
     def _take_actions(self, actions: Any) -> Any:
-        """The actions, of the right shape, on the host or on the environments' device."""
+        """Return the actions, of the right shape, on the host or on the environments' device."""
         if (
             type(actions) is np.ndarray
             and actions.dtype == self._action_dtype
@@ -483,7 +483,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         return dynamics.shown_params(self.memory.get_params()) if self._varying else dynamics.params
 
     def _params_of_each(self) -> list[Any]:
-        """The parameters of each environment, if some vary."""
+        """Return the parameters of each environment, if some vary."""
         params = self.memory.get_params() if self._varying else {}
         rows = (values.tolist() if values.ndim == 1 else [*values] for values in params.values())
         each = zip(*rows, strict=True)

@@ -157,7 +157,7 @@ class Trial:
         self._found.setdefault((level, kind or message), []).append(message)
 
     def findings(self) -> list[Finding]:
-        """The findings, errors first."""
+        """Return the findings, errors first."""
         found = [
             Finding(level, all_[0] + (f" ({len(all_)} times)" if len(all_) > 1 else ""))
             for (level, _), all_ in self._found.items()
@@ -234,7 +234,7 @@ class Trial:
         return functions[name](inputs[0], params)
 
     def _draw_params(self, rng: np.random.Generator) -> Any:
-        """The params of a new episode of any environment; () where they do not vary."""
+        """Return the params of a new episode of any environment; () where they do not vary."""
         if not self._varies:
             return ()
         sizes = [len(values) for values in self.dynamics.varied.values()]
@@ -442,7 +442,7 @@ def _names(what: str, layout: Layout) -> list[str]:
 
 
 def _rounded(layout: Layout, state: Any, dtype: Any) -> Any:
-    """A state whose floats are those of a dtype."""
+    """Return a state whose floats are those of a dtype."""
     if layout.is_plain:
         return tuple(float(dtype(number)) for number in state)
     made: list[Any] = []
@@ -457,7 +457,7 @@ def _rounded(layout: Layout, state: Any, dtype: Any) -> Any:
 
 
 def _reals(part: Any) -> Array:
-    """The floats of an input."""
+    """Return the floats of an input."""
     if isinstance(part, float):
         return np.array([part])
     items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
@@ -465,7 +465,7 @@ def _reals(part: Any) -> Array:
 
 
 def _plain(value: Any) -> Any:
-    """A tuple of Python's numbers, which can be read and copied."""
+    """Return a tuple of Python's numbers, which can be read and copied."""
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         return tuple(map(float, value))
     return value

@@ -136,12 +136,12 @@ def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
 
 
 def is_bool(value: Any) -> bool:
-    """Whether a value is a bool of Python or NumPy."""
+    """Tell whether a value is a bool of Python or NumPy."""
     return isinstance(value, bool | np.bool_)
 
 
 def is_array(value: Any) -> bool:
-    """Whether a parameter is one number for each environment."""
+    """Tell whether a parameter is one number for each environment."""
     return isinstance(value, list | tuple) or getattr(value, "ndim", 0) > 0
 
 
@@ -182,7 +182,7 @@ def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.
 
 
 def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.float64]:
-    """The values of one parameter in all environments."""
+    """Return the values of one parameter in all environments."""
     if name not in params._fields:
         raise TypeError(f"{id} has no parameter {name}; it has: {', '.join(params._fields)}")
     if is_bool(getattr(params, name)):
@@ -332,13 +332,13 @@ def try_functions(dynamics: Dynamics) -> tuple[Layout, bool]:
 
 
 def _trial_params(dynamics: Dynamics) -> list[Any]:
-    """The params of those environments in which one that varies is lowest or highest."""
+    """Return the params of those environments in which one that varies is lowest or highest."""
     ends = {int(end) for v in dynamics.varied.values() for end in (v.argmin(), v.argmax())}
     return [params_of(dynamics, i) for i in sorted(ends)] or [dynamics.params]
 
 
 def params_of(dynamics: Dynamics, i: int) -> Any:
-    """The params that environment i was given."""
+    """Return the params that environment i was given."""
     numbers = {name: float(values[i]) for name, values in dynamics.varied.items()}
     return dynamics.params._replace(**numbers)
 
@@ -365,7 +365,7 @@ def outside(dynamics: Dynamics, observation: Any) -> str:
 
 
 def _try_mask(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[int]:
-    """The actions that are allowed."""
+    """Return the actions that are allowed."""
     if dynamics.action_mask is None:
         return list(range(dynamics.num_actions))
     mask = mask_of(dynamics, state, params)
@@ -379,7 +379,7 @@ def _try_mask(dynamics: Dynamics, state: Any, params: Any, steps: int) -> list[i
 
 
 def mask_of(dynamics: Dynamics, state: Any, params: Any) -> tuple[bool, ...]:
-    """The action mask of a state.
+    """Return the action mask of a state.
 
     Raises:
         TypeError, ValueError: it is no tuple of one bool for each action.

@@ -177,7 +177,7 @@ def _reasons_of_one(function: Any) -> Iterator[str]:
 
 
 def _is_gather(node: ast.Subscript, function: Any) -> bool:
-    """Whether a table outside of the function is read at an index known only at run time."""
+    """Tell whether a table outside of the function is read at an index known only at run time."""
     table = node.value
     while isinstance(table, ast.Subscript):
         table = table.value

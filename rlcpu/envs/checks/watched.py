@@ -24,7 +24,7 @@ Tell = Callable[[str], None]
 
 
 def watch(dynamics: Dynamics, tell: Tell) -> dict[str, Callable[..., Any]]:
-    """The scalar functions with tables that tell of negative indices.
+    """Return the scalar functions with tables that tell of negative indices.
 
     Arrays and tuples that they, and the functions that they call, read as globals, of modules or
     of closures, and as defaults, are replaced. An index that is too large raises IndexError, as it
@@ -53,7 +53,7 @@ def watch(dynamics: Dynamics, tell: Tell) -> dict[str, Callable[..., Any]]:
 
 
 def is_users(module: str | None) -> bool:
-    """Whether a module is none of the standard library, of NumPy, numba or our kernels."""
+    """Tell whether a module is none of the standard library, of NumPy, numba or our kernels."""
     package = (module or "").partition(".")[0]
     known = package in sys.stdlib_module_names and package != "__main__"
     return not known and package not in ("numpy", "numba") and "rlcpu.kernels" not in str(module)

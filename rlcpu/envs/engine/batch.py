@@ -75,11 +75,11 @@ class Memory:
             getattr(self, name)[...] = copied
 
     def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""
+        """Return a (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""
         return array.reshape(array.shape[0], -1, LANES).swapaxes(0, 1)
 
     def _lanes(self, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A (blocks, LANES) row as a new (num_envs,) array."""
+        """Return a (blocks, LANES) row as a new (num_envs,) array."""
         return row.reshape(-1)[: self.num_envs].copy()
 
     def get_state(self) -> npt.NDArray[Any]:
@@ -120,7 +120,7 @@ class Memory:
         return self._lanes(self._rows(self.real)[self._return_row])
 
     def get_params(self) -> dict[str, npt.NDArray[Any]]:
-        """The parameters that vary, (num_envs,) each, copies."""
+        """Return the parameters that vary, (num_envs,) each, copies."""
         rows = self._rows(self.real)[self._return_row + 1 :]
         return {name: self._lanes(row) for name, row in zip(self.varied, rows, strict=True)}
 

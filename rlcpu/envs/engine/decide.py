@@ -208,7 +208,7 @@ def _make_prepare(
 
 @inline
 def run(weights, sizes, settings, cells, lanes, few, ones):
-    """The layers of a network on a block: `rlcpu.kernels.mlp.run_layers`, at its address."""
+    """Return the layers of a network on a block: `rlcpu.kernels.mlp.run_layers`, at its address."""
     call_at(
         settings[2],
         (
@@ -220,7 +220,7 @@ def run(weights, sizes, settings, cells, lanes, few, ones):
 
 @inline
 def is_plain_scale(mean, scale):
-    """Whether networks see observations as they are."""
+    """Tell whether networks see observations as they are."""
     same = True
     for k in range(mean.size):
         same &= (mean[k] == np.float32(0)) & (scale[k] == np.float32(1))

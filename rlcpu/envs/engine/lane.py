@@ -190,7 +190,7 @@ class Lane(NamedTuple):
 
 @functools.cache
 def compile_lane(env: Structure, dtype: type) -> Lane:
-    """The functions of an environment; float64 is exact, float32 fast."""
+    """Return the functions of an environment; float64 is exact, float32 fast."""
     exact = dtype is np.float64
     user_step = specialise(env.step, dtype, exact)
     user_reset = specialise(env.reset, dtype, exact)
@@ -468,5 +468,5 @@ def _make_keep(env: Structure, dtype: type) -> Callable[..., None]:
 
 
 def pack(params: Any, dtype: type) -> npt.NDArray[Any]:
-    """The run-time numbers of a params NamedTuple, (num_numbers,) of `dtype`."""
+    """Return the run-time numbers of a params NamedTuple, (num_numbers,) of `dtype`."""
     return np.array([value for value in params if not isinstance(value, bool)], dtype=dtype)

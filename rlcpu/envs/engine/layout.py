@@ -78,7 +78,7 @@ class Layout(NamedTuple):
         return list(zip(self.fields, firsts, strict=False))
 
     def real_rows(self, dtype: type) -> tuple[int, ...]:
-        """The rows that hold floats, in which NaN is a fault."""
+        """Return the rows that hold floats, in which NaN is a fault."""
         return tuple(
             first + k
             for field, first in self.places(dtype)
@@ -93,7 +93,7 @@ def floats(count: int) -> Layout:
 
 
 def layout_of(value: Any, what: str) -> Layout:
-    """The layout of a state that was returned by `reset`.
+    """Return the layout of a state that was returned by `reset`.
 
     Args:
         value: a tuple of floats, or a NamedTuple with type hints.
@@ -337,7 +337,7 @@ def _converted(context: Any, builder: Any, made: Any, kind: Any, value: Any) -> 
 
 
 def decode_field(field: Field, rows: Array) -> Array:
-    """The values of a field in all environments.
+    """Return the values of a field in all environments.
 
     Args:
         field: the field.
@@ -359,7 +359,7 @@ def decode_field(field: Field, rows: Array) -> Array:
 
 
 def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
-    """The rows (field's rows, n) of the values of a field in n environments.
+    """Return the rows (field's rows, n) of the values of a field in n environments.
 
     Raises:
         TypeError, ValueError: another kind of dtype or shape, numbers that are not finite, or whole
@@ -391,7 +391,7 @@ def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
 
 
 def numbers_of(layout: Layout, value: Any) -> list[float]:
-    """A plain value as floats: a board as its four words of 32 cells."""
+    """Return a plain value as floats: a board as its four words of 32 cells."""
     numbers: list[float] = []
     for field, held in zip(layout.fields, (value,) if layout.made is None else value, strict=True):
         for item in held if field.size else (held,):
@@ -494,7 +494,7 @@ class States:
         self._put(rows)
 
     def _asdict(self) -> dict[str, Array]:
-        """The fields by name."""
+        """Return the fields by name."""
         return {field.name: getattr(self, field.name) for field in self._layout.fields}
 
     def __dir__(self) -> list[str]:

@@ -102,7 +102,7 @@ def masks_of(rows: Array, count: int) -> Array:
 
 
 def pack_masks(masks: Array) -> Array:
-    """The rows (n, mask rows) float32 that hold masks (n, count) bool."""
+    """Return the rows (n, mask rows) float32 that hold masks (n, count) bool."""
     n, count = masks.shape
     bits = np.zeros((n, mask_rows(count) * _BITS), np.bool_)
     bits[:, :count] = masks

@@ -83,7 +83,7 @@ class View(NamedTuple):
         return np.float64 if self.form == "float64" else np.float32
 
     def space(self, own: Space[Any]) -> Space[Any]:
-        """The space of one environment's observations, of its own space; a new object."""
+        """Return the space of one environment's observations, of its own space; a new object."""
         if self.kind != "planes":
             return copy.deepcopy(own)
         if self.is_packed:

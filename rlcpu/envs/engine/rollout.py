@@ -208,7 +208,7 @@ def _compile_block(
 
 
 def _make_driver(is_sums: bool) -> Kernels:
-    """The loops over blocks; those of `simulate` add up sums."""
+    """Return the loops over blocks; those of `simulate` add up sums."""
     write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(PolicyArrays._fields)))
     write_outputs = _make_write(1 if is_sums else len(Records._fields))
     listed = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))

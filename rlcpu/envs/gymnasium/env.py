@@ -281,7 +281,7 @@ class GymnasiumEnv(VectorEnv):
     def _finals(
         self, infos: Any, ended: Array, terminated: Array, where: str, actions: Array
     ) -> Array:
-        """The last observations of the episodes that ended, of same-step infos."""
+        """Return the last observations of the episodes that ended, of same-step infos."""
         places = np.flatnonzero(ended)
         try:
             finals = [infos["final_obs"][i] for i in places]
@@ -382,7 +382,7 @@ class GymnasiumEnv(VectorEnv):
     # ------------------------------------------------------------ the rest of Gymnasium's contract
 
     def observe(self) -> Array:
-        """The present observations."""
+        """Return the present observations."""
         found: Array = self.view.decode(self.memory.rows.copy())
         return found
 
@@ -398,7 +398,7 @@ class GymnasiumEnv(VectorEnv):
 
 @contextlib.contextmanager
 def _borrowed(env: GymnasiumEnv) -> Any:
-    """The environments themselves, whose streams go on afterwards as if nothing had been."""
+    """Yield the environments themselves, whose streams go on afterwards as if nothing had been."""
     memory = env.memory
     kept = {name: array.copy() for name, array in memory.state().items()}
     try:

@@ -46,7 +46,7 @@ class Prepared:
         self.form, self.sums = Form.of(env), np.zeros((1, 5))
 
     def serves(self, env: Any, policy: Policy) -> bool:
-        """Whether another call may use it: a policy's numbers are looked up in each."""
+        """Tell whether another call may use it: a policy's numbers are looked up in each."""
         return False
 
     def run(self, env: GymnasiumEnv, record: bool, num_steps: int, outputs: Any) -> bool:
@@ -68,7 +68,7 @@ class Prepared:
         return False
 
     def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
-        """A rollout's memory by name, time-major."""
+        """Return a rollout's memory by name, time-major."""
         records, shape = Records(*outputs), (num_steps, self.form.num_envs)
         terminated, truncated = records.flags.reshape(2, *shape)
         tables = {
@@ -193,7 +193,7 @@ class Act:
         self._kernel = act_kernel(self._code, *sizes)
 
     def __call__(self, rows: Array, keys: Array, clock: Array, number: int) -> Chosen:
-        """The actions of one step.
+        """Return the actions of one step.
 
         Args:
             rows: (N, rows) float32, observations and their action masks.
@@ -240,7 +240,7 @@ class Act:
 
 @inline
 def bits_of(keys, clock, i):
-    """The 64 random bits of environment i in this step."""
+    """Return the 64 random bits of environment i in this step."""
     return mix(u32(keys[i] & _LOW), u32(keys[i] >> _HIGH), u32(clock[0] & _LOW))
 
 

@@ -116,7 +116,7 @@ class GymnasiumTask(Dynamics):
 
 
 def _convert_observed(id: str, space: Any) -> Box | Discrete:
-    """An observation space as networks take it.
+    """Return an observation space as networks take it.
 
     Raises:
         TypeError: there is none.
@@ -164,7 +164,7 @@ def _as_single(space: Box) -> Box:
 
 
 def _show(space: Any) -> str:
-    """A space without the thousands of numbers of an image's bounds."""
+    """Return a space without the thousands of numbers of an image's bounds."""
     if isinstance(space, Box):
         return f"Box({space.shape}, {space.dtype})"
     text = repr(space)
@@ -175,7 +175,7 @@ def _show(space: Any) -> str:
 
 
 def find_task(id: str, **options: Any) -> GymnasiumTask:
-    """An environment of Gymnasium's registry; "module:id" imports the module first.
+    """Return an environment of Gymnasium's registry; "module:id" imports the module first.
 
     Args:
         id: Gymnasium's.

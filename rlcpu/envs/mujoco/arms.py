@@ -75,7 +75,7 @@ _TRIES = 32
 
 
 def reset_pusher(data: Any, uniforms: Any, params: Any) -> None:
-    """An object anywhere in a rectangle, but for a circle of 0.17 around the goal."""
+    """Return an object anywhere in a rectangle, but for a circle of 0.17 around the goal."""
     first = add_uniform(data.qvel, uniforms, 0, 0.005)
     found = False
     for k in range(_TRIES):
@@ -105,7 +105,7 @@ def reward_pusher(data: Any, action: Any, before: Any, after: Any, params: Any) 
 
 
 def observe_pusher(data: Any, observation: Any, params: Any) -> None:
-    """The arm's positions and velocities, and where arm, object and goal are."""
+    """Return the arm's positions and velocities, and where arm, object and goal are."""
     place = put(observation, 0, data.qpos[:7])
     place = put(observation, place, data.qvel[:7])
     place = put(observation, place, data.xpos[data.tips_arm])
@@ -130,7 +130,7 @@ class InvertedDoublePendulum(NamedTuple):
 
 
 def pendulum_has_fallen(data: Any, params: Any) -> bool:
-    """Whether the pole leans by more than 0.2 rad."""
+    """Tell whether the pole leans by more than 0.2 rad."""
     return not (abs(data.qpos[1]) <= 0.2)
 
 
@@ -150,7 +150,7 @@ def size_pendulum(model: Any, params: Any) -> int:
 
 
 def double_pendulum_has_fallen(data: Any, params: Any) -> bool:
-    """Whether the tip is at 1 or below."""
+    """Tell whether the tip is at 1 or below."""
     return data.site_xpos[0, 2] <= 1.0
 
 

@@ -366,7 +366,7 @@ class Prepared:
         self.sums = np.zeros((env.num_envs + 1, 5))
 
     def serves(self, env: Any, policy: Policy) -> bool:
-        """Whether another call may use it: a policy's numbers are looked up in each."""
+        """Tell whether another call may use it: a policy's numbers are looked up in each."""
         return False
 
     def run(self, env: Any, record: bool, num_steps: int, outputs: Any) -> bool:

@@ -21,7 +21,7 @@ from rlcpu.envs.mujoco.numerics import between, normal, put
 
 
 def find_suite(file: str) -> str:
-    """The path of one of the suite's models.
+    """Return the path of one of the suite's models.
 
     Raises:
         ImportError: dm_control is not installed.
@@ -44,7 +44,7 @@ def near_zero(x: float, margin: float) -> float:
 
 
 def reset_swingup(data: Any, uniforms: Any, params: Any) -> None:
-    """The pole hangs, nearly at rest."""
+    """Return the pole hangs, nearly at rest."""
     data.qpos[0] = 0.01 * normal(uniforms[0], uniforms[1])
     data.qpos[1] = math.pi + 0.01 * normal(uniforms[2], uniforms[3])
     data.qvel[0] = 0.01 * normal(uniforms[4], uniforms[5])
@@ -52,7 +52,7 @@ def reset_swingup(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def observe_swingup(data: Any, observation: Any, params: Any) -> None:
-    """The cart's position, cosine and sine of the pole's angle, and velocities."""
+    """Return the cart's position, cosine and sine of the pole's angle, and velocities."""
     observation[0] = data.qpos[0]
     observation[1] = data.xmat[data.pole, 8]
     observation[2] = data.xmat[data.pole, 2]

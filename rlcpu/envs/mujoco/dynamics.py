@@ -222,7 +222,7 @@ class MuJoCoDynamics(base.Dynamics):
         return batch
 
     def observed_as(self, dtype: Any) -> Box:
-        """The observation space of environments of a dtype."""
+        """Return the observation space of environments of a dtype."""
         return Box(-np.inf, np.inf, (self.observation_size,), np.dtype(dtype).type)
 
     @property
@@ -283,7 +283,7 @@ class MuJoCoDynamics(base.Dynamics):
         return self.with_params(**varied)
 
     def _is_field(self, name: str) -> bool:
-        """Whether a name is that of numbers of the model, and of no parameter."""
+        """Tell whether a name is that of numbers of the model, and of no parameter."""
         if name in self.params._fields:
             return False
         return any(hasattr(owner, name) for owner in (self.model, self.model.opt))
@@ -297,7 +297,7 @@ class MuJoCoDynamics(base.Dynamics):
         return {**self.params._asdict(), **self._changed}
 
     def sample_observation(self) -> tuple[float, ...]:
-        """The observation of one reset."""
+        """Return the observation of one reset."""
         data = self._make_data()
         self._reset(data, 0.5)
         return tuple(self._observe(data))
@@ -305,7 +305,7 @@ class MuJoCoDynamics(base.Dynamics):
     # ------------------------------------------------------------ what the model has
 
     def _find_all(self) -> None:
-        """The model, the places of fields and names in it, and the spaces."""
+        """Return the model, the places of fields and names in it, and the spaces."""
         model = load_model(self.xml)
         self._set(model=model)
         self._find_varied()
@@ -412,7 +412,7 @@ class MuJoCoDynamics(base.Dynamics):
         return mujoco.MjData(self.model)
 
     def _trial_model(self, trial: int) -> mujoco.MjModel:
-        """The model, with numbers as an environment may have them."""
+        """Return the model, with numbers as an environment may have them."""
         model = copy.copy(self.model)
         for name, values in self.varied.items():
             write(model, name, values[-trial % len(values)])
@@ -475,7 +475,7 @@ class MuJoCoDynamics(base.Dynamics):
 
 
 def _make_again(given: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoDynamics:
-    """A task of these arguments, which were changed from the registered one's."""
+    """Return a task of these arguments, which were changed from the registered one's."""
     made = MuJoCoDynamics(**given)
     made._set(_changed=changed)
     return made
@@ -485,7 +485,7 @@ def _make_again(given: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoD
 
 
 def find_model(path: Any) -> str:
-    """The path of an `xml_file`, as Gymnasium finds it.
+    """Return the path of an `xml_file`, as Gymnasium finds it.
 
     Raises:
         ValueError: there is no such file.
@@ -499,7 +499,7 @@ def find_model(path: Any) -> str:
 
 
 def load_model(xml: Any) -> mujoco.MjModel:
-    """The model of a path, of XML, or a copy of a model.
+    """Return the model of a path, of XML, or a copy of a model.
 
     Warns:
         RuntimeWarning: what MuJoCo warns of, of models that are not Gymnasium's.
@@ -530,7 +530,7 @@ def load_model(xml: Any) -> mujoco.MjModel:
 
 
 def find_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
-    """The whole number that an entry of `names` stands for.
+    """Return the whole number that an entry of `names` stands for.
 
     Raises:
         ValueError: there is no such object.
@@ -553,7 +553,7 @@ def find_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
 
 
 def _kind(value: Any) -> str:
-    """Whether a parameter is a bool, a number or so many numbers."""
+    """Tell whether a parameter is a bool, a number or so many numbers."""
     if isinstance(value, bool | np.bool_):
         return "b"
     return f"t{len(value)}" if isinstance(value, tuple | list) else "n"

@@ -65,7 +65,7 @@ mj_step, mj_step1, mj_forward, mj_reset_data, mj_set_const, mj_rne_post_constrai
 
 @functools.cache
 def library() -> Any:
-    """The functions of batches, which run without Python's lock."""
+    """Return the functions of batches, which run without Python's lock."""
     found, pointer, integer = ctypes.CDLL(PATH), ctypes.c_void_p, ctypes.c_int
     found.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
     found.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
@@ -104,7 +104,7 @@ def warnings_offset(data: mujoco.MjData) -> tuple[int, int]:
 
 
 def owner_of(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> Any:
-    """The struct that has a field, the simulation's before the model's.
+    """Return the struct that has a field, the simulation's before the model's.
 
     Raises:
         ValueError: none has it, or its numbers are not float64, or there are none of them.

@@ -27,7 +27,7 @@ def skipped(params: Any, count: int) -> int:
 
 
 def measure_x(data: Any, params: Any) -> tuple[float, ...]:
-    """The first position."""
+    """Return the first position."""
     return (data.qpos[0],)
 
 
@@ -111,12 +111,12 @@ class Walker2d(NamedTuple):
 
 
 def is_within(x: float, bounds: tuple[float, float]) -> bool:
-    """Whether a number lies between bounds, and is none of them."""
+    """Tell whether a number lies between bounds, and is none of them."""
     return bounds[0] < x and x < bounds[1]
 
 
 def walker_is_healthy(data: Any, params: Any) -> bool:
-    """Whether the torso is as high and as upright as it has to be."""
+    """Tell whether the torso is as high and as upright as it has to be."""
     height = is_within(data.qpos[1], params.healthy_z_range)
     return height and is_within(data.qpos[2], params.healthy_angle_range)
 
@@ -146,7 +146,7 @@ def reward_hopper(data: Any, action: Any, before: Any, after: Any, params: Any) 
 
 
 def hopper_has_fallen(data: Any, params: Any) -> bool:
-    """Whether the episode terminates."""
+    """Tell whether the episode terminates."""
     return params.terminate_when_unhealthy and not hopper_is_healthy(data, params)
 
 
@@ -157,7 +157,7 @@ def reward_walker(data: Any, action: Any, before: Any, after: Any, params: Any) 
 
 
 def walker_has_fallen(data: Any, params: Any) -> bool:
-    """Whether the episode terminates."""
+    """Tell whether the episode terminates."""
     return params.terminate_when_unhealthy and not walker_is_healthy(data, params)
 
 
@@ -187,7 +187,7 @@ class Ant(NamedTuple):
 
 
 def ant_is_healthy(data: Any, params: Any) -> bool:
-    """Whether the torso is within its height, and everything is finite."""
+    """Tell whether the torso is within its height, and everything is finite."""
     total = 0.0
     for k in range(data.qpos.size):
         total += data.qpos[k] * 0.0
@@ -213,7 +213,7 @@ def reward_ant(data: Any, action: Any, before: Any, after: Any, params: Any) -> 
 
 
 def ant_has_fallen(data: Any, params: Any) -> bool:
-    """Whether the episode terminates."""
+    """Tell whether the episode terminates."""
     return params.terminate_when_unhealthy and not ant_is_healthy(data, params)
 
 
@@ -277,7 +277,7 @@ def measure_humanoid(data: Any, params: Any) -> tuple[float, ...]:
 
 
 def humanoid_is_healthy(data: Any, params: Any) -> bool:
-    """Whether the torso is within its height."""
+    """Tell whether the torso is within its height."""
     return is_within(data.qpos[2], params.healthy_z_range)
 
 
@@ -292,7 +292,7 @@ def reward_humanoid(data: Any, action: Any, before: Any, after: Any, params: Any
 
 
 def humanoid_has_fallen(data: Any, params: Any) -> bool:
-    """Whether the episode terminates."""
+    """Tell whether the episode terminates."""
     return params.terminate_when_unhealthy and not humanoid_is_healthy(data, params)
 
 

@@ -14,7 +14,7 @@ single = np.float32
 
 
 def clip(x: float, low: float, high: float) -> float:
-    """A number within bounds."""
+    """Return a number within bounds."""
     return min(max(x, low), high)
 
 
@@ -122,12 +122,12 @@ def distance(a: Any, b: Any) -> float:
 
 
 def normal(u: float, v: float) -> float:
-    """A standard normal number from two numbers in [0, 1) (Box and Muller 1958)."""
+    """Return a standard normal number from two numbers in [0, 1) (Box and Muller 1958)."""
     return math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2.0 * math.pi * v)
 
 
 def between(u: float, low: float, high: float) -> float:
-    """A number in [low, high) from one in [0, 1)."""
+    """Return a number in [low, high) from one in [0, 1)."""
     return low + (high - low) * u
 
 

@@ -88,7 +88,7 @@ ids: dict[Structure, str] = {}
 
 
 def structure(dynamics: MuJoCoDynamics) -> Structure:
-    """The structure of a task, with its functions as they are now."""
+    """Return the structure of a task, with its functions as they are now."""
     derived: dict[str, Any] = {
         "params_type": type(dynamics.params),
         "options": tuple(
@@ -120,7 +120,7 @@ def _make_unpack(env: Structure) -> Callable[..., Any]:
 
 
 def pack(params: Any, dtype: Any) -> Any:
-    """The run-time numbers of params, float64 whatever the dtype of the environments."""
+    """Return the run-time numbers of params, float64 whatever the dtype of the environments."""
     items = [v if isinstance(v, tuple) else (v,) for v in params if not isinstance(v, bool)]
     return np.array([*itertools.chain.from_iterable(items)], np.float64)
 

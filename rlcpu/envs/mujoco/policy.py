@@ -32,7 +32,7 @@ def make_choose(policy: PolicyCode, action_size: int, observation_size: int) -> 
 
 @inline
 def bits_of(stream):
-    """The 64 random bits of a step."""
+    """Return the 64 random bits of a step."""
     key = stream[0]
     return mix(u32(key & _MASK), u32(key >> _HALF), u32(stream[2]))
 

@@ -108,7 +108,7 @@ def _following_camera(model: mujoco.MjModel) -> int | None:
 
 
 def _camera_of(id: str) -> Any:
-    """The camera that Gymnasium gives the task of an id, if it has one."""
+    """Return the camera that Gymnasium gives the task of an id, if it has one."""
     from rlcpu.envs.mujoco.tasks import TASKS
 
     if id not in TASKS:

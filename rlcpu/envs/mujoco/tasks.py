@@ -172,7 +172,7 @@ _TASKS: dict[str, dict[str, Any]] = {
 
 
 def make(id: str) -> MuJoCoDynamics:
-    """A task, with the limits that Gymnasium gives it."""
+    """Return a task, with the limits that Gymnasium gives it."""
     spec, task = gymnasium.spec(id), dict(_TASKS[id])
     return MuJoCoDynamics(
         id=id,

@@ -187,7 +187,7 @@ def find_varied(model: mujoco.MjModel, given: Mapping[str, Any], drawn: tuple[st
 def rows_of(
     model: mujoco.MjModel, varied: Varied, given: Mapping[str, Any], num_envs: int
 ) -> npt.NDArray[np.float64]:
-    """The row of each simulation, (num_envs, size), with what `given` has for it."""
+    """Return the row of each simulation, (num_envs, size), with what `given` has for it."""
     rows, data = np.empty((num_envs, varied.size)), None
     if not varied.fields:
         return rows
@@ -206,7 +206,7 @@ def rows_of(
 
 
 def split(varied: Varied, rows: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-    """The fields of `rows`, (num_envs, size), by name: views (num_envs, *shape).
+    """Return the fields of `rows`, (num_envs, size), by name: views (num_envs, *shape).
 
     Of a number of mjOption it is (num_envs,).
     """

@@ -51,7 +51,7 @@ def grid_of(boards: Iterable[Board], rows: int, columns: int) -> Grid:
 
 
 def draw(grid: Grid, pixels: int = PIXELS) -> Picture:
-    """The picture of a grid.
+    """Return the picture of a grid.
 
     Args:
         grid: (rows, columns), rows of `COLOURS`.

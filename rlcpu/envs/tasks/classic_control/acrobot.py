@@ -110,7 +110,7 @@ def move(state: State, time: float, slope: State) -> State:
 
 
 def wrap(angle: float) -> float:
-    """The angle in [-pi, pi], turn by turn, which rounds as Gymnasium's `while` loops do.
+    """Return the angle in [-pi, pi], turn by turn, which rounds as Gymnasium's `while` loops do.
 
     A step from within the limits ends at 9.47 pi at most, which is five turns away, and a loop of
     constant length vectorises.

@@ -37,7 +37,7 @@ class Params(NamedTuple):
 
 
 def reset(uniforms: tuple[float], params: Params) -> State:
-    """A car at rest in [reset_low, reset_high)."""
+    """Return a car at rest in [reset_low, reset_high)."""
     return (params.reset_low + (params.reset_high - params.reset_low) * uniforms[0], 0.0)
 
 

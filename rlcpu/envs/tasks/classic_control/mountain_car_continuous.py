@@ -42,7 +42,7 @@ class Params(NamedTuple):
 
 
 def reset(uniforms: tuple[float], params: Params) -> State:
-    """A car at rest in [reset_low, reset_high)."""
+    """Return a car at rest in [reset_low, reset_high)."""
     return (params.reset_low + (params.reset_high - params.reset_low) * uniforms[0], 0.0)
 
 
@@ -52,7 +52,7 @@ def round_if(single: bool, x: float) -> float:
 
 
 def was_rounded(position: float, velocity: float) -> bool:
-    """Whether a step has led to this state: Gymnasium keeps new states in float64.
+    """Tell whether a step has led to this state: Gymnasium keeps new states in float64.
 
     A new position is a float32 by chance, or because `reset(options=...)` gives one; but it is at
     rest. A car that has moved is at rest only at the left wall, or by a chance of 1e-7 where it

@@ -32,17 +32,17 @@ class Params(NamedTuple):
 
 
 def cell(y: int, x: int) -> Board:
-    """The board of one cell."""
+    """Return the board of one cell."""
     return Board().set(10 * y + x)
 
 
 def sticky(action: int, last_action: int, params: Params, rng: Rng) -> int:
-    """The action, or sometimes the one before it; takes random number 0."""
+    """Return the action, or sometimes the one before it; takes random number 0."""
     return last_action if rng.uniform(0) < params.sticky_action_prob else action
 
 
 def moved(cells: Board, right: Board) -> Board:
-    """The cells one further: to the right those in `right`, the others to the left.
+    """Return the cells one further: to the right those in `right`, the others to the left.
 
     What leaves the board is gone.
     """
@@ -64,7 +64,7 @@ def game(
     planes: int,
     actions: int,
 ) -> Dynamics:
-    """A game from its functions, and how many planes and actions it has."""
+    """Return a game from its functions, and how many planes and actions it has."""
     return Dynamics(
         id=id,
         step=step,

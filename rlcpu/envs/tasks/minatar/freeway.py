@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """The chicken is in row 9, all cars in column 0."""
+    """Return the chicken is in row 9, all cars in column 0."""
     right, slowness = new_traffic(rng)
     cars = COLUMN & ~cell(0, 0) & ~cell(9, 0)
     return State(9, PAUSE, TIME_LIMIT, cars, right, slowness, slowness, 0)
@@ -89,7 +89,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def around(cars: Board, right: Board) -> Board:
-    """The cars one further, from one side of the board to the other."""
+    """Return the cars one further, from one side of the board to the other."""
     rightwards, leftwards = cars & right, cars & ~right
     rightwards = ((rightwards & ~(COLUMN << 9)) << 1) | ((rightwards >> 9) & COLUMN)
     return rightwards | ((leftwards & ~COLUMN) >> 1) | ((leftwards & COLUMN) << 9)

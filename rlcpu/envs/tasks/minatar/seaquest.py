@@ -66,7 +66,7 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """The player is at the surface of an empty sea."""
+    """Return the player is at the surface of an empty sea."""
     none, six = (NONE, NONE), (NONE, NONE, NONE, NONE, NONE, NONE)
     phase = (NONE, NONE, NONE, NONE)
     return State(
@@ -181,7 +181,7 @@ def enter(s: State, pause: int, rng: Rng) -> tuple[Six, Six, Four, Board]:
 
 
 def marked(phase: Four, cells: Board, number: int) -> Four:
-    """The phases, with one number in some cells."""
+    """Return the phases, with one number in some cells."""
     return (
         phase[0] & ~cells | (cells if number & 1 else NONE),
         phase[1] & ~cells | (cells if number & 2 else NONE),
@@ -191,7 +191,7 @@ def marked(phase: Four, cells: Board, number: int) -> Four:
 
 
 def joined(enemies: Six, cells: Board, pause: int) -> Six:
-    """The enemies, and some that wait for `pause` steps: 2 to 5."""
+    """Return the enemies, and some that wait for `pause` steps: 2 to 5."""
     return (
         enemies[0],
         enemies[1],
@@ -266,7 +266,7 @@ def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Bo
 
 
 def having(phase: Four, number: int) -> Board:
-    """The cells of one phase."""
+    """Return the cells of one phase."""
     cells = phase[0] if number & 1 else ~phase[0]
     cells = cells & (phase[1] if number & 2 else ~phase[1])
     cells = cells & (phase[2] if number & 4 else ~phase[2])
@@ -276,7 +276,7 @@ def having(phase: Four, number: int) -> Board:
 def advance(
     enemies: Six, shots: Board, player: Board, pause: int, right: Board
 ) -> tuple[Six, Board, bool]:
-    """The enemies after a step, the shots that are left, and whether the player is hit."""
+    """Return the enemies after a step, the shots that are left, and whether the player is hit."""
     ahead = moved(enemies[0], right)
     hit = bool((union(enemies) | ahead) & player)
     none_waits = (enemies[1], enemies[2], enemies[3], enemies[4], enemies[5], NONE)

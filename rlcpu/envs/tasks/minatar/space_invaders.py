@@ -35,7 +35,7 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """A wave of 24 aliens that move to the left."""
+    """Return a wave of 24 aliens that move to the left."""
     return State(5, NONE, NONE, WAVE, -1, 0, SLOWEST, ALIEN_COOL_DOWN, 0, 0)
 
 
@@ -92,7 +92,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def lowest_near(aliens: Board, x: int) -> Board:
-    """The lowest alien of the column nearest to column x; of two, the left one."""
+    """Return the lowest alien of the column nearest to column x; of two, the left one."""
     above = (aliens >> 10) | (aliens >> 20)  # with the next two lines: above any alien
     above = above | (above >> 20) | (above >> 40)
     above = above | (above >> 40)

@@ -38,7 +38,7 @@ class Params(NamedTuple):
 
 
 def place_all(rng: Rng, size: int) -> State:
-    """A new world: wall and door, agent and key in the room to the left of it."""
+    """Return a new world: wall and door, agent and key in the room to the left of it."""
     inner = size - 2
     split = 2 + rng.integers(0, size - 4)
     cells = (split - 1) * inner  # free ones left of the wall, column by column
@@ -51,7 +51,7 @@ def place_all(rng: Rng, size: int) -> State:
 
 
 def act(s: State, action: int, size: int) -> tuple[State, bool]:
-    """The world after an action, and whether the agent has reached the goal."""
+    """Return the world after an action, and whether the agent has reached the goal."""
     dx, dy = view.heading(s.direction)
     x, y = s.x + dx, s.y + dy  # in front of the agent
     at_door = x == s.split and y == s.door_y

@@ -62,7 +62,7 @@ def place(k: int, top: int, left: int, right: int, bottom: int) -> tuple[int, in
 
 
 def is_free(s: State, x: int, y: int) -> bool:
-    """Whether a cell is no wall."""
+    """Tell whether a cell is no wall."""
     room = 0 < x < SIZE - 1 and 0 < y < SIZE - 1 and x != MIDDLE and y != MIDDLE
     upright = x == MIDDLE and (y == s.top or y == s.bottom)
     level = y == MIDDLE and (x == s.left or x == s.right)
@@ -94,7 +94,7 @@ def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
 
 
 def picture(s: State, params: Params) -> Picture:
-    """The whole world, with an arrow for the agent."""
+    """Return the whole world, with an arrow for the agent."""
     grid = view.room(SIZE)
     grid[MIDDLE] = grid[:, MIDDLE] = 4
     grid[[s.top, s.bottom, MIDDLE, MIDDLE], [MIDDLE, MIDDLE, s.left, s.right]] = 0

@@ -38,27 +38,27 @@ def image(planes: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
 
 
 def room(size: int) -> npt.NDArray[np.int64]:
-    """The walls around a world, as a grid of colours."""
+    """Return the walls around a world, as a grid of colours."""
     return np.pad(np.zeros((size - 2, size - 2), np.int64), 1, constant_values=4)
 
 
 def planes(kinds: int) -> MultiBinary:
-    """The observation space of so many kinds."""
+    """Return the observation space of so many kinds."""
     return MultiBinary(np.array([kinds, 7, 7]))
 
 
 def heading(direction: int) -> tuple[int, int]:
-    """A step ahead, (dx, dy), in direction 0 right, 1 down, 2 left or 3 up."""
+    """Return a step ahead, (dx, dy), in direction 0 right, 1 down, 2 left or 3 up."""
     return (direction == 0) - (direction == 2), (direction == 1) - (direction == 3)
 
 
 def turned(direction: int, action: int) -> int:
-    """The direction after action 0, to the left, 1, to the right, or another."""
+    """Return the direction after action 0, to the left, 1, to the right, or another."""
     return (direction + (action == 1) - (action == 0)) % 4
 
 
 def point(dx: int, dy: int, direction: int) -> int:
-    """The cell of a place (dx, dy) from the agent, if it is in the view."""
+    """Return the cell of a place (dx, dy) from the agent, if it is in the view."""
     ax, ay = heading(direction)
     ahead, right = ax * dx + ay * dy, ax * dy - ay * dx
     seen = 0 <= ahead <= 6 and -3 <= right <= 3
@@ -66,29 +66,29 @@ def point(dx: int, dy: int, direction: int) -> int:
 
 
 def column(dx: int, direction: int) -> int:
-    """The cells of a column of the world, dx from the agent."""
+    """Return the cells of a column of the world, dx from the agent."""
     ax, ay = heading(direction)
     return across(ax * dx) if ay == 0 else along(-ay * dx)
 
 
 def row(dy: int, direction: int) -> int:
-    """The cells of a row of the world, dy from the agent."""
+    """Return the cells of a row of the world, dy from the agent."""
     ax, ay = heading(direction)
     return across(ay * dy) if ax == 0 else along(ax * dy)
 
 
 def across(ahead: int) -> int:
-    """The cells at one distance ahead."""
+    """Return the cells at one distance ahead."""
     return NEAR >> min(ahead, 6) if 0 <= ahead <= 6 else 0
 
 
 def along(right: int) -> int:
-    """The cells at one distance to the right, or left if it is negative."""
+    """Return the cells at one distance to the right, or left if it is negative."""
     return 127 << 7 * (3 + right) if -3 <= right <= 3 else 0
 
 
 def outside(x: int, y: int, size: int, direction: int) -> int:
-    """The walls around a world of `size` by `size` cells, and what is behind them."""
+    """Return the walls around a world of `size` by `size` cells, and what is behind them."""
     ahead = distance(x, y, size, direction)
     right = distance(x, y, size, (direction + 1) % 4)
     left = distance(x, y, size, (direction + 3) % 4)

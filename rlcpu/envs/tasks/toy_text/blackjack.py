@@ -36,7 +36,7 @@ class Params(NamedTuple):
 
 
 def card(k: int, rng: Rng) -> int:
-    """A card from random number k: 1 to 10, where jack, queen and king are 10 too."""
+    """Return a card from random number k: 1 to 10, where jack, queen and king are 10 too."""
     return min(rng.integers(k, 13) + 1, 10)
 
 

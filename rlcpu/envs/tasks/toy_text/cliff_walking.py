@@ -32,12 +32,12 @@ class Params(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """The lower left corner."""
+    """Return the lower left corner."""
     return State(START)
 
 
 def walk(cell: int, way: int, width: int, height: int) -> int:
-    """The next cell of a grid, or the same at its edge: 0 up, 1 right, 2 down, 3 left."""
+    """Return the next cell of a grid, or the same at its edge: 0 up, 1 right, 2 down, 3 left."""
     x = min(max(cell % width + (way == 1) - (way == 3), 0), width - 1)
     y = min(max(cell // width + (way == 2) - (way == 0), 0), height - 1)
     return width * y + x
@@ -52,12 +52,12 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def observe(s: State, params: Params) -> int:
-    """The cell of the walker."""
+    """Return the cell of the walker."""
     return s.cell
 
 
 def picture(s: State, params: Params) -> Picture:
-    """The walker, the cliff and the goal."""
+    """Return the walker, the cliff and the goal."""
     cliff, walker = Board((1 << GOAL) - (1 << START + 1)), Board().set(s.cell)
     return draw(grid_of((walker, cliff, Board().set(GOAL), walker), HEIGHT, WIDTH))
 
