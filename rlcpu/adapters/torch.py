@@ -144,12 +144,12 @@ class ActorCritic(nn.Module):
             Logits (..., num_actions) or means (..., action_size), and values (...,), or None
             without a value head.
         """
-        seen = (self._inputs(observations) - self.observation_mean) * self.observation_scale
-        seen = seen.clamp(-CLIP, CLIP)
-        outputs = self.policy(seen)
+        inputs = (self._inputs(observations) - self.observation_mean) * self.observation_scale
+        inputs = inputs.clamp(-CLIP, CLIP)
+        outputs = self.policy(inputs)
         if self.kind == "shared":
             return outputs[..., :-1], outputs[..., -1]
-        return outputs, None if self.value is None else self.value(seen)[..., 0]
+        return outputs, None if self.value is None else self.value(inputs)[..., 0]
 
     def _inputs(self, observations: Tensor) -> Tensor:
         """(..., observation_size) float32; of a choice zeros and one one."""

@@ -173,8 +173,8 @@ def last_line_of_user(module: str, error: BaseException) -> tuple[str, int] | No
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = os.path.abspath(frame.f_code.co_filename)
         of_library = any(file.startswith(folder + os.sep) for folder in folders)
-        own = frame.f_globals.get("__name__", "").partition(".")[0] == package
-        if own or not (of_library or frame.f_code.co_filename.startswith("<")):
+        is_users = frame.f_globals.get("__name__", "").partition(".")[0] == package
+        if is_users or not (of_library or frame.f_code.co_filename.startswith("<")):
             place = file, line
     return place
 

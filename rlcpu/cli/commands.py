@@ -199,8 +199,8 @@ def explain(env_id: str) -> int:
     env = rlcpu.make_vec(env_id, num_threads=1)
     env.reset(seed=0)
     env.step(np.asarray(env.action_space.sample()))
-    found = find_driver(step_kernels(env.code, np.float32, False).function, dynamics.step)
-    print(f"{env_id}: step runs {found}")
+    driver = find_driver(step_kernels(env.code, np.float32, False).function, dynamics.step)
+    print(f"{env_id}: step runs {driver}")
     return 0
 
 

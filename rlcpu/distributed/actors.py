@@ -48,8 +48,8 @@ def import_ray() -> Any:
         import ray
     except ImportError as error:
         raise ImportError("Ray is not installed: pip install ray") from error
-    found = tuple(int(part) for part in ray.__version__.split(".")[:2])
-    if found < OLDEST:
+    version = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if version < OLDEST:
         wanted = ".".join(map(str, OLDEST))
         raise ImportError(f"ray {ray.__version__}: expected {wanted} or newer")
     return ray
@@ -135,7 +135,7 @@ class Actor:
         errors, end = self._ray.exceptions, time.monotonic() + PATIENCE
         while True:
             try:
-                version, standing = self._ray.get(
+                version, state = self._ray.get(
                     self._handle.greet.remote(), timeout=max(end - time.monotonic(), 0.1)
                 )
                 break
@@ -154,7 +154,7 @@ class Actor:
                 raise ClusterError(f"an actor is not back after {PATIENCE:.0f} seconds")
         if version != rlcpu.__version__:
             raise ClusterError(f"an actor has rlcpu {version}, expected {rlcpu.__version__}")
-        return standing
+        return state
 
     def _has_lost_ray(self) -> bool:
         """Tell whether the cluster counts this machine as dead."""

@@ -70,7 +70,7 @@ class Acting:
 
 def start_collectors(cluster: Any, kind: type[Acting], arguments: Iterable[Any]) -> list[Any]:
     """Collectors that are ready, one for each (positional, keyword) arguments; see `Cluster`."""
-    collectors = [cluster.start(kind, *given, **options) for given, options in arguments]
+    collectors = [cluster.start(kind, *positional, **options) for positional, options in arguments]
     for each in collectors:
         each.revive()
     pin_all(collectors)

@@ -160,10 +160,10 @@ class Session:
         self, kind: Any, count: int, example: Any, folder: Any, save_period: float
     ) -> list[Actor]:
         """Shards like the agent's own buffer, which share its capacity."""
-        own = self._own_buffer
-        options = {"capacity": -(-own.capacity // count), "example": example}
+        buffer = self._own_buffer
+        options = {"capacity": -(-buffer.capacity // count), "example": example}
         if kind is PrioritizedReplayBuffer:
-            options |= {"alpha": own.alpha, "epsilon": own.epsilon}
+            options |= {"alpha": buffer.alpha, "epsilon": buffer.epsilon}
         if folder is not None:
             Path(folder).mkdir(exist_ok=True)
         return [
@@ -179,18 +179,18 @@ class Session:
 
     def _start_collectors(self, kind: Any, seeds: list[int]) -> list[Actor]:
         """Collectors that act as the agent does."""
-        agent, own, config = self.agent, self._own_buffer, self.agent.config
+        agent, buffer, config = self.agent, self._own_buffer, self.agent.config
         options = {
             "num_envs": config.num_envs,
             "dtype": agent.env.dtype.name,
-            "n_step": own.n_step,
-            "gamma": own.gamma,
+            "n_step": buffer.n_step,
+            "gamma": buffer.gamma,
             "prioritized": kind is PrioritizedReplayBuffer,
             "reward_scale": getattr(config, "reward_scale", 1.0),
         }
-        given = agent.env.dynamics, agent.policy
+        positional = agent.env.dynamics, agent.policy
         return start_collectors(
-            self.cluster, Collector, [(given, {**options, "seed": seed}) for seed in seeds]
+            self.cluster, Collector, [(positional, {**options, "seed": seed}) for seed in seeds]
         )
 
     # ------------------------------------------------------------ learning
@@ -286,18 +286,18 @@ class Session:
         collector = self._collectors[request.collector]
 
         def again() -> tuple[Request, Made]:
-            found = Request(*request[:2], *collector.call("again"))
-            made = collector.result(found.made)
+            answer = Request(*request[:2], *collector.call("again"))
+            made = collector.result(answer.made)
             if made is None:
                 raise LostError("it died while nobody asked it")
-            return found, made
+            return answer, made
 
         try:
             return request, collector.result(request.made)
         except StoreFullError:
             self.ledger.waits += 1
-        found: tuple[Request, Made] = wait_for_room(again, self.ledger, self.replay.settle)
-        return found
+        answer: tuple[Request, Made] = wait_for_room(again, self.ledger, self.replay.settle)
+        return answer
 
     def _count_death(self, collector: int, size: int) -> None:
         """Count what a collector was making, so many steps, and what it kept."""

@@ -465,13 +465,13 @@ class ShardedReplay:
             raise
         self._look(shard, sent, told)
         try:
-            found: Drawn = remote.result(drawn)
+            answer: Drawn = remote.result(drawn)
         except StoreFullError:
             self.ledger.waits += 1
-            found = wait_for_room(draw_again, self.ledger, self._let_go)
-        if not len(found.slots) and told.standing.life != self._standings[shard].life:
+            answer = wait_for_room(draw_again, self.ledger, self._let_go)
+        if not len(answer.slots) and told.standing.life != self._standings[shard].life:
             raise LostError("it died while nobody asked it")
-        return found
+        return answer
 
     def update_priorities(self, indices: Array, priorities: npt.ArrayLike) -> None:
         """Give transitions new priorities, with the next message to their shards.
@@ -494,10 +494,10 @@ class ShardedReplay:
             raise ValueError("priorities: expected finite numbers that are not negative")
         order = np.argsort(indices["shard"], kind="stable")
         ends = np.cumsum(np.bincount(indices["shard"], minlength=len(self._shards)))[:-1]
-        for shard, own in enumerate(np.split(order, ends)):
-            if len(own):
-                some = indices[own]
-                new = some["slot"].copy(), some["ticket"].copy(), numbers[own]
+        for shard, positions in enumerate(np.split(order, ends)):
+            if len(positions):
+                some = indices[positions]
+                new = some["slot"].copy(), some["ticket"].copy(), numbers[positions]
                 self._unsent[shard].append(new)
         self._send_priorities(keep=max(self._prefetch, 1))
 

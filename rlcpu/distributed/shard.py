@@ -173,8 +173,8 @@ class ReplayShard:
         self._blocks += 1
         first, new, slots = self._name(before)
         if priorities is not None and new.size:
-            given = np.reshape(priorities, (-1, self._items.num_envs))[new - first]
-            buffer.update_priorities(slots.ravel(), given.ravel())
+            new_priorities = np.reshape(priorities, (-1, self._items.num_envs))[new - first]
+            buffer.update_priorities(slots.ravel(), new_priorities.ravel())
         self._save_in_time()
         return self.standing()
 

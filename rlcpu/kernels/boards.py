@@ -275,7 +275,7 @@ def _lowest_bit(typing, word):
 
 
 @inline
-def append_cells(words, at, stride, planes, cells, columns, found):
+def append_cells(words, at, stride, planes, cells, columns, count):
     """Append to `columns` which of the planes' cells are set, plane after plane.
 
     Word w of plane p, 32 cells each, is words[at + (4 * p + w) * stride]; cell c of plane p is the
@@ -288,11 +288,11 @@ def append_cells(words, at, stride, planes, cells, columns, found):
             size = min(cells - 64 * part, 64)
             word &= every >> _u64(64 - size) if size > 0 else _ZERO
             while word != _ZERO:
-                columns[found] = p * cells + 64 * part + _lowest_bit(word)
+                columns[count] = p * cells + 64 * part + _lowest_bit(word)
                 word &= word - _ONE
-                found += 1
+                count += 1
             at += 2 * stride
-    return found
+    return count
 
 
 @functools.cache

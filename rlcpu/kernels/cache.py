@@ -110,14 +110,14 @@ class KernelCache(hooks.Cache):
         array that one returns gets the dtype of the other's. So would functions that they call, if
         one factory made them.
         """
-        found = fingerprint(self._kernel)
+        digest = fingerprint(self._kernel)
         function = self._kernel.py_func
-        function.__qualname__ = f"{function.__qualname__}_{found[:16]}"
+        function.__qualname__ = f"{function.__qualname__}_{digest[:16]}"
         for callee in callees(function):
             if callee.py_func not in _named and not callee.targetoptions.get("forceinline"):
                 _named.add(callee.py_func)
                 callee.py_func.__qualname__ += f"_{fingerprint(callee)[:16]}"
-        return found
+        return digest
 
     @property
     def cache_path(self) -> str | None:
@@ -149,17 +149,17 @@ class KernelCache(hooks.Cache):
         path, files = self._path(sig), _files()
         if path is None or files is None:
             return None
-        found = self._load(path, files, target_context)
-        if found is None:
+        overload = self._load(path, files, target_context)
+        if overload is None:
             self.end_turn()
             with announce.counted():
                 self._turn = Turn(path)
-            found = self._load(path, files, target_context)  # somebody may have compiled it
-            if found is not None:
+            overload = self._load(path, files, target_context)  # somebody may have compiled it
+            if overload is not None:
                 self.end_turn()
-        if found is not None:
+        if overload is not None:
             announce.count()
-        return found
+        return overload
 
     def end_turn(self) -> None:
         """Let others compile: this process has, or gave up."""
@@ -261,12 +261,12 @@ def _digest(name: str, content: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
-def _is_open_to_others(found: os.stat_result) -> bool:
+def _is_open_to_others(status: os.stat_result) -> bool:
     """Whether somebody but the user and root can write a file or to a folder; False on Windows."""
     if not hasattr(os, "getuid"):
         return False
-    writers = stat.S_IWOTH | (0 if _is_private(found.st_gid) else stat.S_IWGRP)
-    return found.st_uid not in (os.getuid(), 0) or bool(found.st_mode & writers)
+    writers = stat.S_IWOTH | (0 if _is_private(status.st_gid) else stat.S_IWGRP)
+    return status.st_uid not in (os.getuid(), 0) or bool(status.st_mode & writers)
 
 
 def _is_private(group: int) -> bool:
@@ -275,11 +275,11 @@ def _is_private(group: int) -> bool:
     import pwd
 
     try:
-        user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
     except KeyError:  # a container's user need not have a name
         return group == 0
-    own = group == user.pw_gid and found.gr_name == user.pw_name
-    return group == 0 or (own and set(found.gr_mem) <= {user.pw_name})
+    is_primary = group == user.pw_gid and entry.gr_name == user.pw_name
+    return group == 0 or (is_primary and set(entry.gr_mem) <= {user.pw_name})
 
 
 _warned = False

@@ -290,8 +290,8 @@ def _convert(
         return convert_items(value, convert)
     # NumPy's ufuncs have had a __module__ since 2.2 only.
     if callable(value) and getattr(value, "__module__", "numpy") in ("math", "numpy"):
-        own = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
-        value = own.get(getattr(value, "__name__", ""), value)
+        replacements = maths.FLOAT32 if dtype is np.float32 else maths.FLOAT64
+        value = replacements.get(getattr(value, "__name__", ""), value)
     if isinstance(value, types.FunctionType) and not _has_overload(value):
         return specialise(value, dtype, exact, arrays)
     return value
@@ -430,8 +430,8 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
 
 def _with_callees(functions: Iterable[Any]) -> list[Any]:
     """Compiled functions and those that they reach, callees first."""
-    seen: set[Any] = set()
-    return [f for own in functions for f in (*callees(own.py_func, seen), own)]
+    visited: set[Any] = set()
+    return [f for function in functions for f in (*callees(function.py_func, visited), function)]
 
 
 def _holds_double(kind: Any) -> bool:

@@ -56,27 +56,27 @@ def referenced_attributes(function: types.FunctionType, module: types.ModuleType
 def references(function: types.FunctionType) -> Iterator[Any]:
     """Everything that a function reads from outside, one level deep but through modules."""
     pending = list(referenced_globals(function).values())
-    seen = set()
+    visited = set()
     for value in pending:  # grows on the way
         yield value
-        if isinstance(value, types.ModuleType) and value not in seen:
-            seen.add(value)
+        if isinstance(value, types.ModuleType) and value not in visited:
+            visited.add(value)
             pending += referenced_attributes(function, value).values()
     yield from (cell.cell_contents for cell in function.__closure__ or ())
     yield from function.__defaults__ or ()
     yield from itertools.chain(*sorted((function.__kwdefaults__ or {}).items()))
 
 
-def callees(function: types.FunctionType, seen: set[Any] | None = None) -> Iterator[Any]:
+def callees(function: types.FunctionType, visited: set[Any] | None = None) -> Iterator[Any]:
     """Return the compiled functions that a function reaches, itself or through others."""
-    seen = set() if seen is None else seen
+    visited = set() if visited is None else visited
     for value in references(function):
         inner = value.py_func if is_jitted(value) else value
-        if not isinstance(inner, types.FunctionType) or inner in seen:
+        if not isinstance(inner, types.FunctionType) or inner in visited:
             continue
         if package_of(inner) not in ("numpy", "numba"):
-            seen.add(inner)
-            yield from callees(inner, seen)
+            visited.add(inner)
+            yield from callees(inner, visited)
             if is_jitted(value):
                 yield value
 
@@ -177,7 +177,7 @@ def _write(digest: Any, *parts: Any) -> None:
     digest.update(repr(parts).encode())
 
 
-def _add(digest: Any, value: Any, seen: dict[Any, int]) -> None:
+def _add(digest: Any, value: Any, numbers: dict[Any, int]) -> None:
     """Add one value, whatever it is, to the digest; functions in `seen` are there already."""
     if is_jitted(value):
         options = {k: _sorted(v) for k, v in value.targetoptions.items()}
@@ -188,20 +188,20 @@ def _add(digest: Any, value: Any, seen: dict[Any, int]) -> None:
         _write(digest, "intrinsic", _source_digest(inspect.getsourcefile(generator)))
         value = generator
     if isinstance(value, types.FunctionType):
-        _add_function(digest, value, seen)
+        _add_function(digest, value, numbers)
     elif isinstance(value, np.ndarray):
         _write(digest, "array", value.dtype.str, value.shape, value.tobytes())
     elif isinstance(value, tuple | list):
         _write(digest, type(value).__qualname__, getattr(value, "_fields", ()), len(value))
         for item in value:
-            _add(digest, item, seen)
+            _add(digest, item, numbers)
     elif isinstance(value, type) and issubclass(value, enum.Enum):
         _write(digest, value.__qualname__, *value.__members__)
         for member in value.__members__.values():
-            _add(digest, member.value, seen)
+            _add(digest, member.value, numbers)
     elif isinstance(value, enum.Enum):
         _write(digest, value.name)
-        _add(digest, type(value), seen)
+        _add(digest, type(value), numbers)
     elif isinstance(value, type):
         fields, defaults = (getattr(value, n, ()) for n in ("_fields", "_field_defaults"))
         _write(digest, value.__qualname__, fields, defaults)
@@ -213,17 +213,17 @@ def _add(digest: Any, value: Any, seen: dict[Any, int]) -> None:
         _write(digest, type(value).__name__, getattr(value, "__name__", ""))
 
 
-def _add_function(digest: Any, function: types.FunctionType, seen: dict[Any, int]) -> None:
-    _write(digest, "function", function.__name__, seen.get(function))
-    if function in seen or package_of(function) in ("numpy", "numba"):
+def _add_function(digest: Any, function: types.FunctionType, numbers: dict[Any, int]) -> None:
+    _write(digest, "function", function.__name__, numbers.get(function))
+    if function in numbers or package_of(function) in ("numpy", "numba"):
         return
-    seen[function] = len(seen)
+    numbers[function] = len(numbers)
     for code in codes(function.__code__):
         _write(digest, code.co_argcount, code.co_kwonlyargcount, code.co_code, code.co_names)
         constants = code.co_consts[_has_docstring(code) :]
-        _add(digest, [c for c in constants if not isinstance(c, types.CodeType)], seen)
+        _add(digest, [c for c in constants if not isinstance(c, types.CodeType)], numbers)
     for value in references(function):
-        _add(digest, value, seen)
+        _add(digest, value, numbers)
 
 
 def _sorted(value: Any) -> Any:

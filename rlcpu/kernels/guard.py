@@ -56,10 +56,10 @@ def _pick(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     items = cgutils.unpack_tuple(builder, values[0])
     position = context.cast(builder, values[1], signature.args[1], types.intp)
     position = _clamp(builder, position, position.type(len(items)))
-    found = items[0]
+    picked = items[0]
     for k, item in enumerate(items[1:], 1):
-        found = builder.select(builder.icmp_signed("==", position, position.type(k)), item, found)
-    return hooks.borrowed(context, builder, signature.return_type, found)
+        picked = builder.select(builder.icmp_signed("==", position, position.type(k)), item, picked)
+    return hooks.borrowed(context, builder, signature.return_type, picked)
 
 
 def _clamp(builder: Any, index: Any, size: Any) -> Any:

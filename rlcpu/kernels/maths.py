@@ -332,8 +332,8 @@ def exp64(x: float) -> Any:
     tail = r * r * (_E[2] + r * (_E[3] + r * low))
     # 1 + (r + tail), and the power of two added to the exponent.
     power = np.int64(np.float64(shifted).view(np.int64) << _MANTISSA_BITS)
-    found = np.int64(np.float64(1.0 + (r + tail)).view(np.int64) + power)
-    return found.view(np.float64) if x >= _LEAST else 0.0
+    bits = np.int64(np.float64(1.0 + (r + tail)).view(np.int64) + power)
+    return bits.view(np.float64) if x >= _LEAST else 0.0
 
 
 @_inlined

@@ -158,9 +158,9 @@ def make_tile_product(rows: int, registers: int, is_column: bool) -> Callable[..
             _keep_rolled(builder.module, body.terminator)
             level = splat(builder, floor, vector.count)
             for total, pointer in zip(sums, _rows(builder, out, rows, last_row), strict=True):
-                found = builder.load(total)
-                below = builder.fcmp_ordered("<", found, level)
-                store_vector(builder, builder.select(below, level, found), pointer)
+                result = builder.load(total)
+                below = builder.fcmp_ordered("<", result, level)
+                store_vector(builder, builder.select(below, level, result), pointer)
             return context.get_dummy_value()
 
         return types.void(left, right, start, out, types.intp, types.intp, dtype), generate

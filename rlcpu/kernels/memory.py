@@ -125,13 +125,13 @@ def pointer_at(
     context: Any, builder: Any, kind: Any, start: Any, position: Any, *, to: Any = None
 ) -> Any:
     """Pointer to a position in an array or behind a pointer, to a value of LLVM's type `to`."""
-    found = builder.gep(_data(context, builder, kind, start), [position])
-    return builder.bitcast(found, to.as_pointer()) if to else found
+    pointer = builder.gep(_data(context, builder, kind, start), [position])
+    return builder.bitcast(pointer, to.as_pointer()) if to else pointer
 
 
-def _optional(kind: Any, given: Any) -> Any:
+def _optional(kind: Any, argument: Any) -> Any:
     """Numba's type of an argument that may be left out."""
-    return types.none if given is None else kind
+    return types.none if argument is None else kind
 
 
 def _below(builder: Any, stop: Any, count: int) -> Any:

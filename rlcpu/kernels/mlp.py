@@ -66,7 +66,7 @@ def make_forward(dtype: type) -> Callable[..., int]:
     @inline
     def normalise(rows, gains, shifts, scratch, floor):
         lanes, units, share = scratch.size, gains.size, one / dtype(gains.size)
-        cells, kept = address(rows), address(scratch)
+        cells, scratch_cells = address(rows), address(scratch)
         step = width(cells, 1)
         for lane in range(0, lanes, step):
             total, squares = fill(zero, 1), fill(zero, 1)
@@ -77,10 +77,10 @@ def make_forward(dtype: type) -> Callable[..., int]:
                 x = load(cells, k * lanes + lane, 1) - mean
                 store(x, cells, k * lanes + lane)
                 squares = fma(x, x, squares)
-            store(squares, kept, lane)
+            store(squares, scratch_cells, lane)
         invert_roots(scratch, share)
         for lane in range(0, lanes, step):
-            factor = load(kept, lane, 1)
+            factor = load(scratch_cells, lane, 1)
             for k in range(units):
                 x = load(cells, k * lanes + lane, 1) * factor
                 y = fma(x, fill(gains[k], 1), fill(shifts[k], 1))

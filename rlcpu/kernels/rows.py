@@ -43,7 +43,7 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
         ValueError: the name is none of `SCOPES`, with or without the number of a row, nor `ANY`.
         numba.core.errors.TypingError: when compiled for another kind of array.
     """
-    own = _scopes_of(name, row)
+    scopes = _scopes_of(name, row)
 
     @intrinsic
     def peek(typing_context, array, index):
@@ -51,7 +51,7 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 
         def generate(context, builder, signature, args):
             rows, place = args
-            return _peek(context, builder, array, rows, place, own)
+            return _peek(context, builder, array, rows, place, scopes)
 
         return array.dtype(array, types.intp), generate
 
@@ -61,7 +61,7 @@ def row_access(name: str, row: int = 0) -> tuple[Any, Any]:
 
         def generate(context, builder, signature, args):
             rows, place, number = args
-            _poke(context, builder, array, rows, place, number, own)
+            _poke(context, builder, array, rows, place, number, scopes)
             return context.get_dummy_value()
 
         return types.void(array, types.intp, array.dtype), generate
@@ -125,19 +125,19 @@ def _index(builder: Any, row: int, stride: Any, i: Any) -> Any:
     return builder.add(builder.mul(stride, stride.type(row)), i)
 
 
-def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, own: Any) -> Any:
+def _peek(context: Any, builder: Any, array: Any, rows: Any, index: Any, scopes: Any) -> Any:
     pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
     value = context.unpack_value(builder, array.dtype, pointer)
-    _mark(builder, own, first)
+    _mark(builder, scopes, first)
     return value
 
 
 def _poke(
-    context: Any, builder: Any, array: Any, rows: Any, index: Any, value: Any, own: Any
+    context: Any, builder: Any, array: Any, rows: Any, index: Any, value: Any, scopes: Any
 ) -> None:
     pointer, first = pointer_at(context, builder, array, rows, index), _length(builder)
     context.pack_value(builder, array.dtype, value, pointer)
-    _mark(builder, own, first)
+    _mark(builder, scopes, first)
 
 
 def _length(builder: Any) -> int:

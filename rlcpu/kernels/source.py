@@ -52,31 +52,31 @@ _UNDEFINED = object()
 
 
 def check_source(
-    function: types.FunctionType, seen: set[Any] | None = None, *, may_write: bool = False
+    function: types.FunctionType, visited: set[Any] | None = None, *, may_write: bool = False
 ) -> None:
     """Refuse what no kernel can do, in a function and in the plain functions that it calls.
 
     Args:
         function: plain Python function.
-        seen: functions that are not looked at again.
+        visited: functions that are not looked at again.
         may_write: whether it may write to arrays that it is given.
 
     Raises:
         TypeError: it raises, allocates, prints, draws random numbers of its own, uses a name that
             is defined nowhere, and the like; with file, line and text.
     """
-    seen = set() if seen is None else seen
+    visited = set() if visited is None else visited
     package = (function.__module__ or "").partition(".")[0]
-    if function in seen or package in ("rlcpu", "numba", "numpy"):
+    if function in visited or package in ("rlcpu", "numba", "numpy"):
         return
-    seen.add(function)
+    visited.add(function)
     for code in codes(function.__code__):
         for line, reason in _faults(function, code, may_write):
             raise TypeError(f"{place(code.co_filename, line, function.__name__)} {reason}")
         for _, _, value in _reads(function, code):
             plain = value.py_func if is_jitted(value) else value
             if isinstance(plain, types.FunctionType):
-                check_source(plain, seen, may_write=may_write)
+                check_source(plain, visited, may_write=may_write)
 
 
 def _faults(

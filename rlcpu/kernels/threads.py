@@ -139,14 +139,14 @@ def usable_cpus(root: Path = Path("/")) -> tuple[int, str]:
     count = getattr(os, "process_cpu_count", os.cpu_count)() or 1  # heeds -X cpu_count
     if hasattr(os, "sched_getaffinity"):
         count = min(count, len(os.sched_getaffinity(0)))
-    found = [(count, "affinity" if count < (os.cpu_count() or 1) else "")]
+    limits = [(count, "affinity" if count < (os.cpu_count() or 1) else "")]
     quota = _cgroup_quota(root)
     if quota is not None:
-        found.append((max(1, math.ceil(quota)), "cgroup limit"))
+        limits.append((max(1, math.ceil(quota)), "cgroup limit"))
     slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if slurm.isdecimal() and int(slurm) > 0:
-        found.append((int(slurm), "SLURM_CPUS_PER_TASK"))
-    return min(found, key=lambda pair: pair[0])
+        limits.append((int(slurm), "SLURM_CPUS_PER_TASK"))
+    return min(limits, key=lambda pair: pair[0])
 
 
 def _cgroup_quota(root: Path) -> float | None:

@@ -133,10 +133,10 @@ def _vectors(context: Any, builder: Any, kinds: Any, values: Any, like: Any) -> 
 
 def _common(*kinds: Any) -> Vector | None:
     """The one type of vector among arguments that are numbers otherwise; None if there is none."""
-    found = {kind for kind in kinds if isinstance(kind, Vector)}
+    vectors = {kind for kind in kinds if isinstance(kind, Vector)}
     others = [kind for kind in kinds if not isinstance(kind, Vector)]
-    fits = len(found) == 1 and all(isinstance(types.unliteral(k), types.Number) for k in others)
-    return found.pop() if fits else None
+    fits = len(vectors) == 1 and all(isinstance(types.unliteral(k), types.Number) for k in others)
+    return vectors.pop() if fits else None
 
 
 def _define(function: Any, arity: int, result: Any, build: Callable[..., Any]) -> None:

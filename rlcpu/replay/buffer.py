@@ -157,8 +157,8 @@ class Buffer(Locked, Shown):
     def _write(self, arrays: list[Array], before: Ring, *more: Array) -> None:
         """Store checked arrays behind what the ring held `before`; the last ones that fit stay."""
         skipped = max(len(arrays[0]) - before.length, 0)
-        kept = [array[skipped:] for array in arrays] if skipped else arrays
-        self._storage.write(kept, (before.added + skipped) % before.length)
+        stored = [array[skipped:] for array in arrays] if skipped else arrays
+        self._storage.write(stored, (before.added + skipped) % before.length)
         self._ring = after = Ring(before.length, before.added + len(arrays[0]))
         self._sampler.add(before, after, *more)
 

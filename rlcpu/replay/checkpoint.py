@@ -141,8 +141,8 @@ def save(
         old = _current(path)
         token = secrets.token_hex(16)
         try:
-            kept = old if old.token == since and not _find_damage(path, old) else _NOTHING
-            new = _write_segment(path, token, header, sections, kept)
+            previous = old if old.token == since and not _find_damage(path, old) else _NOTHING
+            new = _write_segment(path, token, header, sections, previous)
             temporary = path / f"rlcpu-{token}.part"
             with new_file(temporary) as file:
                 file.write(_encode(new))
@@ -199,9 +199,9 @@ def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, li
         else:
             changes.append(whole[-1])
     files = {part.file for _, parts, _ in changes for part in parts}
-    kept = sum(old.files[name] for name in files)
+    unchanged = sum(old.files[name] for name in files)
     new, most = (sum(_num_bytes(table) for *_, table in plan) for plan in (changes, whole))
-    return changes if kept + new <= 2 * most else whole
+    return changes if unchanged + new <= 2 * most else whole
 
 
 def _table(ranges: Ranges | None, data: Bytes) -> Table:
@@ -226,9 +226,9 @@ def _pieces(table: Table, data: Bytes) -> Iterator[Any]:
 def _sweep(path: Path) -> None:
     """Delete our files that the manifest does not name, now or by the next save; never fails."""
     with contextlib.suppress(OSError, ValueError):
-        kept = _current(path).files
+        named = _current(path).files
         for name in os.listdir(path):
-            if _OURS.fullmatch(name) and name not in kept:
+            if _OURS.fullmatch(name) and name not in named:
                 with contextlib.suppress(OSError):
                     os.unlink(path / name)
 
@@ -310,15 +310,15 @@ def reading(path: str | os.PathLike[str], kind: str | None = None) -> Iterator[R
     """
     path = check_path("path", path)
     with locked(path, write=False):
-        found = _current(path)
-        if not found.token:
+        manifest = _current(path)
+        if not manifest.token:
             raise FileNotFoundError(f"{path}: no checkpoint")
-        if damage := _find_damage(path, found):
+        if damage := _find_damage(path, manifest):
             raise ValueError(damage)
-        if kind and found.header.get("buffer") != kind:
-            raise ValueError(f"{path}: holds a {found.header.get('buffer')}, expected a {kind}")
+        if kind and manifest.header.get("buffer") != kind:
+            raise ValueError(f"{path}: holds a {manifest.header.get('buffer')}, expected a {kind}")
         try:
-            yield Reader(path, found.header, found.token, found.sections)
+            yield Reader(path, manifest.header, manifest.token, manifest.sections)
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"{path}: does not fit: {error!r}") from error
 

@@ -45,8 +45,8 @@ def _differ(typing, one, begin, other, start, count):
     def generate(context, builder, signature, args):
         rows = [pointer_at(context, builder, one, *args[:2])]
         rows.append(pointer_at(context, builder, other, *args[2:4]))
-        found = call(builder, "memcmp", ir.IntType(32), [*rows, args[4]])
-        return builder.icmp_signed("!=", found, found.type(0))
+        order = call(builder, "memcmp", ir.IntType(32), [*rows, args[4]])
+        return builder.icmp_signed("!=", order, order.type(0))
 
     return types.boolean(one, types.intp, other, types.intp, types.intp), generate
 
@@ -62,7 +62,7 @@ def number_rows(begin, length, num_envs, out):
 
 
 @kernel(fastmath=EXACT)
-def mark_unequal(observation, following, place, aside, kept, rows, num_envs, unequal):
+def mark_unequal(observation, following, place, aside, slots, rows, num_envs, unequal):
     """Mark the rows of a field whose next observation is not the observation that follows.
 
     `observation` and `following` are uint8, of the steps that are added.
@@ -72,7 +72,7 @@ def mark_unequal(observation, following, place, aside, kept, rows, num_envs, une
         slot = aside[rows[env]]
         if slot > 0 and not unequal[env]:
             at = (slot - 1) * slot_bytes + offset
-            unequal[env] = _differ(kept, at, observation, env * row_bytes, row_bytes)
+            unequal[env] = _differ(slots, at, observation, env * row_bytes, row_bytes)
     for k in range(num_envs, rows.size - num_envs):
         if not unequal[k]:
             before, at = (k - num_envs) * row_bytes, k * row_bytes
@@ -104,17 +104,17 @@ def assign_slots(unequal, rows, num_envs, aside, free):
 
 
 @kernel(fastmath=EXACT)
-def keep_aside(following, place, unequal, rows, num_envs, aside, kept):
+def keep_aside(following, place, unequal, rows, num_envs, aside, slots):
     """Copy the rows of a field that are marked to their slots."""
     row_bytes, slot_bytes, offset = place[0], place[1], place[2]
     for k in range(num_envs, rows.size):
         if unequal[k]:
             to = (aside[rows[k]] - 1) * slot_bytes + offset
-            copy_bytes(kept, to, following, (k - num_envs) * row_bytes, row_bytes)
+            copy_bytes(slots, to, following, (k - num_envs) * row_bytes, row_bytes)
 
 
 @kernel(fastmath=EXACT)
-def replace_aside(rows, aside, length, kept, places, storage, batch, table):
+def replace_aside(rows, aside, length, slots, places, storage, batch, table):
     """Put what is not in the row that follows into a batch of `rows`.
 
     That is what is kept aside, and what follows the last row of an environment: its first one.
@@ -128,7 +128,7 @@ def replace_aside(rows, aside, length, kept, places, storage, batch, table):
             for f in range(places.shape[0]):
                 row_bytes, slot_bytes, offset = places[f, 0], places[f, 1], places[f, 2]
                 at = (slot - 1) * slot_bytes + offset
-                copy_bytes(batch, table[f, 2] + b * row_bytes, kept, at, row_bytes)
+                copy_bytes(batch, table[f, 2] + b * row_bytes, slots, at, row_bytes)
         elif (row + 1) % length == 0:
             for f in range(places.shape[0]):
                 row_bytes = places[f, 0]
@@ -202,8 +202,8 @@ class DerivingStorage(Storage):
 
     def copy_rows(self, filled: int) -> list[Array]:
         """See `Storage.copy_rows`."""
-        own = self.aside[:, :filled], self.kept, self.free
-        return [*super().copy_rows(filled), *(array.copy() for array in own)]
+        rows = self.aside[:, :filled], self.kept, self.free
+        return [*super().copy_rows(filled), *(array.copy() for array in rows)]
 
     def take_rows(self, rows: list[Array]) -> None:
         """See `Storage.take_rows`."""

@@ -93,8 +93,8 @@ def parse_dtype(description: Any, whole: str) -> np.dtype[Any]:
         if describe_dtype(dtype) != description:
             raise ValueError(f"this machine describes {dtype} differently")
     except Exception as error:  # whatever NumPy and Python raise for what they do not understand
-        found = f"{whole} was saved with {shorten(description)}"
-        raise ValueError(f"{found}, which is no dtype") from error
+        saved = f"{whole} was saved with {shorten(description)}"
+        raise ValueError(f"{saved}, which is no dtype") from error
     return dtype
 
 
@@ -111,12 +111,12 @@ def to_array(leaf: Any, called: str) -> Array:
     try:
         array: Array = np.asarray(leaf)
     except Exception as error:  # of the caller's __array__ too, such as a tensor's on a GPU
-        found = f"{called} is a {type(leaf).__name__} that NumPy cannot read"
+        description = f"{called} is a {type(leaf).__name__} that NumPy cannot read"
         raised = ValueError if isinstance(error, ValueError) else TypeError
-        raise raised(f"{found}: expected an array ({error})") from error
+        raise raised(f"{description}: expected an array ({error})") from error
     if array.dtype.hasobject:
-        found = f"{called} is a {type(leaf).__name__} of Python objects"
-        raise TypeError(f"{found}: expected an array")
+        description = f"{called} is a {type(leaf).__name__} of Python objects"
+        raise TypeError(f"{description}: expected an array")
     return array
 
 

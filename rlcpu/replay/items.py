@@ -104,8 +104,12 @@ def spans(begin: int, end: int, length: int, num_envs: int) -> Any:
     count = min(max(end - begin, 0), length)
     start = (end - count) % length
     pieces = [(start, min(start + count, length)), (0, max(start + count - length, 0))]
-    kept = [piece for piece in pieces if piece[1] > piece[0]]
-    return np.concatenate([base + piece for piece in kept]) if kept else np.empty((0, 2), np.int64)
+    nonempty = [piece for piece in pieces if piece[1] > piece[0]]
+    return (
+        np.concatenate([base + piece for piece in nonempty])
+        if nonempty
+        else np.empty((0, 2), np.int64)
+    )
 
 
 # ---------------------------------------------------------------- what is drawn
@@ -183,8 +187,8 @@ def look_ahead(rewards, terminated, truncated, rows, ring, settings, out):
     """`sum_ahead` of each of `rows`, to three arrays (batch_size,): sums, discounts, last rows."""
     returns, discounts, last = out
     for b in range(rows.size):
-        found = sum_ahead(rewards, terminated, truncated, rows[b], ring, settings)
-        returns[b], discounts[b], last[b] = found
+        ahead = sum_ahead(rewards, terminated, truncated, rows[b], ring, settings)
+        returns[b], discounts[b], last[b] = ahead
 
 
 class NStep:
@@ -236,8 +240,8 @@ class NStep:
             return
         storage.gather(indices, rows, 1, num_threads, self.first)
         place, settings = (ring.length, (ring.added - 1) % ring.length), (self.n, self.gamma)
-        found = storage.look_ahead(self.wanted, indices, place, settings)
-        rows.leaves[self.wanted[0]][:], batch.discounts, last = found
+        ahead = storage.look_ahead(self.wanted, indices, place, settings)
+        rows.leaves[self.wanted[0]][:], batch.discounts, last = ahead
         storage.gather(last, rows, 1, num_threads, self.last)
 
 
@@ -254,11 +258,11 @@ def _describe_truncated(n: int, truncated: bool) -> str:
 
 def _find(structure: Structure, name: str, expected: str, *dtypes: Any) -> int:
     """Position of a field that is one number of one of the dtypes per transition."""
-    found = structure.select(name)
-    field = structure.fields[found[0]]
-    if len(found) != 1 or field.shape or field.dtype not in dtypes:
+    positions = structure.select(name)
+    field = structure.fields[positions[0]]
+    if len(positions) != 1 or field.shape or field.dtype not in dtypes:
         raise ValueError(
             f"n_step: the {name!r} field is {field.dtype} {field.shape}: expected one {expected} "
             "per transition"
         )
-    return found[0]
+    return positions[0]

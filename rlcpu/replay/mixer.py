@@ -147,8 +147,8 @@ class Mixer:
         parts = []
         for position, buffer in enumerate(self.buffers):
             if hasattr(buffer, "update_priorities"):
-                own = batch.sources == position
-                parts.append((buffer, batch.indices[own], numbers[own]))
+                is_from = batch.sources == position
+                parts.append((buffer, batch.indices[is_from], numbers[is_from]))
                 buffer.check_priorities(*parts[-1][1:])
         for buffer, *pairs in parts:
             buffer.update_priorities(*pairs)
@@ -191,15 +191,15 @@ class Mixer:
 
 def _kinds(base: type[Buffer]) -> dict[str, type[Buffer]]:
     """The classes of buffers that there are, the user's too, by their names; the newest counts."""
-    found: dict[str, type[Buffer]] = {}
+    kinds: dict[str, type[Buffer]] = {}
     for kind in base.__subclasses__():
-        found |= {kind.__name__: kind, **_kinds(kind)}
-    return found
+        kinds |= {kind.__name__: kind, **_kinds(kind)}
+    return kinds
 
 
 def _or_ones(backend: Any, parts: list[Batch], numbers: list[Array | None]) -> Any:
     """Numbers of all parts, one after the other, 1 where a part has none; None if none has any."""
-    if all(given is None for given in numbers):
+    if all(column is None for column in numbers):
         return None
     ones = [backend.asarray(np.ones(len(part), np.float32)) for part in parts]
     pairs = zip(ones, numbers, strict=True)

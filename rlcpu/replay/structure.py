@@ -114,10 +114,10 @@ class Structure:
     def select(self, name: str) -> tuple[int, ...]:
         """Positions of the fields at or beneath a dotted path, or ValueError; "" is the whole."""
         names = [field.name for field in self.fields]
-        found = [n for n, each in enumerate(names) if f"{each}.".startswith(f"{name}.")]
-        if name and not found:
+        positions = [n for n, each in enumerate(names) if f"{each}.".startswith(f"{name}.")]
+        if name and not positions:
             raise ValueError(f"no field {name!r}: expected one of {', '.join(map(repr, names))}")
-        return tuple(found) if name else tuple(range(len(names)))
+        return tuple(positions) if name else tuple(range(len(names)))
 
     # ------------------------------------------------------------ description
 
@@ -271,22 +271,22 @@ def _read(node: _Node, value: Any) -> Sequence[Any]:
     if kind in ("tuple", "list") and isinstance(value, tuple | list):
         if len(value) == len(names):
             return value
-        found = {str(i): part for i, part in enumerate(value)}
+        parts = {str(i): part for i, part in enumerate(value)}
     else:
         opened = _open(value, whole)
         if opened is None or opened[0] != kind:
-            given = type(value).__name__
-            raise TypeError(f"{whole} is a {given}: expected a {kind} of {wanted}")
-        found = dict(opened[1])
+            kind_name = type(value).__name__
+            raise TypeError(f"{whole} is a {kind_name}: expected a {kind} of {wanted}")
+        parts = dict(opened[1])
     for name in names:
-        if name not in found:
+        if name not in parts:
             missing = label(_join(node.path, name))
             raise ValueError(f"{whole} lacks {missing}: expected {wanted}")
-    for name in found:
+    for name in parts:
         if name not in names:
             unknown = label(_join(node.path, name)) if isinstance(name, str) else f"key {name!r}"
             raise ValueError(f"{whole} has the unknown {unknown}: expected {wanted}")
-    return [found[name] for name in names]
+    return [parts[name] for name in names]
 
 
 def _build(node: _Node, leaves: Sequence[Any]) -> Any:
@@ -349,12 +349,12 @@ def _revive(saved: Any, known: _Node | None, path: str = "") -> Any:
             raise ValueError(f"{whole} is {known}: expected {field.dtype} of shape {field.shape}")
         return field
     items = {item[0]: item[1] for item in saved["items"]}
-    found = f"a {kind} of {', '.join(items)}"
+    saved_kind = f"a {kind} of {', '.join(items)}"
     if known is None and kind in ("NamedTuple", "dataclass"):
-        raise ValueError(f"{whole} was saved as {found}: expected example=, for its class")
+        raise ValueError(f"{whole} was saved as {saved_kind}: expected example=, for its class")
     order = list if kind == "NamedTuple" else set  # which is made by position
     if known is not None and (known.kind != kind or order(known.names) != order(items)):
-        raise ValueError(f"{whole} is {known}: expected {found}")
+        raise ValueError(f"{whole} is {known}: expected {saved_kind}")
     beneath = dict(zip(known.names, known.children, strict=True)) if known else {}
     parts = [_revive(part, beneath.get(name), _join(path, name)) for name, part in items.items()]
     return _assemble(kind, known.cls if known else None, list(items), parts)

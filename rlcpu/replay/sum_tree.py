@@ -108,9 +108,9 @@ class SumTree(Locked):
 
     def rebuild(self, priorities: npt.ArrayLike | None = None) -> None:
         """Set all (capacity,) priorities at once, or recompute all sums; see `update`."""
-        given = self.leaves if priorities is None else priorities
+        leaves = self.leaves if priorities is None else priorities
         limits = 0.0, self._tree.most
-        numbers = check_range(self._backend, "priorities", given, self.capacity, limits)
+        numbers = check_range(self._backend, "priorities", leaves, self.capacity, limits)
         with self.locked():
             complete(self._rebuild, numbers)
 

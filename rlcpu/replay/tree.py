@@ -229,7 +229,7 @@ def refresh(levels, level, node):
             levels.highs[entry] = highest(load(levels.highs, below))
 
 
-def walk(levels, marks, nodes, count):
+def walk(levels, targets, nodes, count):
     """Fill `nodes[:count]` with the leaves at `marks[:count]`, which are overwritten."""
     sums, offsets, shift, filled = levels.sums, levels.offsets, levels.shift, levels.filled
     span = top_span(offsets)
@@ -243,7 +243,9 @@ def walk(levels, marks, nodes, count):
         for q in range(count):
             node = nodes[q]
             position = begin + node * WIDTH
-            child, marks[q] = search(weights(sums, position, shift, filled, node, span), marks[q])
+            child, targets[q] = search(
+                weights(sums, position, shift, filled, node, span), targets[q]
+            )
             # Beyond the last share is the padding of a level, and below that nothing.
             nodes[q] = min(node * WIDTH + child, last)
             if below >= 0:

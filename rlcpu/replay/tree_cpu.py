@@ -135,12 +135,12 @@ def _fill(levels, key, counter, weight, width, first, out):
 
     A leaf of no weight is there where a mark fell between two shares.
     """
-    marks = np.empty(GROUP, np.float64)
+    targets = np.empty(GROUP, np.float64)
     for begin in range(0, out.size, GROUP):
         count = min(GROUP, out.size - begin)
         for q in range(count):
-            marks[q] = _find_mark(key, counter, weight, width, first + begin + q)
-        _walk(levels, marks, out[begin : begin + count], count)
+            targets[q] = _find_mark(key, counter, weight, width, first + begin + q)
+        _walk(levels, targets, out[begin : begin + count], count)
 
 
 @inline_exact
@@ -197,14 +197,14 @@ def _draw_successively(levels, key, counter, stratified, out):
     """
     wanted, none = out.size, _leaf_without_weight(levels.shift)
     nodes, values = np.empty(wanted, np.int64), np.empty(wanted, np.float64)
-    found, before, draws, batch = 0, 0, 0, wanted
-    while found < wanted:
+    drawn, before, draws, batch = 0, 0, 0, wanted
+    while drawn < wanted:
         # Number by number: with a slice numba compiles the text of its error, a second and a half.
-        for k in range(before, found):
+        for k in range(before, drawn):
             nodes[k] = out[k]
-        _propagate(levels, nodes[before:found], found - before)
-        before, weight = found, _weight_of_all(levels)
-        count = min(wanted - found, batch) if weight > 0.0 else 0
+        _propagate(levels, nodes[before:drawn], drawn - before)
+        before, weight = drawn, _weight_of_all(levels)
+        count = min(wanted - drawn, batch) if weight > 0.0 else 0
         width = weight / count if stratified else 0.0
         here = u64(counter + u64(draws))
         _fill(levels, key, here, weight, width, 0, out[before : before + count])
@@ -212,22 +212,22 @@ def _draw_successively(levels, key, counter, stratified, out):
         for k in range(before, before + count):
             leaf = out[k]
             if _weight(levels.sums[leaf], levels.shift, levels.filled, leaf) > 0.0:
-                values[found], levels.sums[leaf] = levels.sums[leaf], none
-                out[found] = leaf
-                found += 1
-        if found == before:
+                values[drawn], levels.sums[leaf] = levels.sums[leaf], none
+                out[drawn] = leaf
+                drawn += 1
+        if drawn == before:
             leaf = _scan(levels, uniform53(key, u64(counter + u64(draws))))
             if leaf < 0:
                 break
-            values[found], levels.sums[leaf] = levels.sums[leaf], none
-            out[found] = leaf
-            draws, found = draws + 1, found + 1
-        batch = max(GROUP, 2 * (found - before))
-    for k in range(found):
+            values[drawn], levels.sums[leaf] = levels.sums[leaf], none
+            out[drawn] = leaf
+            draws, drawn = draws + 1, drawn + 1
+        batch = max(GROUP, 2 * (drawn - before))
+    for k in range(drawn):
         levels.sums[out[k]] = values[k]
         nodes[k] = out[k]
     _propagate(levels, nodes[:before], before)
-    return found, draws
+    return drawn, draws
 
 
 @inline_exact
@@ -249,9 +249,9 @@ def draw_distinct(numbers, capacity, filled, stream, stratified, out):
     levels = unpack(numbers, capacity, filled)
     if filled is not None:
         levels = _with_weights(levels)
-    found, draws = _draw_successively(levels, stream[0], stream[1], stratified, out)
+    drawn, draws = _draw_successively(levels, stream[0], stream[1], stratified, out)
     stream[1] += u64(draws)
-    return found
+    return drawn
 
 
 # ---------------------------------------------------------------- importance weights
@@ -378,13 +378,13 @@ class Tree:
         self, stream: Array, out: Array, stratified: bool = False, filled: int | None = None
     ) -> bool:
         """Fill `out`, (n,) int64, with different leaves, by weight; False where fewer have one."""
-        before, found = stream[1], 0
+        before, drawn = stream[1], 0
         if out.size <= (self.capacity if filled is None else filled):
             arguments = (self.numbers, self.capacity, filled, stream, stratified, out)
-            found = draw_distinct(*arguments)
-        if found < out.size:
+            drawn = draw_distinct(*arguments)
+        if drawn < out.size:
             stream[1] = before
-        return bool(found == out.size)
+        return bool(drawn == out.size)
 
     def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
         """Probabilities and importance weights, float64 and float32, of what `draw` drew."""

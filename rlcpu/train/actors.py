@@ -291,8 +291,8 @@ class Actor:
             raise FloatingPointError(
                 f"observations{place}={rows[tuple(place)]}: expected finite numbers"
             )
-        seen = np.clip((rows - self.observation_mean) * self.observation_scale, -CLIP, CLIP)
-        outputs = run_rows(self.network.parameters, sizes, self.network.code, seen)
+        inputs = np.clip((rows - self.observation_mean) * self.observation_scale, -CLIP, CLIP)
+        outputs = run_rows(self.network.parameters, sizes, self.network.code, inputs)
         if not np.isfinite(outputs).all():
             refuse_policy(self, "outputs that are not finite")
         return outputs
@@ -485,13 +485,13 @@ def check_masks(dynamics: Dynamics, masks: Any) -> Array | None:
                 f'{dynamics.id} has action masks: give action_masks=infos["action_mask"]'
             )
         return None
-    given, count = np.asarray(masks), dynamics.num_actions
-    if given.dtype.kind not in "biu":
-        raise TypeError(f"action_masks are of {given.dtype}: expected bools, or zeros and ones")
-    if count == 0 or given.ndim not in (1, 2) or given.shape[-1] != count:
+    array, count = np.asarray(masks), dynamics.num_actions
+    if array.dtype.kind not in "biu":
+        raise TypeError(f"action_masks are of {array.dtype}: expected bools, or zeros and ones")
+    if count == 0 or array.ndim not in (1, 2) or array.shape[-1] != count:
         wanted = f"(n, {count})" if count else "None, for masks are those of a Discrete"
-        raise ValueError(f"action_masks have shape {given.shape}: expected {wanted}")
-    allowed: Array = given.reshape(-1, count) != 0
+        raise ValueError(f"action_masks have shape {array.shape}: expected {wanted}")
+    allowed: Array = array.reshape(-1, count) != 0
     empty = np.flatnonzero(~allowed.any(axis=1))
     if empty.size:
         raise ValueError(f"action_masks[{empty[0]}] allows nothing: expected one action at least")

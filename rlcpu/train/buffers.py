@@ -38,16 +38,16 @@ def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
         ['action', 'next_observation', 'observation']
     """
     dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
-    seen = View.of(dynamics, "uint8", np.dtype(np.float32)).kept
+    stored = View.of(dynamics, "uint8", np.dtype(np.float32)).kept
     vector = np.zeros(dynamics.action_size, np.float32)
     masked = dynamics.num_masked
     masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}
     return {
         **masks,
-        "observation": seen,
+        "observation": stored,
         "action": np.int64(0) if dynamics.is_discrete else vector,
         "reward": np.float32(0),
-        "next_observation": seen,
+        "next_observation": stored,
         "terminated": False,
         "truncated": False,
     }
@@ -73,11 +73,11 @@ def check_buffer(buffer: Any, env: VectorEnv) -> None:
         raise TypeError(f"buffer={buffer!r}: expected one on the CPU")
     held, wanted = buffer.structure.fields, Structure(example_of(env)).fields
     if sorted(held) != sorted(wanted):
-        found, fields = (
+        present, fields = (
             ", ".join(f"{field.name} {field.dtype} {field.shape}" for field in each)
             for each in (held, wanted)
         )
-        raise ValueError(f"buffer has the fields {found}: expected {fields}")
+        raise ValueError(f"buffer has the fields {present}: expected {fields}")
     if buffer.num_envs not in (None, env.num_envs):
         raise ValueError(f"buffer has num_envs={buffer.num_envs}: env has {env.num_envs}")
 

@@ -412,8 +412,8 @@ def _check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array]) -> N
     """Raise ValueError where settings would make more than the file's arrays have room for."""
     least = num_parameters((dynamics.observation_size, *config.hidden))
     if arrays["policy_parameters"].size < least:
-        found = arrays["policy_parameters"].size
-        raise ValueError(f"policy_parameters has {found} numbers, expected {least} at least")
+        size = arrays["policy_parameters"].size
+        raise ValueError(f"policy_parameters has {size} numbers, expected {least} at least")
     words = -(-config.num_envs // LANES) * NUM_WORDS * LANES
     if dynamics.engine is None and arrays["env_words"].size != words:
         raise ValueError(f"env_words has {arrays['env_words'].size} numbers, expected {words}")

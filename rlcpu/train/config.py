@@ -264,9 +264,9 @@ def typed_by(
 
 def signature_of(agent: Any) -> inspect.Signature:
     """Of a class of agents, with a keyword argument for each field of its config."""
-    given = list(inspect.signature(agent.__init__).parameters.values())[1:]
-    arguments = [each for each in given if each.kind is not each.VAR_KEYWORD]
-    if len(arguments) < len(given):
+    parameters = list(inspect.signature(agent.__init__).parameters.values())[1:]
+    arguments = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
+    if len(arguments) < len(parameters):
         names = {each.name for each in arguments}
         arguments += [
             inspect.Parameter(

@@ -88,9 +88,9 @@ def _sync(folder: Path) -> None:
 
 def _sweep(target: Path) -> None:
     """Remove temporary files of the same target whose process has ended."""
-    own = re.compile(re.escape(target.name) + rf"\.{_NODE}-(\d+)-[0-9a-f]{{8}}\.part")
+    ours = re.compile(re.escape(target.name) + rf"\.{_NODE}-(\d+)-[0-9a-f]{{8}}\.part")
     for name in os.listdir(target.parent):
-        match = own.fullmatch(name)
+        match = ours.fullmatch(name)
         if match and not _is_running(int(match[1])):
             with contextlib.suppress(OSError):
                 os.unlink(target.parent / name)

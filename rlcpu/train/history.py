@@ -54,8 +54,8 @@ class Progress:
             ['steps', 'episodes', 'episode_return']
         """
         losses = {f"loss_{name}": value for name, value in self.losses._asdict().items()}
-        own = {name: getattr(self, name) for name in _FIELDS if name not in ("losses", "actors")}
-        return {**own, **losses, **self.actors}
+        values = {name: getattr(self, name) for name in _FIELDS if name not in ("losses", "actors")}
+        return {**values, **losses, **self.actors}
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Progress))

@@ -30,8 +30,8 @@ class DQN(stable_baselines3.DQN):
         kind = self.replay_buffer_class = self.replay_buffer_class or PrioritizedReplayBuffer
         n_steps = self.n_steps
         if issubclass(kind, ReplayBuffer) and n_steps > 1:
-            given = {"n_steps": n_steps, "gamma": self.gamma}
-            self.replay_buffer_kwargs = {**given, **self.replay_buffer_kwargs}
+            options = {"n_steps": n_steps, "gamma": self.gamma}
+            self.replay_buffer_kwargs = {**options, **self.replay_buffer_kwargs}
             self.n_steps = 1  # stable-baselines3 warns that other classes do without it
         super()._setup_model()
         self.n_steps = n_steps

@@ -268,12 +268,12 @@ class ReplayBuffer(buffers.ReplayBuffer):
             FileNotFoundError: there is nothing.
             ValueError: it is damaged, or of a buffer of another kind, size or structure.
         """
-        found = type(self._buffer).load(path)
+        buffer = type(self._buffer).load(path)
         for name in ("settings", "structure"):
-            has, wanted = found.describe()[name], self._buffer.describe()[name]
+            has, wanted = buffer.describe()[name], self._buffer.describe()[name]
             if has != wanted:
                 raise ValueError(f"{os.fspath(path)}: has {name} {has}, expected {wanted}")
-        self._buffer, self._waiting = found, 0
+        self._buffer, self._waiting = buffer, 0
 
 
 class PrioritizedReplayBuffer(ReplayBuffer):
@@ -382,10 +382,10 @@ def _map(data: Any, function: Any) -> Any:
     return function(data)
 
 
-def _put(steps: Any, t: int, given: Any) -> None:
+def _put(steps: Any, t: int, value: Any) -> None:
     """Write a step of every environment; a choice comes without its axis of one number."""
     if isinstance(steps, dict):
         for name, part in steps.items():
-            _put(part, t, given[name])
+            _put(part, t, value[name])
     else:
-        steps[t] = np.reshape(given, steps.shape[1:])
+        steps[t] = np.reshape(value, steps.shape[1:])

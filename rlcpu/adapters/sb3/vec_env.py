@@ -62,8 +62,8 @@ class VecEnv(vec_env.VecEnv):
     ) -> None:
         if isinstance(env, VectorEnv):
             if options or num_envs not in (1, env.num_envs):
-                given = {"num_envs": num_envs, **options}
-                raise TypeError(f"{given}: expected nothing else beside env={env!r}")
+                arguments = {"num_envs": num_envs, **options}
+                raise TypeError(f"{arguments}: expected nothing else beside env={env!r}")
             self.env = env
         else:
             options.setdefault("autoreset_mode", AutoresetMode.SAME_STEP)
@@ -166,8 +166,8 @@ class VecEnv(vec_env.VecEnv):
 
     def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
         """Tell whether it does what the wrapper does: `Monitor` is the only one."""
-        found = self.monitor and issubclass(Monitor, wrapper_class)
-        return [found] * len(list(self._get_indices(indices)))
+        is_wrapped = self.monitor and issubclass(Monitor, wrapper_class)
+        return [is_wrapped] * len(list(self._get_indices(indices)))
 
     def _refuse_some(self, what: str, indices: Any) -> None:
         """Raise ValueError if the indices leave environments out."""
