@@ -11,12 +11,15 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import prange
 
-from rlcpu.kernels.compile import EXACT, kernel
+from rlcpu.kernels.compile import EXACT
 from rlcpu.kernels.memory import VECTOR_BYTES
+from rlcpu.kernels.threads import launch
 from rlcpu.scan.arguments import Array, is_same
-from rlcpu.scan.blocks import run
-from rlcpu.scan.plans import Cut, Input, batch_order, fitted, make_plan, parts_of
+from rlcpu.scan.blocks import GRAIN, run
+from rlcpu.scan.device import for_cores
+from rlcpu.scan.plans import Cut, Input, batch_order, even, fitted, make_plan, parts_of
 from rlcpu.scan.tridiagonal import lanes
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
 from rlcpu.scan.tridiagonal.status import REFINED
@@ -63,8 +66,8 @@ def solve_arrays(
         arrays: any strides; out, which may be rhs, is overwritten.
         lengths: (batch...,) int64, unknowns of each system; None for n.
         mode: how to solve.
-        check: whether to refine all solutions that are not accurate; else chunks and rings are
-            refined if pivots are small, since they have less choice of them.
+        check: whether to refine all solutions that are not accurate; else chunks are refined if a
+            pivot is small, since they have less choice of them.
 
     Returns:
         Whether all solutions are finite; with `check` backward errors (batch...,), else None.
@@ -77,45 +80,35 @@ def solve_arrays(
     may_refine = check or (mode.pivoting > 0 and (cut is not None or mode.periodic))
     if may_refine and is_same(arrays.out, arrays.rhs):
         arrays = arrays._replace(rhs=arrays.rhs.copy("K"))
-    well, errors = _solve(arrays, lengths, mode, cut, check)
-    if errors is not None:
-        refine(arrays, lengths, mode, errors)
+    is_finite, is_doubtful = _solve(arrays, lengths, mode, cut)
+    errors = None
+    if check or (may_refine and is_doubtful):
+        errors, residuals = backward_errors(arrays, lengths, mode)
+        refine(arrays, lengths, mode, errors, residuals)
     if arrays.out is not result:
         result[...] = arrays.out
-    return well, errors if check else None
+    return is_finite, errors if check else None
 
 
-def _solve(
-    arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None, check: bool | None
-) -> tuple[bool, Array | None]:
-    """Solve systems once; whether all is finite, and backward errors (batch...,) if there are any.
-
-    They are found while the equations are in the caches. `check` is True for all of them, False
-    where chunks and rings have small pivots (the others are 0), and None for none.
-    """
+def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -> tuple[bool, bool]:
+    """Solve systems once; whether all solutions are finite, and whether a pivot was small."""
     out = arrays.out
-    systems = out.size // out.shape[-1]
-    doubtful = np.inf if check is None or mode.pivoting == 0 else DOUBTFUL
-    limit = np.array([-1.0 if check else doubtful], out.dtype)
-    options: Any = {"cut": cut, "periodic": mode.periodic, "lengths": lengths, "shared": limit}
+    cut = cut or (Cut(1, even(out.shape[-1])) if mode.periodic else None)
+    options: Any = {"cut": cut, "periodic": mode.periodic, "lengths": lengths}
     plan = make_plan(lanes.inputs_of(arrays, mode.transposed), [out], **options)
     work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
     if cut is None:
-        if not (mode.periodic or check):
-            return run(lanes.SOLVE, *work), None
-        found = np.empty((systems, 1))
-        well = run(lanes.RING if mode.periodic else lanes.CHECKED, *work, None, found)
-        return well, _by_system(found, out)
+        return run(lanes.SOLVE, *work), False
+    systems = out.size // out.shape[-1]
     rests = np.empty((systems, cut.chunks, 2 * REST + 1))
     run(lanes.REDUCE, *work, None, rests)
     parts = np.maximum(parts_of(_ends(lengths, out).reshape(-1), cut.rows), 1)
     ends = np.zeros((systems, cut.chunks, 4))
-    join_all(rests, parts, ends)
-    well = run(lanes.EXPAND, *work, ends)
+    launch(JOIN, out.size, mode.num_threads, rests, parts, ends)
+    is_finite = run(lanes.EXPAND, *work, ends)
     if lengths is not None:
         out[np.arange(out.shape[-1]) >= lengths[..., None]] = 0
-    looks = check or np.fmax.reduce(rests[..., -1], None) > limit[0]
-    return well, backward_errors(arrays, lengths, mode)[0] if looks else None
+    return is_finite, bool(np.fmax.reduce(rests[..., -1], None) > DOUBTFUL)
 
 
 def _ends(lengths: Array | None, out: Array) -> Array:
@@ -140,44 +133,46 @@ def cut_systems(out: Array) -> Cut | None:
     return Cut(parts_of(n, rows), rows)
 
 
-@kernel(fastmath=EXACT)
 def join_all(rests, parts, ends):
-    """Find the outer unknowns of all chunks.
+    """Overwrite `ends` with the outer unknowns of all chunks.
 
     Args:
         rests: (systems, chunks, 13) what `reduce` reports.
         parts: (systems,) chunks of each system.
-        ends: (systems, chunks, 4) overwritten with what `expand` is given.
+        ends: (systems, chunks, 4) overwritten with the numbers that `expand` starts from.
     """
-    pivots = np.empty((ends.shape[1], 2, WIDTH))
-    for system in range(len(parts)):
+    for system in prange(len(parts)):
         count = parts[system]
+        pivots = np.empty((count, 2, WIDTH))
         join(rests[system, :count], pivots, ends[system, :count])
+
+
+JOIN = for_cores(join_all, GRAIN, fastmath=EXACT)
 
 
 # ---------------------------------------------------------------- refinement
 
 
 def backward_errors(arrays: Arrays, lengths: Array | None, mode: Mode) -> tuple[Array, Array]:
-    """How exact solutions are.
+    """Measure how exact solutions are.
 
     Returns:
         (batch...,) of the systems' dtype: the smallest relative change of single numbers of each
         system that makes its solution exact (Oettli and Prager 1964, see
-        `equations.backward_error`), NaN where there is no solution, or none that can be looked at
-        without overflow; and what its equations lack, rhs less the left-hand sides (batch..., n).
+        `equations.backward_error`), NaN where there is no solution, or none whose error can be
+        computed without overflow; and residuals (batch..., n).
     """
-    out, cut, lack = arrays.out, cut_systems(arrays.out), np.empty_like(arrays.out)
-    chunks, order = cut.chunks if cut else 1, batch_order(lack)
+    out, cut, residuals = arrays.out, cut_systems(arrays.out), np.empty_like(arrays.out)
+    chunks, order = cut.chunks if cut else 1, batch_order(residuals)
     inputs = [*lanes.inputs_of(arrays, mode.transposed), Input(out)]
-    plan = make_plan(inputs, [lack], cut=cut, periodic=mode.periodic, lengths=lengths)
+    plan = make_plan(inputs, [residuals], cut=cut, periodic=mode.periodic, lengths=lengths)
     around = np.zeros((math.prod(out.shape[:-1]), chunks, 2))
     if mode.periodic or cut is not None:
-        ends = _ends(lengths, lack)
+        ends = _ends(lengths, residuals)
         _look_around(out.transpose(*order, -1), ends, mode.periodic, cut, around)
     found = np.empty((math.prod(out.shape[:-1]), chunks))
     run(lanes.CHECK, plan, out.dtype, 0.0, out.size, mode.num_threads, around, found)
-    return _by_system(found, lack), lack
+    return _by_system(found, residuals), residuals
 
 
 def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, around: Array) -> None:
@@ -196,23 +191,25 @@ def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, arou
         around[..., side] = np.where(inside, numbers, 0).reshape(around.shape[:-1])
 
 
-def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> None:
+def refine(
+    arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array, residuals: Array
+) -> None:
     """Refine solutions whose backward errors (batch...,) are above `REFINED`; overwrites both."""
     limit = REFINED * float(np.finfo(errors.dtype).eps)
-    again = errors > limit
-    if not again.any():
+    inaccurate = errors > limit
+    if not inaccurate.any():
         return
-    some: Any = ... if again.all() else again
-    own = Arrays(*(array[some] for array in arrays))
-    ends = None if lengths is None else lengths[some]
-    left, lack = backward_errors(own, ends, mode)
+    part: Any = ... if inaccurate.all() else inaccurate
+    systems = Arrays(*(array[part] for array in arrays))
+    ends = None if lengths is None else lengths[part]
+    left, change = errors[part], residuals[part]
     for _ in range(STEPS):
         wrong = left > limit
         if not wrong.any():
             break
-        _solve(own._replace(rhs=lack, out=lack), ends, mode, cut_systems(lack), None)
-        own.out[...] += np.where(np.isfinite(lack) & wrong[..., None], lack, 0)
-        left, lack = backward_errors(own, ends, mode)
-    errors[some] = left
-    if some is not ...:
-        arrays.out[some] = own.out
+        _solve(systems._replace(rhs=change, out=change), ends, mode, cut_systems(change))
+        systems.out[...] += np.where(np.isfinite(change) & wrong[..., None], change, 0)
+        left, change = backward_errors(systems, ends, mode)
+    errors[part] = left
+    if part is not ...:
+        arrays.out[part] = systems.out

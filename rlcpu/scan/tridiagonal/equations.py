@@ -175,13 +175,12 @@ def backward_error(equation: Equation, around: tuple[Any, Any, Any]) -> Any:
     lower, diagonal, upper, rhs, _ = equation
     before, middle, after = around
     size = abs(lower * before) + abs(diagonal * middle) + abs(upper * after) + abs(rhs)
-    lack = lacking(lower, diagonal, upper, rhs, around)
-    return abs(lack) / (size + smallest_normal(size))
+    return abs(residual(lower, diagonal, upper, rhs, around)) / (size + smallest_normal(size))
 
 
 @inlined
-def lacking(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, Any, Any]) -> Any:
-    """The residual rhs - lower * x[k-1] - diagonal * x[k] - upper * x[k+1]."""
+def residual(lower: Any, diagonal: Any, upper: Any, rhs: Any, around: tuple[Any, Any, Any]) -> Any:
+    """Return rhs - lower * x[k-1] - diagonal * x[k] - upper * x[k+1]."""
     before, middle, after = around
     return fma(-lower, before, fma(-upper, after, fma(-diagonal, middle, rhs)))
 
@@ -263,14 +262,6 @@ class Rest(NamedTuple):
     first: Any
 
 
-class RingPivot(NamedTuple):
-    """A pivot of which before * x[-1] + first * x[0] is to be taken away."""
-
-    pivot: Pivot
-    before: Any
-    first: Any
-
-
 class Choice(NamedTuple):
     """Which of three equations of x[k] is the pivot, and what the others have of x[k]."""
 
@@ -327,14 +318,18 @@ def eliminate_pair(
 @inlined
 def reduce_pair(
     one: Rest, two: Rest, equation: Equation, pivoting: float
-) -> tuple[Any, RingPivot, Rest, Rest]:
-    """The same with x[-1] and x[0]; first comes one over the pivot's coefficient."""
-    choice, pivot, left, last = eliminate_pair(one.left, two.left, equation, pivoting)
-    nothing = nan_or_zero(equation.lower)
-    before, left_before, last_before = combine(choice, one.before, two.before, nothing)
-    first, left_first, last_first = combine(choice, one.first, two.first, nothing)
+) -> tuple[Any, Rest, Rest]:
+    """Free two of three equations of x[k], which hold x[-1] and x[0] too.
+
+    Returns:
+        One over the pivot's coefficient, and the two equations that are left.
+    """
+    choice, _, left, last = eliminate_pair(one.left, two.left, equation, pivoting)
+    zero = nan_or_zero(equation.lower)
+    _, left_before, last_before = combine(choice, one.before, two.before, zero)
+    _, left_first, last_first = combine(choice, one.first, two.first, zero)
     rests = Rest(left, left_before, left_first), Rest(last, last_before, last_first)
-    return choice.inverse, RingPivot(pivot, before, first), *rests
+    return choice.inverse, *rests
 
 
 @inlined
@@ -352,20 +347,6 @@ def enter_chunk(rest: Rest, before: Any, first: Any) -> Left:
     diagonal, upper, rhs, scale = rest.left
     rhs = fma(-rest.before, before, fma(-rest.first, first, rhs))
     return Left(diagonal, upper, rhs, scale)
-
-
-@inlined
-def close_ring(one: Rest, two: Rest) -> tuple[Any, Any]:
-    """Last and first unknown from what is left, which holds both twice; always by pivoting."""
-    p, q, u = one.before + one.left.diagonal, one.first + one.left.upper, one.left.rhs
-    r, s, v = two.before + two.left.diagonal, two.first + two.left.upper, two.left.rhs
-    swap = abs(r) * abs(q) > abs(p) * abs(s)
-    last, rest, rhs = where(swap, r, p), where(swap, s, q), where(swap, v, u)
-    inverse = 1.0 / last
-    factor = -where(swap, p, r) * inverse
-    coefficient = fma(factor, rest, where(swap, q, s))
-    first = fma(factor, rhs, where(swap, u, v)) / coefficient
-    return fma(-rest, first, rhs) * inverse, first
 
 
 # ---------------------------------------------------------------- the equations of all chunks

@@ -1,7 +1,8 @@
 """Lane functions of tridiagonal systems: what `blocks` runs on vectors of systems, in scratch.
 
-Rows that a lane does not have say x = 0, so that they change nothing in whole systems. A chunk, or
-a ring, ends where its lane stops: what comes after it there is in another place.
+Rows that a lane does not have say x = 0, so that they change nothing in whole systems. A chunk ends
+where its lane stops: the unknown after it is in another chunk. A periodic system is one chunk or
+more, of which the last is followed by the first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import address, store
-from rlcpu.kernels.vectors import fill, fma, maximum, total, where
+from rlcpu.kernels.vectors import fill, maximum, where
 from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, put, read, report, shared, stops, write
 from rlcpu.scan.gather import ONE
 from rlcpu.scan.plans import Input, inlined
@@ -25,27 +26,23 @@ from rlcpu.scan.tridiagonal.equations import (
     advance,
     back,
     backward_error,
-    close_ring,
     eliminate,
     eliminate_pair,
     enter_chunk,
     factor,
-    lacking,
     meet,
     mirrored,
     nan_or_zero,
     open_chunk,
     reduce_pair,
+    residual,
     scaled,
     substitute,
 )
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes of inputs
-#: Planes of a pivot, of which the unknown takes the last one's place, and of what pivots of rings
-#: have of x[-1] and x[0]. The first is the plane of the first input, or `BESIDE` the inputs where
-#: these are needed again.
-SECOND_ABOVE, SOLUTION, BEFORE, FIRST = range(1, 5)
-BESIDE = 4
+#: Planes of a pivot, which takes the place of an equation; the unknown that of its right-hand side.
+PIVOT_UPPER, PIVOT_SECOND, SOLUTION = range(3)
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
@@ -77,34 +74,26 @@ def equation(block, k):
 
 
 @inlined
-def keep(pivot, block, planes, k):
-    """Write pivot k to planes from the given one on."""
-    put(pivot.upper, block, planes, k)
-    put(pivot.second, block, planes + SECOND_ABOVE, k)
-    put(pivot.rhs, block, planes + SOLUTION, k)
+def put_pivot(pivot, block, k):
+    """Overwrite the planes of an equation with its pivot."""
+    put(pivot.upper, block, PIVOT_UPPER, k)
+    put(pivot.second, block, PIVOT_SECOND, k)
+    put(pivot.rhs, block, SOLUTION, k)
 
 
 @inlined
-def kept(block, planes, k):
-    """What `keep` wrote."""
-    second, rhs = get(block, planes + SECOND_ABOVE, k), get(block, planes + SOLUTION, k)
-    return Pivot(get(block, planes, k), second, rhs)
-
-
-@inlined
-def finish(x, block, planes, k):
-    """Write unknown k to the output; also to its plane where `check` reads it."""
-    write(x, block, 0, k)
-    if planes == BESIDE:
-        put(x, block, planes + SOLUTION, k)
+def get_pivot(block, k):
+    """Return pivot k from its planes."""
+    second, rhs = get(block, PIVOT_SECOND, k), get(block, SOLUTION, k)
+    return Pivot(get(block, PIVOT_UPPER, k), second, rhs)
 
 
 # ---------------------------------------------------------------- whole systems
 
 
 @inlined
-def solve_whole(block, pivoting, planes):
-    """Unknowns, by elimination from both ends, which hide each other's latency."""
+def solve(block, pivoting):
+    """Write the unknowns, by elimination from both ends, which hide each other's latency."""
     half, last = block.rows // 2, block.rows - 1
     top, bottom = equation(block, 0), mirrored(equation(block, last))
     falling = Pending(top.diagonal, top.upper, top.rhs)
@@ -114,38 +103,24 @@ def solve_whole(block, pivoting, planes):
     for i in range(1, half):
         ask(block, 4, 2 * i, i + SOON)
         pivot, falling = eliminate(falling, equation(block, i), pivoting)
-        keep(pivot, block, planes, i - 1)
+        put_pivot(pivot, block, i - 1)
         ask(block, 4, 2 * i + 1, last - i - SOON)
         pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
-        keep(pivot, block, planes, last - i + 1)
+        put_pivot(pivot, block, last - i + 1)
     above, below = meet(falling, rising, pivoting)
-    finish(above, block, planes, half - 1)
-    finish(below, block, planes, half)
+    write(above, block, 0, half - 1)
+    write(below, block, 0, half)
     up, after_up, down, after_down = above, below, below, above
     for i in range(1, half):
-        x = substitute(kept(block, planes, half - 1 - i), up, after_up)
-        finish(x, block, planes, half - 1 - i)
+        x = substitute(get_pivot(block, half - 1 - i), up, after_up)
+        write(x, block, 0, half - 1 - i)
         after_up = up
         up = x
-        x = substitute(kept(block, planes, half + i), down, after_down)
-        finish(x, block, planes, half + i)
+        x = substitute(get_pivot(block, half + i), down, after_down)
+        write(x, block, 0, half + i)
         after_down = down
         down = x
     return nan_or_zero(up) + nan_or_zero(down)
-
-
-@inlined
-def solve(block, pivoting):
-    """Systems, whose unknowns are the only result."""
-    return solve_whole(block, pivoting, LOWER)
-
-
-@inlined
-def solve_checked(block, pivoting):
-    """The same; reports the backward error, while the equations are still in the caches."""
-    trace, nothing = solve_whole(block, pivoting, BESIDE), nan_or_zero(fill(pivoting, ONE))
-    report(worst_error(block, nothing, nothing, True), block, 0)
-    return trace
 
 
 # ---------------------------------------------------------------- one matrix
@@ -265,7 +240,7 @@ def solve_factored(block, parameter):
     return nan_or_zero(above) + nan_or_zero(below)
 
 
-# ---------------------------------------------------------------- chunks and rings
+# ---------------------------------------------------------------- chunks
 
 
 @inlined
@@ -297,22 +272,15 @@ def select_rest(condition, x, y):
 
 
 @inlined
-def reduce_rows(block, pivoting, keeps):
-    """The two equations that a chunk leaves, and one over its smallest pivot.
-
-    With `keeps` the pivots are written beside the equations, for `substitute_rows`.
-    """
+def reduce_rows(block, pivoting):
+    """Return the two equations that a chunk leaves, and one over its smallest pivot."""
     one, two = open_block(block)
     largest = nan_or_zero(one.before)
     ask(block, 4, 0, SOON)
     ask(block, 4, 1, SOON + 1)
     for k in range(2, block.rows):
         ask(block, 4, k, k + SOON)
-        inverse, pivot, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
-        if keeps:
-            keep(pivot.pivot, block, BESIDE, k - 1)
-            put(pivot.before, block, BESIDE + BEFORE, k - 1)
-            put(pivot.first, block, BESIDE + FIRST, k - 1)
+        inverse, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
         if k >= block.least:  # some lanes have stopped
             goes_on = stops(block) > k
             inverse = where(goes_on, inverse, nan_or_zero(largest))
@@ -330,7 +298,7 @@ def eliminate_rows(block, before, first, pivoting):
     for k in range(2, block.rows):
         ask(block, 4, k, k + SOON)
         _, pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
-        keep(pivot, block, LOWER, k - 1)
+        put_pivot(pivot, block, k - 1)
         if k >= block.least:
             goes_on = stops(block) > k
             new_one, new_two = select(goes_on, new_one, one), select(goes_on, new_two, two)
@@ -338,41 +306,30 @@ def eliminate_rows(block, before, first, pivoting):
 
 
 @inlined
-def substitute_rows(block, outer, rings):
-    """Unknowns from pivots and from x[-1], x[0], x[m-1] and x[m] of m rows.
-
-    With `rings` pivots hold x[-1] and x[0]; without they are used up.
-    """
-    planes = BESIDE if rings else LOWER
-    before, first, last, after = outer
-    nothing = nan_or_zero(first)
-    finish(where(stops(block) > 0, first, nothing), block, planes, 0)
-    final = block.rows - 1
-    finish(where(stops(block) > final, last, nothing), block, planes, final)
-    x, second, trace = last, after, nothing + nan_or_zero(last)
+def substitute_rows(block, first, last, after):
+    """Write the unknowns of a chunk from pivots and from x[0], x[m-1] and x[m]."""
+    zero, final = nan_or_zero(first), block.rows - 1
+    write(where(stops(block) > 0, first, zero), block, 0, 0)
+    write(where(stops(block) > final, last, zero), block, 0, final)
+    x, second, trace = last, after, zero + nan_or_zero(last)
     for i in range(1, final):
         k = final - i
-        pivot = kept(block, planes, k)
-        if rings:
-            rhs = fma(-get(block, planes + FIRST, k), first, pivot.rhs)
-            rhs = fma(-get(block, planes + BEFORE, k), before, rhs)
-            pivot = Pivot(pivot.upper, pivot.second, rhs)
-        current = substitute(pivot, x, second)
+        current = substitute(get_pivot(block, k), x, second)
         second, value = x, current
         if k >= block.least - 1:  # some lanes have not begun
             begun = stops(block) > k + 1
             current, second = where(begun, current, last), where(begun, second, after)
-            value = where(stops(block) > k, current, nothing)
+            value = where(stops(block) > k, current, zero)
         x = current
         trace = trace + nan_or_zero(x)
-        finish(value, block, planes, k)
+        write(value, block, 0, k)
     return trace
 
 
 @inlined
 def reduce(block, pivoting):
-    """Chunks, first pass: reports what they leave, and one over the smallest pivot."""
-    one, two, largest = reduce_rows(block, pivoting, False)
+    """Report what chunks leave, and one over the smallest pivot: the first pass."""
+    one, two, largest = reduce_rows(block, pivoting)
     place = 0
     for rest in (one, two):
         report(rest.before, block, place)
@@ -387,76 +344,40 @@ def reduce(block, pivoting):
 
 @inlined
 def expand(block, pivoting):
-    """Chunks, second pass: x[-1], x[0], x[m-1] and x[m] are given."""
+    """Write the unknowns of chunks, whose outer ones are known: the second pass."""
     before, first = given(block, 0), given(block, 1)
     eliminate_rows(block, before, first, pivoting)
-    return substitute_rows(block, (before, first, given(block, 2), given(block, 3)), False)
+    return substitute_rows(block, first, given(block, 2), given(block, 3))
 
 
-@inlined
-def solve_ring(block, pivoting):
-    """A periodic system is one chunk whose neighbour on both sides is itself.
-
-    Reports backward errors where one over the smallest pivot of any lane is above the number that
-    all lanes share, else 0.
-    """
-    one, two, largest = reduce_rows(block, pivoting, True)
-    last, first = close_ring(one, two)
-    trace = substitute_rows(block, (last, first, last, first), True)
-    error, nothing = nan_or_zero(trace), nan_or_zero(largest)
-    if total(where(largest > shared(block)[0], nothing + 1.0, nothing)) > 0.0:
-        error = worst_error(block, where(stops(block) < 2, first, last), first, True)
-    report(error, block, 0)
-    return trace
-
-
-# ---------------------------------------------------------------- what is lacking
-
-
-@inlined
-def worst_error(block, before, after, is_solved):
-    """The largest backward error, or NaN, from x[-1] and x[m], which are zero where there are none.
-
-    Unless x `is_solved`, and in its plane, it is an input, and what equations lack is written.
-    """
-    plane = BESIDE + SOLUTION if is_solved else X
-    x, worst, trace = row_of(block, plane, 0, is_solved), nan_or_zero(before), nan_or_zero(before)
-    for k in range(block.rows):
-        own = following = after
-        if k + 1 < block.rows:
-            own = following = row_of(block, plane, k + 1, is_solved)
-            if k + 1 >= block.least:
-                following = where(stops(block) > k + 1, own, after)
-        lower, diagonal, upper, rhs = numbers(block, k)
-        around = before, x, following
-        if not is_solved:
-            ask(block, 5, k, k + SOON)
-            write(lacking(lower, diagonal, upper, rhs, around), block, 0, k)
-        error = backward_error(scaled(lower, diagonal, upper, rhs), around)
-        worst, trace = maximum(error, worst), trace + nan_or_zero(error)
-        before = x
-        x = own  # 0 beyond the lane's stop, unlike what follows the last row
-    return worst + trace
-
-
-@inlined
-def row_of(block, plane, k, is_scratch):
-    """Row k of a plane that was written to, or of an input."""
-    return get(block, plane, k) if is_scratch else read(block, plane, k)
+# ---------------------------------------------------------------- residuals
 
 
 @inlined
 def check(block, zero):
-    """What the equations lack; reports the backward error. x[-1] and x[m] are given."""
-    worst = worst_error(block, given(block, 0), given(block, 1), False)
-    report(worst, block, 0)
-    return nan_or_zero(worst)
+    """Write residuals, and report the largest backward error; x[-1] and x[m] are known."""
+    before, after, x = given(block, 0), given(block, 1), read(block, X, 0)
+    worst = trace = nan_or_zero(before)
+    for k in range(block.rows):
+        row = following = after
+        if k + 1 < block.rows:
+            row = following = read(block, X, k + 1)
+            if k + 1 >= block.least:
+                following = where(stops(block) > k + 1, row, after)
+        ask(block, 5, k, k + SOON)
+        lower, diagonal, upper, rhs = numbers(block, k)
+        around = before, x, following
+        write(residual(lower, diagonal, upper, rhs, around), block, 0, k)
+        error = backward_error(scaled(lower, diagonal, upper, rhs), around)
+        worst, trace = maximum(error, worst), trace + nan_or_zero(error)
+        before = x
+        x = row  # 0 beyond the lane's stop, unlike the unknown that follows the last row
+    report(worst + trace, block, 0)
+    return nan_or_zero(worst + trace)
 
 
 FACTORED = Lanes(solve_factored, planes=1, outputs=(0,))
 SOLVE = Lanes(solve, planes=4, outputs=(SOLUTION,))
-CHECKED = Lanes(solve_checked, planes=7, outputs=(BESIDE + SOLUTION,), writes=1)
 REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
 EXPAND = Lanes(expand, planes=4, outputs=(SOLUTION,), reads=4)
-RING = Lanes(solve_ring, planes=9, outputs=(BESIDE + SOLUTION,), writes=1)
 CHECK = Lanes(check, planes=5, outputs=(RHS,), reads=2, writes=1)

@@ -102,7 +102,7 @@ def test_chunks_of_any_length(n: int, length: int, periodic: bool, seed: int) ->
     for j, (begin, end) in enumerate(parts):
         one, two = open_chunk(equations[begin], equations[begin + 1])
         for equation in equations[begin + 2 : end]:
-            _, _, one, two = reduce_pair(one, two, equation, 1.0)
+            _, one, two = reduce_pair(one, two, equation, 1.0)
         rests[j] = one.before, one.first, *one.left, two.before, two.first, *two.left
     join(rests, np.zeros((len(parts), 2, WIDTH)), ends)
     x = np.concatenate([_expand(equations, part, ends, j) for j, part in enumerate(parts)])

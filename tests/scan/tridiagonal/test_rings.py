@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from rlcpu.scan import SingularSystemError, Status, solve_tridiagonal
 from rlcpu.scan.tridiagonal.equations import (
-    close_ring,
+    WIDTH,
     eliminate_pair,
     enter_chunk,
+    join,
     open_chunk,
     reduce_pair,
     scaled,
@@ -35,6 +36,10 @@ def layout(array: Any, axis: int) -> Any:
     return (array if axis == -1 else array.T).copy()
 
 
+def _numbers(rest: Any) -> tuple[float, ...]:
+    return rest.before, rest.first, *rest.left
+
+
 @given(st.integers(2, 30), st.integers(0, 1000), st.sampled_from(["random", "dominant"]))
 def test_one_ring_in_plain_python(n: int, seed: int, family: str) -> None:
     systems = ring(family, (n,), seed=seed)
@@ -42,8 +47,10 @@ def test_one_ring_in_plain_python(n: int, seed: int, family: str) -> None:
     rests = open_chunk(equations[0], equations[1])
     one, two = rests
     for equation in equations[2:]:
-        _, _, one, two = reduce_pair(one, two, equation, 1.0)
-    last, first = close_ring(one, two)
+        _, one, two = reduce_pair(one, two, equation, 1.0)
+    rest, ends = np.array([_numbers(one) + _numbers(two)]), np.zeros((1, 4))
+    join(rest, np.zeros((1, 2, WIDTH)), ends)
+    last, first = ends[0, :2]
     one, two = (enter_chunk(rest, last, first) for rest in rests)
     pivots = []
     for equation in equations[2:]:
