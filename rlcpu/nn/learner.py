@@ -60,12 +60,12 @@ class Update(NamedTuple):
 
     Attributes:
         function: (batch, nets, settings) -> (mean, statistics), see `rlcpu.nn.tape`.
-        learns: names of the networks and parameters that it changes.
+        learns: names of the networks and arrays that it changes; None for all.
         every: it follows every so many minibatches.
     """
 
     function: Callable[..., Any]
-    learns: tuple[str, ...]
+    learns: tuple[str, ...] | None = None
     every: int = 1
 
 
@@ -172,8 +172,11 @@ class Learner(FlatLearner):
         for name, array in self.arrays.items():
             _check_array(name, array)
         if callable(algorithm):
-            algorithm = [Update(algorithm, tuple(networks))]
-        self.updates = list(algorithm)
+            algorithm = [Update(algorithm)]
+        everything = tuple(networks)
+        self.updates = [
+            each._replace(learns=everything) if each.learns is None else each for each in algorithm
+        ]
         self._check_names()
         copies = {name: _copy_of(self._named[source]) for name, source in self.targets.items()}
         self.names = [*self._named, *copies]
@@ -200,20 +203,11 @@ class Learner(FlatLearner):
         known = [*self._named, *self.arrays]
         for each in self.updates:
             check_count("every", each.every)
-            for name in each.learns:
+            for name in each.learns or ():
                 if name not in known:
                     raise ValueError(f"learns={name!r}: expected one of {', '.join(known)}")
 
     # ------------------------------------------------------------ what is learnt
-
-    def replace(self, networks: Mapping[str, Any]) -> None:
-        """Learn these networks and arrays, of the same names and sizes, in place of the former."""
-        for k, name in enumerate(self._named):
-            self._named[name] = networks[name]
-            if hasattr(self, "learnt"):
-                self.networks[k] = networks[name]
-        for name in self.arrays:
-            self.arrays[name] = networks[name]
 
     def _lay_out(self, networks: Sequence[Network]) -> Layout:
         """Lay out networks, targets, then arrays, and cut what updates learn into slices."""
@@ -230,7 +224,7 @@ class Learner(FlatLearner):
         slices: list[tuple[int, ...]] = []
         bounds = [0]
         for each in self.updates:
-            for name in each.learns:
+            for name in each.learns or ():
                 if name in self._places:
                     place, size = self._places[name]
                     slices.append((-1, 0, 0, 0, place, place + size))
@@ -280,7 +274,7 @@ class Learner(FlatLearner):
         }
         tape = Tape(self.columns, sizes, self._places)
         for each in self.updates:
-            tape.trace(each.function, each.learns, self.settings, self._wanted)
+            tape.trace(each.function, each.learns or (), self.settings, self._wanted)
         self.tape = tape
         missing = [name for name in self._wanted if name not in tape.per_sample]
         if missing:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -306,11 +307,17 @@ def perceptron(
     if activation not in ACTIVATIONS:
         raise ValueError(f'activation={activation!r}: expected "tanh" or "relu"')
     *hidden, last = sizes[1:]
-    graph: Graph = Dense(last, last_gain)
-    for size in reversed(hidden):
-        graph = (Tanh() if activation == "tanh" else Relu()) >> graph
-        graph = Dense(size) >> (LayerNorm() >> graph if layer_norm else graph)
-    return graph
+    layer = Dense(last, last_gain)
+    return hidden_layers(hidden, activation, layer_norm) >> layer if hidden else layer
+
+
+def hidden_layers(sizes: Sequence[int], activation: str, layer_norm: bool = False) -> Graph:
+    """Return the hidden layers of a multilayer perceptron, one at least."""
+    layers: list[Graph] = []
+    for size in sizes:
+        layers += [Dense(size), *([LayerNorm()] if layer_norm else [])]
+        layers.append(Tanh() if activation == "tanh" else Relu())
+    return functools.reduce(operator.rshift, layers)
 
 
 def orthogonal(

@@ -20,12 +20,16 @@ All that stands between networks is a matrix (width, samples), one row for each 
 
 from __future__ import annotations
 
+import functools
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from rlcpu.kernels.compile import define
 
 #: Kinds of instructions; `rlcpu.nn.instructions` says what each computes.
 (
@@ -611,7 +615,16 @@ class Tape:
         return widths.pop() if widths else 1
 
     def call(self, function: Callable[..., Any], arguments: Sequence[Any], results: int) -> Any:
-        """Apply a scalar function to each sample and number; returns its results."""
+        """Apply a scalar function to each sample and number; returns its results.
+
+        Raises:
+            TypeError: it is none, such as a function of NumPy.
+        """
+        if getattr(function, "__module__", "") == "math":
+            function = _of_math(function.__name__, len(arguments))
+        if not isinstance(function, FunctionType):
+            expected = "expected a function of numbers, as `def` makes it, or one of math"
+            raise TypeError(at_user(f"applies {function!r} to each sample: {expected}"))
         tensors = [self.tensor(value) for value in arguments]
         width = self._common_width(*tensors)
         gradients = tuple(tensor.has_gradient for tensor in tensors)
@@ -631,6 +644,13 @@ class Tape:
             a_gradient=any(gradients), index=self.functions.index(made),
         )  # fmt: skip
         return tuple(outs) if results else outs[0]
+
+
+@functools.cache
+def _of_math(name: str, count: int) -> Callable[..., Any]:
+    """Return a function of `math` as plain Python."""
+    names = ", ".join(f"x{k}" for k in range(count))
+    return define(f"def {name}({names}):\n    return math.{name}({names})", math=math)
 
 
 def _rows_of(tensors: Iterable[Tensor]) -> list[int]:

@@ -30,6 +30,7 @@ from rlcpu.nn.network import num_parameters
 from rlcpu.train.actors import check_masks
 from rlcpu.train.config import check_config, check_env, describe_unknown, signature_of
 from rlcpu.train.files import replacing
+from rlcpu.train.history import losses_type
 from rlcpu.train.normalise import RewardNormalizer
 
 Array = npt.NDArray[Any]
@@ -63,6 +64,8 @@ class Agent:
 
     algorithm: ClassVar[str]
     Config: ClassVar[Any]
+    #: Statistics of its algorithm that `history.losses` holds.
+    reported: ClassVar[tuple[str, ...]]
     policy: Any
     env: VectorEnv
     config: Any
@@ -138,6 +141,34 @@ class Agent:
     def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
         """Actions for observations; masks (n, num_actions) are those of `check_masks`."""
         raise NotImplementedError
+
+    @functools.cached_property
+    def _no_losses(self) -> Any:
+        """The losses of an agent that has learnt nothing yet."""
+        kind = losses_type((*self.reported, "gradient_norm", "num_gradients"))
+        return kind._make([math.nan] * (len(kind._fields) - 1) + [0])
+
+    def _losses_of(self, report: Mapping[str, float]) -> Any:
+        """What `history.losses` holds of an update whose learner returned `report`."""
+        return self._no_losses._make(report[name] for name in self._no_losses._fields)
+
+    def _check_reported(self, learner: Any) -> None:
+        """Raise ValueError where the algorithm has no statistic of a name in `reported`."""
+        known = [name for names in learner.tape.statistics for name in names]
+        for name in self.reported:
+            if name not in known:
+                raise ValueError(
+                    f"{type(self).__name__}.reported has {name!r}: its updates have the statistics "
+                    f"{', '.join(known)}"
+                )
+
+    @classmethod
+    def _usual(cls, config: Any) -> Any:
+        """Tuned settings of a base class as those of a class with a `Config` of its own."""
+        if type(config) is cls.Config:
+            return config
+        names = cls.Config.names()
+        return cls.Config().replace({k: v for k, v in vars(config).items() if k in names})
 
     def _rewards_of(self, rollout: Rollout) -> Array:
         """What is learnt from the rewards (T, N) of a rollout, float32."""

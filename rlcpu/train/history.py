@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import collections
+import copyreg
 import csv
 import dataclasses
+import functools
 import io
 import math
 import os
@@ -256,3 +259,18 @@ class Bar(terminal.Bar):
             shown = [short(number) for number in mine[:_FEW]] + ["..."] * (len(mine) > _FEW)
             processes += [f"{kind}s {' '.join(shown)}{unit}"] if mine else []
         self.show(progress.steps, seconds, text, ", ".join(processes))
+
+
+@functools.cache
+def losses_type(names: tuple[str, ...]) -> Any:
+    """Return a NamedTuple of the losses that `learn` reports, pickled by its fields' names."""
+    if names == Losses._fields:
+        return Losses
+    make: Any = collections.namedtuple
+    kind = make("Losses", names)
+    copyreg.pickle(kind, lambda losses: (_make_losses, (names, tuple(losses))))
+    return kind
+
+
+def _make_losses(names: tuple[str, ...], numbers: tuple[float, ...]) -> Any:
+    return losses_type(names)._make(numbers)

@@ -10,7 +10,7 @@ policy optimization algorithms", equations 7 and 9.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from rlcpu import nn
 from rlcpu.envs.networks import MLP
+from rlcpu.nn.network import hidden_layers
 from rlcpu.train.config import PPOConfig
 
 Array = npt.NDArray[Any]
@@ -66,13 +67,19 @@ def distribution(outputs: Any, batch: Any, nets: Any, settings: Any) -> tuple[An
 
 def ppo(batch: Any, nets: Any, settings: Any) -> Any:
     """Return the loss of PPO, and statistics; see above."""
-    outputs = nets.policy(batch.observation)
+    return loss_of(nets.policy(batch.observation), batch, nets, settings)
+
+
+def loss_of(outputs: Any, batch: Any, nets: Any, settings: Any) -> Any:
+    """Return the loss of PPO for outputs of the policy's network, and statistics."""
     if settings.is_shared:
         outputs, value = outputs[:-1], outputs[-1]
     else:
         value = nets.value(batch.observation)
     log_prob, entropy = distribution(outputs, batch, nets, settings)
-    advantage = nn.standardise(batch.advantage) if settings.standardises else batch.advantage
+    advantage = batch.advantage
+    if settings.normalize_advantages:
+        advantage = nn.standardise(advantage)
     policy, kl, clipped = nn.each(
         surrogate, log_prob, batch.old_log_prob, advantage, settings.clip, results=3
     )
@@ -132,10 +139,13 @@ class Updater(nn.Learner):
 
     Args:
         policy: an `MLP` with a value; its arrays are written after each update.
-        config: hyper-parameters.
+        config: hyper-parameters, which are settings of the algorithm.
         seed, num_threads: see `Learner`.
         masked: whether samples have action masks.
         choices: of each number of a `MultiDiscrete`; () for other actions.
+        networks, algorithm: in the place of PPO's, see `Learner`.
+        columns: further ones of the batch, and how many numbers of a sample each has.
+        losses: NamedTuple of the statistics that `improve` returns.
 
     Attributes:
         kind: of actions, "discrete", "masked", "continuous" or the choices, as "3 2": what the
@@ -150,53 +160,64 @@ class Updater(nn.Learner):
         num_threads: int | None = None,
         masked: bool = False,
         choices: tuple[int, ...] = (),
+        networks: Mapping[str, Any] | None = None,
+        algorithm: Any = ppo,
+        columns: Mapping[str, int] | None = None,
+        losses: Any = Losses,
     ) -> None:
-        self.policy, self.config = policy, config
+        self.policy, self.config, self._read, self._losses = policy, config, config, losses
         is_discrete, is_shared = policy.log_std.size == 0, policy.value == "shared"
         kind = "choices" if choices else "masked" if masked else "discrete"
         kind = kind if is_discrete else "continuous"
         self.kind = " ".join(map(str, choices)) or kind
         num_outputs = int(policy.sizes[-1]) - is_shared
-        columns = dict.fromkeys(("old_log_prob", "advantage", "target"), 1)
-        columns["observation"] = int(policy.sizes[0])
-        columns["action"] = len(choices) or (1 if is_discrete else num_outputs)
+        sizes = dict.fromkeys(("old_log_prob", "advantage", "target"), 1)
+        sizes["observation"] = int(policy.sizes[0])
+        sizes["action"] = len(choices) or (1 if is_discrete else num_outputs)
         if masked:
-            columns["action_mask"] = num_outputs
+            sizes["action_mask"] = num_outputs
+        facts = {"kind": kind, "choices": choices, "is_shared": is_shared, "clip": 0.2}
         super().__init__(
-            _networks(policy),
-            ppo,
-            columns=columns,
-            settings={
-                "kind": kind,
-                "choices": choices,
-                "is_shared": is_shared,
-                "standardises": config.normalize_advantages,
-                "clip": 0.2,
-                "entropy_coefficient": float(config.entropy_coefficient),
-                "value_coefficient": float(config.value_coefficient),
-            },
+            networks or networks_of(policy),
+            algorithm,
+            columns={**sizes, **(columns or {})},
+            settings={**vars(config), **facts},
             seed=seed,
             num_threads=num_threads,
         )
 
-    def read_networks(self, numbers: Sequence[int] | None = None) -> None:
+    def read_policy(self) -> None:
         """Take the policy's present parameters over, be they in other arrays than before."""
-        self.replace(_networks(self.policy))
-        super().read_networks(numbers)
+        ours = networks_of(self.policy)
+        for name, learnt in ours.items():
+            if name in self.arrays:
+                self.arrays[name] = learnt
+            else:
+                self.networks[self.names.index(name)].parameters = learnt.parameters
+        order = [*self.names, *self.arrays]
+        self.read_networks([order.index(name) for name in ours])
 
-    def improve(self, batch: Batch, learning_rate: float, clip: float) -> Losses:
+    def improve(
+        self,
+        batch: Batch,
+        learning_rate: float,
+        clip: float,
+        columns: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Learn from a batch, and write the policy.
 
         Args:
             batch: S samples.
             learning_rate: of this update.
             clip: half-width of the clip range in this update.
+            columns: further columns of the batch.
 
         Raises:
             FloatingPointError: see `Learner.update`.
         """
         config = self.config
-        columns = {
+        arrays = {
+            **(columns or {}),
             "observation": batch.observations,
             "action": batch.actions,
             "old_log_prob": batch.log_probs,
@@ -207,16 +228,13 @@ class Updater(nn.Learner):
             _check_choices(batch.actions, self.settings["choices"])
         if batch.masks is not None:
             _check_allowed(batch.actions, batch.masks, self.columns["action_mask"])
-            columns["action_mask"] = batch.masks
+            arrays["action_mask"] = batch.masks
+        changed = {} if config is self._read else vars(config)
+        self._read = config
         report: dict[str, Any] = self.update(
-            columns,
+            arrays,
             learning_rate=learning_rate,
-            settings={
-                "standardises": config.normalize_advantages,
-                "clip": clip,
-                "entropy_coefficient": config.entropy_coefficient,
-                "value_coefficient": config.value_coefficient,
-            },
+            settings={**changed, "clip": clip},
             normalise={
                 "observation": (self.policy.observation_mean, self.policy.observation_scale)
             },
@@ -227,13 +245,24 @@ class Updater(nn.Learner):
             epsilon=config.adam_epsilon,
             stop_above=None if config.target_kl is None else ("kl", 1.5 * config.target_kl),
         )
-        return Losses._make(report[name] for name in Losses._fields)
+        return self._losses._make(report[name] for name in self._losses._fields)
 
 
-def _networks(policy: MLP) -> dict[str, Any]:
-    """Return a policy's networks and arrays, as `Learner` takes them."""
+def networks_of(policy: MLP, hidden: bool = False) -> dict[str, Any]:
+    """Return a policy's networks and arrays, as `Learner` takes them.
+
+    Args:
+        policy: an `MLP`.
+        hidden: whether `nets.policy(x)` gives, beside `outputs`, units of the last `hidden` layer.
+    """
     activation, parameters = policy.activation, policy.parameters
-    learnt: dict[str, Any] = {"policy": nn.Network(policy.sizes, activation, parameters=parameters)}
+    if hidden:
+        size, *sizes = policy.sizes.tolist()
+        units = hidden_layers(sizes[:-1], activation)
+        graphs = {"outputs": units >> nn.Dense(sizes[-1]), "hidden": units}
+        learnt: dict[str, Any] = {"policy": nn.Network(size, graphs, parameters=parameters)}
+    else:
+        learnt = {"policy": nn.Network(policy.sizes, activation, parameters=parameters)}
     if policy.value == "separate":
         values = policy.value_parameters
         learnt["value"] = nn.Network(policy.value_sizes, activation, parameters=values)

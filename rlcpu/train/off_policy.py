@@ -7,9 +7,7 @@ makes `num_updates` updates from minibatches of the buffer. An agent of its own 
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import copyreg
 import dataclasses
 import functools
 import math
@@ -164,8 +162,6 @@ class OffPolicy(checkpoint.Agent):
     learner: Any
     history: History
     ledger: Any = None
-    #: What `history.losses` holds of an update.
-    reported: ClassVar[tuple[str, ...]]
 
     def __init__(
         self,
@@ -182,7 +178,7 @@ class OffPolicy(checkpoint.Agent):
         env = check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
         usual = self.defaults.get(dynamics.id) or self.Config()
-        self.config = choose_config(type(self), env, config, usual, settings)
+        self.config = choose_config(type(self), env, config, self._usual(usual), settings)
         self.policy = self._make_policy(dynamics, 0)  # refuses an environment that does not fit
         announce.expect(dynamics.id, self.num_kernels)
         if isinstance(env, Dynamics):
@@ -192,6 +188,7 @@ class OffPolicy(checkpoint.Agent):
         env.reset(seed=streams[4:].tolist())
         self.policy = self._make_policy(dynamics, int(streams[0]))
         self.learner = self._make_learner(int(streams[1]), num_threads or env.num_threads)
+        self._check_reported(self.learner)
         self.rng = np.random.default_rng(int(streams[2]))
         self.buffer = self._take_buffer(buffer, int(streams[3]))
         self.normalizer = Normalizer(dynamics.observation_size)
@@ -468,7 +465,7 @@ class OffPolicy(checkpoint.Agent):
             if buffers.has_priorities(self.buffer):
                 buffer: Any = self.buffer
                 buffer.update_priorities(batch.indices, np.abs(self.learner.per_sample["error"]))
-        return self._no_losses._make(report[name] for name in self._no_losses._fields)
+        return self._losses_of(report)
 
     def _changed_settings(self) -> dict[str, Any] | None:
         """Return settings for the learner, if the config is another one than at the last update."""
@@ -526,13 +523,6 @@ class OffPolicy(checkpoint.Agent):
         made: tuple[Array, Array] = self._batches[key]
         return made
 
-    @functools.cached_property
-    def _no_losses(self) -> Any:
-        names = self.reported
-        return losses_type((*names, "gradient_norm", "num_gradients"))(
-            *[float("nan")] * (len(names) + 1), 0
-        )
-
     def _is_solved(self, target: float | None, at_end: bool) -> bool:
         """Tell whether 100 greedy episodes, and 100 others, reach the target on average.
 
@@ -589,16 +579,3 @@ class OffPolicy(checkpoint.Agent):
     ) -> dict[str, Any]:
         name = description["buffer"]
         return {"buffer": name and buffers.buffer_of(name, arrays, num_threads)}
-
-
-@functools.cache
-def losses_type(names: tuple[str, ...]) -> Any:
-    """Return a NamedTuple of the losses that `learn` reports, pickled by its fields' names."""
-    make: Any = collections.namedtuple
-    kind = make("Losses", names)
-    copyreg.pickle(kind, lambda losses: (_make_losses, (names, tuple(losses))))
-    return kind
-
-
-def _make_losses(names: tuple[str, ...], numbers: tuple[float, ...]) -> Any:
-    return losses_type(names)._make(numbers)

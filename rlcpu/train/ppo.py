@@ -11,11 +11,12 @@ import dataclasses
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu import nn
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.networks import MLP
@@ -40,7 +41,7 @@ from rlcpu.train.config import (
 from rlcpu.train.evaluate import evaluate
 from rlcpu.train.history import Bar, History, Progress, clock
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
-from rlcpu.train.objective import Batch, Updater
+from rlcpu.train.objective import Batch, Updater, networks_of, ppo
 from rlcpu.train.precompile import precompiled
 
 Array = npt.NDArray[Any]
@@ -93,6 +94,7 @@ class PPO(checkpoint.Agent):
     ledger: Any = None
 
     algorithm = "PPO"
+    reported: ClassVar[tuple[str, ...]] = ("policy", "value", "entropy", "kl", "clip_fraction")
     #: Kernels that an agent of usual settings needs.
     num_kernels = 14
     Config = PPOConfig
@@ -118,7 +120,8 @@ class PPO(checkpoint.Agent):
         seed = check_seed(seed)
         env = check_env(env)
         dynamics = env if isinstance(env, Dynamics) else env.dynamics
-        config = choose_config(type(self), env, config, default_config(dynamics), settings)
+        usual = self._usual(default_config(dynamics))
+        config = choose_config(type(self), env, config, usual, settings)
         announce.expect(dynamics.id, self.num_kernels)
         if isinstance(env, Dynamics):
             env = make_vec(env, config.num_envs, dtype=dtype, num_threads=num_threads)
@@ -131,8 +134,18 @@ class PPO(checkpoint.Agent):
         threads = num_threads or env.num_threads
         masked, choices = env.dynamics.num_masked > 0, env.dynamics.choices
         self.updater = Updater(
-            self.policy, self.config, int(streams[1]), threads, masked=masked, choices=choices
+            self.policy,
+            self.config,
+            int(streams[1]),
+            threads,
+            masked=masked,
+            choices=choices,
+            networks=self.networks(int(streams[0])),
+            algorithm=self.updates(),
+            columns=self.column_sizes(),
+            losses=type(self._no_losses),
         )
+        self._check_reported(self.updater)
         self.normalizer = Normalizer(env.dynamics.observation_size)
         self.rewards = RewardNormalizer(env.num_envs)
         self.rng = np.random.default_rng(int(streams[2]))
@@ -162,6 +175,26 @@ class PPO(checkpoint.Agent):
         policy = MLP(*spaces, config.hidden, config.activation, config.value, seed)
         policy.log_std[:] = config.log_std_init
         return policy
+
+    # ------------------------------------------------------------ what a subclass may bring
+
+    def networks(self, seed: int) -> dict[str, Any]:
+        """Return what is learnt, by name: the policy's networks, and any others."""
+        return networks_of(self.policy)
+
+    def updates(self) -> list[nn.Update]:
+        """Return the losses that an update minimises, in order."""
+        return [nn.Update(ppo)]
+
+    def column_sizes(self) -> dict[str, int]:
+        """Return further columns of the batch, and how many numbers of a sample each has."""
+        return {}
+
+    def columns(self, rollout: Rollout) -> dict[str, Array]:
+        """Return the further columns of a rollout, (T * N,) or (T * N, size), time-major."""
+        return {}
+
+    # ------------------------------------------------------------ learning
 
     def learn(
         self,
@@ -207,8 +240,8 @@ class PPO(checkpoint.Agent):
         self._finish_going_back()
         # Whoever has written to the policy meanwhile goes on from there.
         self.policy.arrays(self.env.dynamics)
-        self.updater.read_networks()
-        history = self.history = History(steps_before=self.steps)
+        self.updater.read_policy()
+        history = self.history = History(losses=self._no_losses, steps_before=self.steps)
         start, compiled = clock(), announce.seconds()
         rollout_steps = self.config.num_steps * self.env.num_envs
         expected = -(-total_steps // rollout_steps) * rollout_steps
@@ -318,7 +351,7 @@ class PPO(checkpoint.Agent):
         learning_rate = at(config.learning_rate, config.learning_rate_schedule, remaining)
         clip = at(config.clip_range, config.clip_schedule, remaining)
         self.updater.config = config
-        history.losses = self.updater.improve(batch, learning_rate, clip)
+        history.losses = self.updater.improve(batch, learning_rate, clip, self.columns(rollout))
         if config.normalize_observations:
             self.normalizer.normalise(self.policy, rollout.inputs)
         history.time_update += clock() - start

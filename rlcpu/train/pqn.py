@@ -217,7 +217,7 @@ class PQN(OffPolicy):
             for name, array in self.learner.state().items():
                 array[...] = before[name]
             raise
-        return self._no_losses._make(report[name] for name in self._no_losses._fields)
+        return self._losses_of(report)
 
     def _targets(self, rollout: Rollout) -> Array:
         """Return the targets of values, lambda-returns (T, N) float32.

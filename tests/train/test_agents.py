@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, off_policy, ppo
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, history, ppo
 from tests.train import test_off_policy, test_ppo, test_pqn
 from tests.train.test_off_policy import everything
 
@@ -35,11 +35,11 @@ def test_an_agent_that_has_learnt_is_copied_and_pickled(make: Callable[[], Any])
     agent = make()
     agent.learn(128)
     texts = pickle.dumps(agent), pickle.dumps(agent.history)
-    off_policy.losses_type.cache_clear()  # another process has not made it yet
+    history.losses_type.cache_clear()  # another process has not made it yet
     others = copy.deepcopy(agent), pickle.loads(texts[0])
-    history = pickle.loads(texts[1])
-    assert repr(history.numbers()) == repr(agent.history.numbers())
-    assert history.losses._fields == agent.history.losses._fields
+    loaded = pickle.loads(texts[1])
+    assert repr(loaded.numbers()) == repr(agent.history.numbers())
+    assert loaded.losses._fields == agent.history.losses._fields
     agent.learn(128)
     for other in others:
         other.learn(128)

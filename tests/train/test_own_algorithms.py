@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
+import math
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rlcpu.train import SAC
+from rlcpu import nn
+from rlcpu.train import DQN, SAC, DQNConfig
+from rlcpu.train.dqn import bootstrap, huber
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = {"num_envs": 4, "batch_size": 32, "hidden": (16, 16), "learning_starts": 64}
@@ -26,7 +31,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["munchausen_dqn", "conservative_sac"])
+@pytest.mark.parametrize("name", ["munchausen_dqn", "conservative_sac", "predictive_ppo"])
 def test_programs_have_at_most_sixty_lines(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text("utf-8").splitlines()) <= 60
 
@@ -66,3 +71,79 @@ def test_a_conservative_critic_values_other_actions_less() -> None:
         )
         gaps.append(agent.improve().gap)
     assert gaps[1] < gaps[0] - 0.1
+
+
+def test_a_head_that_predicts_teaches_the_hidden_layers() -> None:
+    """The prediction changes what is learnt, becomes right, and goes to files and back."""
+    module = load("predictive_ppo")
+    losses = []
+    for weight in (0.0, 0.3):
+        agent = module.PredictivePPO("CartPole-v1", seed=0, prediction_weight=weight)
+        losses += [agent.learn(2_048).losses, agent.learn(20_480).losses]
+    assert losses[3].prediction < 0.3 * losses[2].prediction
+    assert losses[0].value != losses[2].value
+    assert losses[1].prediction > 3.0 * losses[3].prediction, "without the loss nothing is learnt"
+
+
+def test_a_predicting_agent_goes_on_from_its_file(tmp_path: Path) -> None:
+    module = load("predictive_ppo")
+    agent = module.PredictivePPO("CartPole-v1", seed=0)
+    agent.learn(4_096)
+    agent.save(tmp_path / "agent.npz")
+    loaded = module.PredictivePPO.load(tmp_path / "agent.npz")
+    assert loaded.learn(4_096).losses == agent.learn(4_096).losses
+
+
+@dataclasses.dataclass(frozen=True)
+class BoltzmannConfig(DQNConfig):
+    """Settings of DQN and one more."""
+
+    temperature: float = 0.25
+
+
+def boltzmann(batch: Any, nets: Any, settings: Any) -> Any:
+    """Return DQN's loss with the mean of the next values under softmax(Q / temperature)."""
+    after = nets.target(batch.next_observation)
+    probabilities = nn.each(math.exp, nn.log_softmax(after / settings.temperature))
+    next_value = nn.sum(probabilities * after)
+    target = nn.each(bootstrap, batch.reward, batch.discount, batch.terminated, next_value)
+    value = nn.take(nets.online(batch.observation), batch.action)
+    return nn.mean(nn.each(huber, value, target)), {"q_value": value, "error": value - target}
+
+
+class BoltzmannDQN(DQN):
+    """DQN with another target, and nothing else that a subclass could say."""
+
+    algorithm, Config, reported = "BoltzmannDQN", BoltzmannConfig, ("q_value",)
+
+    def updates(self) -> list[nn.Update]:
+        """Return the losses."""
+        return [nn.Update(boltzmann, ("online",))]
+
+
+def test_a_subclass_takes_over_tuned_settings_and_has_its_own() -> None:
+    agent = BoltzmannDQN("CartPole-v1", seed=0, temperature=0.5, hidden=(16, 16))
+    assert agent.config.temperature == 0.5
+    assert agent.config.n_step == DQN("CartPole-v1").config.n_step != DQNConfig().n_step
+    assert np.isfinite(agent.learn(3_000).losses).all()
+
+
+def test_a_name_that_no_statistic_has_is_refused_when_the_agent_is_made() -> None:
+    class Wrong(BoltzmannDQN):
+        reported = ("loss", "q_value")
+
+    with pytest.raises(ValueError, match=r"Wrong.reported has 'loss'.*boltzmann, q_value, error"):
+        Wrong("CartPole-v1")
+
+
+def test_a_function_that_is_not_plain_python_is_refused_with_its_line() -> None:
+    class Wrong(BoltzmannDQN):
+        def updates(self) -> list[nn.Update]:
+            return [
+                nn.Update(
+                    lambda batch, nets, settings: nn.each(np.exp, nets.online(batch.observation))
+                )
+            ]
+
+    with pytest.raises(TypeError, match=r"test_own_algorithms.py, line \d+.*ufunc 'exp'"):
+        Wrong("CartPole-v1")
