@@ -1,40 +1,43 @@
 """Networks that are learnt, and algorithms in plain Python, which one learner runs in kernels."""
 
-from rlcpu.nn import dual_types as dual_types
-from rlcpu.nn.adam import Adam
-from rlcpu.nn.distributions import categorical, categoricals, gaussian
-from rlcpu.nn.duals import Dual, slopes
-from rlcpu.nn.layers import (
-    Concatenate,
-    Dense,
-    Elu,
-    Embedding,
-    Graph,
-    Input,
-    LayerNorm,
-    Ones,
-    Relu,
-    Residual,
-    Silu,
-    Sum,
-    Tanh,
-)
-from rlcpu.nn.learner import Learner, Update
-from rlcpu.nn.network import Network
-from rlcpu.nn.operations import (
-    argmax,
-    each,
-    entropy,
-    hold,
-    log_softmax,
-    max,
-    mean,
-    normal,
-    standardise,
-    sum,
-    take,
-    uniform,
-)
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlcpu.nn.adam import Adam
+    from rlcpu.nn.distributions import categorical, categoricals, gaussian
+    from rlcpu.nn.duals import Dual, slopes
+    from rlcpu.nn.layers import (
+        Concatenate,
+        Dense,
+        Elu,
+        Embedding,
+        Graph,
+        Input,
+        LayerNorm,
+        Ones,
+        Relu,
+        Residual,
+        Silu,
+        Sum,
+        Tanh,
+    )
+    from rlcpu.nn.learner import Learner, Update
+    from rlcpu.nn.network import Network
+    from rlcpu.nn.operations import (
+        argmax,
+        each,
+        entropy,
+        hold,
+        log_softmax,
+        max,
+        mean,
+        normal,
+        standardise,
+        sum,
+        take,
+        uniform,
+    )
 
 __all__ = [
     "Adam",
@@ -72,6 +75,30 @@ __all__ = [
     "take",
     "uniform",
 ]
+
+#: Names by their module, imported at first use: environments need few of them.
+_MODULES = {
+    "adam": "Adam",
+    "distributions": "categorical categoricals gaussian",
+    "duals": "Dual slopes",
+    "layers": "Concatenate Dense Elu Embedding Graph Input LayerNorm "
+    "Ones Relu Residual Silu Sum Tanh",
+    "learner": "Learner Update",
+    "network": "Network",
+    "operations": "argmax each entropy hold log_softmax max mean normal standardise sum take "
+    "uniform",
+}
+
+
+if not TYPE_CHECKING:  # type checkers shall find names that there are not
+
+    def __getattr__(name):
+        for module, names in _MODULES.items():
+            if name in names.split():
+                value = getattr(importlib.import_module(f"rlcpu.nn.{module}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'rlcpu.nn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

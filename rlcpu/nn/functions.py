@@ -15,6 +15,7 @@ import numpy as np
 
 from rlcpu.kernels.calls import function_of, kind_of, make_call
 from rlcpu.kernels.compile import define, inline, merge, specialise
+from rlcpu.nn import dual_types as dual_types  # teaches numba duals
 from rlcpu.nn.duals import slopes_of, value_of, variables
 from rlcpu.nn.tape import Function
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,9 @@ from rlcpu.envs.engine.masks import mask_rows, masks_of
 from rlcpu.kernels.boards import append_cells, make_store_bits
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.threads import Kernels, launch
-from rlcpu.nn.layers.embedding import Ones
+
+if TYPE_CHECKING:
+    from rlcpu.nn.layers.embedding import Ones
 
 Array = npt.NDArray[Any]
 #: How planes can be delivered.
@@ -129,6 +131,8 @@ class View(NamedTuple):
         """Which of `inputs` are one; None of floats."""
         if self.kind == "floats":
             return None
+        from rlcpu.nn.layers.embedding import Ones  # not with `import rlcpu`
+
         if self.kind == "choice":
             chosen = self.decode(rows).astype(np.int32)
             return Ones(np.arange(len(chosen) + 1), chosen, self.size[0])
