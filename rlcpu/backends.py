@@ -14,7 +14,7 @@ _HOST = {np.ndarray, float, int}
 
 
 def find(device: str, chapter: str = "") -> Any:
-    """What computes on a device other than the CPU.
+    """Return the module that computes on a device other than the CPU.
 
     This is the only import by name in the package: a backend and what it needs are imported when
     a device is used, and nothing else leads there.
@@ -38,7 +38,7 @@ def find(device: str, chapter: str = "") -> Any:
 
 
 def device_of(*arrays: Any) -> str:
-    """Where a function of these arguments is computed: "cuda" if one of them is there, or "cpu".
+    """Return where a function of these arguments is computed: "cuda" for one of them, or "cpu".
 
     Args:
         *arrays: arrays of NumPy, CuPy, torch, jax or Numba, numbers, or None. Managed memory

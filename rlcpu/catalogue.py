@@ -192,7 +192,10 @@ def entry(environment: str | Dynamics) -> Entry:
 
 
 def main_function(dynamics: Dynamics) -> Any:
-    """The function whose module describes an environment: its step, or a MuJoCo task's reward."""
+    """Return the function whose module describes an environment.
+
+    Its step, or a MuJoCo task's reward.
+    """
     return dynamics.step if dynamics.engine is None else getattr(dynamics, "reward", None)
 
 
@@ -231,7 +234,7 @@ def argument_of(function: Any, name: str) -> str:
 
 
 def observed_by(dynamics: Dynamics) -> str:
-    """What an observation holds."""
+    """Return a sentence on an observation's numbers."""
     if dynamics.observe is identity:
         return argument_of(dynamics.step, "state")
     text = inspect.getdoc(dynamics.observe) or ""
@@ -303,7 +306,7 @@ def bounds_in_words(space: Box) -> str:
 
 
 def learning_of(dynamics: Dynamics) -> tuple[Learning, ...]:
-    """How each algorithm learns an environment, the one that `rlcpu train` takes first."""
+    """Return how each algorithm learns an environment, first the one that `rlcpu train` takes."""
     if isinstance(dynamics.action_space, Discrete):
         names: tuple[str, ...] = ("ppo", "pqn", "dqn")
     elif isinstance(dynamics.action_space, Box) and dynamics.action_space.is_bounded():
@@ -316,7 +319,7 @@ def learning_of(dynamics: Dynamics) -> tuple[Learning, ...]:
 
 
 def learning(dynamics: Dynamics, algorithm: str) -> Learning:
-    """How one algorithm learns an environment, if nothing is set by hand."""
+    """Return how one algorithm learns an environment with its default settings."""
     agent, id = AGENTS[algorithm], dynamics.id
     if algorithm == "ppo":
         config: Any = default_config(dynamics)
@@ -329,7 +332,7 @@ def learning(dynamics: Dynamics, algorithm: str) -> Learning:
 
 
 def tuned(algorithm: str) -> dict[str, Any]:
-    """The settings of an algorithm by environment, wherever they are not the general ones."""
+    """Return the settings of an algorithm for environments that differ from the general ones."""
     ids = {**DEFAULTS, **MUJOCO_HORIZONS} if algorithm == "ppo" else AGENTS[algorithm].defaults
     there = set(registered())
     return {id: learning(find(id), algorithm).config for id in ids if id in there}
@@ -361,7 +364,10 @@ HEADING = "  {:<30} {:<20} {:<8} {:>5} {:>6}"
 
 
 def table() -> str:
-    """What `rlcpu list` prints: a line for each environment, under the titles of families."""
+    """Return the text of `rlcpu list`.
+
+    A line for each environment, under the titles of families.
+    """
     lines, family = [HEADING.format("", "observation", "action", "steps", "solved")], ""
     for each in entries():
         if each.family != family:

@@ -153,7 +153,7 @@ class Bar:
             print(line, file=sys.stderr, flush=True)
 
     def _lines(self) -> Any:
-        """What rich draws."""
+        """Return the renderables that rich draws."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table

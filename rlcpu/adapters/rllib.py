@@ -224,7 +224,7 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
     __len__ = get_num_episodes
 
     def get_state(self) -> dict[str, Any]:
-        """What a checkpoint of RLlib's pickles."""
+        """Return the state that a checkpoint of RLlib's pickles."""
         names = ("_buffer", "_ends", "_num_timesteps_added", "sampled_timesteps")
         return {name: copy.deepcopy(getattr(self, name)) for name in names}
 
@@ -253,7 +253,7 @@ def _transitions(episode: SingleAgentEpisode) -> dict[str, Any]:
 
 
 def _episodes(drawn: Any, n: int, gamma: float) -> list[SingleAgentEpisode]:
-    """One episode of one step for each transition of a batch."""
+    """Return one episode of one step for each transition of a batch."""
     summed = np.full(len(drawn), n)
     if drawn.discounts is not None and 0.0 < gamma < 1.0:
         summed = np.rint(np.log(drawn.discounts) / math.log(gamma)).astype(np.int64)

@@ -204,7 +204,10 @@ def _shared(policy: MLP, name: str) -> Tensor:
 
 
 def _sequential(policy: MLP, name: str, sizes: Any) -> nn.Sequential:
-    """A network over flat parameters: layer after layer, weights (inputs, outputs), then biases."""
+    """Return a network over flat parameters.
+
+    Layers in order, weights (inputs, outputs), then biases.
+    """
     flat = _shared(policy, name)
     pairs = list(itertools.pairwise(sizes.tolist()))
     if flat.shape != (sum((inputs + 1) * outputs for inputs, outputs in pairs),):

@@ -142,7 +142,7 @@ def import_user_module(module: str) -> None:
 
 
 def describe_import_error(module: str, error: BaseException) -> str:
-    """One line on why a user's module cannot be imported: file, line, exception.
+    """Return one line on why a user's module cannot be imported: file, line, exception.
 
     The line is the last one of the user's own code: `Dynamics` refuses a function in a line of this
     library, and the user looks for the line that called it.

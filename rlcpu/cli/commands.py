@@ -223,7 +223,7 @@ def warmup(args: argparse.Namespace) -> int:
 
 
 def few_and_many(env_id: str, many: int) -> tuple[int, ...]:
-    """Numbers of environments whose kernels differ: MuJoCo's are the same for any."""
+    """Return numbers of environments whose kernels differ: MuJoCo's are the same for any."""
     return (2, many) if rlcpu.envs.find(env_id).engine is None else (2,)
 
 

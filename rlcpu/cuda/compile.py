@@ -134,7 +134,7 @@ _lock = threading.RLock()
 
 @contextlib.contextmanager
 def arithmetic(exact: bool) -> Iterator[None]:
-    """What is compiled inside is exact, if that is asked for.
+    """Compile exact arithmetic inside the block, if asked to.
 
     `cuda.jit(fastmath=True)` is what is wanted of a fast kernel: it sets NVVM's switches, and does
     not assume that no NaN exists. Nothing public keeps NVVM from contracting multiplications with

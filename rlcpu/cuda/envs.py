@@ -53,7 +53,7 @@ class Memory:
         self.bounds = asarray(bounds, np.float32)
 
     def exchange(self) -> None:
-        """What the last step has written becomes the present."""
+        """Make the state that the last step has written the present one."""
         self.states.reverse()
         self.elapsed_steps.reverse()
         self.advance(1)
@@ -176,7 +176,7 @@ def observe(env: Any) -> Any:
 
 
 def final_observations(finals: Any, done: Any, view: Any) -> Any:
-    """What all environments reached, as `step` returns observations."""
+    """Return the last observations of all episodes that ended, as `step` returns observations."""
     return view.show(finals)
 
 

@@ -82,7 +82,7 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
 
 
 def pack_policy(arrays: PolicyArrays, network: Network | None) -> npt.NDArray[np.float32]:
-    """All run-time numbers of a policy: mean, scale, log_std and networks, or its params."""
+    """Return all run-time numbers of a policy: mean, scale, log_std and networks, or its params."""
     if network is None:
         return np.append(arrays.weights, np.float32(0))  # never empty
     parts = [
@@ -181,7 +181,7 @@ def _pad(count: int) -> int:
 
 
 def _layers(sizes: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Rows of each layer as they are packed, and their length."""
+    """Return the rows of each layer as they are packed, and their length."""
     hidden = [(units, _pad(inputs + 1)) for inputs, units in itertools.pairwise(sizes[:-1])]
     return [*hidden, (sizes[-2] + 1, _pad(sizes[-1]))]
 

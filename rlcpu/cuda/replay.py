@@ -103,7 +103,7 @@ class Storage(storage.Storage):
             field[:, slots] = array.swapaxes(0, 1)
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
-        """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
+        """Return room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
         leaves = [empty((*lead, *field.shape), field.dtype) for field in self.structure.fields]
         return Rows(None, None, leaves)
@@ -143,7 +143,10 @@ class Storage(storage.Storage):
         return storage.Storage(self.structure, self.num_envs, self.length)
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """See `Storage.sections`: all rows are copied to the host."""
+        """Return the arrays of a checkpoint.
+
+        See `Storage.sections`. All rows are copied to the host.
+        """
         host = self._on_host()
         for column, field in zip(host.fields, self.fields, strict=True):
             column[...] = to_host(field)

@@ -105,7 +105,7 @@ def simulate(
 
 
 def _inputs(env: Any, code: PolicyCode, arrays: PolicyArrays) -> tuple[Any, list[Any]]:
-    """What decides the machine code of a rollout, and the first arguments of its driver."""
+    """Return the facts that decide a rollout's machine code, and the driver's first arguments."""
     network, memory = network_of(arrays, code), env.memory
     return (env.code, env.scalar_type, code, network), [
         *(memory.states[0], memory.words, memory.elapsed_steps[0], env.numbers, memory.bounds),

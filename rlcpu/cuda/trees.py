@@ -38,7 +38,7 @@ _FEW = 8 * _TOP
 
 @kernel(exact=True)
 def claim(indices, stamps):
-    """The stamp of each of the leaves at `indices` becomes 1 + the last position where it is."""
+    """Stamp each of the leaves at `indices` with 1 + the last position where it is."""
     k = cuda.grid(1)
     if k < indices.size:
         cuda.atomic.max(stamps, indices[k], np.int32(k + 1))
@@ -173,7 +173,7 @@ class Tree(tree_cpu.Tree):
         self._refresh(None, filled)
 
     def _levels(self, filled: int | None) -> tuple[Any, Any, float]:
-        """What kernels unpack: priorities are values of which all are items."""
+        """Return the arrays that kernels unpack; priorities are values, all of which are items."""
         return self.numbers, self.offsets, float(self.capacity if filled is None else filled)
 
     def _refresh(self, indices: Any, filled: int | None) -> None:

@@ -236,7 +236,7 @@ class Cluster:
         return int(min(each.get("object_store_memory", math.inf) for each in alive))
 
     def wait(self, calls: list[Any], timeout: float) -> list[Any]:
-        """Those calls that are answered, one at least if it comes in time."""
+        """Return the calls that are answered, one at least if it comes in time."""
         ready, _ = self.ray.wait(calls, num_returns=len(calls), timeout=0)
         if not ready and timeout > 0.0:
             ready, _ = self.ray.wait(calls, num_returns=1, timeout=timeout)

@@ -177,7 +177,10 @@ class Collector(Acting):
         return self._last
 
     def again(self) -> tuple[Columns | None, Array | None, Made | None]:
-        """What `collect` returned last, for its answer may get lost; None if it never did."""
+        """Return the last answer of `collect` once more, as it may get lost.
+
+        None if there was none.
+        """
         return self._last
 
 

@@ -282,7 +282,10 @@ class Session:
         history.actors = {**self._speeds, **sizes}
 
     def _read(self, request: Request) -> tuple[Request, Made]:
-        """What a collector tells; a block that had no room in the object store is sent again."""
+        """Return a collector's answer.
+
+        A block that had no room in the object store is sent again.
+        """
         collector = self._collectors[request.collector]
 
         def again() -> tuple[Request, Made]:

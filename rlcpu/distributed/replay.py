@@ -78,7 +78,7 @@ _MOST = 4000
 
 
 def _joined(updates: Iterable[_Update]) -> list[_Update]:
-    """The same in as few messages as possible, each small enough to go with the call."""
+    """Join messages into as few as possible, each small enough to go with the call."""
     columns = [np.concatenate(each) for each in zip(*updates, strict=True)]
     count = -(-len(columns[0]) // _MOST) if columns else 0
     return list(zip(*(np.array_split(each, count) for each in columns), strict=True))
@@ -436,7 +436,7 @@ class ShardedReplay:
         return _Request(size, counts, shares, calls, updates)
 
     def _read(self, request: _Request) -> tuple[list[tuple[int, float, Drawn]], int]:
-        """What the shards drew, and how many they did not because they died."""
+        """Return the items that shards drew, and how many are missing because shards died."""
         parts, missing = [], 0
         for shard in request.calls:
             try:
@@ -451,7 +451,10 @@ class ShardedReplay:
         return parts, missing
 
     def _read_one(self, shard: int, request: _Request) -> Drawn:
-        """What a shard drew; where that had no room, it draws anew. LostError if it died."""
+        """Return the items that a shard drew, drawn anew where they had no room.
+
+        LostError if it died.
+        """
         remote, (updated, drawn) = self._shards[shard], request.calls[shard]
         sent, count = request.updates[shard], int(request.counts[shard])
 

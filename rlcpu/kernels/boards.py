@@ -78,7 +78,7 @@ class Board(int):
         return bool(self & _board_of(cell))
 
     def count(self) -> int:
-        """How many cells are in the set."""
+        """Return the number of cells in the set."""
         return self.bit_count()
 
     def __and__(self, other: int) -> Board:

@@ -34,7 +34,7 @@ from rlcpu.kernels.functions import callees, fingerprint
 
 @functools.cache
 def _files() -> hooks.CodeFiles | None:
-    """Where machine code lies, and how it becomes bytes; None without a folder."""
+    """Return the place of machine code and its way to bytes; None without a folder."""
     try:
         return hooks.CodeFiles(fingerprint)
     except RuntimeError:
@@ -234,7 +234,7 @@ class Turn:
 
 
 def read_whole(path: Path) -> bytes | None:
-    """What `write_whole` wrote to a file; None if it is damaged, or others can write to it."""
+    """Read a file of `write_whole`; None if it is damaged, or others can write to it."""
     with path.open("rb") as file:
         content = file.read() if not _is_open_to_others(os.fstat(file.fileno())) else b""
     is_whole = content[:_DIGEST] == _digest(path.name, content[_DIGEST:])
@@ -262,7 +262,10 @@ def _digest(name: str, content: bytes) -> bytes:
 
 
 def _is_open_to_others(status: os.stat_result) -> bool:
-    """Whether somebody but the user and root can write a file or to a folder; False on Windows."""
+    """Tell whether others than the user and root can write to a file or folder.
+
+    False on Windows.
+    """
     if not hasattr(os, "getuid"):
         return False
     writers = stat.S_IWOTH | (0 if _is_private(status.st_gid) else stat.S_IWGRP)

@@ -62,7 +62,7 @@ merge = njit(inline="always")
 
 
 def compact() -> None:
-    """In a function: ask LLVM for small code.
+    """Ask LLVM for small code of the function that calls this.
 
     Loops that are unrolled and split take twice as long to compile, and gain nothing where memory
     is the limit or where they are short.
@@ -70,14 +70,14 @@ def compact() -> None:
 
 
 def apart() -> None:
-    """In a function of `outline`: ask LLVM to leave it one, and not to write it into its callers.
+    """Ask LLVM not to inline the function of `outline` that calls this.
 
     What is called seldom and from many places is otherwise optimised in each of them.
     """
 
 
 def wide() -> None:
-    """In a function: ask LLVM for the widest vectors that the processor has.
+    """Ask LLVM for the widest vectors of the processor in the function that calls this.
 
     For Intel's it prefers those of 256 bits, because early ones ran slower with 512. Long loops
     over lanes gain where arithmetic is the limit. What Python calls every few microseconds loses:
@@ -102,7 +102,10 @@ _define_attribute(wide, '"prefer-vector-width"="512"')
 
 
 def define(source: str, **namespace: Any) -> Callable[..., Any]:
-    """The one function that `source` defines: code unrolled over a size known only at run time."""
+    """Return the function that `source` defines.
+
+    Code unrolled over a size known only at run time.
+    """
     scope: dict[str, Any] = {}
     namespace["__name__"] = __name__  # numba finds the globals of cached code by their module
     exec(source, namespace, scope)
@@ -141,7 +144,7 @@ _copies: set[types.FunctionType] = set()
 
 
 def freeze(value: Any) -> Any:
-    """A copy of a function, or of a tuple that holds functions, that later changes do not reach.
+    """Copy a function, or a tuple that holds functions; later changes do not reach the copy.
 
     Values of the same fingerprint give the same copy: what is kept for a frozen function is used
     again for equal code, and for nothing else.
@@ -223,7 +226,7 @@ def specialise(
 
 @functools.cache
 def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: bool) -> Any:
-    """Of a frozen function."""
+    """Return the twin of a frozen function in one dtype."""
     if function in _in_progress:
         raise TypeError(f"{function.__qualname__} calls itself: kernels cannot inline that")
     _in_progress.add(function)
@@ -257,7 +260,10 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
 
 
 def _form(name: str, of_numbers: Any, kinds: Any) -> Any:
-    """What of `maths.FORMS` fits the types of a function's arguments; None for its own code."""
+    """Return the one of `maths.FORMS` for the types of a function's arguments.
+
+    None for its own code.
+    """
     return next((f for form in maths.FORMS if (f := form(name, of_numbers, kinds))), None)
 
 
@@ -275,7 +281,7 @@ def _convert_code(code: types.CodeType, dtype: type) -> types.CodeType:
 def _convert(
     value: Any, function: types.FunctionType, dtype: type, exact: bool, arrays: bool
 ) -> Any:
-    """What a global or a closed-over value of a function becomes inside its twin."""
+    """Return the value that stands in a function's twin for a global or closed-over one."""
 
     def convert(item: Any) -> Any:
         return _convert(item, function, dtype, exact, arrays)
@@ -304,7 +310,7 @@ def _is_known(module: types.ModuleType) -> bool:
 
 
 def _has_overload(function: types.FunctionType) -> bool:
-    """Whether numba has an implementation of its own for the function (`overload`, `inline`)."""
+    """Tell whether numba implements the function itself (`overload`, `inline`)."""
     return package_of(function) in ("numpy", "numba") or function in maths.OVERLOADED
 
 

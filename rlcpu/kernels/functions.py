@@ -108,7 +108,7 @@ def rebuild(
     made: dict[types.FunctionType, Any] | None = None,
     code: types.CodeType | None = None,
 ) -> Any:
-    """A copy of a function that reads `convert(name, value)` in the place of all that it reads.
+    """Copy a function that reads `convert(name, value)` in the place of each global it reads.
 
     That are globals, closed-over values, defaults, and the members that it uses of modules, which
     are named as in "module.member".
@@ -152,7 +152,7 @@ def rebuild(
 
 
 def convert_items(value: tuple[Any, ...] | list[Any], convert: Callable[[Any], Any]) -> Any:
-    """A tuple or NamedTuple with its items converted; a list, which kernels lack, as a tuple."""
+    """Return a tuple or NamedTuple with converted items; a list, which kernels lack, as a tuple."""
     items = [convert(item) for item in value]
     return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
 

@@ -52,7 +52,10 @@ def read(typing_context, table, index):
 
 
 def _pick(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-    """One of a tuple's items, by comparisons: numba's own way is a branch for each, and raises."""
+    """Return one item of a tuple by comparisons.
+
+    Numba's own way is a branch for each, and raises.
+    """
     items = cgutils.unpack_tuple(builder, values[0])
     position = context.cast(builder, values[1], signature.args[1], types.intp)
     position = _clamp(builder, position, position.type(len(items)))
@@ -161,6 +164,6 @@ def _sentence(function: python_types.FunctionType, error: Any) -> str:
 
 
 def place(path: str, line: int, name: str) -> str:
-    """Where something stands, and its text."""
+    """Return file and line of a piece of source, and its text."""
     text = linecache.getline(path, line).strip()
     return f"{path}, line {line}, in {name}: `{text}`"

@@ -155,7 +155,10 @@ class CodeFiles:
         return Path(self._cache.locator.get_cache_path())
 
     def pack(self, compiled: Any) -> bytes | None:
-        """What `save_overload` was given, as bytes; None, after a warning, if it cannot be kept."""
+        """Return the arguments of `save_overload` as bytes.
+
+        None, after a warning, if they cannot be kept.
+        """
         is_fit = self._cache.check_cachable(compiled)
         return serialize.dumps(self._cache.reduce(compiled)) if is_fit else None
 
@@ -170,7 +173,7 @@ def refresh_target(target: Any) -> None:
 
 
 def processor(dispatcher: Any) -> tuple[str, ...]:
-    """What of the processor, and of numba's settings for it, decides a function's code."""
+    """Return the facts of the processor, and numba's settings, that decide machine code."""
     return tuple(dispatcher.targetctx.codegen().magic_tuple())
 
 
@@ -291,7 +294,7 @@ def call_instead(function: Any, statement: Any, scope: Any, state: Any) -> Itera
 
 
 def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
-    """What numba itself does for an operation on types: the type of the result, and a generator.
+    """Return the type of an operation's result, and numba's own generator of it.
 
     `generate(context, builder, values)` emits the code. An intrinsic that calls another function
     has no public way to name an operator.
@@ -306,7 +309,7 @@ def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) ->
 
 
 def borrowed(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    """The value as a result that somebody else owns too: it is counted where it is an array."""
+    """Return the value as a result that has another owner too: an array is counted once more."""
     return imputils.impl_ret_borrowed(context, builder, kind, value)
 
 
@@ -335,7 +338,10 @@ def lower_constant(kind: type) -> Any:
 
 
 def freeze(builder: Any, value: Any) -> Any:
-    """The value, or any other where it is poison to LLVM: llvmlite has no such instruction."""
+    """Return the value, or any other where it is poison to LLVM.
+
+    Llvmlite lacks this instruction.
+    """
     frozen = llvm.Instruction(builder.block, value.type, "freeze", (value,))
     builder._insert(frozen)
     return frozen

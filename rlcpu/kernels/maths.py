@@ -90,7 +90,7 @@ def single_square(x: float) -> float:
 
 
 def cut(values: Any) -> Any:
-    """The values of a tuple of floats, unchanged: a cut for the compiler in a long computation.
+    """Return the values of a tuple of floats, unchanged; the compiler does not look across it.
 
     LLVM's vectoriser asks for the type of every number in a loop, and finds it from those that it
     was computed from, back to the last load or intrinsic: the square of the length of a step. What

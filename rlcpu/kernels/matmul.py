@@ -210,7 +210,7 @@ product = _make_product(False, outline)
 
 @inline
 def sum_of_rows(columns, bounds, right, start, out, size, floor):
-    """One row of a product whose left factor is zeros but for a few ones.
+    """Return one row of a product whose left factor is zeros but for a few ones.
 
     out = max(start + sum of the rows columns[bounds[0]:bounds[1]] of `right`, floor), of `size`
     numbers; start and out are matrices of one row.

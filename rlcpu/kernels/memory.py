@@ -41,7 +41,7 @@ ONE_LINE = LINE // VECTOR_BYTES
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Zeros that begin at a cache line: a vector across two lines takes twice as long to store."""
+    """Return zeros that begin at a cache line: a vector across two takes twice as long to store."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = np.zeros(size + LINE - 1, np.uint8)
     first = -memory.ctypes.data % LINE
@@ -99,7 +99,7 @@ def shifted(typing, pointer, by):
 
 @intrinsic
 def to_line(typing, pointer, position):
-    """How many numbers come before the next one that a whole vector may be aligned to.
+    """Return the count of numbers before the next one that a whole vector may be aligned to.
 
     With vectors of 64 bytes that is the next cache line; always fewer than a vector holds.
     """
@@ -149,7 +149,10 @@ _ALIGNMENT = [] if binding.llvm_version_info >= (22,) else [ir.Constant(I32, 1)]
 def load_vector(
     builder: Any, kind: Any, pointer: Any, mask: Any = None, rest: Any = None, align: int = 0
 ) -> Any:
-    """The vector of LLVM's type `kind` at a pointer; where a mask is unset, that of `rest`."""
+    """Return a vector of LLVM's type `kind` at a pointer.
+
+    Where the mask is unset, that of `rest`.
+    """
     place = builder.bitcast(pointer, kind.as_pointer())
     if mask is None:
         return builder.load(place, align=align or BYTES[kind.element])
@@ -172,7 +175,7 @@ def store_vector(builder: Any, vector: Any, pointer: Any, mask: Any = None, alig
 
 @intrinsic(prefer_literal=True)
 def load(typing, source, position, registers, count=None, other=None):
-    """The numbers from a position on; given a count only so many are read, then comes `other`."""
+    """Return the numbers from a position on; with a count only so many, and then `other`."""
     vector = kind_of(source.dtype, registers)
     part = _optional(types.intp, count), _optional(source.dtype, other)
 
@@ -201,7 +204,7 @@ def store(typing, vector, target, position, count=None):
 
 @intrinsic
 def load_mask(typing, flags, position, like, count=None):
-    """Which bytes from a position on are not 0: as many as the vector `like` has numbers.
+    """Tell which bytes from a position on are not 0, as many as the vector `like` has numbers.
 
     Given a count only so many are read, and the rest is unset. Kernels take `flags.view(np.uint8)`,
     because numba's pointers to bool cannot be read.
@@ -337,7 +340,7 @@ def transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 
 def _passes(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any]) -> list[Any]:
-    """Rows whose halves were merged until each held one number of all: `transposed` out of order.
+    """Merge halves of rows until each holds one number of all: `transposed`, out of order.
 
     Lanes of 16 bytes are transposed inside, then moved as a whole: shuffles inside of lanes take
     one cycle and those across three. To interleave whole vectors takes a solver of rows 8 % longer.
@@ -354,7 +357,7 @@ def _passes(rows: list[Any], kind: Any, shuffle: Callable[[Any, Any, Any], Any])
 
 
 def _squares(builder: Any, vector: Any, places: Any) -> Iterator[tuple[int, Any, Any]]:
-    """Of each square of a tile its first row, pointers into the rows, and pointers into the tile.
+    """Return, for each square of a tile, its first row and pointers into the rows and the tile.
 
     `places` is (memory, starts, position, tile), see `load_tile`; a tile's rows are like `vector`.
     """

@@ -175,7 +175,7 @@ def lanes_for(count, activation):
 
 @inline
 def first_layer(parameters, sizes, activation, activations, lanes, starts, columns, tile):
-    """What the first layer, a hidden one, makes of inputs that are zeros but for a few ones.
+    """Return the sums of a hidden first layer whose inputs are zeros but for a few ones.
 
     Those of lane i are columns[starts[i]:starts[i + 1]]. Each lane adds up rows of the weights; the
     rows of 16 lanes are then transposed. `tile` (16 * (sizes[1] + 15),) is scratch, float32.

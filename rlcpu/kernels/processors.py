@@ -9,7 +9,7 @@ from rlcpu.kernels.threads import usable_cpus
 
 
 def numa_nodes(root: Path = Path("/")) -> list[list[int]]:
-    """The CPUs of each NUMA node that this process may use; one list where Linux tells of none.
+    """Return the CPUs of each NUMA node that this process may use; one list without such nodes.
 
     Args:
         root: folder in the place of `/`, for tests.

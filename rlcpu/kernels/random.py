@@ -135,14 +135,14 @@ class Rng(NamedTuple):
         return cls(int(a), int(b))
 
     def uniform(self, k: int) -> float:
-        """Number k of this step in [0, 1)."""
+        """Return number k of this step in [0, 1)."""
         word = _draw(self, k)
         if self.dtype is np.float32:
             return (word >> 8) * 2.0**-24
         return (word ^ word >> 24) * 2.0**-32
 
     def integers(self, k: int, n: int) -> int:
-        """Number k of this step in 0, ..., n - 1, for n from 1 to 2**32."""
+        """Return number k of this step in 0, ..., n - 1, for n from 1 to 2**32."""
         return _draw(self, k) * n >> 32
 
 
@@ -196,7 +196,7 @@ def _integers(rng, k, n):
 
 @inline
 def uniform53(key: Any, counter: Any) -> Any:
-    """Number `counter` of the stream `key` (both uint64) in [0, 1), with 53 random bits.
+    """Return number `counter` of the stream `key` (both uint64) in [0, 1), with 53 random bits.
 
     SplitMix64 (Steele, Lea & Flood 2014), of which any number can be had without those before.
     """
@@ -218,7 +218,7 @@ def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
 
 
 def stream_seeds(seed: int | Sequence[int], count: int) -> npt.NDArray[np.uint64]:
-    """One uint64 seed per stream: `seed`, `seed + 1`, ... of an int, or the sequence itself.
+    """Return one uint64 seed per stream: `seed`, `seed + 1`, ... of an int, or the sequence itself.
 
     Seeds of 2**64 and more are hashed to one below it.
 

@@ -121,7 +121,7 @@ def default_num_threads() -> int:
 
 @functools.cache
 def _usable_cpus() -> tuple[int, str]:
-    """See `usable_cpus`; no limit where the user has set NUMBA_NUM_THREADS."""
+    """Count the usable CPUs; no limit where the user has set NUMBA_NUM_THREADS."""
     is_set = "NUMBA_NUM_THREADS" in os.environ or _limit() != hooks.setting(
         "NUMBA_DEFAULT_NUM_THREADS"
     )
@@ -129,7 +129,7 @@ def _usable_cpus() -> tuple[int, str]:
 
 
 def usable_cpus(root: Path = Path("/")) -> tuple[int, str]:
-    """How many CPUs this process may use, and what limits them ("" where nothing does).
+    """Return the number of CPUs that this process may use, and their limit's name ("" for none).
 
     Numba counts those of the affinity mask alone.
 
@@ -150,7 +150,7 @@ def usable_cpus(root: Path = Path("/")) -> tuple[int, str]:
 
 
 def _cgroup_quota(root: Path) -> float | None:
-    """The least number of CPUs that this process's control group, or one above it, may use."""
+    """Return the least number of CPUs of this process's control group, and of those above it."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

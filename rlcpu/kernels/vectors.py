@@ -42,7 +42,7 @@ _WORDS = {
 
 
 def cpu_features() -> str:
-    """What kernels may use, as "+avx2,-avx512f": NUMBA_CPU_FEATURES, or all the machine has."""
+    """Return the features that kernels may use, as "+avx2,-avx512f": NUMBA_CPU_FEATURES, or all."""
     features = hooks.setting("CPU_FEATURES")
     return hooks.host_features() if features is None else str(features)
 
@@ -79,7 +79,7 @@ class _Model(models.PrimitiveModel):
 
 
 def lanes_of(dtype: Any) -> int:
-    """How many numbers of a numba dtype one register holds."""
+    """Return how many numbers of a numba dtype one register holds."""
     return VECTOR_BYTES * 8 // int(dtype.bitwidth)
 
 
@@ -132,7 +132,7 @@ def _vectors(context: Any, builder: Any, kinds: Any, values: Any, like: Any) -> 
 
 
 def _common(*kinds: Any) -> Vector | None:
-    """The one type of vector among arguments that are numbers otherwise; None if there is none."""
+    """Return the one type of vector among arguments; None if all are numbers."""
     vectors = {kind for kind in kinds if isinstance(kind, Vector)}
     others = [kind for kind in kinds if not isinstance(kind, Vector)]
     fits = len(vectors) == 1 and all(isinstance(types.unliteral(k), types.Number) for k in others)
@@ -208,7 +208,7 @@ def fma(x: float, y: float, z: float) -> float:
 
 
 def inverse_power(x: float) -> float:
-    """The power of two that brings a positive number into [2, 4), and 0 for infinity and NaN.
+    """Return the power of two that brings a positive number into [2, 4); 0 for infinity and NaN.
 
     Numbers below the smallest normal one count as if they were that.
     """
@@ -235,7 +235,7 @@ def _type_where(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _inverse_power(builder: Any, x: Any) -> Any:
-    """An exponent's bits, all flipped, are those of the inverse; least of all, those of 0."""
+    """Flip an exponent's bits, which gives those of the inverse; infinity becomes 0."""
     word, exponent, largest = _WORDS[x.type.element]
     kind = ir.VectorType(word, x.type.count)
     exponent, largest = (ir.Constant(kind, [n] * kind.count) for n in (exponent, largest))
@@ -280,7 +280,7 @@ def fill(typing, number, registers):
 
 @intrinsic(prefer_literal=True)
 def width(typing, pointer, registers):
-    """How many numbers of the pointer's dtype the registers hold."""
+    """Return how many numbers of the pointer's dtype the registers hold."""
     count = kind_of(pointer.dtype, registers).count
     return types.intp(pointer, registers), lambda *_: ir.Constant(I64, count)
 

@@ -76,7 +76,7 @@ class Buffer(Locked, Shown):
         self._storage = self._make_storage(self.memmap)  # last: its file stays when this is done
 
     def _make_items(self) -> Items:
-        """What is drawn, after a check of the class's own arguments."""
+        """Return the items that are drawn, after checks of the class's own arguments."""
         raise NotImplementedError
 
     @classmethod
@@ -102,7 +102,10 @@ class Buffer(Locked, Shown):
         return self._ring.added
 
     def total_weight(self) -> float:
-        """Sum of the weights by which items are drawn: their number, where all are as likely."""
+        """Return the sum of the weights by which items are drawn.
+
+        Their number, where all are as likely.
+        """
         with self.locked():
             return float(self._sampler.total_weight(self._ring))
 
@@ -251,13 +254,13 @@ class Buffer(Locked, Shown):
         self._saved = None
 
     def sections(self, added: int, prefix: str = "") -> list[Section]:
-        """What a checkpoint holds beside `describe()`; `added` steps were saved before."""
+        """Return the arrays of a checkpoint; the first `added` steps are in an earlier one."""
         parts = self._storage, self._sampler
         sections = [section for part in parts for section in part.sections(added, self._ring)]
         return [section._replace(name=prefix + section.name) for section in sections]
 
     def describe(self) -> dict[str, Any]:
-        """All that is no array, as JSON has it."""
+        """Return settings, counters and the structure as JSON has them: all but arrays."""
         return {
             "buffer": type(self).__name__,
             "structure": self.structure.describe(),
@@ -305,7 +308,10 @@ class Buffer(Locked, Shown):
         example: Any,
         options: dict[str, Any],
     ) -> Self:
-        """The buffer of a `describe()` and its sections; any error where they are nonsense."""
+        """Return the buffer of a `describe()` and its sections.
+
+        Raises any error where they are nonsense.
+        """
         settings = header["settings"]
         if unknown := settings.keys() - set(cls._settings()):
             raise ValueError(f"settings: {unknown}, expected {', '.join(cls._settings())}")

@@ -187,7 +187,7 @@ def _write_segment(
 
 
 def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, list[_Part], Table]]:
-    """Of each section the parts that stay, and the ranges to be written."""
+    """Return, for each section, the parts that stay and the ranges to be written."""
     whole: list[tuple[Section, list[_Part], Table]] = []
     changes: list[tuple[Section, list[_Part], Table]] = []
     for section in sections:
@@ -211,7 +211,7 @@ def _table(ranges: Ranges | None, data: Bytes) -> Table:
 
 
 def _num_bytes(table: Table) -> int:
-    """Bytes that ranges take in a segment."""
+    """Return the number of bytes that ranges take in a segment."""
     return table.nbytes + int((table[:, 1] - table[:, 0]).sum())
 
 
@@ -255,15 +255,15 @@ class Reader:
     prefix: str = ""
 
     def within(self, prefix: str) -> Reader:
-        """The same, for sections whose names begin so, by the rest of their names."""
+        """Return a reader of sections whose names begin with `prefix`; their rest is the name."""
         return replace(self, prefix=self.prefix + prefix)
 
     def num_bytes(self, name: str) -> int:
-        """Bytes of a section; ValueError where there is none of this name."""
+        """Return the bytes of a section; ValueError where there is none of this name."""
         return self._section(name)[0]
 
     def num_held(self, name: str) -> int:
-        """Bytes in files that are written to a section; where there are none, it is zeros."""
+        """Return the bytes of a section that lie in files; all others are zeros."""
         return sum(part.num_bytes for part in self._section(name)[1])
 
     def read_into(self, name: str, out: Bytes) -> None:
@@ -301,7 +301,7 @@ class Reader:
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str], kind: str | None = None) -> Iterator[Reader]:
-    """A checkpoint of a kind, or of any; saves wait until it is closed, in the same process too.
+    """Open a checkpoint of a kind, or of any; saves wait until it is closed.
 
     Raises:
         FileNotFoundError: there is no checkpoint.
@@ -331,7 +331,10 @@ def _fill(file: Any, piece: memoryview, checksum: int, path: Path) -> int:
 
 
 def _find_damage(path: Path, manifest: _Manifest) -> str:
-    """What is wrong with the files that a manifest names, as far as their sizes tell."""
+    """Say what is wrong with the files of a manifest, as far as their sizes tell.
+
+    "" if nothing is.
+    """
     for name, size in manifest.files.items():
         try:
             status = os.lstat(path / name)
@@ -386,7 +389,7 @@ def _current(path: Path) -> _Manifest:
 
 
 def _decode(content: Any) -> _Manifest:
-    """A manifest whose every name and number can be relied upon, from JSON; else any exception."""
+    """Return the manifest in a JSON value, every name and number checked; raises any exception."""
     token, header, files, found = (content[name] for name in _Manifest._fields)
     sections = {name: (size, [_Part(*row) for row in rows]) for name, (size, rows) in found.items()}
     parts = [part for _, each in sections.values() for part in each]

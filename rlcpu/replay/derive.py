@@ -40,7 +40,7 @@ _AHEAD = 32  # rows asked for early: 4,096 of 1 million in 65 us, not 116
 
 @intrinsic
 def _differ(typing, one, begin, other, start, count):
-    """Whether `count` bytes of two arrays are others, by the C library: twice as fast as a loop."""
+    """Tell whether `count` bytes of two arrays differ; the C library is twice as fast as a loop."""
 
     def generate(context, builder, signature, args):
         rows = [pointer_at(context, builder, one, *args[:2])]
@@ -140,7 +140,7 @@ def replace_aside(rows, aside, length, slots, places, storage, batch, table):
 
 
 def find_twins(structure: Structure) -> dict[int, int]:
-    """Positions of the fields of `next_observation`, and those of the same in `observation`."""
+    """Return the positions of `next_observation`'s fields, and of the same in `observation`."""
     try:
         sides = [structure.select(name) for name in ("observation", "next_observation")]
     except ValueError as error:
@@ -201,12 +201,12 @@ class DerivingStorage(Storage):
         return self.block.size + self.aside.nbytes + self.kept.size + self.free.nbytes
 
     def copy_rows(self, filled: int) -> list[Array]:
-        """See `Storage.copy_rows`."""
+        """Copy rows; see `Storage.copy_rows`."""
         rows = self.aside[:, :filled], self.kept, self.free
         return [*super().copy_rows(filled), *(array.copy() for array in rows)]
 
     def take_rows(self, rows: list[Array]) -> None:
-        """See `Storage.take_rows`."""
+        """Take over rows; see `Storage.take_rows`."""
         *fields, aside, kept, self.free = rows
         super().take_rows(fields)
         self.aside[:, : aside.shape[1]] = aside
@@ -215,7 +215,7 @@ class DerivingStorage(Storage):
     # ------------------------------------------------------------ adding
 
     def write(self, arrays: Sequence[Array], slot: int) -> None:
-        """See `Storage.write`. If MemoryError is raised, nothing was written."""
+        """Write steps; see `Storage.write`. If MemoryError is raised, nothing was written."""
         num_steps, num_envs = len(arrays[0]), self.num_envs
         if not num_steps:
             return
@@ -266,7 +266,10 @@ class DerivingStorage(Storage):
     # ------------------------------------------------------------ files
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """See `Storage.sections`. What is in free slots is nobody's, and need not be up to date."""
+        """Return the arrays of a checkpoint.
+
+        See `Storage.sections`. Free slots need not be up to date.
+        """
         numbers = self.aside.reshape(-1)
         # Those that were the newest ones change.
         rows = [spans(n, ring.added, self.length, self.num_envs) for n in (max(added - 1, 0), 0)]
@@ -309,7 +312,10 @@ def _bytes(array: Array) -> Array:
 
 
 def _check_aside(aside: Array, num_slots: int, ring: Ring) -> Array:
-    """Which slots are taken, (num_slots,) bool; ValueError for numbers that are nonsense."""
+    """Return the slots that are taken, (num_slots,) bool.
+
+    ValueError for numbers that are nonsense.
+    """
     slots, newest = aside[aside > 0] - 1, aside[:, (ring.added - 1) % ring.length]
     good = aside.min() >= 0 and aside.max() <= num_slots and not aside[:, ring.filled :].any()
     if not good or (ring.added and not newest.all()) or np.unique(slots).size < slots.size:

@@ -40,7 +40,10 @@ class Field(NamedTuple):
 
 
 def label(path: str, whole: str = "batch") -> str:
-    """How messages call what stands at a path; `whole` is what is outermost."""
+    """Return the name of the value at a path for messages.
+
+    `whole` is that of the outermost value.
+    """
     return f"field {path!r}" if path else whole
 
 
@@ -86,7 +89,7 @@ def describe_dtype(dtype: np.dtype[Any]) -> str:
 
 
 def parse_dtype(description: Any, whole: str) -> np.dtype[Any]:
-    """The dtype of a `describe_dtype` on this machine; ValueError if it is something else."""
+    """Return the dtype of a `describe_dtype` on this machine; ValueError for something else."""
     try:
         descr = ast.literal_eval(description) if description[0] == "[" else description
         dtype = np.lib.format.descr_to_dtype(descr).newbyteorder("=")
@@ -102,7 +105,7 @@ def parse_dtype(description: Any, whole: str) -> np.dtype[Any]:
 
 
 def to_array(leaf: Any, called: str) -> Array:
-    """An array of what NumPy can read as one, or TypeError, or ValueError for uneven lists."""
+    """Return a value as an array; TypeError for objects, ValueError for uneven lists."""
     if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
         return leaf
     if isinstance(leaf, np.ma.MaskedArray):
@@ -189,11 +192,11 @@ class Shown:
     __slots__ = ()
 
     def _facts(self) -> list[str]:
-        """How much there is, and its settings."""
+        """Return the facts of a repr: how much is held, and the settings."""
         raise NotImplementedError
 
     def _fields(self) -> Iterable[Field]:
-        """What it is made of."""
+        """Return the fields that a repr lists."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

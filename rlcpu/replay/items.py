@@ -82,7 +82,7 @@ class Items(NamedTuple):
 
 @inline_exact
 def pick_item(u, num_envs, first, count, length):
-    """One of the items `env * length + (first + k) % length`, k < count, by a uniform number."""
+    """Return an item `env * length + (first + k) % length`, k < count, by a uniform number."""
     k = min(np.int64(u * (num_envs * count)), num_envs * count - 1)
     env = k // count
     slot = first + (k - env * count)
@@ -164,7 +164,7 @@ class Batch(Shown):
 
 @inline_exact
 def sum_ahead(rewards, terminated, truncated, row, ring, settings):
-    """Sum of discounted rewards from a row on, discount of what follows, and the last row.
+    """Return the sum of discounted rewards from a row on, the next discount, and the last row.
 
     Columns are (num_envs * length,); `ring` is (length, newest slot), `settings` (n, gamma).
     """

@@ -32,7 +32,10 @@ class Locked:
         return copy.deepcopy({name: vars(self)[name] for name in vars(self) if name not in left})
 
     def locked(self) -> Any:
-        """The lock, a context manager; RuntimeError if this thread has it already, in a handler."""
+        """Return the lock as a context manager.
+
+        RuntimeError if a handler finds its own thread in a call.
+        """
         # The lock lets its thread in again. Looking first is safe: a handler that runs between
         # this and the lock's own code has ended by then. A lock in Python could be interrupted
         # when it is taken and not yet released by anything.

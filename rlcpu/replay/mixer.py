@@ -93,7 +93,7 @@ class Mixer:
         return sum(map(len, self.buffers))
 
     def _sizes(self, batch_size: int) -> list[int]:
-        """How many come from each buffer."""
+        """Return how many items come from each buffer."""
         size = check_count("batch_size", batch_size)
         shares = np.array(self.proportions) / sum(self.proportions) * size
         sizes = np.floor(shares).astype(int)
@@ -190,7 +190,7 @@ class Mixer:
 
 
 def _kinds(base: type[Buffer]) -> dict[str, type[Buffer]]:
-    """The classes of buffers that there are, the user's too, by their names; the newest counts."""
+    """Return all classes of buffers, the user's too, by name; of two of one name, the newer."""
     kinds: dict[str, type[Buffer]] = {}
     for kind in base.__subclasses__():
         kinds |= {kind.__name__: kind, **_kinds(kind)}
@@ -198,7 +198,10 @@ def _kinds(base: type[Buffer]) -> dict[str, type[Buffer]]:
 
 
 def _or_ones(backend: Any, parts: list[Batch], numbers: list[Array | None]) -> Any:
-    """Numbers of all parts, one after the other, 1 where a part has none; None if none has any."""
+    """Return the numbers of all parts in a row, 1 for parts that have none.
+
+    None if no part has any.
+    """
     if all(column is None for column in numbers):
         return None
     ones = [backend.asarray(np.ones(len(part), np.float32)) for part in parts]

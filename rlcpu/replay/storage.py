@@ -41,7 +41,7 @@ _U8, _U32, _U64 = np.uint8(0), np.uint32(0), np.uint64(0)
 
 
 def allocate(num_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeros that begin at a cache line, and take memory from their first write on.
+    """Return zeros that begin at a cache line, and take memory from their first write on.
 
     NumPy asks for huge pages where there are many: random rows of 800 bytes take half the time.
     """
@@ -64,7 +64,7 @@ def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
 
 
 def lay_out(fields: Iterable[Field], num_rows: int) -> tuple[list[int], int]:
-    """First byte of each field of so many rows in a block, field after field, and its end."""
+    """Return the first byte of each field in a block of so many rows, and the block's end."""
     begins, end = [], 0
     for field in fields:
         begins.append(end)
@@ -75,13 +75,16 @@ def lay_out(fields: Iterable[Field], num_rows: int) -> tuple[list[int], int]:
 
 
 def _views(fields: Iterable[Field], block: Array, begins: list[int], *lead: int) -> list[Any]:
-    """One array per field, (*lead, *field.shape), over a block."""
+    """Return one array per field, (*lead, *field.shape), over a block."""
     pairs = zip(fields, begins, strict=True)
     return [np.ndarray((*lead, *f.shape), f.dtype, block, begin) for f, begin in pairs]
 
 
 def _map_new_file(path: str | os.PathLike[str], num_bytes: int) -> Array:
-    """Zeros in a new file, with room on the disk: a later write to a full disk ends the process."""
+    """Return zeros in a new file that has its room on the disk.
+
+    A later write to a full disk ends the process.
+    """
     path = check_path("memmap", path)
     with open(path, "xb") as file:
         try:
@@ -142,7 +145,7 @@ def _gather_field(storage, out, field, rows, first, last, steps, length):
 
 
 def at_a_time(size: int) -> int:
-    """Of `size` sequences, how many a thread takes at a time: 8 % faster than always 32."""
+    """Return how many of `size` sequences a thread takes at a time: 8 % faster than always 32."""
     return int(max(min(size // numba.config.NUMBA_NUM_THREADS, _MOST), _LEAST))
 
 
@@ -173,7 +176,7 @@ def _lay(target, to, batch, row, stride, count, row_bytes):
 
 @kernel(fastmath=EXACT)
 def scatter(batch, storage, begin, row_bytes, shape, length):
-    """Rows of a field, `shape` (num_steps, num_envs), to the same slots of every environment.
+    """Copy rows of a field, `shape` (num_steps, num_envs), to the same slots of every environment.
 
     `batch` and `storage` are uint8; the first slot of environment 0 is at `storage[begin]`.
     """
@@ -247,7 +250,7 @@ class Storage:
         return self.block.size
 
     def copy_rows(self, filled: int) -> list[Array]:
-        """What `take_rows` needs: copies of the first so many slots of each environment."""
+        """Return copies of the first so many slots of each environment, for `take_rows`."""
         return [self.fields[number][:, :filled].copy() for number in self.stored]
 
     def take_rows(self, rows: list[Array]) -> None:
@@ -274,7 +277,7 @@ class Storage:
             self.fields[number][:, slot : slot + len(array)] = array.swapaxes(0, 1)
 
     def make_batch(self, batch_size: int, steps: int | None) -> Rows:
-        """Room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
+        """Return room for a batch: (batch_size, ...) arrays, or (steps, batch_size, ...)."""
         lead = (batch_size,) if steps is None else (steps, batch_size)
         fields = self.structure.fields
         begins, size = lay_out(fields, batch_size * (steps or 1))
@@ -310,7 +313,10 @@ class Storage:
     def look_ahead(
         self, fields: list[int], rows: Array, ring: tuple[int, int], settings: tuple[int, float]
     ) -> tuple[Array, Array, Array]:
-        """See `items.look_ahead`; `fields` are positions of reward, terminated and truncated."""
+        """Sum rewards ahead.
+
+        See `items.look_ahead`. `fields` are reward, terminated and truncated.
+        """
         sums, discounts = np.empty(rows.size), np.empty(rows.size, np.float32)
         out = sums, discounts, np.empty(rows.size, np.int64)
         look_ahead(*(self.fields[n].reshape(-1) for n in fields), rows, ring, settings, out)
@@ -319,7 +325,7 @@ class Storage:
     # ------------------------------------------------------------ files
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """Bytes of rows, of which `added` steps were saved before."""
+        """Return the bytes of rows; the first `added` steps are in an earlier checkpoint."""
         rows = [spans(first, ring.added, self.length, self.num_envs) for first in (added, 0)]
         columns = [(self.begins[n], self.structure.fields[n].row_bytes) for n in self.stored]
         ranges = [

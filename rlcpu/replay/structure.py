@@ -102,17 +102,23 @@ class Structure:
         return arrays, lead
 
     def collect(self, batch: Any) -> Sequence[Any]:
-        """The leaves of a batch, unchecked; TypeError or ValueError for another structure."""
+        """Return the leaves of a batch, unchecked.
+
+        TypeError or ValueError for another structure.
+        """
         return _collect(self._root, batch)
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The user's structure of any leaves; ValueError where there is not one per field."""
+        """Return leaves in the user's structure; ValueError where there is not one per field."""
         if len(leaves) != len(self.fields):
             raise ValueError(f"{len(leaves)} leaves: expected {len(self.fields)}, one per field")
         return _build(self._root, leaves)
 
     def select(self, name: str) -> tuple[int, ...]:
-        """Positions of the fields at or beneath a dotted path, or ValueError; "" is the whole."""
+        """Return the positions of the fields at or beneath a dotted path, "" for all.
+
+        Or ValueError.
+        """
         names = [field.name for field in self.fields]
         positions = [n for n, each in enumerate(names) if f"{each}.".startswith(f"{name}.")]
         if name and not positions:
@@ -127,7 +133,7 @@ class Structure:
 
     @staticmethod
     def restore(description: Any, example: Any = None) -> Structure:
-        """The structure of a `describe()`, which may be anybody's; no class is looked up by name.
+        """Return the structure of a `describe()`, which may be anybody's: no class is looked up.
 
         Dataclasses and NamedTuples need the example. Where it is given, its fields have to be those
         of the description, which decides about the order of a dict's keys.
@@ -195,7 +201,7 @@ def _learn(example: Any, path: str = "", depth: int = 0) -> _Node:
 
 
 def _describe_leaf(leaf: Any, whole: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Dtype and shape of what is no container."""
+    """Return dtype and shape of an array, a number, a space or a field."""
     if isinstance(leaf, spaces.Space | Field):
         return np.dtype(leaf.dtype), tuple(leaf.shape or ())
     there = getattr(leaf, "__cuda_array_interface__", None)  # of an array on a CUDA device
@@ -240,7 +246,7 @@ def _join(path: str, name: str) -> str:
 
 
 def _collect(node: _Node, value: Any) -> Sequence[Any]:
-    """The leaves of a value, in the order of the node's fields: nobody has looked at them yet."""
+    """Return the leaves of a value, in the order of the node's fields; they are not checked."""
     if node.kind == _ARRAY:
         return (value,)
     values = _read(node, value)

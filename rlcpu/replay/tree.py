@@ -111,7 +111,7 @@ def highest(node):
 
 
 def search(weights, mark):
-    """The child in whose share of [0, sum) a mark falls, and the mark from where the share begins.
+    """Return the child whose share of [0, sum) a target falls into, and the rest of the target.
 
     Between two shares, or beyond the last, it is a child of no weight.
     """
@@ -170,14 +170,14 @@ def keep(leaves, begin, filled, other):
 
 
 def find_shift(lows, filled):
-    """What raises the smallest value to zero."""
+    """Return the number that raises the smallest value to zero."""
     if filled is None:
         return filled
     return max(-lowest(load(lows, lows.size - WIDTH)), 0.0) if lows.size else 0.0
 
 
 def unpack(numbers, offsets, filled):
-    """The levels of a tree in one array, as a call costs 0.04 us for each: sums, lows, highs."""
+    """Return sums, lows and highs of one array: each array of a call costs 0.04 us."""
     size = offsets[offsets.size - 1]
     inner = size - offsets[1] if numbers.size > size else 0
     lows, highs = numbers[size : size + inner], numbers[size + inner : size + 2 * inner]
@@ -207,7 +207,7 @@ def weights(sums, position, shift, filled, node, span):
 
 
 def weight_of_all(levels):
-    """Sum of all weights."""
+    """Return the sum of all weights."""
     offsets, shift, filled = levels.offsets, levels.shift, levels.filled
     top = offsets[offsets.size - 2]
     return total(weights(levels.sums, top, shift, filled, np.int64(0), top_span(offsets)))
@@ -271,7 +271,10 @@ def scan(levels, u):
 
 
 def find_mark(key, counter, weight, width, number):
-    """The mark of draw `number` of a stream: in its stratum of a width, or in the whole weight."""
+    """Return the target of draw `number` of a stream.
+
+    In its stratum of a width, or in all weight.
+    """
     u = uniform53(key, u64(counter + u64(number)))
     return (number + u) * width if width > 0.0 else u * weight
 
@@ -281,13 +284,16 @@ def find_mark(key, counter, weight, width, number):
 
 @inline_exact
 def load_vector(numbers, position):
-    """See `load`."""
+    """Load eight numbers as a vector; see `load`."""
     return memory.load(numbers, position, ONE_LINE)
 
 
 @inline_exact
 def weigh_vector(sums, shift, begin, span, filled):
-    """See `weigh`; of priorities, whose `filled` is None, the sums themselves."""
+    """Return weights as a vector.
+
+    See `weigh`. Priorities (`filled` is None) are their own weights.
+    """
     # Numba drops a branch on None when it compiles, so that nobody decides in a loop; a branch that
     # was left would make it count references there, 28 times the time.
     if filled is None:
@@ -300,7 +306,7 @@ def weigh_vector(sums, shift, begin, span, filled):
 
 @inline_exact
 def keep_vector(leaves, begin, filled, other):
-    """See `keep`; priorities above zero are items."""
+    """Replace the leaves that are no items; see `keep`. Priorities above zero are items."""
     if filled is None:
         return where(leaves > 0.0, leaves, other)
     return where(begin + lane_numbers(leaves) < filled, leaves, other)
@@ -320,7 +326,7 @@ _OPERATIONS: dict[Any, Any] = {
 
 @functools.cache
 def over_vectors(rule: Any) -> Any:
-    """A function of this module, compiled for the CPU, over vectors in the place of tuples."""
+    """Compile a function of this module for the CPU, over vectors in the place of tuples."""
 
     def convert(_: str, value: Any) -> Any:
         is_rule = isinstance(value, types.FunctionType) and value.__module__ == __name__

@@ -232,7 +232,7 @@ def _draw_successively(levels, key, counter, stratified, out):
 
 @inline_exact
 def _with_weights(levels):
-    """The same levels; values that all have no weight, as equal ones below zero, get one."""
+    """Return levels whose values have a weight, also where all are equal and below zero."""
     highest = vectors.highest(load_vector(levels.highs, levels.highs.size - WIDTH))
     shift = levels.shift
     if highest + shift <= 0.0:

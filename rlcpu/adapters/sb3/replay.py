@@ -142,7 +142,7 @@ class ReplayBuffer(buffers.ReplayBuffer):
         }
 
     def _example(self) -> dict[str, Any]:
-        """One transition."""
+        """Return an example of one transition."""
         observation: Any
         if isinstance(self.observation_space, spaces.Dict):
             shapes: Any = self.obs_shape

@@ -116,7 +116,7 @@ class VecEnv(vec_env.VecEnv):
         return observations, rewards.astype(np.float32, copy=False), dones, infos
 
     def _episode(self, i: int) -> dict[str, Any]:
-        """What `Monitor` says of an episode that ended; the next one begins."""
+        """Return `Monitor`'s record of an episode that ended; the next one begins."""
         seconds = round(time.time() - self._start, 6)
         episode = {"r": float(self._returns[i]), "l": int(self._lengths[i]), "t": seconds}
         self._returns[i] = self._lengths[i] = 0
@@ -127,7 +127,7 @@ class VecEnv(vec_env.VecEnv):
         self.env.close()
 
     def get_images(self) -> Sequence[Array | None]:
-        """One RGB picture of each environment; None without a render mode."""
+        """Return one RGB picture of each environment; None without a render mode."""
         if self.render_mode is None:
             return [None] * self.num_envs
         return self.env.render() or ()
@@ -135,7 +135,10 @@ class VecEnv(vec_env.VecEnv):
     # ------------------------------------------------------------ attributes and methods
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute for each environment; of `state`, and of parameters that vary, its own."""
+        """Return the attribute for each environment.
+
+        Of `state` and of varied parameters, its own value.
+        """
         value = getattr(self.env, attr_name)
         chosen = list(self._get_indices(indices))
         if attr_name == "state" and not isinstance(value, np.ndarray):
