@@ -127,6 +127,12 @@ reveal_type(rlcpu.train.PPO("CartPole-v1"))
 replay.SumTree(10, sed=1)
 rlcpu.PPO
 rlcpu.envs.chek
+rlcpu.train.DQN("CartPole-v1", seed=1, learning_rate=1e-3, double=False)
+rlcpu.train.DQN("CartPole-v1", learnin_rate=1e-3)
+rlcpu.train.PQN("CartPole-v1", layer_norm="yes")
+rlcpu.train.SAC("Pendulum-v1", tau="slow")
+rlcpu.train.TD3("Pendulum-v1", policy_delays=2)
+rlcpu.train.DDPG("Pendulum-v1", policy_delays=2)
 """
 
 
@@ -141,10 +147,15 @@ def test_type_checkers_see_classes_and_find_misspelt_names(tmp_path: Path) -> No
         *("VectorEnv", "Rollout", "Dynamics", "PPO"),
     ], result.stdout
     errors = re.findall(r"error: (.*?)  \[", result.stdout)
-    assert len(errors) == 3, result.stdout
+    assert len(errors) == 8, result.stdout
     assert errors[0].startswith('Unexpected keyword argument "sed" for "SumTree"')
     assert errors[1] == 'Module has no attribute "PPO"'
     assert errors[2].startswith('Module has no attribute "chek"')
+    assert errors[3].startswith('Unexpected keyword argument "learnin_rate" for "DQN"')
+    assert errors[4].startswith('Argument "layer_norm" to "PQN" has incompatible type "str"')
+    assert errors[5].startswith('Argument "tau" to "SAC" has incompatible type "str"')
+    for error, kind in zip(errors[6:], ("TD3", "DDPG"), strict=True):
+        assert error.startswith(f'Unexpected keyword argument "policy_delays" for "{kind}"')
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ architectures" (equation 9; the two streams are the last layer's outputs); Schau
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.actors import EpsilonGreedy, check_discrete
-from rlcpu.train.config import Schedule
-from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
+from rlcpu.train.config import Env, Schedule, typed_by
+from rlcpu.train.off_policy import Arguments, OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -162,6 +162,11 @@ DEFAULTS: dict[str, DQNConfig] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class _DQNArguments(DQNConfig, Arguments):
+    """Keyword arguments of `DQN`, for type checkers."""
+
+
 class DQN(OffPolicy):
     """An agent that learns the values of its actions, for `Discrete` environments.
 
@@ -180,6 +185,11 @@ class DQN(OffPolicy):
     defaults = DEFAULTS
     config: DQNConfig
     policy: EpsilonGreedy
+
+    if TYPE_CHECKING:
+
+        @typed_by(_DQNArguments)
+        def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
         check_discrete(dynamics)

@@ -121,13 +121,23 @@ class OffPolicyConfig(Settings):
             raise ValueError(f'n_step={self.n_step}: replay="return" has n_step=1 only')
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Keyword arguments of `OffPolicy` beside its settings, for type checkers."""
+
+    seed: int = 0
+    num_threads: int | None = None
+    dtype: str = "float32"
+    buffer: Any = None
+    config: Settings | None = None
+
+
 class OffPolicy(checkpoint.Agent):
     """An agent that learns from a replay buffer; base of `DQN`, `SAC`, `TD3` and `DDPG`.
 
     `PQN` shares its methods, and learns from each rollout at once.
 
-    Every field of its config, such as `learning_rate`, is a keyword argument too. Type checkers see
-    their types where they are `config=DQNConfig(...)`.
+    Every field of its config, such as `learning_rate`, is a keyword argument too.
 
     Args:
         env: id of a registered environment, a `Dynamics`, or a `VectorEnv` (which the agent
@@ -171,7 +181,7 @@ class OffPolicy(checkpoint.Agent):
         num_threads: int | None = None,
         dtype: str = "float32",
         buffer: Any = None,
-        config: OffPolicyConfig | None = None,
+        config: Settings | None = None,
         **settings: Any,
     ) -> None:
         seed = check_seed(seed)

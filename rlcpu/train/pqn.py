@@ -15,7 +15,7 @@ factor 1/2), are CleanRL's `pqn.py`; RAdam is that of both.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from rlcpu.envs.collect import Rollout
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.scan.recurrences.returns import lambda_returns
 from rlcpu.train.actors import EpsilonGreedy, check_discrete, forbid, inputs_of
-from rlcpu.train.config import Schedule, Settings
-from rlcpu.train.off_policy import Array, OffPolicy
+from rlcpu.train.config import Env, Schedule, Settings, typed_by
+from rlcpu.train.off_policy import Arguments, Array, OffPolicy
 
 
 def squared_error(value: float, target: float) -> float:
@@ -117,6 +117,11 @@ DEFAULTS: dict[str, PQNConfig] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class _PQNArguments(PQNConfig, Arguments):
+    """Keyword arguments of `PQN`, for type checkers."""
+
+
 class PQN(OffPolicy):
     """An agent that learns the values of its actions from rollouts, for `Discrete` environments.
 
@@ -139,6 +144,11 @@ class PQN(OffPolicy):
     policy: EpsilonGreedy
     learner: Any  # a Learner
     _rollout: Rollout
+
+    if TYPE_CHECKING:
+
+        @typed_by(_PQNArguments)
+        def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> EpsilonGreedy:
         check_discrete(dynamics)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +31,8 @@ from rlcpu.train.actor_critic import (
     soft_bootstrap,
 )
 from rlcpu.train.actors import SquashedGaussian, bounded_log_std, squashed_gaussian
-from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
+from rlcpu.train.config import Env, typed_by
+from rlcpu.train.off_policy import Arguments, OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -121,6 +122,11 @@ DEFAULTS: dict[str, SACConfig] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class _SACArguments(SACConfig, Arguments):
+    """Keyword arguments of `SAC`, for type checkers."""
+
+
 class SAC(OffPolicy):
     """An agent of continuous actions that are as random as they can be, for bounded `Box` actions.
 
@@ -143,6 +149,11 @@ class SAC(OffPolicy):
     defaults = DEFAULTS
     config: SACConfig
     policy: SquashedGaussian
+
+    if TYPE_CHECKING:
+
+        @typed_by(_SACArguments)
+        def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> SquashedGaussian:
         return SquashedGaussian(dynamics, self.config.hidden, self.config.activation, seed)

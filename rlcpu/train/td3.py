@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.train.actor_critic import critics_loss, least_value, make_critics, movable
 from rlcpu.train.actors import Noisy
+from rlcpu.train.config import Env, typed_by
 from rlcpu.train.dqn import bootstrap
-from rlcpu.train.off_policy import OffPolicy, OffPolicyConfig
+from rlcpu.train.off_policy import Arguments, OffPolicy, OffPolicyConfig
 
 # ---------------------------------------------------------------- the paper's equations
 
@@ -110,6 +111,11 @@ PENDULUM = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class _TD3Arguments(TD3Config, Arguments):
+    """Keyword arguments of `TD3`, for type checkers."""
+
+
 class TD3(OffPolicy):
     """An agent of continuous actions with a deterministic policy, for bounded `Box` actions.
 
@@ -130,6 +136,11 @@ class TD3(OffPolicy):
     config: TD3Config
     policy: Noisy
     _critics = 2
+
+    if TYPE_CHECKING:
+
+        @typed_by(_TD3Arguments)
+        def __init__(self, env: Env, **settings: Any) -> None: ...
 
     def _make_policy(self, dynamics: Dynamics, seed: int) -> Noisy:
         return Noisy(dynamics, self.config.hidden, self.config.activation, seed)
@@ -165,6 +176,11 @@ class TD3(OffPolicy):
         return {**super()._options(), "target_period": period}
 
 
+@dataclasses.dataclass(frozen=True)
+class _DDPGArguments(DDPGConfig, Arguments):
+    """Keyword arguments of `DDPG`, for type checkers."""
+
+
 class DDPG(TD3):
     """An agent like `TD3` with one critic; see `DDPGConfig` for the settings."""
 
@@ -173,3 +189,8 @@ class DDPG(TD3):
     Config = DDPGConfig
     defaults: ClassVar[dict[str, Any]] = {"Pendulum-v1": DDPGConfig().replace(PENDULUM)}
     _critics = 1
+
+    if TYPE_CHECKING:
+
+        @typed_by(_DDPGArguments)
+        def __init__(self, env: Env, **settings: Any) -> None: ...

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, history, ppo
+from rlcpu.train import DDPG, DQN, PPO, PQN, SAC, TD3, dqn, history, ppo, pqn, sac, td3
 from tests.train import test_off_policy, test_ppo, test_pqn
 from tests.train.test_off_policy import everything
 
@@ -177,9 +177,20 @@ def test_a_class_shows_every_setting_with_type_and_default(make: Callable[[], An
         kind("CartPole-v1", learning_rate_schedul="linear")
 
 
-def test_type_checkers_see_the_arguments_of_ppo() -> None:
-    shown = inspect.signature(PPO).parameters
-    checked = inspect.signature(ppo._Arguments).parameters
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (PPO, ppo._Arguments),
+        (DQN, dqn._DQNArguments),
+        (PQN, pqn._PQNArguments),
+        (SAC, sac._SACArguments),
+        (TD3, td3._TD3Arguments),
+        (DDPG, td3._DDPGArguments),
+    ],
+)
+def test_type_checkers_see_the_arguments_of_agents(kind: Any, arguments: Any) -> None:
+    shown = inspect.signature(kind).parameters
+    checked = inspect.signature(arguments).parameters
     assert {name: (each.annotation, each.default) for name, each in checked.items()} == {
         name: (each.annotation, each.default) for name, each in shown.items() if name != "env"
     }
