@@ -83,8 +83,8 @@ def solve_arrays(
     is_finite, is_doubtful = _solve(arrays, lengths, mode, cut)
     errors = None
     if check or (may_refine and is_doubtful):
-        errors, residuals = backward_errors(arrays, lengths, mode)
-        refine(arrays, lengths, mode, errors, residuals)
+        errors = backward_errors(arrays, lengths, mode)
+        refine(arrays, lengths, mode, errors)
     if arrays.out is not result:
         result[...] = arrays.out
     return is_finite, errors if check else None
@@ -117,11 +117,11 @@ def _ends(lengths: Array | None, out: Array) -> Array:
     return ends.transpose(batch_order(out))
 
 
-def _by_system(found: Array, out: Array) -> Array:
-    """The largest number of each system (batch...,), of those that a driver found of its chunks."""
+def _by_system(errors: Array, out: Array) -> Array:
+    """Return the largest error of each system (batch...,) from those of its chunks."""
     order = batch_order(out)
     shape = [out.shape[i] for i in order]
-    return found.max(-1).reshape(shape).transpose(np.argsort(order)).astype(out.dtype)
+    return errors.max(-1).reshape(shape).transpose(np.argsort(order)).astype(out.dtype)
 
 
 def cut_systems(out: Array) -> Cut | None:
@@ -153,26 +153,37 @@ JOIN = for_cores(join_all, GRAIN, fastmath=EXACT)
 # ---------------------------------------------------------------- refinement
 
 
-def backward_errors(arrays: Arrays, lengths: Array | None, mode: Mode) -> tuple[Array, Array]:
+def backward_errors(
+    arrays: Arrays, lengths: Array | None, mode: Mode, residuals: Array | None = None
+) -> Array:
     """Measure how exact solutions are.
+
+    Args:
+        arrays: systems, and their solutions in `out`.
+        lengths: (batch...,) int64, unknowns of each system; None for n.
+        mode: how they were solved.
+        residuals: (batch..., n), overwritten with the residual of each equation; None if nobody
+            needs them.
 
     Returns:
         (batch...,) of the systems' dtype: the smallest relative change of single numbers of each
         system that makes its solution exact (Oettli and Prager 1964, see
         `equations.backward_error`), NaN where there is no solution, or none whose error can be
-        computed without overflow; and residuals (batch..., n).
+        computed without overflow.
     """
-    out, cut, residuals = arrays.out, cut_systems(arrays.out), np.empty_like(arrays.out)
-    chunks, order = cut.chunks if cut else 1, batch_order(residuals)
+    out, cut = arrays.out, cut_systems(arrays.out)
+    like = out if residuals is None else residuals
+    chunks, order = cut.chunks if cut else 1, batch_order(like)
     inputs = [*lanes.inputs_of(arrays, mode.transposed), Input(out)]
-    plan = make_plan(inputs, [residuals], cut=cut, periodic=mode.periodic, lengths=lengths)
+    plan = make_plan(inputs, [like], cut=cut, periodic=mode.periodic, lengths=lengths)
     around = np.zeros((math.prod(out.shape[:-1]), chunks, 2))
     if mode.periodic or cut is not None:
-        ends = _ends(lengths, residuals)
+        ends = _ends(lengths, like)
         _look_around(out.transpose(*order, -1), ends, mode.periodic, cut, around)
-    found = np.empty((math.prod(out.shape[:-1]), chunks))
-    run(lanes.CHECK, plan, out.dtype, 0.0, out.size, mode.num_threads, around, found)
-    return _by_system(found, residuals), residuals
+    errors = np.empty((math.prod(out.shape[:-1]), chunks))
+    kind = lanes.ERRORS if residuals is None else lanes.RESIDUALS
+    run(kind, plan, out.dtype, 0.0, out.size, mode.num_threads, around, errors)
+    return _by_system(errors, like)
 
 
 def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, around: Array) -> None:
@@ -191,9 +202,7 @@ def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, arou
         around[..., side] = np.where(inside, numbers, 0).reshape(around.shape[:-1])
 
 
-def refine(
-    arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array, residuals: Array
-) -> None:
+def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> None:
     """Refine solutions whose backward errors (batch...,) are above `REFINED`; overwrites both."""
     limit = REFINED * float(np.finfo(errors.dtype).eps)
     inaccurate = errors > limit
@@ -201,15 +210,15 @@ def refine(
         return
     part: Any = ... if inaccurate.all() else inaccurate
     systems = Arrays(*(array[part] for array in arrays))
-    ends = None if lengths is None else lengths[part]
-    left, change = errors[part], residuals[part]
+    ends, change = None if lengths is None else lengths[part], np.empty_like(systems.out)
+    left = backward_errors(systems, ends, mode, change)
     for _ in range(STEPS):
         wrong = left > limit
         if not wrong.any():
             break
         _solve(systems._replace(rhs=change, out=change), ends, mode, cut_systems(change))
         systems.out[...] += np.where(np.isfinite(change) & wrong[..., None], change, 0)
-        left, change = backward_errors(systems, ends, mode)
+        left = backward_errors(systems, ends, mode, change)
     errors[part] = left
     if part is not ...:
         arrays.out[part] = systems.out

@@ -355,7 +355,7 @@ def expand(block, pivoting):
 
 @inlined
 def check(block, zero):
-    """Write residuals, and report the largest backward error; x[-1] and x[m] are known."""
+    """Write residuals if they are an output; report the largest backward error."""
     before, after, x = given(block, 0), given(block, 1), read(block, X, 0)
     worst = trace = nan_or_zero(before)
     for k in range(block.rows):
@@ -380,4 +380,5 @@ FACTORED = Lanes(solve_factored, planes=1, outputs=(0,))
 SOLVE = Lanes(solve, planes=4, outputs=(SOLUTION,))
 REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
 EXPAND = Lanes(expand, planes=4, outputs=(SOLUTION,), reads=4)
-CHECK = Lanes(check, planes=5, outputs=(RHS,), reads=2, writes=1)
+ERRORS = Lanes(check, planes=5, reads=2, writes=1)
+RESIDUALS = Lanes(check, planes=5, outputs=(RHS,), reads=2, writes=1)
