@@ -211,9 +211,6 @@ def ask(block, inputs, number, later):
 
 # ---------------------------------------------------------------- the driver
 
-#: Addresses of what goes in and out of lanes besides: of nothing.
-NOTHING = (0, 0)
-
 
 class Lanes(NamedTuple):
     """A lane function, which `run` calls on blocks."""
