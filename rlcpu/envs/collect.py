@@ -258,10 +258,15 @@ class Prepared:
     def _marks(self, policy: Policy) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
         """Return the policy's marks, if they tell of every change that does not go into our arrays.
 
-        A subclass that inherits them may have arrays of its own making, and arrays of another
-        dtype were copied into ours.
+        A class that has `code` or `arrays` of its own and inherits marks may make arrays that these
+        do not tell of, and arrays of another dtype were copied into ours.
         """
-        if "marks" not in vars(type(policy)):
+        for each in type(policy).__mro__:
+            if "marks" in vars(each):
+                break
+            if "code" in vars(each) or "arrays" in vars(each):
+                return None, ()
+        else:
             return None, ()
         objects, values = policy.marks()  # type: ignore[attr-defined]
         theirs = [each for each in objects if isinstance(each, np.ndarray)]

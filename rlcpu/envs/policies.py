@@ -95,10 +95,10 @@ POLICY_DTYPES: dict[str, Any] = {
 class Policy(Protocol):
     """What `collect` and `simulate` need of a policy.
 
-    They ask for both anew in every call, unless its class itself has a third method, `marks() ->
-    (objects, values)`, of what decides them: nothing is asked for while the objects are the same
-    ones and the values are equal. Arrays among the objects may change their numbers if `arrays`
-    gives the arrays themselves.
+    They ask for both anew in every call, unless the class that defines them has a third method,
+    `marks() -> (objects, values)`, of what decides them: nothing is asked for while the objects are
+    the same ones and the values are equal. Arrays among the objects may change their numbers if
+    `arrays` gives the arrays themselves.
     """
 
     def code(self, dynamics: Dynamics) -> PolicyCode:

@@ -405,7 +405,8 @@ class Rollout:
             after: Array = self._drivers.empty(rows.shape, rows.dtype)
             after[:-n] = rows[n:]
             after[-n:] = self._records.last.reshape(n, -1)
-            after[asarray(self._ends)] = asarray(self._final_rows)
+            if self._ends.size:
+                after[asarray(self._ends)] = asarray(self._final_rows)
             if name in _MASKS:
                 masks: Array = view.masks(after)
                 return masks

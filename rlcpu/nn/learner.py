@@ -182,7 +182,7 @@ class Learner(FlatLearner):
         self.names = [*self._named, *copies]
         self._wanted = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
-        self._pairs: dict[str, tuple[Any, ...]] = {}
+        self._last_columns: dict[str, _Column] = {}
         layout = self._lay_out([*self._named.values(), *copies.values()])
         super().__init__(
             [*self._named.values(), *copies.values()],
@@ -365,7 +365,7 @@ class Learner(FlatLearner):
         part = part_of(minibatch)
         space = self._space_for(self._make_space, count, minibatch, part)
         real, updates = self.dtype, len(self.updates)
-        rates: Array = np.array(np.broadcast_to(np.asarray(chosen.learning_rate, real), updates))
+        rates: Array = np.full(updates, chosen.learning_rate, real)
         values = Settings(
             epochs=epochs,
             minibatch=minibatch,
@@ -404,7 +404,8 @@ class Learner(FlatLearner):
         try:
             self._run(run, workers, space, self._program, samples, space, values)
         finally:
-            self.counters += int(space.report[0, self.num_sums + 1]), epochs
+            self.counters[0] += int(space.report[0, self.num_sums + 1])
+            self.counters[1] += epochs
         return self._finish(write)
 
     def _workers_for(self, minibatch: int, part: int, steps: int) -> int:
@@ -485,58 +486,55 @@ class Learner(FlatLearner):
 
     def _make_columns(
         self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
-    ) -> tuple[Array, list[Any], int]:
+    ) -> tuple[Array, Any, int]:
         """Return columns as the kernel takes them, arrays to keep alive, and how many samples."""
         for name in normalise:
             if name not in self.columns:
                 raise ValueError(f"normalise has {name!r}: expected {', '.join(self.columns)}")
-        records: list[tuple[int, ...]] = []
-        references: list[Any] = []
-        counts = set()
+        columns: dict[str, _Column] = {}
+        is_new = False
         for name, width in self.columns.items():
             if name not in batch:
                 raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.columns)}")
-            values, pair = batch[name], normalise.get(name)
-            if isinstance(values, Ones):
-                values.check(width)
-                is_plain = pair is None or _is_identity(*pair)
-                if is_plain and values.are_few() and self.takes_ones(name):
-                    starts = as_writable(values.starts, np.int64)
-                    places = as_writable(values.columns, np.int32)
-                    records.append((_address(starts), _address(places), width, 0, 0))
-                    references += starts, places
-                    counts.add(len(starts) - 1)
-                    continue
-                values = values.expand()
-            array = as_writable(values, np.float32)
-            if array.ndim == 0 or array.shape[1:] not in ((width,), () if width == 1 else None):
-                raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
+            values, pair = batch[name], normalise.get(name, _NO_PAIR)
+            column = self._last_columns.get(name)
+            if column is None or not column.serves(values, pair):
+                column, is_new = self._make_column(name, width, values, pair), True
+            elif column.array is not values:
+                column.array[...] = values
             if name in self.tape.limits:
-                _check_indices(name, array, self.tape.limits[name])
-            mean = scale = 0
-            if pair is not None:
-                mean, scale = self._place_pair(name, pair, width, references)
-            records.append((_address(array), 0, width, mean, scale))
-            references.append(array)
-            counts.add(len(array))
-        if len(counts) != 1 or 0 in counts:
-            raise ValueError(f"batch has columns of {sorted(counts)} samples: expected one number")
-        return np.array(records, COLUMN_RECORD), references, counts.pop()
+                _check_indices(name, column.array, self.tape.limits[name])
+            columns[name] = column
+        if is_new:
+            counts = {column.samples for column in columns.values()}
+            if len(counts) != 1 or 0 in counts:
+                numbers = f"{sorted(counts)} samples: expected one number"
+                raise ValueError(f"batch has columns of {numbers}")
+            records = [column.record for column in columns.values()]
+            self._records, self._last_columns = np.array(records, COLUMN_RECORD), columns
+        return self._records, columns, next(iter(columns.values())).samples
 
-    def _place_pair(
-        self, name: str, pair: tuple[Array, Array], width: int, references: list[Any]
-    ) -> tuple[int, int]:
-        """Return addresses of mean and scale, which are the same arrays in most calls."""
-        known = self._pairs.get(name)
-        if known and known[0] is pair[0] and known[1] is pair[1]:
-            return known[2], known[3]
-        mean, scale = numbers = [as_writable(each, np.float32) for each in pair]
-        _check_pair(name, numbers, width)
-        places = _address(mean), _address(scale)
-        references += numbers
-        if mean is pair[0] and scale is pair[1]:
-            self._pairs[name] = mean, scale, *places
-        return places
+    def _make_column(self, name: str, width: int, values: Any, pair: tuple[Any, Any]) -> _Column:
+        """Return one column as the kernel takes it, after checks."""
+        if isinstance(values, Ones):
+            values.check(width)
+            is_plain = pair is _NO_PAIR or _is_identity(*pair)
+            if is_plain and values.are_few() and self.takes_ones(name):
+                starts = as_writable(values.starts, np.int64)
+                places = as_writable(values.columns, np.int32)
+                addresses = _address(starts), _address(places), width, 0, 0
+                return _Column(values, places, (starts, None), len(starts) - 1, addresses)
+            values = values.expand()
+        array = as_writable(values, np.float32)
+        if array.ndim == 0 or array.shape[1:] not in ((width,), () if width == 1 else None):
+            raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
+        numbers, mean, scale = pair, 0, 0
+        if pair is not _NO_PAIR:
+            numbers = as_writable(pair[0], np.float32), as_writable(pair[1], np.float32)
+            _check_pair(name, numbers, width)
+            mean, scale = map(_address, numbers)
+        record = _address(array), 0, width, mean, scale
+        return _Column(values, array, numbers, len(array), record)
 
     def takes_ones(self, name: str) -> bool:
         """Tell whether networks add up rows of weights for the ones of a column.
@@ -624,7 +622,7 @@ class Learner(FlatLearner):
             "awaited": None,
             "_is_ready": False,
             "_compiled": None,
-            "_pairs": {},
+            "_last_columns": {},
         }
 
 
@@ -635,6 +633,37 @@ class _Compiled(NamedTuple):
     passes: int
     forward: int
     backward: int
+
+
+_NO_PAIR = (None, None)
+
+
+class _Column(NamedTuple):
+    """A column of a batch as the kernel takes it, which serves other batches in the same arrays.
+
+    Attributes:
+        values: numbers as the batch has them.
+        array: these in a form that the kernel reads: themselves, or a copy.
+        numbers: mean and scale in that form.
+        samples: how many.
+        record: fields of `rlcpu.nn.instructions.COLUMN_RECORD`.
+    """
+
+    values: Any
+    array: Array
+    numbers: tuple[Any, Any]
+    samples: int
+    record: tuple[int, ...]
+
+    def serves(self, values: Any, pair: tuple[Any, Any]) -> bool:
+        """Tell whether these are the same arrays, of which mean and scale need no copies."""
+        return (
+            values is self.values
+            and type(values) is np.ndarray
+            and len(values) == self.samples
+            and pair[0] is self.numbers[0]
+            and pair[1] is self.numbers[1]
+        )
 
 
 def part_of(minibatch: int) -> int:

@@ -137,6 +137,9 @@ class Helpers:
         Any of them has to be able to do all the work: a number that no thread has taken when this
         one has finished is dropped.
         """
+        if workers == 1:
+            call(0)
+            return
         numbers: SimpleQueue[int] = SimpleQueue()
         ended: SimpleQueue[None] = SimpleQueue()
 

@@ -261,15 +261,16 @@ class Storage:
     def write(self, arrays: Sequence[Array], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape), of at most `length` steps, round the slots."""
         first = self.length - slot
+        if first < len(arrays[0]):
+            self.write([array[first:] for array in arrays], 0)
+            arrays = [array[:first] for array in arrays]
         for number in self.stored:
-            self._put(number, arrays[number][:first], slot)
-            if first < len(arrays[0]):
-                self._put(number, arrays[number][first:], 0)
+            self._put(number, arrays[number], slot)
 
     def _put(self, number: int, array: Array, slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) to slots of one field that do not go round."""
-        row_bytes = self.structure.fields[number].row_bytes
         if self.num_envs > 1 and array.nbytes >= _WORTHWHILE and array.flags.c_contiguous:
+            row_bytes = self.structure.fields[number].row_bytes
             begin = self.begins[number] + slot * row_bytes
             data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
             scatter(data, self.block, begin, row_bytes, shape, self.length)

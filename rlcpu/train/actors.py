@@ -273,8 +273,9 @@ class Actor:
 
     def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `rlcpu.envs.policies.Policy`."""
-        arrays = self.network.parameters, self.params, self.observation_mean
-        return (*arrays, self.observation_scale), (self.deterministic,)
+        network = self.network
+        arrays = network.parameters, self.params, self.observation_mean, self.observation_scale
+        return (*arrays, network.sizes), (network.code, self.deterministic)
 
     def outputs(self, observations: npt.ArrayLike) -> Array:
         """Outputs (n, sizes[-1]) float32 of the network for (n, observation_size).

@@ -88,9 +88,10 @@ def has_priorities(buffer: Any) -> bool:
     return is_prioritized or getattr(buffer, "prioritized", False)
 
 
-def add(buffer: Any, rollout: Rollout, env: VectorEnv, returns: Sequence[float]) -> None:
+def add(buffer: Any, rollout: Rollout, returns: Sequence[float]) -> None:
     """Store a rollout's transitions; `returns` are those of the last episodes, its own too."""
-    columns = rollout.transitions(example_of(env), packed=True)
+    names = [field.name for field in buffer.structure.fields]  # those of `example_of(env)`
+    columns = rollout.transitions(names, packed=True)
     if columns["reward"].dtype != np.float32:
         columns["reward"] = columns["reward"].astype(np.float32)
     if isinstance(buffer, replay.ReturnWeightedBuffer):

@@ -291,7 +291,7 @@ class OffPolicy(checkpoint.Agent):
         """Store a rollout's transitions, and count its rewards."""
         if self.config.normalize_rewards:
             self.rewards.add(rollout, self.config.gamma)
-        buffers.add(self.buffer, rollout, self.env, self.returns)
+        buffers.add(self.buffer, rollout, self.returns)
 
     # ------------------------------------------------------------ learning
 
@@ -507,7 +507,7 @@ class OffPolicy(checkpoint.Agent):
         if ones is not None:
             return ones
         inputs = view.inputs_of(observations)
-        return inputs.reshape(len(inputs), -1)
+        return inputs if inputs.ndim == 2 else inputs.reshape(len(inputs), -1)
 
     @property
     def _normalisation(self) -> dict[str, tuple[Array, Array]]:

@@ -104,6 +104,26 @@ def test_result_does_not_depend_on_the_number_of_threads(dtype: Any) -> None:
     assert results[0] == results[1] == results[2]
 
 
+def test_arrays_that_are_used_again_are_read_anew() -> None:
+    reused, fresh = make_learner(), make_learner()
+    memory = {name: array.astype(np.float64) for name, array in make_batch(64).items()}
+    memory["x"] = memory["x"].astype(np.float32)  # read where it is, the others as copies
+    pair = np.zeros(3, np.float32), np.ones(3, np.float32)
+    for seed in range(4):
+        batch = make_batch(64, seed)
+        for name, array in batch.items():
+            memory[name][...] = array
+        pair[0][:] = 0.1 * seed
+        with pytest.raises(ValueError, match="expected \\(S, 1\\)"):
+            reused.update({**batch, "target": batch["x"]}, learning_rate=1e-2)
+        normalise = {"x": pair}
+        report = reused.update(memory, learning_rate=1e-2, normalise=normalise)
+        copies = {"x": (pair[0].copy(), pair[1].copy())}
+        assert report == fresh.update(batch, learning_rate=1e-2, normalise=copies)
+        networks = reused.networks[0], fresh.networks[0]
+        np.testing.assert_array_equal(*(network.parameters for network in networks))
+
+
 def test_arrays_that_cannot_be_written_to_compile_nothing() -> None:
     batch, moments = make_batch(), (np.zeros(3, np.float32), np.ones(3, np.float32))
     results: list[Any] = []

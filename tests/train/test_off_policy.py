@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import math
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,25 @@ def test_greedy_actions_in_kernels_are_those_of_predict(kind: Any, env: str) -> 
     expected = agent.predict(rollout.observations.reshape(-1, size))
     actions = rollout.actions.reshape(expected.shape)
     np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+@EVERY
+def test_a_policy_that_its_user_changes_acts_so_at_once(kind: Any, env: str) -> None:
+    agent = kind(env, seed=2, **SMALL)
+    agent.explore()
+    collect = functools.partial(rlcpu.collect, agent.env, agent.policy, 8)
+    actions = [collect().actions]
+    for change in (
+        lambda policy: setattr(policy.network, "activation", "tanh"),
+        lambda policy: setattr(policy, "deterministic", True),
+        lambda policy: policy.network.parameters.__imul__(np.float32(-3.0)),
+        lambda policy: setattr(policy, "observation_scale", policy.observation_scale * 0.5),
+    ):
+        change(agent.policy)
+        other = copy.deepcopy(agent)
+        actions.append(collect().actions)
+        expected = rlcpu.collect(other.env, other.policy, 8).actions
+        np.testing.assert_array_equal(actions[-1], expected)
 
 
 @EVERY
