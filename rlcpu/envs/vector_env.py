@@ -31,7 +31,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import batch
 from rlcpu.envs.engine.lane import PENDING, structure
 from rlcpu.envs.engine.layout import States, describe, values_of
-from rlcpu.envs.engine.masks import mask_rows
+from rlcpu.envs.engine.masks import mask_rows, write_masks
 from rlcpu.envs.engine.observations import View
 from rlcpu.envs.render import Renderer
 from rlcpu.kernels.checks import check_count
@@ -195,6 +195,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self._has_infos = self.dynamics.engine is not None
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
+        self._all = np.ones(self.num_envs, np.bool_)
         self.rows = self.code.observation_rows + mask_rows(self.view.num_masked)
         self._observation_shape = (self.rows, self.num_envs)
         self._action_dtype = np.dtype(np.int64 if self.dynamics.is_discrete else np.float32)
@@ -316,8 +317,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             self._renderer.remember(self._drivers.to_host(actions))
         infos = self._final_infos(finals, terminated | truncated) if self._same_step else {}
         if self.view.num_masked:
-            waiting = None if self._same_step else terminated | truncated
-            infos |= self._mask_infos(rows, waiting)
+            infos |= self._mask_infos(rows, *(() if self._same_step else (terminated, truncated)))
         if self._has_infos:
             infos |= self._drivers.infos(self)
         return observations, rewards, terminated, truncated, infos
@@ -378,21 +378,22 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             "_final_info": done.copy(),
         }
 
-    def _mask_infos(self, rows: Array, waiting: Array | None) -> dict[str, Any]:
+    def _mask_infos(self, rows: Array, *ended: Array) -> dict[str, Any]:
         """Gymnasium's infos of action masks, {} without any.
 
         Args:
             rows: (shown rows, num_envs) float32.
-            waiting: (num_envs,) bool, environments whose episode has ended: nobody acts there.
+            *ended: (num_envs,) bool each, environments whose episode has ended: nobody acts there.
 
         Raises:
             ValueError: another one's mask allows nothing.
         """
         if not self.view.num_masked:
             return {}
-        check_masks(self, rows, waiting)
-        masks = self.view.masks(rows.T).view(np.int8)
-        return {"action_mask": masks, "_action_mask": np.ones(self.num_envs, np.bool_)}
+        masks = np.empty((self.num_envs, self.view.num_masked), np.int8)
+        if write_masks(rows, masks):
+            check_masks(self, rows, np.logical_or.reduce(ended) if ended else None)
+        return {"action_mask": masks, "_action_mask": self._all.copy()}
 
     def action_masks(self) -> Array | None:
         """Action masks of the present states, as the infos of `step` hold them; None without any.

@@ -117,6 +117,20 @@ def test_infos_of_one_environment() -> None:
         observation, *_, infos = env.step(action)
 
 
+def test_masks_in_infos_are_the_callers() -> None:
+    env = rlcpu.make_vec(COUNTER, NUM_ENVS)
+    _, before = env.reset(seed=0)
+    held = {name: array.copy() for name, array in before.items()}
+    _, _, _, _, after = env.step(np.argmax(held["action_mask"], axis=1))
+    for name, array in before.items():
+        assert array.flags.c_contiguous
+        np.testing.assert_array_equal(array, held[name])
+    after["_action_mask"][:] = False
+    _, _, _, _, infos = env.step(np.argmax(after["action_mask"], axis=1))
+    assert infos["_action_mask"].all()
+    assert (infos["action_mask"] == counter_masks(env.observe()[:, 0])).all()
+
+
 @pytest.mark.parametrize("planes", ["uint8", "bits"])
 def test_masks_beside_planes(planes: str) -> None:
     env = rlcpu.make_vec(TIC_TAC_TOE, NUM_ENVS, planes=planes)
