@@ -378,7 +378,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             "_final_info": done.copy(),
         }
 
-    def _mask_infos(self, rows: Array, *ended: Array) -> dict[str, Any]:
+    def _mask_infos(self, rows: Array, *ended: Any) -> dict[str, Any]:
         """Gymnasium's infos of action masks, {} without any.
 
         Args:
