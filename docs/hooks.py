@@ -244,6 +244,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "study": study_table,
     "catalogue": lambda: made.overview(entries()),
     "choice": lambda: made.choice_table(entries()),
+    "functions": made.functions,
     "settings": made.config_table,
     "tuned": made.tuned_table,
 }

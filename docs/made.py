@@ -19,6 +19,7 @@ from asv_benches.colours import ALGORITHMS  # noqa: E402
 from rlcpu import catalogue  # noqa: E402
 from rlcpu.catalogue import Entry, value_in_words  # noqa: E402
 from rlcpu.envs import find  # noqa: E402
+from rlcpu.train import actor_critic, dqn, objective, pqn, sac, td3  # noqa: E402
 from rlcpu.train.config import GENERAL, GENERAL_SYMBOLS  # noqa: E402
 
 FILMS = "pictures"
@@ -209,6 +210,25 @@ def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, 
         )
         rows.setdefault(line.env, []).append(cells)
     return groups, rows
+
+
+# ---------------------------------------------------------------- algorithms
+
+#: Functions of each algorithm's equations, in the order of its page.
+EQUATIONS = {
+    "ppo": (objective.surrogate, objective.squared_error, objective.ppo, objective.loss_of),
+    "pqn": (pqn.squared_error, pqn.pqn),
+    "dqn": (dqn.bootstrap, dqn.huber, dqn.action_values, dqn.dqn),
+    "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature),
+    "td3": (td3.squashed, td3.smoothed, td3.critic, td3.actor),
+    "critics": (actor_critic.soft_bootstrap, actor_critic.least_value, actor_critic.critics_loss),
+}
+
+
+def functions(algorithm: str) -> str:
+    """Return the source of the functions that an algorithm's updates are traced from."""
+    sources = [inspect.getsource(function) for function in EQUATIONS[algorithm]]
+    return "```python\n" + "\n\n".join(sources) + "```"
 
 
 # ---------------------------------------------------------------- settings of algorithms
