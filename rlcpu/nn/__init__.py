@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from rlcpu.nn.distributions import categorical, categoricals, gaussian
     from rlcpu.nn.duals import Dual, slopes
     from rlcpu.nn.layers import (
+        Activation,
         Concatenate,
         Dense,
         Elu,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "Activation",
     "Adam",
     "Concatenate",
     "Dense",
@@ -81,7 +83,7 @@ _MODULES = {
     "adam": "Adam",
     "distributions": "categorical categoricals gaussian",
     "duals": "Dual slopes",
-    "layers": "Concatenate Dense Elu Embedding Graph Input LayerNorm "
+    "layers": "Activation Concatenate Dense Elu Embedding Graph Input LayerNorm "
     "Ones Relu Residual Silu Sum Tanh",
     "learner": "Learner Update",
     "network": "Network",

@@ -44,7 +44,7 @@ from rlcpu.kernels.compile import define, merge
 from rlcpu.nn.layers import KINDS
 from rlcpu.nn.layers.kind import ADDED as ADDED
 from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
-from rlcpu.nn.layers.kind import FORWARD, STEP
+from rlcpu.nn.layers.kind import FORWARD, STEP, Kind
 from rlcpu.nn.layers.kind import OVERWRITTEN as OVERWRITTEN
 from rlcpu.nn.packed import Packed, output_place
 
@@ -61,10 +61,14 @@ class Work(NamedTuple):
     mode: int
 
 
-@functools.cache
 def passes_of(dtype: type) -> int:
-    """Return the address of the passes of one dtype, compiled."""
-    return function_of(make_run(dtype), _work_kind(dtype))
+    """Return the address of the passes of one dtype, compiled, for all kinds that there are."""
+    return _passes_of(dtype, tuple(KINDS))
+
+
+@functools.cache
+def _passes_of(dtype: type, kinds: tuple[Kind, ...]) -> int:
+    return function_of(make_run(dtype, kinds), _work_kind(dtype))
 
 
 @functools.cache
@@ -93,13 +97,13 @@ def _work_kind(dtype: type) -> Any:
 
 
 @functools.cache
-def make_run(dtype: type) -> Callable[..., None]:
+def make_run(dtype: type, kinds: tuple[Kind, ...]) -> Callable[..., None]:
     """Make `run(work)`, which runs one pass forwards or backwards.
 
     One function does both, because they share the largest part of their code, the product.
     """
-    forward = _choose([kind.forward(dtype) for kind in KINDS])
-    backward = _choose([kind.backward(dtype) for kind in KINDS])
+    forward = _choose([kind.forward(dtype) for kind in kinds])
+    backward = _choose([kind.backward(dtype) for kind in kinds])
 
     def run(work):
         table = work.network.table

@@ -24,7 +24,7 @@ from rlcpu.nn.layers import KINDS
 from rlcpu.nn.layers.activations import RELU
 from rlcpu.nn.layers.graph import Draft, Graph, Tensor, Trace
 from rlcpu.nn.layers.joins import COPY
-from rlcpu.nn.layers.kind import IN_PLACE, STEP, Parameters, Sizes, Step, padded
+from rlcpu.nn.layers.kind import IN_PLACE, STEP, Kind, Parameters, Sizes, Step, padded
 
 Array = npt.NDArray[Any]
 
@@ -68,6 +68,7 @@ class Plan:
         parameters, flat: numbers of the packed and of the flat parameters.
         copies: numbers of the transposed matrices.
         arrays: all parameters, in the order of both.
+        kinds: names of the kinds of layers that instructions name by number.
     """
 
     table: Array
@@ -79,6 +80,17 @@ class Plan:
     flat: int
     copies: int
     arrays: tuple[PlacedArray, ...]
+    kinds: tuple[str, ...]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Refuse instructions that mean something else in this process."""
+        here = tuple(kind.name for kind in KINDS[: len(state["kinds"])])
+        if state["kinds"] != here:
+            raise ValueError(
+                f"a network has the kinds of layers {', '.join(state['kinds'])}, and this process "
+                f"has {', '.join(here)}: make a network with each of your own kinds first, in order"
+            )
+        self.__dict__.update(state)
 
     @property
     def steps(self) -> list[Step]:
@@ -248,7 +260,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
             else:
                 units[target] = units[target.shares]
         step = Step(
-            kind=KINDS.index(draft.kind),
+            kind=_number_of(draft.kind),
             option=draft.option,
             floor=int(draft.floor),
             inputs=units[source],
@@ -291,7 +303,15 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
         flat=flat,
         copies=copies,
         arrays=tuple(arrays),
+        kinds=tuple(kind.name for kind in KINDS),
     )
+
+
+def _number_of(kind: Kind) -> int:
+    """Return the number of a kind of layer; passes are compiled again for a user's new one."""
+    if kind not in KINDS:
+        KINDS.append(kind)
+    return KINDS.index(kind)
 
 
 def _parameters_of(draft: Draft) -> list[Parameters]:

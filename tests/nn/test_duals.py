@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
+from rlcpu.nn import dual_types as dual_types  # teaches numba duals
 from rlcpu.nn import duals
 from rlcpu.nn.duals import Dual, slopes_of, value_of, variables
 from tests.kernels.test_maths_code import DOUBLE

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import pickle
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlcpu import nn
+from rlcpu.nn import layers
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -226,3 +229,47 @@ def test_equals_torch(case: str, dtype: Any) -> None:
     has_norm = any(name.startswith("layer_norm") for name in network.arrays())
     tolerance = 1e-10 if dtype is np.float64 else 1e-4 if has_norm else 1e-5
     compare(network, expected, inputs, tolerance)
+
+
+def softplus(x: float) -> float:
+    return math.log1p(math.exp(x)) - 0.6931471805599453
+
+
+@pytest.fixture
+def own_kinds() -> Iterator[None]:
+    """Forget kinds that a test adds: passes with them are compiled for it alone."""
+    count = len(layers.KINDS)
+    yield
+    del layers.KINDS[count:]
+
+
+@pytest.mark.usefixtures("own_kinds")
+def test_a_function_of_a_user_is_a_layer() -> None:
+    """It equals PyTorch, with derivatives that are computed; networks made before stay right."""
+    before = nn.Network(4, nn.Dense(20) >> nn.Silu() >> nn.Dense(2), seed=3)
+    rows = np.random.default_rng(2).standard_normal((5, 4)).astype(np.float32)
+    expected = before.outputs(rows)
+    graph = nn.Dense(20) >> nn.Activation(softplus) >> nn.Dense(2)
+    network = nn.Network(4, graph, seed=1)
+
+    def through_softplus(w: Weights, input: Any) -> Any:
+        return w.dense(functional.softplus(w.dense(input)) - math.log(2.0))
+
+    compare(network, through_softplus, {"input": normal(COUNT, 4)}, 1e-5)
+    np.testing.assert_array_equal(before.outputs(rows), expected)
+    packed = pickle.dumps(network)
+    np.testing.assert_array_equal(pickle.loads(packed).outputs(rows), network.outputs(rows))
+    layers.KINDS.pop()
+    with pytest.raises(ValueError, match=r"softplus, and this process has .*, add: make a network"):
+        pickle.loads(packed)
+
+
+def test_a_function_that_fits_no_padding_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"makes 0.69.* of 0: expected 0, such as of log_one_plus"):
+        nn.Activation(log_one_plus)
+    with pytest.raises(TypeError, match=r"function=.*exp.*: expected plain Python"):
+        nn.Activation(math.exp)
+
+
+def log_one_plus(x: float) -> float:
+    return math.log1p(math.exp(x))

@@ -5,15 +5,15 @@ entry in `KINDS`, and a test against PyTorch's autograd in `tests/nn/test_layers
 """
 
 from rlcpu.nn.layers import activations, dense, embedding, joins, norm
-from rlcpu.nn.layers.activations import Elu, Relu, Silu, Tanh
+from rlcpu.nn.layers.activations import Activation, Elu, Relu, Silu, Tanh
 from rlcpu.nn.layers.dense import Dense
 from rlcpu.nn.layers.embedding import Embedding, Ones
 from rlcpu.nn.layers.graph import Graph, Input
 from rlcpu.nn.layers.joins import Concatenate, Residual, Sum
 from rlcpu.nn.layers.norm import LayerNorm
 
-#: All kinds; kernels know them by their position.
-KINDS = (
+#: All kinds, to which networks add those of users; kernels know them by their position.
+KINDS = [
     dense.DENSE,
     activations.RELU,
     activations.TANH,
@@ -23,10 +23,11 @@ KINDS = (
     embedding.EMBEDDING,
     joins.COPY,
     joins.ADD,
-)
+]
 
 __all__ = [
     "KINDS",
+    "Activation",
     "Concatenate",
     "Dense",
     "Elu",

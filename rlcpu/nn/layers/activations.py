@@ -11,9 +11,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from types import FunctionType
+from typing import Any
 
-from rlcpu.kernels.compile import outline, specialise
+from rlcpu.kernels.compile import inline, outline, specialise
 from rlcpu.kernels.mlp import hyperbolic_tangent
+from rlcpu.nn.duals import slopes_of, variables
 from rlcpu.nn.layers.kind import Kind, Layer, inputs_of, output_slopes, outputs_of
 
 
@@ -53,13 +56,21 @@ def through_silu(x: float, slope: float) -> float:
     return slope * sigmoid * (1.0 + x * (1.0 - sigmoid))
 
 
-def _activation(
-    name: str,
+@functools.cache
+def activation(
     function: Callable[[float], float],
-    through: Callable[[float, float], float],
-    in_place: bool = True,
+    through: Callable[[float, float], float] | None = None,
+    in_place: bool = False,
+    name: str = "",
 ) -> Kind:
-    """Return a kind that applies a function to every number."""
+    """Return a kind that applies a function to every number.
+
+    Args:
+        function: plain Python of a number, 0 for 0.
+        through: (x, slope) -> the derivative by x from that by function(x); None computes it.
+        in_place: whether outputs take the place of inputs, and `through` has (y, slope).
+        name: of the kind; that of the function if empty.
+    """
 
     @functools.cache
     def make_forward(dtype: type) -> Callable[..., None]:
@@ -82,7 +93,7 @@ def _activation(
 
     @functools.cache
     def make_backward(dtype: type) -> Callable[..., None]:
-        multiply = specialise(through, dtype)
+        multiply = specialise(through, dtype) if through else _computed(function, dtype)
 
         @outline
         def backward(step, work):
@@ -92,13 +103,27 @@ def _activation(
 
         return backward
 
-    return Kind(name, make_forward, make_backward, in_place, True, in_place)
+    return Kind(name or function.__name__, make_forward, make_backward, in_place, True, in_place)
 
 
-TANH = _activation("tanh", hyperbolic_tangent, through_tanh)
-RELU = _activation("relu", relu, through_relu)
-ELU = _activation("elu", elu, through_elu)
-SILU = _activation("silu", silu, through_silu, in_place=False)
+def _computed(function: Callable[[float], float], dtype: type) -> Callable[..., Any]:
+    """Make `through(x, slope)` of a function, for kernels, by duals."""
+    from rlcpu.nn import dual_types  # noqa: F401 - teaches numba duals, of which ours need none
+
+    apply, zeros = specialise(function, dtype), (dtype(0),)
+
+    @inline
+    def through(x, slope):
+        (dual,) = variables((x,))
+        return slopes_of(apply(dual), zeros)[0] * slope
+
+    return through
+
+
+TANH = activation(hyperbolic_tangent, through_tanh, in_place=True, name="tanh")
+RELU = activation(relu, through_relu, in_place=True)
+ELU = activation(elu, through_elu, in_place=True)
+SILU = activation(silu, through_silu)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,3 +152,38 @@ class Silu(Layer):
     """x / (1 + exp(-x)) (Elfwing et al. 2018)."""
 
     kind = SILU
+
+
+class Activation(Layer):
+    """A function of your own of each number; its derivatives are computed.
+
+    Args:
+        function: plain Python of a number, which makes 0 of 0: rows are padded with zeros, which
+            have to stay so. The first network with it compiles the passes of all networks again.
+
+    Raises:
+        TypeError: it is no plain function.
+        ValueError: it makes another number of 0.
+
+    Example:
+        >>> import math
+        >>> from rlcpu import nn
+        >>> def softplus(x):
+        ...     return math.log1p(math.exp(x)) - math.log(2.0)
+        >>> nn.Dense(64) >> nn.Activation(softplus) >> nn.Dense(2)
+        Dense(64) >> Activation(softplus) >> Dense(2)
+    """
+
+    def __init__(self, function: Callable[[float], float]) -> None:
+        if not isinstance(function, FunctionType):
+            raise TypeError(f"function={function!r}: expected plain Python, as `def` makes it")
+        if function(0.0) != 0.0:
+            raise ValueError(
+                f"function={function.__name__} makes {function(0.0):g} of 0: expected 0, such as "
+                f"of {function.__name__}(x) - {function.__name__}(0.0)"
+            )
+        self.function = function
+        self.kind = activation(function)  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"Activation({self.function.__name__})"
