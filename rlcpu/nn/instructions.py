@@ -637,6 +637,12 @@ def make_backward(dtype: type) -> Callable[..., None]:
 
 
 @functools.cache
-def tape_at(dtype: type, kind: Any) -> tuple[int, int]:
-    """Return addresses of `forward(chunk)` and `backward(chunk)`, for numba's type of a `Chunk`."""
-    return function_of(make_forward(dtype), kind), function_of(make_backward(dtype), kind)
+def forward_at(dtype: type, kind: Any) -> int:
+    """Return the address of `forward(chunk)`, for numba's type of a `Chunk`."""
+    return function_of(make_forward(dtype), kind)
+
+
+@functools.cache
+def backward_at(dtype: type, kind: Any) -> int:
+    """Return the address of `backward(chunk)`, for numba's type of a `Chunk`."""
+    return function_of(make_backward(dtype), kind)

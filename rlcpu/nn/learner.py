@@ -12,7 +12,6 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.kernels import announce
 from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
@@ -20,7 +19,7 @@ from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn import flat
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.functions import function_at
-from rlcpu.nn.instructions import COLUMN_RECORD, Chunk, tape_at
+from rlcpu.nn.instructions import COLUMN_RECORD, Chunk, backward_at, forward_at
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.layers.kind import Step, padded
 from rlcpu.nn.network import Network
@@ -123,7 +122,7 @@ class Learner(FlatLearner):
         learnt: parameters and moments of Adam.
         counters: (2,) int64, minibatches and epochs so far.
         per_sample: by name, (S,) numbers of the last batch.
-        awaited: a process that compiles the kernel, or None; see `rlcpu.train.precompile`.
+        awaited: a process that compiles the same, or None; see `rlcpu.train.precompile`.
         num_sums: statistics of the update with most, its loss among them.
         columns, settings, targets: see above.
         updates: a list of `Update`.
@@ -306,11 +305,18 @@ class Learner(FlatLearner):
         """Compile what is not compiled yet: scalar functions, and the kernel of all tapes."""
         if self._is_ready:
             return
+        kind = self._kind()
+        kernel: Any = make_update(self.dtype, kind)
+        if self.awaited is not None:  # it goes the other way, until both meet
+            self.awaited = None
+            kernel.compile(self._types())
+            backward_at(self.dtype, kind)
+            forward_at(self.dtype, kind)
         addresses = [function_at(self.dtype, each) for each in self.tape.functions]
         self._program.functions[: len(addresses)] = addresses
-        kind = self._kind()
-        kernel, passes = make_update(self.dtype, kind), passes_of(self.dtype)
-        self._compiled = _Compiled(kernel, passes, *tape_at(self.dtype, kind))
+        passes = passes_of(self.dtype)
+        forward, backward = forward_at(self.dtype, kind), backward_at(self.dtype, kind)
+        self._compiled = _Compiled(kernel, passes, forward, backward)
         self._is_ready = True
 
     @property
@@ -356,10 +362,6 @@ class Learner(FlatLearner):
         columns, references, count = self._make_columns(batch, normalise or {})
         self._read_settings(settings)
         watched, most = self._find_watched(chosen.stop_above)
-        if self.awaited is not None:
-            with announce.announced("rlcpu.nn", "update"):
-                self.awaited.wait()
-            self.awaited = None
         self._prepare()
         minibatch = min(minibatch, count)
         part = part_of(minibatch)

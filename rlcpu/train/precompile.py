@@ -33,8 +33,8 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from rlcpu.train.precompile 
 def precompiled(updater: Updater) -> Iterator[None]:
     """Have the updater's kernel compiled elsewhere in a block, where that helps.
 
-    The updater's first update waits for it. The other process ends with the block, or with this
-    process, however that ends.
+    The updater's first update compiles the same pieces from the last one on, and waits for the one
+    that the other process is at. That ends with the block, or with this process, however it ends.
     """
     process = _start(updater) if _is_worth_it(updater) else None
     if process is None:
