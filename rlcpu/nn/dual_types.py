@@ -204,6 +204,11 @@ _teach_arithmetic(
     operator.truediv,
     lambda builder, a, b, r: (builder.fdiv(a.type(1.0), b), builder.fdiv(builder.fneg(r), b)),
 )
+_teach_arithmetic(
+    operator.mod,
+    lambda builder, a, b, r: (1.0, builder.fdiv(builder.fsub(r, a), b)),
+)
+_teach_arithmetic(operator.floordiv, lambda builder, a, b, r: (a.type(0.0), a.type(0.0)))
 
 
 def _lower_negative(context: Any, builder: Any, common: Any, arguments: Any) -> Any:

@@ -228,6 +228,8 @@ _OPERATORS: dict[Callable[..., Any], tuple[Callable[..., Any], Callable[..., Any
     operator.mul: (lambda a, b, r: b, lambda a, b, r: a),
     operator.truediv: (lambda a, b, r: 1.0 / b, lambda a, b, r: -r / b),
     operator.pow: BINARY["pow"],
+    operator.mod: BINARY["fmod"],
+    operator.floordiv: (lambda a, b, r: 0.0, lambda a, b, r: 0.0),
 }
 COMPARISONS = (operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne)
 

@@ -77,6 +77,7 @@ def operate(numbers):
     )  # fmt: skip
     second = (
         x / y, x / 4, 4.0 / x, -x, +x, x**y, x**2, x**-3, x**0, 2.0**y, x**2.5,
+        x % y, -x % 0.3, 2 % y, x // y, -x // 0.3, 2 // y,
     )  # fmt: skip
     third = (
         min(x, y), max(x, y), min(x, 0.5), max(0.5, x), min(x, y, 0.25), max(x, 0.75, y),
@@ -93,6 +94,8 @@ def operate_torch(numbers):
     )  # fmt: skip
     second = (
         x / y, x / 4, 4.0 / x, -x, +x, x**y, x**2, x**-3, x**0, 2.0**y, x**2.5,
+        torch.remainder(x, y), torch.remainder(-x, 0.3), torch.remainder(2 + 0 * y, y),
+        (x / y).floor(), (-x / 0.3).floor(), (2 / y).floor(),
     )  # fmt: skip
     third = (
         torch.minimum(x, y), torch.maximum(x, y), torch.minimum(x, half), torch.maximum(x, half),
