@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlcpu
-from rlcpu.envs.registration import DM_CONTROL_TASKS
+from rlcpu.envs.tasks.mujoco import DM_CONTROL
 
 mujoco = pytest.importorskip("mujoco")
 pytest.importorskip("dm_control", reason="dm_control, whose models these are, is not installed")
@@ -21,7 +21,7 @@ pytest.importorskip("dm_control", reason="dm_control, whose models these are, is
 REFERENCE = json.loads((Path(__file__).parent / "dm_control.json").read_text())
 
 
-@pytest.mark.parametrize("id", DM_CONTROL_TASKS)
+@pytest.mark.parametrize("id", DM_CONTROL.limits)
 def test_observations_and_rewards_are_those_of_dm_control(id: str) -> None:
     expected = np.array(REFERENCE[id])
     env = rlcpu.make_vec(id, len(expected), dtype="float64")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import configparser
+import functools
 import re
 import shutil
 import subprocess
@@ -19,16 +20,30 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "rlcpu"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-#: What each part of the package must not import.
-FORBIDDEN = {
-    "kernels": ("nn", "envs", "replay", "scan", "train", "cuda", "adapters", "cli"),
-    "nn": ("envs", "replay", "scan", "train", "cuda", "adapters", "cli"),
-    "envs": ("replay", "scan", "train", "cuda", "adapters", "cli"),
-    "replay": ("envs", "scan", "train", "cuda", "adapters", "cli"),
-    "scan": ("envs", "replay", "train", "cuda", "adapters", "cli"),
-    "train": ("cuda", "adapters", "cli"),
-    "cuda": ("train", "adapters", "cli"),
-    "adapters": ("cli",),
+#: What each part of the package may import, and what lies deeper: from the bottom to the top.
+MAY_IMPORT = {
+    "_settings": (),
+    "terminal": (),
+    "backends": (),
+    "kernels": ("terminal",),
+    "nn": ("kernels",),
+    "replay": ("backends", "kernels"),
+    "scan": ("backends", "kernels"),
+    "envs": ("backends", "kernels", "nn"),
+    "policies": ("envs",),
+    "distributed": ("kernels", "envs", "replay"),
+    "train": ("terminal", "kernels", "nn", "replay", "scan", "envs", "distributed"),
+    "cuda": ("backends", "kernels", "nn", "replay", "scan", "envs"),
+    "adapters": ("kernels", "nn", "replay", "envs"),
+    "catalogue": ("envs", "train"),
+    "cli": ("terminal", "kernels", "envs", "distributed", "train", "cuda", "catalogue"),
+    "__main__": ("cli",),
+}
+#: Rooms of `envs` that the others know by ids and classes alone, and what in `envs` imports them.
+ROOMS = {
+    "tasks": ("tasks", "registration", "mujoco"),
+    "mujoco": ("mujoco", "tasks", "registration"),
+    "gymnasium": ("gymnasium", "registration", "__init__"),
 }
 
 
@@ -127,23 +142,66 @@ def test_setup_cfg_only_says_how_to_pack() -> None:
     assert set(config["options"]) == {"packages", "package_dir"}
 
 
-def imports(path: Path) -> set[str]:
-    """The modules that a file imports, wherever in it; names imported from `rlcpu` count too."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+def name_of(path: Path) -> str:
+    """The name by which a file is imported."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+NAMES = {name_of(path): path for path in MODULES}
+
+
+@functools.cache
+def imports(name: str) -> frozenset[str]:
+    """Modules of the package that one imports, in functions too, but for those of its types."""
+    tree = ast.parse(NAMES[name].read_text("utf-8"))
+    types: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            types |= {each for line in node.body for each in ast.walk(line)}
+    read: set[str] = set()
+    for node in ast.walk(tree):
+        if node in types:
+            continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            read |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            read |= {each if each in NAMES else node.module for each in whole}
+    return frozenset((read & NAMES.keys()) - {name})
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_imports_point_down(path: Path) -> None:
-    part = path.relative_to(PACKAGE).parts[0]
-    forbidden = tuple(f"rlcpu.{name}" for name in FORBIDDEN.get(part, ()))
-    upward = {name for name in imports(path) if name.startswith(forbidden)} if forbidden else set()
-    assert not upward
+def test_every_part_has_its_place() -> None:
+    """In an order in which each imports earlier ones alone."""
+    assert {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES} == {
+        *MAY_IMPORT,
+        "__init__",
+    }
+    earlier: set[str] = set()
+    for part, others in MAY_IMPORT.items():
+        assert set(others) <= earlier, part
+        earlier.add(part)
+
+
+@pytest.mark.parametrize("name", NAMES.keys() - {"rlcpu"})
+def test_imports_point_down(name: str) -> None:
+    part = name.split(".")[1]
+    others = {each.split(".")[1] for each in imports(name) - {"rlcpu"}}
+    assert others <= {part, *MAY_IMPORT[part]}
+
+
+def test_nothing_in_the_engine_names_a_task() -> None:
+    for name in NAMES:
+        for each in imports(name) if name.startswith("rlcpu.envs") else ():
+            place, target = ([*full.split("."), "__init__"][2] for full in (name, each))
+            assert target == place or place in ROOMS.get(target, (place,)), f"{name}: {each}"
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """The root imports what users see, and those below read its version from it."""
+    below = {name: imports(name) - {"rlcpu"} for name in NAMES.keys() - {"rlcpu"}}
+    while leaves := {name for name, others in below.items() if not others & below.keys()}:
+        below = {name: others for name, others in below.items() if name not in leaves}
+    assert not below
 
 
 def test_import_loads_nothing_optional() -> None:

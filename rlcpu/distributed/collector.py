@@ -18,9 +18,9 @@ from rlcpu.distributed.remote import LostError, Remote
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
+from rlcpu.envs.transitions import example_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.processors import numa_nodes, share_of_cpus
-from rlcpu.train.buffers import example_of
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -147,9 +147,10 @@ class Collector(Acting):
             num_steps: T, of each environment.
 
         Returns:
-            The transitions as columns (size, ...): those of `rlcpu.train.buffers.example_of`, and
-            `discount`; their priorities (size,), if it computes them; and what there is to tell.
-            Arrays may be views of memory that the next call overwrites.
+            The transitions as columns (size, ...): those of
+            `rlcpu.envs.transitions.example_of`, and `discount`; their priorities (size,), if it
+            computes them; and what there is to tell. Arrays may be views of memory that the next
+            call overwrites.
 
         Raises:
             FloatingPointError: see `rlcpu.collect`.

@@ -18,12 +18,12 @@ from rlcpu.distributed.limiter import SamplesPerInsert
 from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
 from rlcpu.distributed.replay import EmptyError, ShardedReplay
 from rlcpu.distributed.shard import ReplayShard
+from rlcpu.envs.transitions import example_of
 from rlcpu.envs.vector_env import VectorEnv
+from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.replay.structure import Structure
-from rlcpu.train.buffers import example_of
-from rlcpu.train.history import clock
 
 if TYPE_CHECKING:
     from rlcpu.train.history import History

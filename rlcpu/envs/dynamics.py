@@ -10,11 +10,12 @@ import pickle
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
+from rlcpu.envs import registry
 from rlcpu.envs.checks.trial import (
     ARGUMENTS,
     OPTIONAL,
@@ -32,6 +33,7 @@ from rlcpu.envs.checks.trial import (
     trial_draws,
     try_functions,
 )
+from rlcpu.envs.engine import engine_of
 from rlcpu.envs.engine.layout import Field, Layout, floats
 
 
@@ -172,7 +174,7 @@ class Dynamics:
             pickle.PicklingError: it is not registered, and a function, or the class of the params,
                 has no name that another process could import it by.
         """
-        own = known.get(self.id)
+        own = registry.made.get(self.id)
         if own is not None and all(getattr(own, n) is getattr(self, n) for n in ARGUMENTS):
             return functools.partial(_find, self.id, self.settings()), ()
         for name in (*self.functions, "params"):
@@ -182,8 +184,10 @@ class Dynamics:
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
         return functools.partial(Dynamics, **fields), ()
 
-    #: What runs it in the place of `rlcpu.envs.engine.batch`, if another engine does.
-    engine: ClassVar[Any] = None
+    @property
+    def engine(self) -> Any:
+        """What runs it in the place of `rlcpu.envs.engine.batch`, if another engine does."""
+        return engine_of(type(self))
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -318,19 +322,12 @@ class Dynamics:
             raise ValueError(f"{error} (with {given})" if given else str(error)) from error
 
 
-#: The registered environments by their ids; see `rlcpu.envs.register`.
-known: dict[str, Dynamics] = {}
-
-
 def _find(id: str, params: dict[str, Any]) -> Dynamics:
-    """Return a registered environment with other parameters, for pickle."""
-    from rlcpu.envs.tasks.games import GAMES, games  # they are made when one of them is asked for
-
-    if id not in known and id in GAMES:
-        known.update(games())
-    if id not in known:
+    """The environment of an id with other parameters, for pickle."""
+    dynamics: Dynamics | None = registry.lookup(id)
+    if dynamics is None:
         raise ValueError(f"{id} is not registered in this process, as it was where it was pickled")
-    return known[id].with_params(**params) if params else known[id]
+    return dynamics.with_params(**params) if params else dynamics
 
 
 def _check_importable(dynamics: Dynamics, name: str, value: Any) -> None:

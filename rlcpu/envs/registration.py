@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import copy
 import difflib
-import importlib.util
-import itertools
 from typing import Any
 
 import gymnasium
 
+from rlcpu.envs import registry
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.dynamics import known as _known
 from rlcpu.envs.gymnasium.env import make
 from rlcpu.envs.gymnasium.task import GymnasiumTask, find_task
 from rlcpu.envs.scalar_env import ScalarEnv
-from rlcpu.envs.tasks.classic_control import (
-    acrobot,
-    cartpole,
-    mountain_car,
-    mountain_car_continuous,
-    pendulum,
-)
-from rlcpu.envs.tasks.games import GAMES, Limits, games
 from rlcpu.envs.vector_env import VectorEnv
 
-BUILT_IN = {
-    module.DYNAMICS.id: module.DYNAMICS
-    for module in (cartpole, mountain_car, mountain_car_continuous, pendulum, acrobot)
-}
-#: Tasks of MuJoCo, which is imported when one of them is asked for.
-MUJOCO_TASKS = (
-    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5"),
-    *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5"),
-    *("Swimmer-v5", "Walker2d-v5"),
-)
-#: The same with models of dm_control, which have no counterpart in Gymnasium.
-DM_CONTROL_TASKS = ("dm_control/cartpole-swingup-v0", "dm_control/cheetah-run-v0")
+# Each family tells the registry of its environments, which are listed in this order.
+from rlcpu.envs.tasks import classic_control  # noqa: F401  # isort: skip
+from rlcpu.envs.tasks import box2d, minatar, minigrid, mujoco, toy_text  # noqa: F401  # isort: skip
 
 
 def register(dynamics: Dynamics) -> None:
@@ -54,17 +35,15 @@ def register(dynamics: Dynamics) -> None:
     """
     if not isinstance(dynamics, Dynamics):
         raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
-    if (
-        dynamics.id in (*MUJOCO_TASKS, *DM_CONTROL_TASKS, *GAMES)
-        or BUILT_IN.get(dynamics.id, dynamics) is not dynamics
-    ):
+    family = registry.families.get(dynamics.id)
+    if family and (family.package or registry.lookup(dynamics.id) is not dynamics):
         raise ValueError(f"id={dynamics.id!r} is an environment of rlcpu: choose another id")
     _tell_gymnasium(dynamics.id, dynamics)
-    _known[dynamics.id] = dynamics
+    registry.made[dynamics.id] = dynamics
 
 
-def _tell_gymnasium(id: str, limits: Any) -> None:
-    """Register an id with the limits of a `Dynamics` or of Gymnasium's own environment."""
+def _tell_gymnasium(id: str, limits: registry.Limits | Dynamics) -> None:
+    """Register an id with its limits."""
     name = gymnasium_id(id)
     gymnasium.registry.pop(name, None)
     gymnasium.register(
@@ -83,15 +62,9 @@ def gymnasium_id(id: str) -> str:
 
 
 def register_built_in() -> None:
-    """Register the environments of this library."""
-    for dynamics in BUILT_IN.values():
-        register(dynamics)
-    for id, limits in GAMES.items():
-        _tell_gymnasium(id, limits)
-    for id in MUJOCO_TASKS:
-        _tell_gymnasium(id, gymnasium.spec(id))
-    for id in DM_CONTROL_TASKS:
-        _tell_gymnasium(id, Limits(max_episode_steps=1000))
+    """Register the environments of this library with Gymnasium."""
+    for id, family in registry.families.items():
+        _tell_gymnasium(id, family.limits[id])
 
 
 def registered() -> list[str]:
@@ -103,9 +76,7 @@ def registered() -> list[str]:
         >>> "MinAtar/Breakout-v1" in registered()
         True
     """
-    optional = (("mujoco", MUJOCO_TASKS), ("dm_control", DM_CONTROL_TASKS))
-    there = [ids for package, ids in optional if importlib.util.find_spec(package) is not None]
-    return list(dict.fromkeys((*_known, *GAMES, *itertools.chain(*there))))
+    return registry.installed_ids()
 
 
 def find(environment: str | Dynamics) -> Dynamics:
@@ -126,27 +97,20 @@ def find(environment: str | Dynamics) -> Dynamics:
     if not isinstance(environment, str):
         raise TypeError(f"environment={environment!r}: expected an id or a Dynamics")
     name = environment.removeprefix("rlcpu/")
-    if name in (*MUJOCO_TASKS, *DM_CONTROL_TASKS) and name not in _known:
-        from rlcpu.envs.mujoco import dm_control, tasks
-
-        _known[name] = {**tasks.TASKS, **dm_control.TASKS}[name]()
-    if name in GAMES and name not in _known:
-        _known.update(games())
-    if name not in _known:
-        known = dict.fromkeys((*_known, *GAMES, *MUJOCO_TASKS, *DM_CONTROL_TASKS))
-        if is_of_gymnasium(environment):
-            return find_task(environment)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(
-            f"environment={environment!r} is unknown: {hint}known are {', '.join(known)}"
-        )
-    return _known[name]
+    dynamics: Dynamics | None = registry.lookup(name)
+    if dynamics is not None:
+        return dynamics
+    if is_of_gymnasium(environment):
+        return find_task(environment)
+    known = registry.all_ids()
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"environment={environment!r} is unknown: {hint}known are {', '.join(known)}")
 
 
 def is_of_gymnasium(id: str) -> bool:
     """Tell whether an id that is none of ours is one of Gymnasium's, or names a module first."""
-    ours = {name.rpartition("-v")[0] for name in (*_known, *GAMES, *MUJOCO_TASKS)}
+    ours = {name.rpartition("-v")[0] for name in registry.all_ids()}
     return ":" in id or (id in gymnasium.registry and id.rpartition("-v")[0] not in ours)
 
 
@@ -183,7 +147,7 @@ def make_vec(
     env = VectorEnv(
         dynamics.with_params(**params) if params else dynamics, num_envs, device=device, **settings
     )
-    if _known.get(dynamics.id) is dynamics:
+    if registry.made.get(dynamics.id) is dynamics:
         # Plain numbers and names, so that the spec can be written as JSON.
         plain = {"dtype": env.dtype.name, "autoreset_mode": env.autoreset_mode.value}
         env.spec = copy.deepcopy(gymnasium.spec(gymnasium_id(dynamics.id)))

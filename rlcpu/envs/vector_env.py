@@ -30,7 +30,7 @@ from rlcpu.envs.arguments import (
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import batch
 from rlcpu.envs.engine.lane import PENDING, structure
-from rlcpu.envs.engine.layout import States, describe, values_of
+from rlcpu.envs.engine.layout import States, describe
 from rlcpu.envs.engine.masks import mask_rows, write_masks
 from rlcpu.envs.engine.observations import View
 from rlcpu.envs.render import Renderer
@@ -392,7 +392,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             return {}
         masks = np.empty((self.num_envs, self.view.num_masked), np.int8)
         if write_masks(rows, masks):
-            check_masks(self, rows, np.logical_or.reduce(ended) if ended else None)
+            batch.check_masks(self, rows, np.logical_or.reduce(ended) if ended else None)
         return {"action_mask": masks, "_action_mask": self._all.copy()}
 
     def action_masks(self) -> Array | None:
@@ -404,7 +404,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         infos = self._mask_infos(self._drivers.observe(self), self._waiting())
         return infos.get("action_mask")
 
-    def _waiting(self) -> Array | None:
+    def _waiting(self) -> Any:
         """Environments whose episode has ended; None if nobody asks."""
         return self.memory.finished() if self.view.num_masked else None
 
@@ -576,20 +576,3 @@ def find_drivers(device: str, dynamics: Dynamics | None = None) -> Any:
             raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
         return dynamics.engine
     return batch if is_cpu else backends.find(device, "envs")
-
-
-def check_masks(env: VectorEnv, rows: Array, waiting: Array | None) -> None:
-    """Raise ValueError if a mask in rows (shown rows, N) allows nothing where one has to act."""
-    words = rows[-mask_rows(env.view.num_masked) :].view(np.uint32)
-    empty = (words == 0).all(axis=0)
-    if waiting is not None:
-        empty &= ~waiting
-    if not empty.any():
-        return
-    i = int(np.argmax(empty))
-    state = values_of(env.dynamics.state, env.memory.get_state()[i : i + 1].T)[0]
-    raise ValueError(
-        f"{env.dynamics.id}: action_mask allows nothing in environment {i}, step "
-        f"{env.memory.elapsed()[i] % PENDING} of its episode, for state={state!r} ({empty.sum()} "
-        "such environments): expected one action at least, or the end of the episode"
-    )

@@ -160,3 +160,8 @@ def _has_reader() -> bool:
     if logger.isEnabledFor(logging.INFO) or logger.level > logging.INFO:
         return False
     return terminal.reader() in ("terminal", "notebook")
+
+
+def clock() -> float:
+    """Return seconds since some moment, without those in which kernels were compiled."""
+    return time.perf_counter() - seconds()

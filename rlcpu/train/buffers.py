@@ -12,10 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import replay
-from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.observations import View
-from rlcpu.envs.registration import find
 from rlcpu.envs.results import Rollout
+from rlcpu.envs.transitions import example_of
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.replay.buffer import Buffer
 from rlcpu.replay.lock import complete
@@ -28,29 +26,6 @@ BUFFERS: dict[str, type[Buffer]] = {
     "prioritized": replay.PrioritizedReplayBuffer,
     "return": replay.ReturnWeightedBuffer,
 }
-
-
-def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
-    """One transition of an environment, as the example of a buffer for an agent.
-
-    Example:
-        >>> sorted(example_of("CartPole-v1"))[:3]
-        ['action', 'next_observation', 'observation']
-    """
-    dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
-    stored = View.of(dynamics, "uint8", np.dtype(np.float32)).kept
-    vector = np.zeros(dynamics.action_size, np.float32)
-    masked = dynamics.num_masked
-    masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}
-    return {
-        **masks,
-        "observation": stored,
-        "action": np.int64(0) if dynamics.is_discrete else vector,
-        "reward": np.float32(0),
-        "next_observation": stored,
-        "terminated": False,
-        "truncated": False,
-    }
 
 
 def make_buffer(env: VectorEnv, config: Any, seed: int) -> Any:

@@ -10,19 +10,12 @@ import functools
 import io
 import math
 import os
-import time
 from typing import Any
 
 from rlcpu import terminal
-from rlcpu.kernels import announce
 from rlcpu.terminal import rounded, short
 from rlcpu.train.files import replacing
 from rlcpu.train.objective import Losses
-
-
-def clock() -> float:
-    """Seconds since some moment, without those in which kernels were compiled."""
-    return time.perf_counter() - announce.seconds()
 
 
 @dataclasses.dataclass

@@ -25,6 +25,7 @@ from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
+from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.nn.learner import Learner, Update
 from rlcpu.train import buffers, checkpoint
@@ -40,7 +41,7 @@ from rlcpu.train.config import (
     left_of,
 )
 from rlcpu.train.evaluate import EndlessEpisodeError, evaluate
-from rlcpu.train.history import Bar, History, Progress, clock
+from rlcpu.train.history import Bar, History, Progress
 from rlcpu.train.interrupts import WholeRounds
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 
@@ -146,7 +147,7 @@ class OffPolicy(checkpoint.Agent):
         num_threads: threads at most; None takes all of numba's.
         dtype: of the simulation; the networks compute in float32.
         buffer: what `rlcpu.replay` makes, uniform, prioritised or return-weighted, with the fields
-            of `rlcpu.train.buffers.example_of(env)`; None makes one as the settings say.
+            of `rlcpu.envs.transitions.example_of(env)`; None makes one as the settings say.
         config: all settings at once; None takes the environment's default ones.
         **settings: fields of the config that are to be different; None changes nothing.
 

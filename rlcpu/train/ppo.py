@@ -23,6 +23,7 @@ from rlcpu.envs.networks import MLP
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
+from rlcpu.kernels.announce import clock
 from rlcpu.kernels.checks import check_count, check_seed
 from rlcpu.scan.recurrences.returns import gae
 from rlcpu.train import checkpoint
@@ -39,7 +40,7 @@ from rlcpu.train.config import (
     typed_by,
 )
 from rlcpu.train.evaluate import evaluate
-from rlcpu.train.history import Bar, History, Progress, clock
+from rlcpu.train.history import Bar, History, Progress
 from rlcpu.train.normalise import Normalizer, RewardNormalizer
 from rlcpu.train.objective import Batch, Updater, networks_of, ppo
 from rlcpu.train.precompile import precompiled

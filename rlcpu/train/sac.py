@@ -21,7 +21,7 @@ import numpy as np
 
 from rlcpu import nn
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.registration import MUJOCO_TASKS
+from rlcpu.envs.tasks.mujoco import IDS as MUJOCO_TASKS
 from rlcpu.nn.heads import exponential
 from rlcpu.train.actor_critic import (
     critics_loss,

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from rlcpu.distributed import Collector, ReplayShard
 from rlcpu.distributed.collector import Acting, n_step_transitions, pin_all
 from rlcpu.envs.registration import find
+from rlcpu.envs.transitions import example_of
 from rlcpu.replay import PrioritizedReplayBuffer, ReplayBuffer
 from rlcpu.train import DQN
 from rlcpu.train.actors import EpsilonGreedy
-from rlcpu.train.buffers import example_of
 from tests.distributed.local import Local
 from tests.envs.masked import TIC_TAC_TOE
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlcpu
-from rlcpu.envs.registration import BUILT_IN
+from rlcpu.envs.tasks import classic_control
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.policies import MLP, Linear, Scalar, Uniform
 
 #: The environments whose original Gymnasium has wherever this library is, without Box2D.
-CLASSIC = [name for name, dynamics in BUILT_IN.items() if dynamics.original]
+CLASSIC = list(classic_control.FAMILY.limits)
 #: More than a block of 64, and the last block is not full.
 NUM_ENVS = 70
 LIMIT = 9

@@ -12,9 +12,9 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu import cli
-from rlcpu.envs import Dynamics, check
+from rlcpu.envs import Dynamics, check, registry
 from rlcpu.envs.checks.checker import Finding, Trial
-from rlcpu.envs.registration import BUILT_IN, _known
+from rlcpu.envs.tasks import classic_control
 
 TABLE = np.arange(7.0)
 PAIRS = ((1.0, 2.0), (3.0, 4.0))
@@ -112,7 +112,7 @@ def line_of(step: Any) -> str:
     return f"{__file__}:{step.__code__.co_firstlineno + 1}"
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", classic_control.FAMILY.limits)
 def test_built_in_environments_pass(name: str) -> None:
     report = check(name, steps=300)
     assert report.ok, report
@@ -202,7 +202,7 @@ def test_bad_arguments(arguments: Any, error: type[Exception], message: str) -> 
 def test_the_command(
     step: Any, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(_known, "Tried-v0", make(step, "Tried-v0"))
+    monkeypatch.setitem(registry.made, "Tried-v0", make(step, "Tried-v0"))
     assert cli.main(["check", "Tried-v0", "--steps", "100"]) == code
     printed = capsys.readouterr().out
     assert printed.startswith("Tried-v0: ")

@@ -148,7 +148,7 @@ def toy(request: pytest.FixtureRequest) -> rlcpu.Dynamics:
     """A copy of CartPole under a name of its own, forgotten afterwards."""
     yield dataclasses.replace(cartpole.DYNAMICS, id="Toy-v0", original=None)
     if "Toy-v0" in rlcpu.registered():
-        rlcpu.envs.registration._known.pop("Toy-v0")
+        rlcpu.envs.registry.made.pop("Toy-v0")
         gymnasium.registry.pop("rlcpu/Toy-v0")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rlcpu.envs.registration import MUJOCO_TASKS, find
+from rlcpu.envs import find
+from rlcpu.envs.tasks.mujoco import IDS
 from rlcpu.train.config import MUJOCO_HORIZONS, default_config
 from rlcpu.train.sac import DEFAULTS
 from rlcpu.train.zoo import ppo_config
 
 
-@pytest.mark.parametrize("name", MUJOCO_TASKS)
+@pytest.mark.parametrize("name", IDS)
 def test_every_task_has_settings(name: str) -> None:
     ours, zoo = default_config(find(name)), ppo_config(name)
     assert (ours.gamma, ours.lambda_) == (zoo.gamma, zoo.lambda_) == MUJOCO_HORIZONS[name]

@@ -1,1 +1,13 @@
 """The engine: what steps environments, and the loops in which policies act in them."""
+
+from collections.abc import Callable
+from typing import Any
+
+#: What imports the engine of a class of `Dynamics`, where it is not `rlcpu.envs.engine.batch`.
+engines: dict[type, Callable[[], Any]] = {}
+
+
+def engine_of(kind: type) -> Any:
+    """Return the engine of a class of `Dynamics`; None for that of this package."""
+    load = next((engines[each] for each in kind.__mro__ if each in engines), None)
+    return None if load is None else load()

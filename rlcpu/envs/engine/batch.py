@@ -24,6 +24,8 @@ from rlcpu.envs.engine.lane import (
     make_turn,
     pack,
 )
+from rlcpu.envs.engine.layout import values_of
+from rlcpu.envs.engine.masks import mask_rows
 from rlcpu.kernels.calls import View, kind_of, make_call
 from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, merge, outline
 from rlcpu.kernels.hooks import address_of
@@ -527,6 +529,23 @@ def final_observations(finals: Any, done: npt.NDArray[np.bool_], view: Any) -> A
     for i, observation in zip(ended, view.show(finals[:, ended]), strict=True):
         final_obs[i] = observation.copy()
     return final_obs
+
+
+def check_masks(env: Any, rows: npt.NDArray[Any], waiting: npt.NDArray[Any] | None) -> None:
+    """Raise ValueError if a mask in rows (shown rows, N) allows nothing where one has to act."""
+    words = rows[-mask_rows(env.view.num_masked) :].view(np.uint32)
+    empty = (words == 0).all(axis=0)
+    if waiting is not None:
+        empty &= ~waiting
+    if not empty.any():
+        return
+    i = int(np.argmax(empty))
+    state = values_of(env.dynamics.state, env.memory.get_state()[i : i + 1].T)[0]
+    raise ValueError(
+        f"{env.dynamics.id}: action_mask allows nothing in environment {i}, step "
+        f"{env.memory.elapsed()[i] % PENDING} of its episode, for state={state!r} ({empty.sum()} "
+        "such environments): expected one action at least, or the end of the episode"
+    )
 
 
 #: New arrays of any content.

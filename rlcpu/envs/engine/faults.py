@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlcpu.envs.engine.batch import check_masks
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.rollout import FAULTS
 from rlcpu.envs.networks import describe_fault, refuse_policy
-from rlcpu.envs.vector_env import check_masks
 
 Array = npt.NDArray[Any]
 _EXPECTED = "expected finite numbers"

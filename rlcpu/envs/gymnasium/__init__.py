@@ -1,1 +1,15 @@
 """Gymnasium's environments that are not ours, stepped in Python."""
+
+from typing import Any
+
+from rlcpu.envs.engine import engines
+from rlcpu.envs.gymnasium.task import GymnasiumTask
+
+
+def _engine() -> Any:
+    from rlcpu.envs.gymnasium import loop
+
+    return loop
+
+
+engines[GymnasiumTask] = _engine

@@ -71,13 +71,6 @@ class GymnasiumTask(Dynamics):
     def __repr__(self) -> str:
         return f"GymnasiumTask({self.id})"
 
-    @functools.cached_property
-    def engine(self) -> Any:
-        """What collects in it: the counterpart of `rlcpu.envs.engine.batch`."""
-        from rlcpu.envs.gymnasium import loop as gymnasium_loop
-
-        return gymnasium_loop
-
     @property
     def num_masked(self) -> int:
         """See `Dynamics.num_masked`."""

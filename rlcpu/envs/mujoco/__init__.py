@@ -1,5 +1,17 @@
 """MuJoCo's physics in C, and everything around it compiled; needs `rlcpu[mujoco]`."""
 
+from typing import Any
+
+from rlcpu.envs.engine import engines
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 
 __all__ = ["MuJoCoDynamics"]
+
+
+def _engine() -> Any:
+    from rlcpu.envs.mujoco import batch
+
+    return batch
+
+
+engines[MuJoCoDynamics] = _engine

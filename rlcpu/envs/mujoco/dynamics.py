@@ -214,13 +214,6 @@ class MuJoCoDynamics(base.Dynamics):
             _make_again, {**self._given, "params": self.params}, self._changed
         ), ()
 
-    @functools.cached_property
-    def engine(self) -> Any:
-        """What runs it: the counterpart of `rlcpu.envs.engine.batch`."""
-        from rlcpu.envs.mujoco import batch
-
-        return batch
-
     def observed_as(self, dtype: Any) -> Box:
         """Return the observation space of environments of a dtype."""
         return Box(-np.inf, np.inf, (self.observation_size,), np.dtype(dtype).type)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.library import INTEGRATION
 from rlcpu.envs.mujoco.varied import write
+from rlcpu.envs.tasks.mujoco import IDS
 
 SIZE = 480
 
@@ -109,9 +110,7 @@ def _following_camera(model: mujoco.MjModel) -> int | None:
 
 def _camera_of(id: str) -> Any:
     """Return the camera that Gymnasium gives the task of an id, if it has one."""
-    from rlcpu.envs.mujoco.tasks import TASKS
-
-    if id not in TASKS:
+    if id not in IDS:
         return None
     entry: Any = gymnasium.spec(id).entry_point
     kind: Any = gymnasium.envs.registration.load_env_creator(entry)

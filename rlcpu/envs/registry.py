@@ -1,0 +1,63 @@
+"""Environments by id: a family tells which it has, and makes one when it is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+class Limits(NamedTuple):
+    """What Gymnasium wants to know of an environment before it is made."""
+
+    max_episode_steps: int | None = None
+    reward_threshold: float | None = None
+
+
+class Family(NamedTuple):
+    """Environments of one origin.
+
+    Attributes:
+        limits: those of each environment, by its id.
+        make: (id) -> the environment's `Dynamics`; imports what makes it.
+        package: name of the package that has to be installed; empty if there is none.
+    """
+
+    limits: Mapping[str, Limits]
+    make: Callable[[str], Any]
+    package: str = ""
+
+
+#: The families of this library by the ids of their environments.
+families: dict[str, Family] = {}
+#: Every `Dynamics` that was made or registered, by its id.
+made: dict[str, Any] = {}
+
+
+def add_family(family: Family) -> Family:
+    """Make the environments of a family known by their ids, and return the family."""
+    families.update(dict.fromkeys(family.limits, family))
+    return family
+
+
+def lookup(id: str) -> Any:
+    """Return the `Dynamics` of an id, made now if it was not before; None if there is none.
+
+    Raises:
+        ImportError: it needs a package that is not installed.
+    """
+    if id not in made and id in families:
+        made[id] = families[id].make(id)
+    return made.get(id)
+
+
+def all_ids() -> list[str]:
+    """Return the ids of all environments of this library and its users."""
+    return list(dict.fromkeys((*families, *made)))
+
+
+def installed_ids() -> list[str]:
+    """Return those of `all_ids` whose packages are installed."""
+    packages = {family.package for family in families.values() if family.package}
+    missing = {name for name in packages if importlib.util.find_spec(name) is None}
+    return [id for id in all_ids() if id not in families or families[id].package not in missing]

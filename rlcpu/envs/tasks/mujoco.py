@@ -1,0 +1,44 @@
+"""MuJoCo's tasks by id; `rlcpu.envs.mujoco` makes them, and MuJoCo is imported then."""
+
+from typing import Any
+
+import gymnasium
+
+from rlcpu.envs.registry import Family, Limits, add_family
+
+#: Those of Gymnasium, whose limits are Gymnasium's.
+IDS = (
+    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5"),
+    *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5"),
+    *("Swimmer-v5", "Walker2d-v5"),
+)
+
+
+def _limits(id: str) -> Limits:
+    spec = gymnasium.spec(id)
+    return Limits(spec.max_episode_steps, spec.reward_threshold)
+
+
+def _make(id: str) -> Any:
+    from rlcpu.envs.mujoco import tasks
+
+    return tasks.TASKS[id]()
+
+
+def _make_of_dm_control(id: str) -> Any:
+    from rlcpu.envs.mujoco import dm_control
+
+    return dm_control.TASKS[id]()
+
+
+FAMILY = add_family(Family({id: _limits(id) for id in IDS}, _make, package="mujoco"))
+#: Tasks on models of dm_control, which have no counterpart in Gymnasium.
+DM_CONTROL = add_family(
+    Family(
+        dict.fromkeys(
+            ("dm_control/cartpole-swingup-v0", "dm_control/cheetah-run-v0"), Limits(1000)
+        ),
+        _make_of_dm_control,
+        package="dm_control",
+    )
+)

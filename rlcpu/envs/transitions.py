@@ -1,0 +1,35 @@
+"""What a replay buffer takes of an environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.observations import View
+from rlcpu.envs.registration import find
+from rlcpu.envs.vector_env import VectorEnv
+
+
+def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
+    """One transition of an environment, as the example of a buffer for an agent.
+
+    Example:
+        >>> sorted(example_of("CartPole-v1"))[:3]
+        ['action', 'next_observation', 'observation']
+    """
+    dynamics: Any = env.dynamics if isinstance(env, VectorEnv) else find(env)
+    stored = View.of(dynamics, "uint8", np.dtype(np.float32)).kept
+    vector = np.zeros(dynamics.action_size, np.float32)
+    masked = dynamics.num_masked
+    masks = {"next_action_mask": np.zeros(masked, np.bool_)} if masked else {}
+    return {
+        **masks,
+        "observation": stored,
+        "action": np.int64(0) if dynamics.is_discrete else vector,
+        "reward": np.float32(0),
+        "next_observation": stored,
+        "terminated": False,
+        "truncated": False,
+    }
