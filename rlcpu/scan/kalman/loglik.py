@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.scan.arguments import check_broadcast, check_out, check_real, sum_to_shape
-from rlcpu.scan.kalman.model import check_observations, make_problem, run
-from rlcpu.scan.kalman.workspace import GRADIENT, VALUE
+from rlcpu.scan.kalman.filter import GRADIENT, VALUE
+from rlcpu.scan.kalman.model import NAMES, check_observations, make_problem
+from rlcpu.scan.kalman.run import run
 
 Array = npt.NDArray[Any]
 
@@ -150,7 +151,9 @@ def kalman_loglik_vjp(
     loglik, slopes = run(GRADIENT, problem, problem.shapes)
     if not np.isfinite(loglik).all():
         check_observations(problem)
-    for slope, shape in zip(slopes, problem.shapes, strict=True):
+    for name, slope, shape in zip(NAMES, slopes, problem.shapes, strict=True):
+        if name.endswith("cov"):
+            slope *= 0.5  # see `reverse`
         if (factor != 1.0).any():
             slope *= factor.reshape(factor.shape + (1,) * len(shape))
     arrays = zip(slopes, problem.inputs, strict=True)

@@ -1,10 +1,10 @@
-"""The arguments of the Kalman functions, checked, and handed to the kernels."""
+"""The arguments of the Kalman functions, checked."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +13,8 @@ from numba import prange
 
 from rlcpu.kernels.compile import EXACT, specialise
 from rlcpu.kernels.threads import Kernels, check_num_threads, launch
-from rlcpu.kernels.vectors import VECTOR_BYTES
 from rlcpu.scan.arguments import check_alike
 from rlcpu.scan.device import check_on_host, for_cores
-from rlcpu.scan.kalman import workspace as ws
-from rlcpu.scan.kalman.passes import SETTLED, address_of, backward, drivers, forward
-from rlcpu.scan.kalman.small import make_small, pad
-from rlcpu.scan.kalman.workspace import LONGEST, SMOOTH, VALUE, lay_out
 
 Array = npt.NDArray[Any]
 
@@ -28,10 +23,6 @@ FORMS = ("plain", "joseph")
 MATRICES = ("transition", "transition_cov", "design", "observation_cov")
 #: All inputs, in the order in which kernels know them.
 NAMES = ("observations", *MATRICES, "initial_mean", "initial_cov")
-#: Up to so many numbers of a state, a cell holds a number of each of several models, if they are at
-#: least half as many. 4 models with 8 states take 0.77 ms instead of 0.87, 2 with 4 states 0.32
-#: instead of 0.35, 8 with 24 as long.
-LARGE = 24
 
 
 class Problem(NamedTuple):
@@ -203,96 +194,3 @@ def check_covariances(name: str, matrices: Array) -> None:
             f"{name}: expected covariance matrices, {np.count_nonzero(codes)} of {len(flat)} are "
             f"not; the first, at {index}, is {DEFECTS[codes[first]]}: {flat[first].tolist()}"
         )
-
-
-# ---------------------------------------------------------------- kernels
-
-
-def run(
-    kind: int, problem: Problem, shapes: Sequence[tuple[int, ...]] = ()
-) -> tuple[Array, list[Array]]:
-    """Log-likelihoods (batch), and what else is computed, each (batch, *shape).
-
-    Args:
-        kind: `VALUE`, `STATES`, `SMOOTH` or `GRADIENT`.
-        problem: it may have no models or no time steps.
-        shapes: of the outputs of one model; see `forward` and `backward` for what they are.
-    """
-    inputs, models = problem.inputs, math.prod(problem.batch)
-    dtype, (steps, p), (m, _) = inputs[0].dtype, problem.shapes[0], problem.shapes[-1]
-    logliks, observations = np.zeros(problem.batch, dtype), np.ravel(inputs[0])
-    matrices = np.concatenate([np.ravel(array) for array in inputs[1:]])
-    plain = not any(problem.paces[1:]) and not problem.joseph
-    if kind == VALUE and plain and models == 1 and m <= 2 and p == 1:
-        make_small(dtype.name)(observations.copy(), pad(matrices), logliks.reshape(1))
-        return logliks, []
-    outputs, begin = [], 0
-    out = np.zeros(models * sum(map(math.prod, shapes)), dtype)
-    for shape in shapes:
-        end = begin + models * math.prod(shape)
-        outputs.append(out[begin:end].reshape(*problem.batch, *shape))
-        begin = end
-    if models == 0 or steps == 0:
-        return logliks, outputs
-    lanes = width = VECTOR_BYTES // dtype.itemsize
-    if models > 1 and m <= min(2 * models, LARGE):
-        width = 1
-    else:
-        lanes = 1
-    table = make_table(kind, problem, lanes, width, shapes)
-    blocks, sizes = -(-models // lanes), tuple(array.shape for array in inputs)
-    places = find_places(problem.batch, sizes, problem.shapes, blocks * lanes)
-    arrays = (observations, matrices, places, out, logliks)
-    files = tuple(array.ctypes.data for array in arrays)
-    back = address_of(backward, dtype.name, lanes) if kind >= SMOOTH else 0
-    functions = address_of(forward, dtype.name, lanes), back
-    work = models * steps * m * m if blocks > 1 else 0
-    tolerance = (SETTLED * float(np.finfo(dtype).eps)) ** 2
-    size = int(table[ws.REGISTERS]) * VECTOR_BYTES
-    arguments = functions, table.ctypes.data, size, blocks, tolerance, files
-    launch(drivers(), work, problem.num_threads, *arguments)
-    return logliks, outputs
-
-
-def make_table(
-    kind: int,
-    problem: Problem,
-    lanes: int,
-    width: int,
-    shapes: Sequence[tuple[int, ...]],
-    longest: int = LONGEST,
-) -> npt.NDArray[np.int64]:
-    """The table of a call, for cells of so many numbers and registers of so many cells."""
-    (steps, p), (m, _) = problem.shapes[0], problem.shapes[-1]
-    models, varies, outputs = math.prod(problem.batch), any(problem.paces[1:]), []
-    begin = 0
-    for shape in shapes:
-        outputs += [begin, math.prod(shape), math.prod(shape[1:])]
-        begin += models * math.prod(shape)
-    table = lay_out(steps, m, p, width, kind >= SMOOTH, longest).copy()
-    call = (kind, problem.joseph, models, varies, lanes, *problem.paces, *outputs)
-    table[: len(call)] = call
-    return table
-
-
-@functools.lru_cache(maxsize=8)
-def find_places(
-    batch: tuple[int, ...],
-    shapes: tuple[tuple[int, ...], ...],
-    parts: tuple[tuple[int, ...], ...],
-    lanes: int,
-) -> npt.NDArray[np.int64]:
-    """Where each lane's part of each input begins, flat (7 * lanes,).
-
-    `shapes` are those of the inputs, `parts` those of one model's part. Observations begin at 0,
-    the matrices follow one another. Lanes beyond the last model repeat it.
-    """
-    places = np.empty((len(shapes), lanes), np.int64)
-    begin = 0
-    for which, (shape, part) in enumerate(zip(shapes, parts, strict=True)):
-        leading = shape[: len(shape) - len(part)]
-        numbers = np.arange(math.prod(leading)).reshape(leading)
-        own = begin + math.prod(part) * np.broadcast_to(numbers, batch).ravel()
-        places[which, : own.size], places[which, own.size :] = own, own[-1]
-        begin += math.prod(shape) if which else 0
-    return places.ravel()

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from rlcpu.scan.kalman.model import Problem, check_observations, make_problem, run
-from rlcpu.scan.kalman.workspace import SMOOTH, STATES
+from rlcpu.scan.kalman.filter import SMOOTH, STATES
+from rlcpu.scan.kalman.model import Problem, check_observations, make_problem
+from rlcpu.scan.kalman.run import run
 
 
 class KalmanStates(NamedTuple):

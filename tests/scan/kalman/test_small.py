@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlcpu.scan import kalman_loglik
-from rlcpu.scan.kalman.passes import SAFE, grow
 from rlcpu.scan.kalman.small import (
+    SAFE,
     Model,
     State,
     forecast_of,
     glide,
+    grow,
     is_settled,
     pad,
     step,
