@@ -7,6 +7,7 @@ import ctypes
 import inspect
 import operator
 import re
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import numba
 import numpy as np
 import pytest
 from numba import types
+from numba.core.datamodel import default_manager
 from numba.extending import intrinsic
 
 from rlcpu.kernels import hooks
@@ -343,6 +345,23 @@ def test_every_hook_has_a_test() -> None:
     ]
     assert sorted(public) == sorted(" ".join(CHECKS.values()).split())
     assert all(inspect.getdoc(getattr(hooks, name)) for name in public)
+
+
+def test_arrays_in_tuples_are_counted() -> None:
+    """Those without any are not taken apart, which takes numba long of thousands of items."""
+    options: Any = {**LINKED, "pipeline_class": hooks.linked_compiler()}
+    hold = numba.njit(lambda x: ((x, 1.0), (True,) * 3), **options)
+    swap = numba.njit(lambda pair: (pair[1], pair[0]), **options)
+    outer = numba.njit(lambda x: swap(hold(x))[1][0])
+    array = np.arange(3.0)
+    before = sys.getrefcount(array)
+    results = [outer(array) for _ in range(5)]
+    assert all(each is array or np.shares_memory(each, array) for each in results)
+    del results
+    assert sys.getrefcount(array) == before
+    counts = hooks._Counts(SimpleNamespace(data_model_manager=default_manager), True)
+    bools = types.UniTuple(types.boolean, 2000)
+    assert counts.get_meminfos(None, types.Tuple((bools, types.intp)), None) == []
 
 
 #: What is documented, or described in numba's guide for those who extend it.
