@@ -30,55 +30,30 @@ from rlcpu.kernels.memory import (
     stream,
 )
 from rlcpu.kernels.threads import launch
-from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
+from rlcpu.kernels.vectors import VECTOR_BYTES, width
 from rlcpu.scan.device import for_cores
 from rlcpu.scan.gather import ONE, distance_of, extremes, gather, scatter
 from rlcpu.scan.layout import address_of
 from rlcpu.scan.plans import (
-    AHEAD,
-    COUNT,
-    FIELDS,
-    FIRST,
-    FUNCTION,
-    HEADER,
-    INPUTS,
-    LANES,
-    LAST,
     LISTS,
-    NUMBER,
-    OUTPUTS,
     PANEL,
-    PLACE,
-    PLANES,
-    REACH,
-    READS,
-    ROWS,
-    RUN,
-    SHARED,
-    SOURCES,
-    STEP,
-    STOP,
-    STREAM,
-    WRITE,
-    WRITES,
     Array,
+    Table,
     called,
-    find,
+    find_lanes,
     inlined,
+    lists_at,
+    place_at,
+    plan_at,
     shape_of,
+    table_at,
 )
 
 GRAIN = 2**14  # numbers from which a second core is worth waking
 PARTS = 64  # that cores take in turn
 SOON = 2  # rows between one that is asked for and one that is read, of long lanes
 
-#: Positions in a block's frame: addresses of its planes, of what goes in and out besides, of the
-#: plan and of the lists that `ask` looks at; the other fields of `Block`. After them: the
-#: address of row 0 of each input and each output, and the stride over rows.
-MEMORY, BESIDE, PLAN, LISTS_AHEAD, ROOM, LINE, PER, TURN = range(8)
-PLANE, LEAST, BEGIN, END, WRITTEN, PAST, FRAME = range(8, 15)
-
-# ---------------------------------------------------------------- what lane functions see
+# ---------------------------------------------------------------- blocks
 
 
 class Block(NamedTuple):
@@ -97,7 +72,7 @@ class Block(NamedTuple):
     plan: Any  # pointer
     lists: Any  # pointer to the lists, of `room` numbers each, of the lanes to prefetch
     sources: Any  # pointer to the address of row 0 of each input, and the stride over rows
-    targets: Any  # the same of each output
+    target: Any  # the same of the output
     rows: Any
     room: Any
     line: Any  # line that is prefetched with row 0
@@ -107,26 +82,8 @@ class Block(NamedTuple):
     least: Any  # rows that all lanes have
     begin: Any  # first row of inputs that is where `sources` says; other rows are in scratch
     end: Any  # last one, exclusive
-    written: Any  # rows of outputs
+    written: Any  # rows of the output
     past: Any  # whether to write past the caches
-
-
-@inlined
-def _block_of(frame, like):
-    """The block that a frame describes."""
-    plan = pointer_to(frame[PLAN], np.int64(0))
-    sources = shifted(frame, FRAME)
-    return Block(
-        pointer_to(frame[MEMORY], like),
-        pointer_to(frame[BESIDE], like),
-        plan,
-        pointer_to(frame[LISTS_AHEAD], np.int64(0)),
-        sources,
-        shifted(sources, 2 * plan[INPUTS]),
-        plan[ROWS],
-        *(frame[ROOM], frame[LINE], frame[PER], frame[TURN], frame[PLANE], frame[LEAST]),
-        *(frame[BEGIN], frame[END], frame[WRITTEN], frame[PAST]),
-    )
 
 
 @inlined
@@ -151,14 +108,14 @@ def read(block, i, k):
 
 
 @inlined
-def write(value, block, i, k):
-    """Row k of output i."""
+def write(value, block, k):
+    """Write row k of the output."""
     if k < block.written:
-        target = pointer_to(block.targets[2 * i], block.beside[0])
+        target = pointer_to(block.target[0], block.beside[0])
         if block.past != 0:
-            stream(value, target, k * block.targets[2 * i + 1])
+            stream(value, target, k * block.target[1])
         else:
-            store(value, target, k * block.targets[2 * i + 1])
+            store(value, target, k * block.target[1])
 
 
 @inlined
@@ -176,7 +133,7 @@ def given(block, i):
 @inlined
 def shared(block):
     """Pointer to the array that all lanes read."""
-    return pointer_to(block.plan[SHARED], block.beside[0])
+    return pointer_to(plan_at(block.plan).shared, block.beside[0])
 
 
 @inlined
@@ -186,10 +143,17 @@ def report(value, block, i):
 
 
 @inlined
-def ask(block, inputs, number, later):
-    """Prefetch so many inputs: call it once for each row, by number, with one that is read soon."""
-    plan, per = block.plan, block.per
-    if plan[AHEAD] == 0:
+def prefetch_row(block, inputs, number, later):
+    """Prefetch a row of so many inputs; called once for each row that is read.
+
+    Args:
+        block: of which rows are read.
+        inputs: number of them.
+        number: of the call.
+        later: row that is read soon.
+    """
+    per = block.per
+    if plan_at(block.plan).ahead == 0:
         return
     lane, minor, lanes = 0, 0, width(block.memory, ONE)
     if per > 0:
@@ -198,9 +162,9 @@ def ask(block, inputs, number, later):
         lane, minor = later * block.turn, (line - later * per) * lanes
         later -= lane
     for i in range(inputs):
-        array = shifted(plan, HEADER + i * FIELDS)
-        source = pointer_to(array[PLACE], block.beside[0])
-        at = block.lists[i * block.room + lane] + later * array[STEP] + minor
+        place = place_at(block.plan, i)
+        source = pointer_to(place.address, block.beside[0])
+        at = block.lists[i * block.room + lane] + later * place.step + minor
         if block.turn != 0:  # the first cache holds this panel and little more
             prefetch_far(source, at)
         else:
@@ -220,7 +184,7 @@ class Lanes(NamedTuple):
     #: unless systems are cut.
     function: Callable[..., Any]
     planes: int  # that it uses; the inputs are the first ones
-    outputs: tuple[int, ...] = ()  # plane of each output of the plan; () if nothing is written
+    output: int = -1  # plane of the plan's output; -1 if nothing is written
     reads: int = 0  # numbers that go into each lane besides, see `given`
     writes: int = 0  # numbers that come out besides, see `report`
 
@@ -228,10 +192,10 @@ class Lanes(NamedTuple):
 @functools.cache
 def table_of(lanes: Lanes, dtype: Any) -> Array:
     """What `drive` takes of a lane function, compiled for a dtype."""
-    function, planes, outputs, reads, writes = lanes
+    function, planes, output, reads, writes = lanes
     addresses = _panels_address(dtype.name), _block_address(function, dtype.name)
     sizes = VECTOR_BYTES // dtype.itemsize, planes, reads, writes
-    return np.array([*sizes, *addresses, len(outputs), *outputs], np.int64)
+    return np.array(Table(*sizes, *addresses, output), np.int64)
 
 
 def run(
@@ -265,14 +229,23 @@ def run(
 def _block_address(function: Callable[..., Any], dtype: str) -> int:
     """Address of a lane function on one block, whose trace it adds to the one before `beside`."""
 
-    def block(frame, parameter):
-        lanes = _block_of(frame, parameter)
-        trace = function(lanes, parameter)
-        before = -width(lanes.beside, ONE)
-        store(load(lanes.beside, before, ONE) + trace, lanes.beside, before)
+    def run_block(
+        memory, beside, plan, lists, sources, room, line, per, turn, plane, region, parameter
+    ):
+        target, rows = shifted(sources, 2 * plan_at(plan).inputs), plan_at(plan).rows
+        least, begin, end, written, past = region[0], region[1], region[2], region[3], region[4]
+        sizes = rows, room, line, per, turn, plane, least, begin, end, written, past
+        block = Block(memory, beside, plan, lists, sources, target, *sizes)
+        trace = function(block, parameter)
+        before = -width(beside, ONE)
+        store(load(beside, before, ONE) + trace, beside, before)
 
-    block.__name__ = function.__name__
-    return c_function(block, (types.CPointer(types.int64), getattr(types, dtype)), fastmath=EXACT)
+    run_block.__name__ = function.__name__
+    number, count = getattr(types, dtype), types.int64
+    numbers, integers = types.CPointer(number), types.CPointer(count)
+    pointers = numbers, numbers, integers, integers, integers
+    kinds = (*pointers, count, count, count, count, count, integers, number)
+    return c_function(run_block, kinds, fastmath=EXACT)
 
 
 @functools.cache
@@ -286,130 +259,139 @@ def _panels_address(dtype: str) -> int:
 
 
 @called
-def enter(plan, table, room, count, lists, memory, frame):
-    """Say where a block reads and writes, and gather what is not read where it lies.
+def enter_block(
+    plan_pointer, output, room, count, lists, memory, memory_at, plane, sources, region
+):
+    """Say where a block reads and writes, and gather inputs that are not read where they lie.
 
     Args:
-        plan: pointer to the plan.
-        table: pointer to the table of the lane function.
+        plan_pointer: pointer to the plan.
+        output: plane of the output, or -1.
         room: numbers of a list.
         count: lanes that are to be written; the lists repeat the last one.
         lists: pointer to the lists of the block's first lane.
         memory: pointer to the planes.
-        frame: pointer to what the lane function is told, of which the fields from `LEAST` on and
-            the places of inputs and outputs are overwritten.
+        memory_at: its address.
+        plane: numbers of a plane.
+        sources: pointer to the places of inputs and of the output, overwritten: see `Block`.
+        region: pointer to the block's least, begin, end, written and past, overwritten.
     """
-    lanes, inputs, rows, plane = width(memory, ONE), plan[INPUTS], plan[ROWS], frame[PLANE]
-    itemsize, sources = VECTOR_BYTES // lanes, shifted(frame, FRAME)
-    own = shifted(lists, (inputs + plan[OUTPUTS] + 1) * room)
-    stops = extremes(shifted(own, STOP * room), lanes)
-    firsts = extremes(shifted(own, FIRST * room), lanes)
-    lasts = extremes(shifted(own, LAST * room), lanes)
-    begin, end = 0, stops[0]
+    plan, lanes = plan_at(plan_pointer), width(memory, ONE)
+    inputs, rows, itemsize = plan.inputs, plan.rows, VECTOR_BYTES // lanes
+    each = lists_at(lists, inputs + 2, room)
+    stops, firsts = extremes(each.stop, lanes), extremes(each.first, lanes)
+    lasts, begin, end = extremes(each.last, lanes), 0, stops[0]
     for i in range(inputs):
-        reach = plan[HEADER + i * FIELDS + REACH]
+        reach = place_at(plan_pointer, i).reach
         begin, end = firsts[1] if reach < 0 else begin, lasts[0] if reach > 0 else end
     near = False
     for i in range(inputs):
-        array, starts = shifted(plan, HEADER + i * FIELDS), shifted(lists, i * room)
-        sources[2 * i], sources[2 * i + 1] = frame[MEMORY] + i * plane * itemsize, lanes
+        place, starts = place_at(plan_pointer, i), shifted(lists, i * room)
+        sources[2 * i], sources[2 * i + 1] = memory_at + i * plane * itemsize, lanes
         distance, inside = distance_of(starts, count), (rows, rows)
         if distance == 1 and count == lanes:
             near = True
-            sources[2 * i] = array[PLACE] + starts[0] * itemsize
-            sources[2 * i + 1] = array[STEP]
+            sources[2 * i] = place.address + starts[0] * itemsize
+            sources[2 * i + 1] = place.step
             inside = begin, max(begin, end)
-        target = shifted(memory, i * plane)
-        first = firsts[1] if array[REACH] < 0 else 0
-        last = lasts[1] if array[REACH] > 0 else stops[1]
-        gather(array, starts, own, (room, count, rows, first, last), distance, inside, target)
+        first = firsts[1] if place.reach < 0 else 0
+        last = lasts[1] if place.reach > 0 else stops[1]
+        sizes = count, rows, first, last
+        gather(place, starts, each, sizes, distance, inside, shifted(memory, i * plane))
     if not near:  # planes at fixed distances are quicker to find
         end = begin
-    lowest, highest = extremes(shifted(own, WRITE * room), lanes)
-    written, past = rows if table[COUNT] > 0 else 0, plan[STREAM]
-    for i in range(table[COUNT]):
-        array, k = shifted(plan, HEADER + (inputs + i) * FIELDS), inputs + i
-        starts = shifted(lists, k * room)
-        sources[2 * k] = frame[MEMORY] + table[SOURCES + i] * plane * itemsize
-        sources[2 * k + 1] = lanes
+    written, past, target = 0, 0, shifted(sources, 2 * inputs)
+    if output >= 0:
+        place, starts = place_at(plan_pointer, inputs), shifted(lists, inputs * room)
+        lowest, highest = extremes(each.write, lanes)
+        written, target[0], target[1] = rows, memory_at + output * plane * itemsize, lanes
         if count == lanes and lowest == highest and distance_of(starts, lanes) == 1:
-            written = highest
-            sources[2 * k] = array[PLACE] + starts[0] * itemsize
-            sources[2 * k + 1] = array[STEP]
-            if sources[2 * k] % VECTOR_BYTES != 0 or array[STEP] % lanes != 0:
-                past = 0
-        else:
-            past = 0
-    frame[LEAST], frame[BEGIN], frame[END] = stops[0], begin, end
-    frame[WRITTEN], frame[PAST] = written, past
+            written, target[1] = highest, place.step
+            target[0] = place.address + starts[0] * itemsize
+            if target[0] % VECTOR_BYTES == 0 and place.step % lanes == 0:
+                past = plan.stream
+    region[0], region[1], region[2], region[3], region[4] = stops[0], begin, end, written, past
+
+
+REGION = 5  # numbers of a region
 
 
 def run_panels(
-    table, plan_at, start, stop, parameter, given, found, memory, memory_at, lists_at, failed
+    table_pointer,
+    plan_address,
+    start,
+    stop,
+    parameter,
+    given,
+    found,
+    memory,
+    memory_at,
+    lists_address,
+    failed,
 ):
     """Run a lane function on some panels; overwrites `failed` with whether a lane failed.
 
     Args:
-        table: pointer to the lane function's table.
-        plan_at: address of the plan.
+        table_pointer: pointer to the lane function's table.
+        plan_address: address of the plan.
         start: first panel.
         stop: last one, exclusive.
         parameter: of the lane function.
-        given: pointer to what goes into lanes besides.
-        found: pointer to what comes out.
+        given: pointer to numbers that go into lanes besides.
+        found: pointer to numbers that come out.
         memory: pointer to scratch, see `drive`.
         memory_at: its address.
-        lists_at: address of scratch of whole numbers.
+        lists_address: address of scratch of whole numbers.
         failed: pointer to a number.
     """
-    plan, here = pointer_to(plan_at, np.int64(0)), pointer_to(lists_at, np.int64(0))
-    shape, inputs, rows = shape_of(plan, table), plan[INPUTS], plan[ROWS]
-    lanes, room, plane, arrays = width(memory, ONE), shape.room, shape.plane, inputs + plan[OUTPUTS]
-    itemsize, reads, writes = VECTOR_BYTES // lanes, table[READS], table[WRITES]
-    trace = shifted(memory, table[PLANES] * plane)
+    pointer, here = pointer_to(plan_address, np.int64(0)), pointer_to(lists_address, np.int64(0))
+    plan, table, shape = plan_at(pointer), table_at(table_pointer), shape_of(pointer, table_pointer)
+    lanes, room, plane, inputs = width(memory, ONE), shape.room, shape.plane, plan.inputs
+    arrays, rows, itemsize = inputs + 2, plan.rows, VECTOR_BYTES // lanes
+    reads, writes, output = table.reads, table.writes, table.output
+    trace = shifted(memory, table.planes * plane)
     beside = shifted(trace, lanes)
+    beside_at = memory_at + (table.planes * plane + lanes) * itemsize
     linear = shifted(beside, (1 + max(reads, writes)) * lanes)
-    trace[0] = parameter
-    own = trace[0]
-    store(fill(own - own, ONE), trace, 0)
-    size = (LISTS + arrays + 1) * room
-    there, inside, there_at = shifted(here, size), shifted(here, 2 * size), lists_at + 8 * size
-    here_at, frame = lists_at, shifted(inside, lanes)
-    targets = shifted(frame, FRAME + 2 * inputs)
-    frame[MEMORY], frame[PLAN] = memory_at, plan_at
-    frame[BESIDE] = memory_at + (table[PLANES] * plane + lanes) * itemsize
-    frame[ROOM], frame[PLANE] = room, plane
-    frame[TURN], frame[PER] = 1, (rows + lanes - 1) // lanes
+    memory[0] = parameter
+    number = memory[0]
+    for lane in range(lanes):
+        trace[lane] = 0.0
+    size = (LISTS + arrays) * room
+    there, inside = shifted(here, size), shifted(here, 2 * size)
+    here_at, there_at = lists_address, lists_address + 8 * size
+    region = shifted(inside, lanes)
+    sources = shifted(region, REGION)
+    region_at = lists_address + 8 * (2 * size + lanes)
+    turn, per = 1, (rows + lanes - 1) // lanes
     if shape.wide:
-        ahead = inputs * plane * itemsize <= PANEL
-        frame[TURN], frame[PER] = 0, room // lanes if ahead else 0
-    present = find(plan, shape, lanes, start, here)
+        turn, per = 0, room // lanes if inputs * plane * itemsize <= PANEL else 0
+    present = find_lanes(pointer, shape, lanes, start, here)
     for panel in range(start, stop):
-        following = find(plan, shape, lanes, min(panel + 1, shape.panels - 1), there)
-        for number in range((present + lanes - 1) // lanes):
-            by = min(number * lanes, present - lanes) if shape.overlap else number * lanes
+        following = find_lanes(pointer, shape, lanes, min(panel + 1, shape.panels - 1), there)
+        for block in range((present + lanes - 1) // lanes):
+            by = min(block * lanes, present - lanes) if shape.overlap else block * lanes
             count, lane = min(present - by, lanes), shifted(here, by)
-            names = shifted(lane, (arrays + 1 + NUMBER) * room)
-            stops = shifted(lane, (arrays + 1 + STOP) * room)
-            enter(plan, table, room, count, lane, memory, frame)
+            each = lists_at(lane, arrays, room)
+            place = memory, memory_at, plane
+            enter_block(pointer, output, room, count, lane, *place, sources, region)
             for k in range(lanes):
-                beside[k] = stops[k]
+                beside[k] = each.stop[k]
                 for i in range(reads):
-                    beside[(1 + i) * lanes + k] = given[names[k] * reads + i]
-            frame[LISTS_AHEAD] = there_at if frame[PER] > 0 else here_at + 8 * by
-            frame[LINE] = number * rows
-            call_at(table[FUNCTION], (frame, own))
+                    beside[(1 + i) * lanes + k] = given[each.number[k] * reads + i]
+            ahead = there_at if per > 0 else here_at + 8 * by
+            addresses = memory_at, beside_at, plan_address, ahead, region_at + 8 * REGION
+            line = block * rows
+            sizes = room, line, per, turn, plane, region_at
+            call_at(table.function, (*addresses, *sizes, number))
             for i in range(writes):
                 for k in range(count):
-                    found[names[k] * writes + i] = beside[(1 + i) * lanes + k]
-            for i in range(table[COUNT]):
-                source = table[SOURCES + i] * plane
-                if targets[2 * i] == memory_at + source * itemsize:
-                    array = shifted(plan, HEADER + (inputs + i) * FIELDS)
-                    starts = shifted(lane, (inputs + i) * room)
-                    ends = shifted(lane, (arrays + 1 + WRITE) * room)
-                    past, source = plan[STREAM] != 0, shifted(memory, source)
-                    scatter(array, past, count, rows, starts, ends, source, linear, inside)
+                    found[each.number[k] * writes + i] = beside[(1 + i) * lanes + k]
+            if output >= 0 and sources[2 * inputs] == memory_at + output * plane * itemsize:
+                to, starts = place_at(pointer, inputs), shifted(lane, inputs * room)
+                source, past = shifted(memory, output * plane), plan.stream != 0
+                where = count, rows, starts, each.write, source, linear, inside
+                scatter(to.address, to.step, past, *where)
         here, there, here_at, there_at = there, here, there_at, here_at
         present = following
     fence()
@@ -420,21 +402,21 @@ def run_panels(
 
 def drive(table, plan, parameter, beside):
     """Run a lane function over a plan, see `run`."""
-    shape, lanes = shape_of(address(plan), address(table)), table[LANES]
-    panels = shape.panels
+    named, shape = table_at(address(table)), shape_of(address(plan), address(table))
+    panels, lanes, run_at = shape.panels, named.lanes, named.run
     parts = min(panels, PARTS)
     failed = np.zeros(parts, np.int64)
-    size = (table[PLANES] + 1) * shape.plane + (3 + max(table[READS], table[WRITES]) + 3) * lanes
+    size = (named.planes + 1) * shape.plane + (6 + max(named.reads, named.writes)) * lanes
     size *= VECTOR_BYTES // lanes
-    arrays = plan[INPUTS] + plan[OUTPUTS] + 1
-    lists = 8 * (2 * (LISTS + arrays) * shape.room + lanes + FRAME + 2 * arrays)
+    arrays = plan_at(address(plan)).inputs + 2
+    lists = 8 * (2 * (LISTS + arrays) * shape.room + lanes + REGION + 2 * arrays)
     for i in prange(parts):
         first, last = panels * i // parts, panels * (i + 1) // parts
         memory = np.empty(size + lists + VECTOR_BYTES, np.uint8)
         start = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
         scratch = start, start, start + size, failed.ctypes.data + 8 * i
-        what = table.ctypes.data, plan.ctypes.data, first, last, parameter
-        call_at(table[RUN], (*what, *beside, *scratch))
+        job = table.ctypes.data, plan.ctypes.data, first, last, parameter
+        call_at(run_at, (*job, *beside, *scratch))
         memory[0] = 0  # keeps it alive until now: an address does not
     return not failed.any()
 

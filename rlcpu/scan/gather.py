@@ -19,17 +19,7 @@ from rlcpu.kernels.memory import (
     to_line,
 )
 from rlcpu.kernels.vectors import fill, width
-from rlcpu.scan.plans import (
-    FIRST,
-    LAST,
-    OTHER,
-    PLACE,
-    REACH,
-    STEP,
-    STOP,
-    called,
-    inlined,
-)
+from rlcpu.scan.plans import called, inlined
 
 ONE = 1  # register of a vector
 
@@ -55,13 +45,13 @@ def distance_of(starts, count):
 
 
 @inlined
-def gather(array, starts, own, sizes, distance, inside, plane):
+def gather(place, starts, lists, sizes, distance, inside, plane):
     """Fill a plane, but for the rows that are read in place, `inside`."""
-    plane[0] = array[OTHER]
-    other, step, reach = plane[0], array[STEP], array[REACH]
-    source = pointer_to(array[PLACE], other)
-    lanes, (room, count, rows, first, last), tiles = width(plane, ONE), sizes, False
-    firsts, ends = shifted(own, FIRST * room), shifted(own, (LAST if reach > 0 else STOP) * room)
+    plane[0] = place.other
+    other, step = plane[0], place.step
+    source = pointer_to(place.address, other)
+    lanes, (count, rows, first, last), tiles = width(plane, ONE), sizes, False
+    firsts, ends = lists.first, lists.last if place.reach > 0 else lists.stop
     if distance == 1:
         for begin, end in ((first, min(inside[0], last)), (max(first, inside[1]), last)):
             for k in range(begin, end):  # lanes that are not there repeat the last one
@@ -101,9 +91,9 @@ def _gather_tiles(source, starts, rows, ends, other, plane):
 
 
 @called
-def scatter(array, streamed, count, rows, starts, ends, plane, linear, inside):
-    """Write a plane to an output."""
-    target, step, lanes = pointer_to(array[PLACE], plane[0]), array[STEP], width(plane, ONE)
+def scatter(address, step, streamed, count, rows, starts, ends, plane, linear, inside):
+    """Write a plane to the output at an address."""
+    target, lanes = pointer_to(address, plane[0]), width(plane, ONE)
     if step == 1 and streamed:
         _stream_tiles(plane, target, starts, ends, rows, linear, inside)
     elif step == 1:

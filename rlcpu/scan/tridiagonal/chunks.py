@@ -95,7 +95,7 @@ def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -
     out = arrays.out
     cut = cut or (Cut(1, even(out.shape[-1])) if mode.periodic else None)
     options: Any = {"cut": cut, "periodic": mode.periodic, "lengths": lengths}
-    plan = make_plan(lanes.inputs_of(arrays, mode.transposed), [out], **options)
+    plan = make_plan(lanes.inputs_of(arrays, mode.transposed), out, **options)
     work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
     if cut is None:
         return run(lanes.SOLVE, *work), False
@@ -175,7 +175,7 @@ def backward_errors(
     like = out if residuals is None else residuals
     chunks, order = cut.chunks if cut else 1, batch_order(like)
     inputs = [*lanes.inputs_of(arrays, mode.transposed), Input(out)]
-    plan = make_plan(inputs, [like], cut=cut, periodic=mode.periodic, lengths=lengths)
+    plan = make_plan(inputs, like, cut=cut, periodic=mode.periodic, lengths=lengths)
     around = np.zeros((math.prod(out.shape[:-1]), chunks, 2))
     if mode.periodic or cut is not None:
         ends = _ends(lengths, like)

@@ -192,7 +192,7 @@ def _factor(matrix: Sequence[Array]) -> Array | None:
 def _solve_factored(factors: Array, rhs: Array, out: Array, num_threads: int | None) -> bool:
     """Overwrite `out` (batch..., n); whether all of it is finite."""
     source, target = fitted(rhs), fitted(out)
-    plan = make_plan([Input(source)], [target], shared=factors)
+    plan = make_plan([Input(source)], target, shared=factors)
     well = run(FACTORED, plan, out.dtype, 0.0, out.size, num_threads)
     if target is not out:
         out[...] = target

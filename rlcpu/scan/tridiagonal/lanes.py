@@ -12,7 +12,19 @@ from typing import Any
 from rlcpu.kernels.compile import EXACT, kernel
 from rlcpu.kernels.memory import address, store
 from rlcpu.kernels.vectors import fill, maximum, where
-from rlcpu.scan.blocks import SOON, Lanes, ask, get, given, put, read, report, shared, stops, write
+from rlcpu.scan.blocks import (
+    SOON,
+    Lanes,
+    get,
+    given,
+    prefetch_row,
+    put,
+    read,
+    report,
+    shared,
+    stops,
+    write,
+)
 from rlcpu.scan.gather import ONE
 from rlcpu.scan.plans import Input, inlined
 from rlcpu.scan.tridiagonal.equations import (
@@ -98,26 +110,26 @@ def solve(block, pivoting):
     top, bottom = equation(block, 0), mirrored(equation(block, last))
     falling = Pending(top.diagonal, top.upper, top.rhs)
     rising = Pending(bottom.diagonal, bottom.upper, bottom.rhs)
-    ask(block, 4, 0, SOON)
-    ask(block, 4, 1, last - SOON)
+    prefetch_row(block, 4, 0, SOON)
+    prefetch_row(block, 4, 1, last - SOON)
     for i in range(1, half):
-        ask(block, 4, 2 * i, i + SOON)
+        prefetch_row(block, 4, 2 * i, i + SOON)
         pivot, falling = eliminate(falling, equation(block, i), pivoting)
         put_pivot(pivot, block, i - 1)
-        ask(block, 4, 2 * i + 1, last - i - SOON)
+        prefetch_row(block, 4, 2 * i + 1, last - i - SOON)
         pivot, rising = eliminate(rising, mirrored(equation(block, last - i)), pivoting)
         put_pivot(pivot, block, last - i + 1)
     above, below = meet(falling, rising, pivoting)
-    write(above, block, 0, half - 1)
-    write(below, block, 0, half)
+    write(above, block, half - 1)
+    write(below, block, half)
     up, after_up, down, after_down = above, below, below, above
     for i in range(1, half):
         x = substitute(get_pivot(block, half - 1 - i), up, after_up)
-        write(x, block, 0, half - 1 - i)
+        write(x, block, half - 1 - i)
         after_up = up
         up = x
         x = substitute(get_pivot(block, half + i), down, after_down)
-        write(x, block, 0, half + i)
+        write(x, block, half + i)
         after_down = down
         down = x
     return nan_or_zero(up) + nan_or_zero(down)
@@ -207,7 +219,7 @@ def ascend(following, second, block, k):
     inverse, above = shared_number(block, INVERSE, k), shared_number(block, ABOVE, k)
     factors = Factors(inverse, above, shared_number(block, SECOND, k))
     x = back(get(block, 0, k), following, second, factors)
-    write(x, block, 0, k)
+    write(x, block, k)
     return x
 
 
@@ -217,9 +229,9 @@ def solve_factored(block, parameter):
     half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
     falling = rising = zero
     for i in range(half):
-        ask(block, 1, 2 * i, i + SOON)
+        prefetch_row(block, 1, 2 * i, i + SOON)
         above, falling = descend(falling, block, i)
-        ask(block, 1, 2 * i + 1, last - i - SOON)
+        prefetch_row(block, 1, 2 * i + 1, last - i - SOON)
         below, rising = descend(rising, block, last - i)
         if i > 0:
             put(above, block, 0, i - 1)
@@ -228,7 +240,7 @@ def solve_factored(block, parameter):
     middle = Multiplier(scale, shared_number(block, SECOND, half - 1))
     pivot, pending = advance(rising, falling, middle)
     above = pending * shared_number(block, INVERSE, half - 1)
-    write(above, block, 0, half - 1)
+    write(above, block, half - 1)
     put(pivot, block, 0, half)
     below = ascend(above, zero, block, half)
     after_above, after_below = below, above
@@ -276,10 +288,10 @@ def reduce_rows(block, pivoting):
     """Return the two equations that a chunk leaves, and one over its smallest pivot."""
     one, two = open_block(block)
     largest = nan_or_zero(one.before)
-    ask(block, 4, 0, SOON)
-    ask(block, 4, 1, SOON + 1)
+    prefetch_row(block, 4, 0, SOON)
+    prefetch_row(block, 4, 1, SOON + 1)
     for k in range(2, block.rows):
-        ask(block, 4, k, k + SOON)
+        prefetch_row(block, 4, k, k + SOON)
         inverse, new_one, new_two = reduce_pair(one, two, equation(block, k), pivoting)
         if k >= block.least:  # some lanes have stopped
             goes_on = stops(block) > k
@@ -296,7 +308,7 @@ def eliminate_rows(block, before, first, pivoting):
     top, following = open_block(block)
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(2, block.rows):
-        ask(block, 4, k, k + SOON)
+        prefetch_row(block, 4, k, k + SOON)
         _, pivot, new_one, new_two = eliminate_pair(one, two, equation(block, k), pivoting)
         put_pivot(pivot, block, k - 1)
         if k >= block.least:
@@ -309,8 +321,8 @@ def eliminate_rows(block, before, first, pivoting):
 def substitute_rows(block, first, last, after):
     """Write the unknowns of a chunk from pivots and from x[0], x[m-1] and x[m]."""
     zero, final = nan_or_zero(first), block.rows - 1
-    write(where(stops(block) > 0, first, zero), block, 0, 0)
-    write(where(stops(block) > final, last, zero), block, 0, final)
+    write(where(stops(block) > 0, first, zero), block, 0)
+    write(where(stops(block) > final, last, zero), block, final)
     x, second, trace = last, after, zero + nan_or_zero(last)
     for i in range(1, final):
         k = final - i
@@ -322,7 +334,7 @@ def substitute_rows(block, first, last, after):
             value = where(stops(block) > k, current, zero)
         x = current
         trace = trace + nan_or_zero(x)
-        write(value, block, 0, k)
+        write(value, block, k)
     return trace
 
 
@@ -364,10 +376,10 @@ def check(block, zero):
             row = following = read(block, X, k + 1)
             if k + 1 >= block.least:
                 following = where(stops(block) > k + 1, row, after)
-        ask(block, 5, k, k + SOON)
+        prefetch_row(block, 5, k, k + SOON)
         lower, diagonal, upper, rhs = numbers(block, k)
         around = before, x, following
-        write(residual(lower, diagonal, upper, rhs, around), block, 0, k)
+        write(residual(lower, diagonal, upper, rhs, around), block, k)
         error = backward_error(scaled(lower, diagonal, upper, rhs), around)
         worst, trace = maximum(error, worst), trace + nan_or_zero(error)
         before = x
@@ -376,9 +388,9 @@ def check(block, zero):
     return nan_or_zero(worst + trace)
 
 
-FACTORED = Lanes(solve_factored, planes=1, outputs=(0,))
-SOLVE = Lanes(solve, planes=4, outputs=(SOLUTION,))
+FACTORED = Lanes(solve_factored, planes=1, output=0)
+SOLVE = Lanes(solve, planes=4, output=SOLUTION)
 REDUCE = Lanes(reduce, planes=4, writes=2 * REST + 1)
-EXPAND = Lanes(expand, planes=4, outputs=(SOLUTION,), reads=4)
+EXPAND = Lanes(expand, planes=4, output=SOLUTION, reads=4)
 ERRORS = Lanes(check, planes=5, reads=2, writes=1)
-RESIDUALS = Lanes(check, planes=5, outputs=(RHS,), reads=2, writes=1)
+RESIDUALS = Lanes(check, planes=5, output=RHS, reads=2, writes=1)

@@ -12,8 +12,7 @@ from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
 from rlcpu.scan.blocks import run
 from rlcpu.scan.device import backend_of, check_on_host
-from rlcpu.scan.layout import address_of
-from rlcpu.scan.plans import FIELDS, HEADER, PLACE, make_plan
+from rlcpu.scan.plans import make_plan, place_arrays
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo, info_of, status_of
@@ -171,9 +170,8 @@ def _solve_ordinary(
     template = _ordinary_plan(rhs.shape, rhs.dtype)
     if template is None:
         return None
-    x, plan = np.empty_like(rhs) if out is None else out, template.copy()
-    for i, array in enumerate((*arrays, x)):
-        plan[HEADER + i * FIELDS + PLACE] = address_of(array)
+    x = np.empty_like(rhs) if out is None else out
+    plan = place_arrays(template, (*arrays, x))
     return x if run(SOLVE, plan, rhs.dtype, pivoting, x.size, num_threads) else None
 
 
@@ -192,4 +190,4 @@ def _ordinary_plan(shape: tuple[int, ...], dtype: Any) -> Array | None:
     if dtype.char not in "fd" or not dtype.isnative or not shape or 0 in shape:
         return None
     like = np.empty(shape, dtype)  # memory that is not touched is not there
-    return None if cut_systems(like) else make_plan(inputs_of([like] * 4), [like])
+    return None if cut_systems(like) else make_plan(inputs_of([like] * 4), like)
