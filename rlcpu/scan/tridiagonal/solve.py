@@ -44,6 +44,9 @@ def solve_tridiagonal(
     Systems on a CUDA device are solved there, each by one thread: few long ones take less time on
     the host. With `return_info` the call returns before the statuses, which stay there, are known.
 
+    One matrix for many right-hand sides is eliminated again for each of them: `factor_tridiagonal`
+    takes about a third of the time.
+
     The backward error is some epsilons for ordinary systems. With 1e-14 for every second diagonal
     and ones elsewhere it is 3e2 epsilons, in proportion to the terms of each equation, in the worst
     of 1,280 systems of 1,000 unknowns, and 8e3 in LAPACK's worst of 80. Few systems of 2,048
