@@ -358,6 +358,7 @@ class Learner(FlatLearner):
                 earlier steps stay.
         """
         chosen = self._check_steps(steps)
+        rates = self._rates_of(chosen.learning_rate)
         epochs, minibatch = chosen.epochs, chosen.minibatch_size
         columns, references, count = self._make_columns(batch, normalise or {})
         self._read_settings(settings)
@@ -366,8 +367,7 @@ class Learner(FlatLearner):
         minibatch = min(minibatch, count)
         part = part_of(minibatch)
         space = self._space_for(self._make_space, count, minibatch, part)
-        real, updates = self.dtype, len(self.updates)
-        rates: Array = np.full(updates, chosen.learning_rate, real)
+        real = self.dtype
         values = Settings(
             epochs=epochs,
             minibatch=minibatch,
@@ -455,10 +455,17 @@ class Learner(FlatLearner):
             check_count(name, getattr(chosen, name))
         if not 0.0 <= chosen.tau <= 1.0:
             raise ValueError(f"tau={chosen.tau!r}: expected a number from 0 to 1")
-        if np.shape(chosen.learning_rate) not in ((), (len(self.updates),)):
-            expected = f"a number, or {len(self.updates)} for as many updates"
-            raise ValueError(f"learning_rate={chosen.learning_rate!r}: expected {expected}")
         return chosen
+
+    def _rates_of(self, learning_rate: float | Sequence[float]) -> Array:
+        """Return the learning rate of each update, after a check."""
+        count = len(self.updates)
+        if isinstance(learning_rate, float):
+            return np.array([learning_rate] * count, self.dtype)
+        if np.shape(learning_rate) not in ((), (count,)):
+            expected = f"a number, or {count} for as many updates"
+            raise ValueError(f"learning_rate={learning_rate!r}: expected {expected}")
+        return np.full(count, learning_rate, self.dtype)
 
     def _find_watched(self, stop_above: tuple[str, float] | None) -> tuple[int, float]:
         if stop_above is None:

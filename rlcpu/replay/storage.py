@@ -261,11 +261,12 @@ class Storage:
     def write(self, arrays: Sequence[Array], slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape), of at most `length` steps, round the slots."""
         first = self.length - slot
-        if first < len(arrays[0]):
-            self.write([array[first:] for array in arrays], 0)
-            arrays = [array[:first] for array in arrays]
         for number in self.stored:
-            self._put(number, arrays[number], slot)
+            array = arrays[number]
+            if first < len(array):
+                self._put(number, array[first:], 0)
+                array = array[:first]
+            self._put(number, array, slot)
 
     def _put(self, number: int, array: Array, slot: int) -> None:
         """Copy (num_steps, num_envs, *field.shape) to slots of one field that do not go round."""
@@ -274,6 +275,8 @@ class Storage:
             begin = self.begins[number] + slot * row_bytes
             data, shape = array.reshape(-1).view(np.uint8), array.shape[:2]
             scatter(data, self.block, begin, row_bytes, shape, self.length)
+        elif len(array) == 1:
+            self.fields[number][:, slot] = array[0]
         else:
             self.fields[number][:, slot : slot + len(array)] = array.swapaxes(0, 1)
 
