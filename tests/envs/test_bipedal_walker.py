@@ -12,10 +12,11 @@ import pytest
 
 import rlcpu
 from rlcpu.envs.tasks.box2d import bipedal_walker, walker_ground, walker_picture
-from rlcpu.envs.tasks.box2d.bipedal_walker import Params, State
+from rlcpu.envs.tasks.box2d.bipedal_walker import Params, State, Walker
+from rlcpu.envs.tasks.box2d.rigid_bodies import DT, Body
 from rlcpu.envs.tasks.box2d.walker_ground import GRASS, LEVEL, NONE, PIT, STAIRS, STEP, STUMP, Maker
 from rlcpu.kernels.random import Rng
-from tests.envs.record_bipedal_walker import SHARES, flat, run_episodes, trained
+from tests.envs.record_bipedal_walker import SHARES, run_episodes, trained
 from tests.envs.test_games import states
 
 NUM_ENVS = 1024
@@ -34,11 +35,50 @@ TERRAIN = (0.1354, 0.02991)  # m, deviations of Gymnasium's last height, and of 
 BOX2D = json.loads(Path(__file__).with_suffix("").with_name("bipedal_walker.json").read_text())
 
 
+def fields_of(walker: Walker) -> dict[str, Body]:
+    """The fields of a state that hold bodies."""
+    (upper1, lower1), (upper2, lower2) = walker.one, walker.two
+    legs = {"upper1": upper1, "lower1": lower1, "upper2": upper2, "lower2": lower2}
+    return {"hull": walker.hull, **legs}
+
+
 def state_of(recorded: dict[str, Any]) -> State:
-    """The state of a recorded step."""
-    start = bipedal_walker.reset(Rng.of_seed(0), Params())
-    given = {name: recorded[name] for name in State._fields if name in recorded}
-    return start._replace(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+    """The state of a recorded step: bodies at their joints, with velocities of one step before."""
+    r, start = recorded, bipedal_walker.reset(Rng.of_seed(0), Params())
+    hull, velocity, w = (r["x"], r["y"]), (r["vx"], r["vy"]), np.array(r["speeds"])
+    angle, joints = r["angle"] - DT * r["spin"], np.array(r["joints"]) - DT * w
+    now = bipedal_walker.pose(*hull, r["angle"], velocity, r["spin"], r["joints"], w)
+    before = fields_of(bipedal_walker.pose(*hull, angle, velocity, r["spin"], joints, w))
+    bodies = {
+        name: body._replace(vx=before[name].vx, vy=before[name].vy)
+        for name, body in fields_of(now).items()
+    }
+    for name, k in (("lower1", 0), ("lower2", 2)):
+        body, (x, y), (vx, vy) = bodies[name], r["offsets"][k : k + 2], r["lowers"][k : k + 2]
+        bodies[name] = body._replace(x=body.x + x, y=body.y + y, vx=vx, vy=vy)
+    bodies["hull"] = now.hull
+    rest = {"impulses": tuple(r["impulses"]), "base": r["base"], "nodes": tuple(r["nodes"])}
+    return start._replace(**bodies, **rest)
+
+
+def numbers_of(state: State) -> list[float]:
+    """Those that were recorded after a step."""
+    walker = bipedal_walker.walker_of(state)
+    hull, one, two = walker
+    arm = bipedal_walker.hull_arm(hull)
+    pin = hull.x - arm.x, hull.y - arm.y
+    off1 = bipedal_walker.leg_offsets(one, bipedal_walker.leg_arms(one), *pin)
+    off2 = bipedal_walker.leg_offsets(two, bipedal_walker.leg_arms(two), *pin)
+    x, y = bipedal_walker.origin(hull)
+    numbers = {  # in the order of AFTER
+        "position": (x, y, hull.angle),
+        "velocity": hull[3:],
+        "joints": bipedal_walker.joint_angles(walker),
+        "speeds": bipedal_walker.joint_speeds(walker),
+        "lowers": (one[1].vx, one[1].vy, two[1].vx, two[1].vy),
+        "offsets": (*off1[1], *off2[1]),
+    }
+    return np.concatenate([np.ravel(values) for values in numbers.values()]).tolist()
 
 
 def test_a_step_is_near_box2ds() -> None:
@@ -46,9 +86,9 @@ def test_a_step_is_near_box2ds() -> None:
     for recorded in BOX2D["steps"]:
         start, action = state_of(recorded), tuple(recorded["action"])
         end, _, _ = bipedal_walker.step(start, action, Params(), Rng.of_seed(0))
-        found.append(flat(end._asdict()))
+        found.append(numbers_of(end))
         expected.append(recorded["after"])
-        changes.append(np.array(recorded["after"]) - flat(start._asdict()))
+        changes.append(np.array(recorded["after"]) - numbers_of(start))
     error, change = np.abs(np.array(found) - expected), np.abs(changes)
     # The first half are walks; motions of random torques are jerky.
     walks, size = np.arange(len(error)) < len(error) // 2, np.mean(change, axis=0)
@@ -185,8 +225,8 @@ def test_kernels_step_as_plain_python_does(name: str) -> None:
         for i in np.flatnonzero(goes)[k :: NUM_ENVS // 8]:
             params, action = env.dynamics.params, tuple(actions[i].tolist())
             expected, _, _ = bipedal_walker.step(before[i], action, params, Rng.of_seed(0))
-            found = np.array(flat(after[i]._asdict()))
-            errors.append(np.abs(found - flat(expected._asdict())))
+            found = np.array(numbers_of(after[i]))
+            errors.append(np.abs(found - numbers_of(expected)))
             assert after[i].nodes[:20] == pytest.approx(expected.nodes[:20])
     assert (np.median(errors, axis=0) < 2e-5).all()
     assert np.mean(np.array(errors) < 2e-3) > 0.97
@@ -277,11 +317,12 @@ def test_lidar_and_legs_meet_blocks() -> None:
     state = start._replace(nodes=nodes, tops=tuple(tops))
     plain = bipedal_walker.observe(state, Params())[14:]
     seen = bipedal_walker.observe(state, Params(hardcore=True))[14:]
-    wall = 12.0 * STEP - state.x
+    x, y = bipedal_walker.origin(Body(*state.hull))
+    wall = 12.0 * STEP - x
     for k, (before, now) in enumerate(zip(plain, seen, strict=True)):
         sine, cosine = np.sin(0.15 * k), np.cos(0.15 * k)
         reach = wall / sine if k else np.inf  # where the ray meets the wall, or its top
-        depth, top = state.y - LEVEL, state.y - LEVEL - STEP
+        depth, top = y - LEVEL, y - LEVEL - STEP
         if reach * cosine > depth:
             assert now == pytest.approx(before)
         elif reach * cosine > top:
@@ -298,22 +339,29 @@ def test_lidar_and_legs_meet_blocks() -> None:
 # ---------------------------------------------------------------- ends and pictures
 
 
+def posed(x: float = 4.65, y: float = 5.73, angle: float = 0.0, vx: float = 0.0) -> State:
+    """A walker somewhere, its joints as at the start."""
+    joints, still = (0.435, -0.886, 0.338, -0.884), (0.0,) * 4
+    walker = bipedal_walker.pose(x, y, angle, (vx, 0.0), 0.0, joints, still)
+    return bipedal_walker.reset(Rng.of_seed(0), Params())._replace(**fields_of(walker))
+
+
 def test_who_lies_on_the_ground_has_fallen() -> None:
-    start = bipedal_walker.reset(Rng.of_seed(0), Params())
-    down = start._replace(y=LEVEL + 0.29, angle=np.pi)
+    down = posed(y=LEVEL + 0.29, angle=np.pi)
     assert bipedal_walker.step(down, (0.0,) * 4, Params(), Rng.of_seed(0))[1:] == (-100.0, True)
-    back = start._replace(x=0.01, vx=-3.0)
+    back = posed(x=0.01, vx=-3.0)
     assert bipedal_walker.step(back, (0.0,) * 4, Params(), Rng.of_seed(0))[1:] == (-100.0, True)
-    there = start._replace(x=bipedal_walker.GOAL, vx=3.0, base=182.0)
+    there = posed(x=bipedal_walker.GOAL, vx=3.0)._replace(base=182.0)
     _, reward, terminated = bipedal_walker.step(there, (0.0,) * 4, Params(), Rng.of_seed(0))
     assert terminated
     assert reward > 0.0
 
 
 def test_torque_costs() -> None:
-    start = bipedal_walker.reset(Rng.of_seed(0), Params())._replace(y=LEVEL + 5.0)
+    start = posed(y=LEVEL + 5.0)
     end, reward, _ = bipedal_walker.step(start, (1.0, -0.5, 0.0, 2.0), Params(), Rng.of_seed(0))
-    gained = 130.0 / 30.0 * (end.x - start.x) - 5.0 * (abs(end.angle) - abs(start.angle))
+    ends = [bipedal_walker.origin(Body(*state.hull))[0] for state in (start, end)]
+    gained = 130.0 / 30.0 * (ends[1] - ends[0]) - 5.0 * (abs(end.hull[2]) - abs(start.hull[2]))
     assert reward == pytest.approx(gained - 0.028 * 2.5)
 
 
@@ -322,6 +370,6 @@ def test_picture_shows_walker_and_ground() -> None:
     picture = walker_picture.draw(start, Params())
     assert (picture.shape, picture.dtype) == ((400, 600, 3), np.uint8)
     hull = np.argwhere((picture == walker_picture.HULL).all(axis=-1))
-    np.testing.assert_allclose(np.median(hull, axis=0), (400 - 30 * start.y, 120.0), atol=6.0)
+    np.testing.assert_allclose(np.median(hull, axis=0), (400 - 30 * start.hull[1], 120.0), atol=6.0)
     assert (picture[320:] == walker_picture.GRASS).all()
     assert (picture[:150] == walker_picture.SKY).all()

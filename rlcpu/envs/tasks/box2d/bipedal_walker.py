@@ -1,8 +1,8 @@
 """BipedalWalker-v3 and BipedalWalkerHardcore-v3: walk on two jointed legs, without Box2D.
 
-Source: Klimov's environment in Gymnasium, whose body, motors, ground, lidar and rewards these are;
-how the body moves stands in `walker_legs.py`, the ground in `walker_ground.py`. Single steps are
-close to Box2D's, and returns of fixed policies are distributed as there, from one start: see
+Source: Klimov's environment in Gymnasium, whose bodies, motors, ground, lidar and rewards these
+are. `rigid_bodies.py` moves the bodies, `walker_ground.py` makes the ground. Single steps are close
+to Box2D's, and returns of fixed policies are distributed as there, from one start: see
 tests/envs/bipedal_walker.json.
 
 Gymnasium's walker begins with legs that are 0.2 m away from their joints, and are pulled there in
@@ -14,35 +14,63 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.box2d import rigid_bodies as bodies
 from rlcpu.envs.tasks.box2d import walker_ground as ground
-from rlcpu.envs.tasks.box2d import walker_impacts as impacts
-from rlcpu.envs.tasks.box2d import walker_joints as parts
-from rlcpu.envs.tasks.box2d import walker_legs as legs
 from rlcpu.envs.tasks.box2d import walker_picture
-from rlcpu.envs.tasks.box2d.lander_legs import DT, REST, SKIN, UNIT
-from rlcpu.envs.tasks.box2d.walker_ground import LEVEL, NONE, STEP, Ground, Heights, Maker
-from rlcpu.envs.tasks.box2d.walker_joints import Four, Motors
-from rlcpu.envs.tasks.box2d.walker_legs import (
+from rlcpu.envs.tasks.box2d.rigid_bodies import (
+    DT,
+    REST,
+    SKIN,
+    UNIT,
+    Arm,
     Body,
+    Hinge,
+    Inertia,
+    Landing,
+    Law,
     Leg,
-    Motion,
+    Modes,
+    Motor,
+    Pair,
     Place,
-    Places,
-    Spins,
-    Triple,
-)
-from rlcpu.envs.tasks.box2d.walker_places import advance, pose_of
+    Push,
+    Shape,
+    Six,
+    Twist,
+    Wrench,
+)  # fmt: skip
+from rlcpu.envs.tasks.box2d.walker_ground import LEVEL, NONE, STEP, Ground, Heights, Maker
 from rlcpu.kernels.maths import cut
 from rlcpu.kernels.random import Rng
 
-HIP_SPEED, KNEE_SPEED = 4.0, 6.0  # rad/s, of motors
+GRAVITY = -10.0
+FRICTION = math.sqrt(2.5 * 0.2)
 GOAL = 190.0 * STEP  # m
+HULL = Shape(5.4222226, 2.0017447 - 5.4222226 * (0.0200364**2 + 0.00564664**2))
+UPPER, LOWER = Shape(0.30222222, 0.03413992), Shape(0.24177778, 0.02679614)
+SHAPES = (UPPER, LOWER)
+#: From the pin of both hips to the hull's centre of mass, and to the point that Gymnasium observes.
+HULL_X, HULL_Y, ORIGIN_Y = -0.0200364, 8.0 * UNIT - 0.00564664, 8.0 * UNIT
+HALF_LENGTH, HALF_WIDTH = 17.0 * UNIT, 3.2 * UNIT  # m, of each part of a leg; of its lower part
+OPEN = 0.05  # rad, by which the hips are open when their angles are 0
+#: Box2D's motors come near their speed by 180 iterations in one step, each of which turns a joint
+#: as if its parts hung on nothing. The same in one go, with this number, gives like returns.
+REACH = 108.0
+HIP = Hinge(4.0, 80.0 * DT, -0.8, 1.1, REACH / (1.0 / HULL.inertia + 1.0 / UPPER.inertia))
+KNEE = Hinge(6.0, 80.0 * DT, -1.6, -0.1, REACH / (1.0 / UPPER.inertia + 1.0 / LOWER.inertia))
+
+Four = tuple[float, float, float, float]
+#: Of a leg, each of two: its upper and its lower part, hip and knee, or two points of its foot.
+Bodies = tuple[Body, Body]
+Arms = tuple[Arm, Arm]
+Motors = tuple[Motor, Motor]
+Places = tuple[Place, Place]
 
 
 class Params(NamedTuple):
@@ -52,157 +80,333 @@ class Params(NamedTuple):
 
 
 class State(NamedTuple):
-    """The hull, hips and knees of both legs (hip, knee, hip, knee), contacts, and the ground."""
+    """Bodies (see `rigid_bodies.Body`), joints (hip, knee, hip, knee), contacts, and the ground."""
 
-    x: float  # m
-    y: float
-    angle: float  # rad
-    vx: float  # m/s, of the hull's centre of mass
-    vy: float
-    spin: float  # rad/s
-    joints: Four  # rad
-    speeds: Four  # rad/s
-    impulses: Four  # N m s, of the joints in the last step
-    lowers: Four  # m/s, velocities of the lower legs' centres of mass
-    offsets: Four  # m, from knees to where the lower legs have them
-    touches: tuple[float, float]  # 1 where a leg is seen to touch
-    cells: Four  # the first and last cell that each leg touches
+    hull: Six
+    upper1: Six
+    lower1: Six
+    upper2: Six
+    lower2: Six
+    impulses: Four  # N m s, of the motors in the last step
+    touches: Pair  # 1 where a leg is seen to touch
+    cells: Four  # the first and last cell of the ground that each leg touches
     base: float  # index of the first node
     nodes: Heights
     tops: Heights
     maker: ground.Plain
 
 
-def feet(s: State, leg: Leg, angle: float, px: float, py: float, hardcore: bool) -> Any:
-    """The two points of a lower leg that are nearest to the ground, and their cells."""
-    sine, cosine, base = math.sin(angle), math.cos(angle), s.base
-    u, kx, ky = parts.HALF_WIDTH, px + 2.0 * leg.ax, py + 2.0 * leg.ay
-    wx, wy = u * cosine, u * sine
-    foot = ground.find_ground(s.nodes, s.tops, base, kx + 2.0 * leg.bx, hardcore)
-    knee = ground.find_ground(s.nodes, s.tops, base, kx, hardcore)
-    a = corner(foot, kx, ky, 2.0 * leg.bx - wx, 2.0 * leg.by - wy, hardcore)
-    b = corner(foot, kx, ky, 2.0 * leg.bx + wx, 2.0 * leg.by + wy, hardcore)
-    c = corner(knee, kx, ky, -wx, -wy, hardcore)
-    d = corner(knee, kx, ky, wx, wy, hardcore)
+# ---------------------------------------------------------------- bodies
+
+
+class Walker(NamedTuple):
+    """The hull and both legs."""
+
+    hull: Body
+    one: Bodies
+    two: Bodies
+
+
+def walker_of(s: State) -> Walker:
+    """Return the bodies of a state."""
+    one, two = (Body(*s.upper1), Body(*s.lower1)), (Body(*s.upper2), Body(*s.lower2))
+    return Walker(Body(*s.hull), one, two)
+
+
+def origin(hull: Body) -> Pair:
+    """Return the point of the hull that Gymnasium calls its position."""
+    arm = bodies.turned(HULL_X, HULL_Y - ORIGIN_Y, hull.angle)
+    return hull.x - arm.x, hull.y - arm.y
+
+
+def hull_arm(hull: Body) -> Arm:
+    """Return the arm of a hull, from the pin of both hips."""
+    return bodies.turned(HULL_X, HULL_Y, hull.angle)
+
+
+def leg_arms(leg: Bodies) -> Arms:
+    """Return the arms of a leg's parts."""
+    down = -HALF_LENGTH
+    return bodies.turned(0.0, down, leg[0].angle), bodies.turned(0.0, down, leg[1].angle)
+
+
+def joint_angles(w: Walker) -> Four:
+    """Return the angles of hip, knee, hip and knee."""
+    hip1, hip2 = w.one[0].angle - w.hull.angle + OPEN, w.two[0].angle - w.hull.angle - OPEN
+    return hip1, w.one[1].angle - w.one[0].angle, hip2, w.two[1].angle - w.two[0].angle
+
+
+def joint_speeds(w: Walker) -> Four:
+    """Return the speeds of hip, knee, hip and knee."""
+    hip1, hip2 = w.one[0].spin - w.hull.spin, w.two[0].spin - w.hull.spin
+    return hip1, w.one[1].spin - w.one[0].spin, hip2, w.two[1].spin - w.two[0].spin
+
+
+def leg_momenta(leg: Bodies, arms: Arms) -> tuple[Wrench, Wrench]:
+    """Return the momenta of a leg's parts, each about its own joint."""
+    upper = bodies.momentum(UPPER, leg[0], arms[0], GRAVITY)
+    return upper, bodies.momentum(LOWER, leg[1], arms[1], GRAVITY)
+
+
+def leg_twists(root: Twist, leg: Leg, modes: Modes) -> tuple[Twist, Twist]:
+    """Return the motions of hip and knee, with the spins of the parts that hang there."""
+    hip = bodies.outer_twist(leg.hip, modes.hip, root)
+    return hip, bodies.outer_twist(leg.knee, modes.knee, bodies.move_twist(hip, leg.thigh))
+
+
+# ---------------------------------------------------------------- one step of the bodies
+
+
+class LegGuess(NamedTuple):
+    """Of a leg: motions, speeds and impulses of its joints, impulses of the ground."""
+
+    twists: tuple[Twist, Twist]
+    speeds: Pair
+    impulses: Pair
+    pushes: tuple[Push, Push]
+
+
+class Guess(NamedTuple):
+    """What a round of `solve` found."""
+
+    hull: Twist
+    one: LegGuess
+    two: LegGuess
+
+
+class Task(NamedTuple):
+    """What a leg starts a step with: arms and momenta of its parts, motors, places of its foot."""
+
+    arms: Arms
+    momenta: tuple[Wrench, Wrench]
+    motors: Motors
+    places: Places
+
+
+def leg_laws(motors: Motors, guess: LegGuess) -> tuple[Law, Law]:
+    """Return the laws of hip and knee near a guess."""
+    hip = bodies.motor_law(motors[0], guess.impulses[0], guess.speeds[0])
+    return hip, bodies.motor_law(motors[1], guess.impulses[1], guess.speeds[1])
+
+
+def guess_leg(
+    root: Twist, leg: Leg, modes: Modes, laws: tuple[Law, Law], pushes: tuple[Push, Push]
+) -> LegGuess:
+    """Return what modes mean for a leg."""
+    hip, knee = leg_twists(root, leg, modes)
+    speeds = (hip.spin - root.spin, knee.spin - hip.spin)
+    impulse = bodies.joint_impulse(laws[0], speeds[0])
+    impulses = (impulse, bodies.joint_impulse(laws[1], speeds[1]))
+    return LegGuess((hip, knee), speeds, impulses, pushes)
+
+
+def solve_round(arm: Arm, momentum: Wrench, one: Task, two: Task, guess: Guess) -> Guess:
+    """Return a better guess: joints with laws by the last one, then one sweep over contacts.
+
+    Args:
+        arm: of the hull.
+        momentum: of the hull.
+        one: of the first leg.
+        two: of the second leg.
+        guess: the last one.
+    """
+    laws1, laws2 = leg_laws(one.motors, guess.one), leg_laws(two.motors, guess.two)
+    leg1 = bodies.hang_leg(SHAPES, one.arms, one.momenta, laws1)
+    leg2 = bodies.hang_leg(SHAPES, two.arms, two.momenta, laws2)
+    s = bodies.join(bodies.make_inertia(HULL, arm), momentum, leg1, leg2)
+    contacts1 = bodies.make_contacts(s.root, s.one, one.arms[1], one.places)
+    contacts2 = bodies.make_contacts(s.root, s.two, two.arms[1], two.places)
+    modes1 = bodies.warm_start(contacts1, guess.one.pushes, s.modes1)
+    modes2 = bodies.follow_hull(s.modes2, modes1)
+    modes2 = bodies.warm_start(contacts2, guess.two.pushes, modes2)
+    modes1 = bodies.follow_hull(modes1, modes2)
+    pushes1, modes1 = bodies.sweep(contacts1, guess.one.pushes, modes1, FRICTION)
+    modes2 = bodies.follow_hull(modes2, modes1)
+    pushes2, modes2 = bodies.sweep(contacts2, guess.two.pushes, modes2, FRICTION)
+    hull = bodies.pin_twist(s.root, modes2)
+    return Guess(
+        hull,
+        guess_leg(hull, s.one, modes1, laws1, pushes1),
+        guess_leg(hull, s.two, modes2, laws2, pushes2),
+    )
+
+
+def first_guess(motors: Motors, speeds: Pair) -> LegGuess:
+    """Return the guess of a leg before the first round: the last step's."""
+    still, none = bodies.STILL, bodies.UNTOUCHED
+    starts = (motors[0].side * motors[0].start, motors[1].side * motors[1].start)
+    return LegGuess((still, still), speeds, starts, (none, none))
+
+
+def solve(w: Walker, one: Task, two: Task) -> Walker:
+    """Return bodies after the impulses of gravity, motors, joints and the ground in a step."""
+    arm, v = hull_arm(w.hull), joint_speeds(w)
+    momentum = bodies.momentum(HULL, w.hull, arm, GRAVITY)
+    guess1 = first_guess(one.motors, (v[0], v[1]))
+    guess = Guess(bodies.STILL, guess1, first_guess(two.motors, (v[2], v[3])))
+    guess = cut(solve_round(arm, momentum, one, two, guess))
+    guess = cut(solve_round(arm, momentum, one, two, guess))
+    guess = cut(solve_round(arm, momentum, one, two, guess))
+    guess = solve_round(arm, momentum, one, two, guess)
+    return Walker(
+        bodies.set_motion(w.hull, arm, guess.hull),
+        set_motions(w.one, one.arms, guess.one.twists),
+        set_motions(w.two, two.arms, guess.two.twists),
+    )
+
+
+def set_motions(leg: Bodies, arms: Arms, twists: tuple[Twist, Twist]) -> Bodies:
+    """Return a leg with the velocities that motions of its joints give it."""
+    upper = bodies.set_motion(leg[0], arms[0], twists[0])
+    return upper, bodies.set_motion(leg[1], arms[1], twists[1])
+
+
+def advance(w: Walker) -> Walker:
+    """Return bodies after a step at their velocities."""
+    one = (bodies.advance(w.one[0]), bodies.advance(w.one[1]))
+    return Walker(bodies.advance(w.hull), one, (bodies.advance(w.two[0]), bodies.advance(w.two[1])))
+
+
+def leg_offsets(leg: Bodies, arms: Arms, x: float, y: float) -> Arms:
+    """Return how far the parts of a leg are off where they belong, if its hip is at (x, y)."""
+    upper = bodies.offset(leg[0], arms[0], x, y)
+    return upper, bodies.offset(leg[1], arms[1], x + 2.0 * arms[0].x, y + 2.0 * arms[0].y)
+
+
+def pull_leg(arms: Arms, offsets: Arms, laws: tuple[Law, Law]) -> tuple[Inertia, Wrench, Leg]:
+    """Return a leg with its offsets, times masses, in the place of momenta (see `hang_leg`)."""
+    (u, w), upper, lower = offsets, UPPER.mass, LOWER.mass
+    pulls = (
+        bodies.make_wrench(upper * u.x, upper * u.y, 0.0, arms[0]),
+        bodies.make_wrench(lower * w.x, lower * w.y, 0.0, arms[1]),
+    )
+    return bodies.hang_leg(SHAPES, arms, pulls, laws)
+
+
+def displace_leg(leg: Bodies, arms: Arms, twists: tuple[Twist, Twist], offsets: Arms) -> Bodies:
+    """Return a leg whose joints were displaced, and whose parts went back to them."""
+    upper = bodies.displace(leg[0], arms[0], twists[0], offsets[0])
+    return upper, bodies.displace(leg[1], arms[1], twists[1], offsets[1])
+
+
+def correct(w: Walker, motors: tuple[Motors, Motors], places: tuple[Places, Places]) -> Walker:
+    """Return bodies at their joints, within their stops, with feet out of the ground.
+
+    Of all displacements that do this it is the least, weighted by masses.
+
+    Args:
+        w: bodies after they went straight on.
+        motors: of both legs, for the stops of joints.
+        places: of both feet, as `follow_touching` returns them.
+    """
+    arm, arms1, arms2 = hull_arm(w.hull), leg_arms(w.one), leg_arms(w.two)
+    j, x, y = joint_angles(w), w.hull.x - arm.x, w.hull.y - arm.y
+    off1, off2 = leg_offsets(w.one, arms1, x, y), leg_offsets(w.two, arms2, x, y)
+    m1, m2 = motors
+    laws1 = (bodies.stop_law(m1[0], HIP, j[0]), bodies.stop_law(m1[1], KNEE, j[1]))
+    laws2 = (bodies.stop_law(m2[0], HIP, j[2]), bodies.stop_law(m2[1], KNEE, j[3]))
+    leg1, leg2 = pull_leg(arms1, off1, laws1), pull_leg(arms2, off2, laws2)
+    s = bodies.join(bodies.make_inertia(HULL, arm), Wrench(0.0, 0.0, 0.0), leg1, leg2)
+    modes1 = bodies.lift(s.root, s.one, arms1[1], places[0][0], off1[1], s.modes1)
+    modes1 = bodies.lift(s.root, s.one, arms1[1], places[0][1], off1[1], modes1)
+    modes2 = bodies.follow_hull(s.modes2, modes1)
+    modes2 = bodies.lift(s.root, s.two, arms2[1], places[1][0], off2[1], modes2)
+    modes2 = bodies.lift(s.root, s.two, arms2[1], places[1][1], off2[1], modes2)
+    hull = bodies.pin_twist(s.root, modes2)
+    twists1 = leg_twists(hull, s.one, bodies.follow_hull(modes1, modes2))
+    return Walker(
+        bodies.displace(w.hull, arm, hull, Arm(0.0, 0.0)),
+        displace_leg(w.one, arms1, twists1, off1),
+        displace_leg(w.two, arms2, leg_twists(hull, s.two, modes2), off2),
+    )
+
+
+# ---------------------------------------------------------------- the ground
+
+
+def feet(s: State, body: Body, arm: Arm, hardcore: bool) -> Places:
+    """Return the two points of a lower leg that are nearest to the ground."""
+    u = Arm(-arm.y / HALF_LENGTH * HALF_WIDTH, arm.x / HALF_LENGTH * HALF_WIDTH)
+    foot = ground.find_ground(s.nodes, s.tops, s.base, body.x + arm.x, hardcore)
+    knee = ground.find_ground(s.nodes, s.tops, s.base, body.x - arm.x, hardcore)
+    a = corner(foot, body, arm.x - u.x, arm.y - u.y, hardcore)
+    b = corner(foot, body, arm.x + u.x, arm.y + u.y, hardcore)
+    c = corner(knee, body, -arm.x - u.x, -arm.y - u.y, hardcore)
+    d = corner(knee, body, u.x - arm.x, u.y - arm.y, hardcore)
     c = c if c.gap < d.gap else d
     if hardcore:
-        d = edge(foot, leg, kx, ky, cosine, sine)
+        d = edge(foot, body)
         c = c if c.gap < d.gap else d
-        d = edge(knee, leg, kx, ky, cosine, sine)
+        d = edge(knee, body)
         c = c if c.gap < d.gap else d
     near, far = (b if b.gap < a.gap else a), (a if b.gap < a.gap else b)
     return near, (c if c.gap < far.gap else far)
 
 
-def corner(g: Ground, kx: float, ky: float, x: float, y: float, hardcore: bool) -> Place:
-    """A point at (x, y) from the knee."""
-    gap = ground.gap_at(g, kx + x, ky + y, hardcore)
+def corner(g: Ground, body: Body, x: float, y: float, hardcore: bool) -> Place:
+    """Return the place of a point at (x, y) from the centre of a body."""
+    gap = ground.gap_at(g, body.x + x, body.y + y, hardcore)
     return Place(x, y, gap.nx, gap.ny, gap.gap)
 
 
-def edge(g: Ground, leg: Leg, kx: float, ky: float, cosine: float, sine: float) -> Place:
-    """The side of a lower leg at the upper edge of a block, if there is one at the node of `g`."""
-    dx, dy = g.x - kx, max(g.left, g.right) - ky
+def edge(g: Ground, body: Body) -> Place:
+    """Return the side of a lower leg at the upper edge of a block, if the node of `g` has one."""
+    sine, cosine = math.sin(body.angle), math.cos(body.angle)
+    dx, dy = g.x - body.x, max(g.left, g.right) - body.y
     across, along = dx * cosine + dy * sine, dx * sine - dy * cosine
     side = -1.0 if across > 0.0 else 1.0
-    beside = (abs(g.left - g.right) > 0.01) & (along > 0.0) & (along < parts.LENGTH)
-    gap = abs(across) - parts.HALF_WIDTH if beside else 1.0
+    beside = (abs(g.left - g.right) > 0.01) & (abs(along) < HALF_LENGTH)
+    gap = abs(across) - HALF_WIDTH if beside else 1.0
     return Place(dx, dy, side * cosine, side * sine, gap)
 
 
-def hull_gap(s: State, hardcore: bool) -> float:
-    """Distance of the hull from the ground, and from the nodes below it."""
-    sine, cosine = math.sin(s.angle), math.cos(s.angle)
-    back = hull_corner(s, -30.0, -8.0, sine, cosine, hardcore)
-    front = hull_corner(s, 34.0, -8.0, sine, cosine, hardcore)
-    nose = hull_corner(s, 34.0, 1.0, sine, cosine, hardcore)
-    neck = hull_corner(s, 6.0, 9.0, sine, cosine, hardcore)
-    tail = hull_corner(s, -30.0, 9.0, sine, cosine, hardcore)
+class Outline(NamedTuple):
+    """Origin of the hull (m), and sine and cosine of its angle."""
+
+    x: float
+    y: float
+    sine: float
+    cosine: float
+
+
+def hull_gap(s: State, x: float, y: float, hardcore: bool) -> float:
+    """Return how far a hull with its origin at (x, y) is from the ground, and from nodes below."""
+    hull = Outline(x, y, math.sin(s.hull[2]), math.cos(s.hull[2]))
+    back = hull_corner(s, hull, -30.0, -8.0, hardcore)
+    front = hull_corner(s, hull, 34.0, -8.0, hardcore)
+    nose = hull_corner(s, hull, 34.0, 1.0, hardcore)
+    neck = hull_corner(s, hull, 6.0, 9.0, hardcore)
+    tail = hull_corner(s, hull, -30.0, 9.0, hardcore)
     gap = min(min(min(back, front), min(nose, neck)), tail)
-    h = ground.from_node(s.nodes, cell_index(s) - 2.0)
-    t = ground.from_node(s.tops, cell_index(s) - 2.0)
-    x = (s.base + cell_index(s) - 2.0) * STEP - s.x
-    gap = min(gap, peak(x, h[0], NONE, t[0], s.y, sine, cosine, hardcore))
-    gap = min(gap, peak(x + STEP, h[1], t[0], t[1], s.y, sine, cosine, hardcore))
-    gap = min(gap, peak(x + 2.0 * STEP, h[2], t[1], t[2], s.y, sine, cosine, hardcore))
-    gap = min(gap, peak(x + 3.0 * STEP, h[3], t[2], t[3], s.y, sine, cosine, hardcore))
-    gap = min(gap, peak(x + 4.0 * STEP, h[4], t[3], t[4], s.y, sine, cosine, hardcore))
-    return min(gap, peak(x + 5.0 * STEP, h[5], t[4], t[5], s.y, sine, cosine, hardcore))
+    first = min(max(ground.cell_of(x) - s.base, 0.0), 8.0) - 2.0
+    h = ground.from_node(s.nodes, first)
+    t = ground.from_node(s.tops, first)
+    left = (s.base + first) * STEP
+    gap = min(gap, peak(hull, left, h[0], max(NONE, t[0]) if hardcore else NONE))
+    gap = min(gap, peak(hull, left + STEP, h[1], max(t[0], t[1]) if hardcore else NONE))
+    gap = min(gap, peak(hull, left + 2.0 * STEP, h[2], max(t[1], t[2]) if hardcore else NONE))
+    gap = min(gap, peak(hull, left + 3.0 * STEP, h[3], max(t[2], t[3]) if hardcore else NONE))
+    gap = min(gap, peak(hull, left + 4.0 * STEP, h[4], max(t[3], t[4]) if hardcore else NONE))
+    return min(gap, peak(hull, left + 5.0 * STEP, h[5], max(t[4], t[5]) if hardcore else NONE))
 
 
-def hull_corner(s: State, u: float, v: float, sine: float, cosine: float, hardcore: bool) -> float:
-    """Distance from the ground of the corner of the hull at (u, v) pixels."""
-    x = s.x + UNIT * (u * cosine - v * sine)
-    y = s.y + UNIT * (u * sine + v * cosine)
+def hull_corner(s: State, o: Outline, u: float, v: float, hardcore: bool) -> float:
+    """Return how far the corner of the hull at (u, v) pixels is from the ground."""
+    x = o.x + UNIT * (u * o.cosine - v * o.sine)
+    y = o.y + UNIT * (u * o.sine + v * o.cosine)
     g = ground.find_ground(s.nodes, s.tops, s.base, x, hardcore)
     return ground.gap_at(g, x, y, hardcore).gap
 
 
-def peak(
-    x: float, h: float, t: float, u: float, y: float, sine: float, cosine: float, hardcore: bool
-) -> float:
-    """Distance from the hull of a node at x from it, with blocks on both sides."""
-    dy = (max(h, max(t, u)) if hardcore else h) - y
-    a, b = (x * cosine + dy * sine) / UNIT, (dy * cosine - x * sine) / UNIT
-    away = max(max(-30.0 - a, a - 34.0), max(-8.0 - b, b - 9.0))
-    return UNIT * max(away, (8.0 * (a - 6.0) + 28.0 * (b - 9.0)) / 29.12)
+def peak(o: Outline, x: float, height: float, top: float) -> float:
+    """Return how far a node, or a block beside it that is higher, is from the hull."""
+    dx, dy = x - o.x, max(height, top) - o.y
+    u, v = (dx * o.cosine + dy * o.sine) / UNIT, (dy * o.cosine - dx * o.sine) / UNIT
+    away = max(max(-30.0 - u, u - 34.0), max(-8.0 - v, v - 9.0))
+    return UNIT * max(away, (8.0 * (u - 6.0) + 28.0 * (v - 9.0)) / 29.12)
 
 
-def cell_index(s: State) -> float:
-    """Index in `s.nodes` of the node at or before the hull."""
-    return min(max(ground.cell_of(s.x) - s.base, 0.0), 8.0)
-
-
-def solve(s: State, body: Body, motors: Motors, places: Places) -> tuple[Motion, Four]:
-    """Motion after the impulses of motors, joints and the ground, and impulses of the motors."""
-    w = s.speeds
-    one = Spins(s.spin + w[0], s.spin + w[0] + w[1])
-    two = Spins(s.spin + w[2], s.spin + w[2] + w[3])
-    momenta = legs.momenta(body, Triple(s.vx, s.vy, s.spin), one, two, s.lowers)
-    impulses = (motors[0].start, motors[1].start, motors[2].start, motors[3].start)
-    pushes = legs.UNTOUCHED
-    _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
-    _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
-    _, w, impulses, pushes = cut(legs.turn(body, momenta, motors, w, impulses, places, pushes))
-    motion, w, _, _ = legs.turn(body, momenta, motors, w, impulses, places, pushes)
-    return motion, parts.motor_impulses(motors, w)
-
-
-class Struck(NamedTuple):
-    """A lower leg after a step: how far from its knee (m), whether it has hit the ground, where."""
-
-    part: impacts.Part
-    x: float
-    y: float
-    hits: bool
-    at: float
-
-
-def strike(
-    leg: Leg, new: Leg, pins: Four, angles: tuple[float, float], m: Triple, spins: Spins,
-    offset: tuple[float, float], near: tuple[Place, Place],
-) -> Struck:  # fmt: skip
-    """The lower part of a leg after a step, if the ground lets it go there.
-
-    Args:
-        leg: before the step.
-        new: the same after it.
-        pins: of the hips before and after.
-        angles: of the lower part before and after.
-        m: motion of the root in this step.
-        spins: of the leg.
-        offset: of the lower part from its knee before.
-        near: its points next to the ground.
-    """
-    x, y = pins[0] + 2.0 * leg.ax + offset[0], pins[1] + 2.0 * leg.ay + offset[1]
-    begin = impacts.lower_part(x, y, angles[0], leg, m, spins)
-    x, y = pins[2] + 2.0 * new.ax, pins[3] + 2.0 * new.ay
-    end = impacts.lower_part(x, y, angles[1], new, m, spins)
-    part, hits, at = impacts.impact(begin, end, leg, near[0], near[1])
-    half = 0.5 * parts.LENGTH
-    x = part.x - end.x - half * (math.sin(part.angle) - math.sin(end.angle))
-    y = part.y - end.y + half * (math.cos(part.angle) - math.cos(end.angle))
-    return Struck(part, x if hits else 0.0, y if hits else 0.0, hits, at)
+# ---------------------------------------------------------------- the environment
 
 
 def step(s: State, action: Four, params: Params, rng: Rng) -> tuple[State, float, bool]:
@@ -214,74 +418,137 @@ def step(s: State, action: Four, params: Params, rng: Rng) -> tuple[State, float
         params: see `Params`.
         rng: makes the ground ahead.
     """
-    hard, o = params.hardcore, s.offsets
-    pose = pose_of(s.x, s.y, s.angle, s.joints)
-    body = pose.body
-    a, b = feet(s, body.one, pose.lower1, pose.pin_x + o[0], pose.pin_y + o[1], hard)
-    c, d = feet(s, body.two, pose.lower2, pose.pin_x + o[2], pose.pin_y + o[3], hard)
-    places, motors = cut((a, b, c, d)), parts.make_motors(s.impulses, s.joints, action)
-    m, impulses = cut(solve(s, body, motors, places))
-    after = cut(advance(pose, s.offsets, motors, m, places))
-    pins, new = (pose.pin_x, pose.pin_y, after.pin_x, after.pin_y), after.body
-    angles1, angles2 = (pose.lower1, after.lower1), (pose.lower2, after.lower2)
-    one = strike(body.one, new.one, pins, angles1, m.root, m.one, (o[0], o[1]), (a, b))
-    two = strike(body.two, new.two, pins, angles2, m.root, m.two, (o[2], o[3]), (c, d))
-    one, two = cut((one, two))
-    j, w, v = after.joints, legs.joint_speeds(m), m.root
-    knee1, knee2 = pose.pin_x + 2.0 * body.one.ax + o[0], pose.pin_x + 2.0 * body.two.ax + o[2]
-    touch1, cells1 = touching(s.touches[0], s.cells[0], s.cells[1], knee1, a, b, one)
-    touch2, cells2 = touching(s.touches[1], s.cells[2], s.cells[3], knee2, c, d, two)
+    hard, w = params.hardcore, walker_of(s)
+    j, i, arms1, arms2 = joint_angles(w), s.impulses, leg_arms(w.one), leg_arms(w.two)
+    motors1 = make_motors((i[0], i[1]), (j[0], j[1]), (action[0], action[1]))
+    motors2 = make_motors((i[2], i[3]), (j[2], j[3]), (action[2], action[3]))
+    places1, places2 = feet(s, w.one[1], arms1[1], hard), feet(s, w.two[1], arms2[1], hard)
+    one = Task(arms1, leg_momenta(w.one, arms1), motors1, cut(places1))
+    two = Task(arms2, leg_momenta(w.two, arms2), motors2, cut(places2))
+    begin = cut(solve(w, one, two))
+    end = advance(begin)
+    places = (
+        bodies.follow_touching(one.places, begin.one[1], end.one[1]),
+        bodies.follow_touching(two.places, begin.two[1], end.two[1]),
+    )
+    end = cut(correct(end, (motors1, motors2), places))
+    foot1 = bodies.land(LOWER, begin.one[1], end.one[1], one.places, FRICTION)
+    foot2 = bodies.land(LOWER, begin.two[1], end.two[1], two.places, FRICTION)
+    touch1, cells1 = touching(s.touches[0], (s.cells[0], s.cells[1]), w.one[1], places1, foot1)
+    touch2, cells2 = touching(s.touches[1], (s.cells[2], s.cells[3]), w.two[1], places2, foot2)
+    v = joint_speeds(begin)
+    i1, i2 = motor_impulses(motors1, (v[0], v[1])), motor_impulses(motors2, (v[2], v[3]))
+    x, y = origin(end.hull)
     new = State(
-        after.x,
-        after.y,
-        after.angle,
-        v.x - v.h * body.hy,
-        v.y + v.h * body.hx,
-        v.h,
-        (j[0], j[1] + one.part.angle - after.lower1, j[2], j[3] + two.part.angle - after.lower2),
-        (w[0], w[1] + one.part.spin - m.one.lower, w[2], w[3] + two.part.spin - m.two.lower),
-        impulses,
-        (one.part.vx, one.part.vy, two.part.vx, two.part.vy),
-        (one.x, one.y, two.x, two.y),
+        end.hull,
+        end.one[0],
+        foot1.body,
+        end.two[0],
+        foot2.body,
+        (i1[0], i1[1], i2[0], i2[1]),
         (touch1, touch2),
         (cells1[0], cells1[1], cells2[0], cells2[1]),
-        *ground.go_on(s.base, s.nodes, s.tops, s.maker, after.x, hard, rng),
+        *ground.go_on(s.base, s.nodes, s.tops, s.maker, x, hard, rng),
     )
-    fallen = (hull_gap(new, hard) < REST) | (new.x < 0.0)
-    return new, -100.0 if fallen else gain(s, new, action), fallen | (new.x > GOAL)
+    fallen = (hull_gap(new, x, y, hard) < REST) | (x < 0.0)
+    reward = gain(w.hull, end.hull, action)
+    return new, -100.0 if fallen else reward, fallen | (x > GOAL)
 
 
-def gain(s: State, new: State, action: Four) -> float:
-    """The reward of a step: for the way, less for a hull that turns, and for torques."""
+def make_motors(impulses: Pair, angles: Pair, actions: Pair) -> Motors:
+    """Return the motors of a leg, by impulses of the last step, angles and actions."""
+    hip = bodies.make_motor(HIP, impulses[0], angles[0], actions[0])
+    return hip, bodies.make_motor(KNEE, impulses[1], angles[1], actions[1])
+
+
+def motor_impulses(motors: Motors, speeds: Pair) -> Pair:
+    """Return the impulses of a leg's motors in a step that ends with these speeds."""
+    hip = bodies.motor_impulse(motors[0], speeds[0])
+    return hip, bodies.motor_impulse(motors[1], speeds[1])
+
+
+def gain(before: Body, after: Body, action: Four) -> float:
+    """Return the reward: for the way, less for a hull that turns, and for torques."""
     effort = min(abs(action[0]), 1.0) + min(abs(action[1]), 1.0)
     effort += min(abs(action[2]), 1.0) + min(abs(action[3]), 1.0)
-    return 130.0 * UNIT * (new.x - s.x) - 5.0 * (abs(new.angle) - abs(s.angle)) - 0.028 * effort
+    way = 130.0 * UNIT * (origin(after)[0] - origin(before)[0])
+    return way - 5.0 * (abs(after.angle) - abs(before.angle)) - 0.028 * effort
 
 
 def touching(
-    before: float, first: float, last: float, kx: float, a: Place, b: Place, end: Struck
-) -> tuple[float, tuple[float, float]]:
-    """Whether a leg is seen to touch, and the first and last cell that it touches.
+    before: float, cells: Pair, foot: Body, places: Places, landing: Landing
+) -> tuple[float, Pair]:
+    """Return whether a leg is seen to touch, and the first and last cell that it touches.
 
     As in Gymnasium, one that leaves a cell is taken for one in the air until it touches another.
+
+    Args:
+        before: whether it was seen to touch before the step.
+        cells: that it touched then.
+        foot: its lower part before the step.
+        places: two points of it, the first of which is next to the ground.
+        landing: its lower part after the step.
     """
-    on_a, on_b = (a.gap < SKIN) | end.hits, b.gap < SKIN
-    at_a, at_b = ground.cell_of(end.at if end.hits else kx + a.x), ground.cell_of(kx + b.x)
+    a, b = places
+    on_a, on_b = (a.gap < SKIN) | landing.hits, b.gap < SKIN
+    at_a = ground.cell_of(landing.x if landing.hits else foot.x + a.x)
+    at_b = ground.cell_of(foot.x + b.x)
     low = min(at_a if on_a else 1000.0, at_b if on_b else 1000.0)
     high = max(at_a if on_a else -1.0, at_b if on_b else -1.0)
-    leaves, begins = (first < low) | (last > high), (low < first) | (high > last)
-    seen = 0.0 if leaves else (1.0 if begins else before)
-    return seen if on_a | on_b else 0.0, (low, high)
+    leaves, begins = (cells[0] < low) | (cells[1] > high), (low < cells[0]) | (high > cells[1])
+    touches = 0.0 if leaves else (1.0 if begins else before)
+    return touches if on_a | on_b else 0.0, (low, high)
 
 
 def observe(s: State, params: Params) -> tuple[float, ...]:
     """Of the hull, of the joints of both legs, whether these touch the ground, and of the lidar."""
-    j, w = s.joints, s.speeds
-    body = (s.angle, 2.0 * DT * s.spin, 6.0 * DT * s.vx, 4.0 * DT * s.vy)
-    one = (j[0], w[0] / HIP_SPEED, j[1] + 1.0, w[1] / KNEE_SPEED, s.touches[0])
-    two = (j[2], w[2] / HIP_SPEED, j[3] + 1.0, w[3] / KNEE_SPEED, s.touches[1])
-    seen = cut(ground.ahead(s.nodes, s.tops, s.base, s.x, s.y))
-    return body + one + two + ground.look(seen, params.hardcore)
+    walker, hull = walker_of(s), Body(*s.hull)
+    j, w = joint_angles(walker), joint_speeds(walker)
+    body = (hull.angle, 2.0 * DT * hull.spin, 6.0 * DT * hull.vx, 4.0 * DT * hull.vy)
+    one = (j[0], w[0] / HIP.speed, j[1] + 1.0, w[1] / KNEE.speed, s.touches[0])
+    two = (j[2], w[2] / HIP.speed, j[3] + 1.0, w[3] / KNEE.speed, s.touches[1])
+    ahead = cut(ground.ahead(s.nodes, s.tops, s.base, *origin(hull)))
+    return body + one + two + ground.look(ahead, params.hardcore)
+
+
+def pose(
+    x: float, y: float, angle: float, velocity: Pair, spin: float, joints: Four, speeds: Four
+) -> Walker:
+    """Return bodies at their joints, with the velocities that hull and joints give them.
+
+    Args:
+        x: of the hull's origin.
+        y: of the hull's origin.
+        angle: of the hull.
+        velocity: of the hull's centre of mass.
+        spin: of the hull.
+        joints: their angles.
+        speeds: their speeds.
+    """
+    arm, centre = bodies.turned(0.0, -ORIGIN_Y, angle), bodies.turned(HULL_X, HULL_Y, angle)
+    pin = bodies.move_twist(Twist(velocity[0], velocity[1], spin), Arm(-centre.x, -centre.y))
+    hull = bodies.place(x + arm.x, y + arm.y, angle, centre, pin)
+    one = pose_leg(
+        x + arm.x, y + arm.y, angle - OPEN, pin, (joints[0], joints[1]), (speeds[0], speeds[1])
+    )
+    two = pose_leg(
+        x + arm.x, y + arm.y, angle + OPEN, pin, (joints[2], joints[3]), (speeds[2], speeds[3])
+    )
+    return Walker(hull, one, two)
+
+
+def pose_leg(x: float, y: float, angle: float, pin: Twist, joints: Pair, speeds: Pair) -> Bodies:
+    """Return the parts of a leg that hangs at (x, y), with its hip's zero at an angle."""
+    upper, lower = angle + joints[0], angle + joints[0] + joints[1]
+    hip = Twist(pin.x, pin.y, pin.spin + speeds[0])
+    arm, other = bodies.turned(0.0, -HALF_LENGTH, upper), bodies.turned(0.0, -HALF_LENGTH, lower)
+    thigh = Arm(2.0 * arm.x, 2.0 * arm.y)
+    end = bodies.move_twist(hip, thigh)
+    knee = Twist(end.x, end.y, end.spin + speeds[1])
+    return (
+        bodies.place(x, y, upper, arm, hip),
+        bodies.place(x + thigh.x, y + thigh.y, lower, other, knee),
+    )
 
 
 def reset(rng: Rng, params: Params) -> State:
@@ -297,12 +564,11 @@ def reset(rng: Rng, params: Params) -> State:
     maker, b, t = ground.make_node(Maker(*maker), a, 21.0, hard, rng, 8)
     maker, c, u = ground.make_node(Maker(*maker), b, 22.0, hard, rng, 13)
     flat, bare = (LEVEL, LEVEL, LEVEL, LEVEL, LEVEL, LEVEL), (NONE, NONE, NONE, NONE, NONE, NONE)
-    return State(
+    w = pose(
         4.64895 + 0.042 * push,
         5.73246 - 0.006 * push,
         -0.00523,
-        -0.009 + 1.005 * push,
-        -0.01417 + 0.112 * push,
+        (-0.009 + 1.005 * push, -0.01417 + 0.112 * push),
         -0.00037 - 0.02 * push,
         (0.43531, -0.8858 - 0.11 * push, 0.33812 + 0.004 * push, -0.88435 - 0.121 * push),
         (
@@ -311,13 +577,13 @@ def reset(rng: Rng, params: Params) -> State:
             0.26809 - 0.749 * push,
             -0.52527 + 0.54 * push,
         ),
-        (0.0, 0.0, 0.0, 0.0),
-        (
-            0.13146 - 0.687 * push,
-            0.01183 - 0.06 * push,
-            0.14832 + 0.057 * push,
-            0.0185 + 0.015 * push,
-        ),
+    )
+    return State(
+        w.hull,
+        w.one[0],
+        bodies.set_velocity(w.one[1], 0.13146 - 0.687 * push, 0.01183 - 0.06 * push),
+        w.two[0],
+        bodies.set_velocity(w.two[1], 0.14832 + 0.057 * push, 0.0185 + 0.015 * push),
         (0.0, 0.0, 0.0, 0.0),
         (1.0, 1.0),
         (10.0, 10.0, 10.0, 10.0),

@@ -14,10 +14,10 @@ is lifted out over several steps (`LIFT`).
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-DT = 0.02  # s, one step
-UNIT = 1.0 / 30.0  # m, one pixel of the view
+from rlcpu.envs.tasks.box2d.rigid_bodies import DT, REST, SKIN, SLOP, UNIT, coulomb
+
 HULL_MASS, HULL_INERTIA = 289.0 / 60.0, 0.783881  # kg, kg m^2 about the centre of mass
 HULL_CENTRE = 0.101307  # m, from the pin up to the centre of mass
 LEG_MASS, LEG_INERTIA = 16.0 / 225.0, 0.00179095
@@ -32,9 +32,7 @@ MOTOR_SPEED, MOTOR_IMPULSE = -0.3, 40.0 * DT  # rad/s, N m s in one step
 #: Box2D's iterations in one step, times the moment of inertia (kg m^2) that each has a motor turn.
 MOTOR_REACH = 180.0 / (1.0 / HULL_INERTIA + 1.0 / LEG_INERTIA)
 FRICTION = math.sqrt(0.1 * 0.2)
-SKIN, REST = 0.02, 0.005  # m, gaps at which bodies touch, and up to which they are pushed apart
 LIFT = 0.3  # of the depth of a corner is corrected in one step
-SLOP = math.pi / 90.0  # rad, by which a leg may turn beyond its stops
 FAR = 1.0e9
 
 WIDTH = 10.0  # m, half of the view, and of the terrain
@@ -318,16 +316,6 @@ def motor_after(turn: float, opening: float, impulse: float, hits: bool, opens: 
     return 0.0 if hits & (opens > 0.0) else kept
 
 
-def contact(nn: float, nr: float, rr: float, vn: float, vr: float, friction: float) -> Any:
-    """Impulses that stop a corner, and let it slide where friction does not hold it."""
-    area = nn * rr - nr * nr
-    normal, rub = (nr * vr - rr * vn) / area, (nr * vn - nn * vr) / area
-    drag = friction if rub > 0.0 else -friction
-    sliding = max(-vn / (nn + drag * nr), 0.0)
-    slides = abs(rub) > friction * normal
-    return (sliding, drag * sliding) if slides else (normal, rub)
-
-
 def push(a: Answers, on: bool, speed: Push, hinge: Hinge, friction: float) -> Push:
     """The impulses on one leg, which moves at `speed` without them.
 
@@ -336,13 +324,13 @@ def push(a: Answers, on: bool, speed: Push, hinge: Hinge, friction: float) -> Pu
     hold, an, ar = (hinge.target - speed.hinge) / a.hh, a.nh / a.hh, a.rh / a.hh
     vn, vr = speed.normal + a.nh * hold, speed.rub + a.rh * hold
     nn, nr, rr = a.nn - an * a.nh, a.nr - an * a.rh, a.rr - ar * a.rh
-    normal, rub = contact(nn, nr, rr, vn, vr, friction)
+    normal, rub = coulomb(nn, nr, rr, vn, vr, friction)
     needed = hold - (an * normal + ar * rub if on else 0.0)
     turn = min(hinge.start + hinge.gain * (needed - hinge.start), hinge.creep)
     turn = max(turn, hinge.low)
     turn = max(needed, turn) if hinge.high == FAR else min(turn, hinge.high)
     vn, vr = speed.normal + a.nh * turn, speed.rub + a.rh * turn
-    normal, rub = contact(a.nn, a.nr, a.rr, vn, vr, friction)
+    normal, rub = coulomb(a.nn, a.nr, a.rr, vn, vr, friction)
     return Push(normal if on else 0.0, rub if on else 0.0, turn)
 
 
@@ -408,7 +396,7 @@ def kick(corner: Corner, gap: float, rub: float, turn: float) -> float:
     """
     n, r = corner.arm_n, corner.arm_r
     nn, rr = 1.0 / LEG_MASS + n * n / LEG_INERTIA, 1.0 / LEG_MASS + r * r / LEG_INERTIA
-    a, b = contact(nn, n * r / LEG_INERTIA, rr, (gap - corner.gap) / DT, rub, FRICTION)
+    a, b = coulomb(nn, n * r / LEG_INERTIA, rr, (gap - corner.gap) / DT, rub, FRICTION)
     time = DT * (REST - gap) / max(corner.gap - gap, 0.001)
     angle = (n * a + r * b) / LEG_INERTIA * time
     angle = min(max(angle, -corner.flush), corner.flush)

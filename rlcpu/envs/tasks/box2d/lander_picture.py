@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.tasks.box2d import lander_legs as legs
+from rlcpu.envs.tasks.box2d.rigid_bodies import UNIT
 
 SIZE = WIDTH, HEIGHT = 600, 400  # pixels, 1 / UNIT of them a metre
 PAD_HEIGHT = 100  # of y = 0 above the lower edge
@@ -52,7 +53,7 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
         turned = (
             (u * body.cosine - v * body.sine, u * body.sine + v * body.cosine) for u, v in shape
         )
-        corners = pixels([(cx + legs.UNIT * u, cy + legs.UNIT * v) for u, v in turned])
+        corners = pixels([(cx + UNIT * u, cy + UNIT * v) for u, v in turned])
         pygame.draw.polygon(surface, BODY, corners)
         pygame.draw.aalines(surface, EDGE, True, corners)
     for pole in (240, 360):
@@ -64,4 +65,4 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
 
 def pixels(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """Where points given in metres are drawn."""
-    return [(WIDTH / 2 + x / legs.UNIT, HEIGHT - PAD_HEIGHT - y / legs.UNIT) for x, y in points]
+    return [(WIDTH / 2 + x / UNIT, HEIGHT - PAD_HEIGHT - y / UNIT) for x, y in points]

@@ -34,7 +34,8 @@ from gymnasium.spaces import Box, Discrete
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.tasks.box2d import lander_legs as legs
 from rlcpu.envs.tasks.box2d import lander_picture
-from rlcpu.envs.tasks.box2d.lander_legs import DT, UNIT, WIDTH, Aims, Motion, Push
+from rlcpu.envs.tasks.box2d.lander_legs import WIDTH, Aims, Motion, Push
+from rlcpu.envs.tasks.box2d.rigid_bodies import DT, REST, SKIN, SLOP, UNIT
 
 HEIGHT = 20.0 / 3.0  # m, half of the view
 STEPS_AT_REST = 25.0  # until a lander has landed
@@ -169,7 +170,7 @@ def fly(
     right = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_r, 1.0)
     left = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_l, -1.0)
     # Impulses of the ground and of the hinges.
-    on_r, on_l = right.corner.gap < legs.SKIN, left.corner.gap < legs.SKIN
+    on_r, on_l = right.corner.gap < SKIN, left.corner.gap < SKIN
     motor_r = legs.motor(right.answers, on_r, s.right, s.right_motor)
     motor_l = legs.motor(left.answers, on_l, s.left, s.left_motor)
     aims = Aims(on_r, on_l, motor_r, motor_l, legs.FRICTION)
@@ -183,8 +184,8 @@ def fly(
     # Where that leads, and what is lifted out of the ground and back from its stop.
     end_r = legs.follow(right, legs.felt(right, right.speed, left, b), a, s.right, spin_r - spin)
     end_l = legs.follow(left, legs.felt(left, left.speed, right, a), b, s.left, spin_l - spin)
-    lift_r = Push(legs.LIFT * (end_r.gap - legs.REST), 0.0, end_r.opening)
-    lift_l = Push(legs.LIFT * (end_l.gap - legs.REST), 0.0, end_l.opening)
+    lift_r = Push(legs.LIFT * (end_r.gap - REST), 0.0, end_r.opening)
+    lift_l = Push(legs.LIFT * (end_l.gap - REST), 0.0, end_l.opening)
     aims = Aims(on_r, on_l, legs.stop(end_r), legs.stop(end_l), 0.0)
     p, q = legs.sweep(right, left, lift_r, lift_l, aims, Push(0.0, 0.0, 0.0))
     m = legs.changed(hull, body_r, body_l, (right, left), p, q)
@@ -193,8 +194,8 @@ def fly(
     x, y = s.x + DT * vx + bend * hull.x + m.vx, s.y + DT * vy + bend * hull.y + m.vy
     angle = s.angle + DT * spin + m.hull
     cx, cy = vx - spin * hull.y, vy + spin * hull.x
-    slow = (cx * cx + cy * cy < 1.0e-4) & (abs(spin) < legs.SLOP)
-    slow = slow & (abs(spin_r) < legs.SLOP) & (abs(spin_l) < legs.SLOP)
+    slow = (cx * cx + cy * cy < 1.0e-4) & (abs(spin) < SLOP)
+    slow = slow & (abs(spin_r) < SLOP) & (abs(spin_l) < SLOP)
     rest = s.rest + 1.0 if slow else 0.0
     touch_r = touches_after(s.right_touches, on_r | end_r.hits, right.corner.x, cx, ground.x)
     touch_l = touches_after(s.left_touches, on_l | end_l.hits, left.corner.x, cx, ground.x)
@@ -213,7 +214,7 @@ def fly(
         s.turbulence + passes,
     )
     new = State(*pose, *memory, s.nodes)
-    crashed = (legs.hull_gap(x, y, angle, ground) < legs.REST) | (abs(x) >= WIDTH)
+    crashed = (legs.hull_gap(x, y, angle, ground) < REST) | (abs(x) >= WIDTH)
     landed = rest >= STEPS_AT_REST
     reward = shaping(view(new)) - shaping(view(s)) - 0.3 * main - 0.03 * abs(side)
     return new, 100.0 if landed else (-100.0 if crashed else reward), landed | crashed

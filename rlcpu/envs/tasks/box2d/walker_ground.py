@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from rlcpu.envs.tasks.box2d.lander_legs import UNIT
+from rlcpu.envs.tasks.box2d.rigid_bodies import UNIT
 from rlcpu.kernels.random import Rng
 
 STEP = 14.0 * UNIT  # m, between two nodes

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.tasks.box2d import walker_joints as parts
-from rlcpu.envs.tasks.box2d import walker_legs as legs
-from rlcpu.envs.tasks.box2d.lander_legs import UNIT
+from rlcpu.envs.tasks.box2d.rigid_bodies import UNIT, turned
 from rlcpu.envs.tasks.box2d.walker_ground import NONE, STEP
 
 SIZE = WIDTH, HEIGHT = 600, 400  # pixels, 1 / UNIT of them a metre
@@ -22,8 +19,14 @@ SKY, GRASS, STONE, HULL, EDGE = (
     (127, 51, 229),
     (76, 76, 127),
 )
-LEGS = ((178, 101, 152), (128, 51, 102))  # the one behind the hull, and the one before it
-OUTLINE = ((-30, 9), (6, 9), (34, 1), (34, -8), (-30, -8))  # pixels
+BEHIND, BEFORE = (178, 101, 152), (128, 51, 102)  # legs, as seen from the hull
+#: Corners, in pixels from the centres of mass.
+CENTRE = (-0.0200364 / UNIT, -0.00564664 / UNIT)
+OUTLINE = [
+    (u - CENTRE[0], v - CENTRE[1]) for u, v in ((-30, 9), (6, 9), (34, 1), (34, -8), (-30, -8))
+]
+UPPER = [(-4.0, -17.0), (4.0, -17.0), (4.0, 17.0), (-4.0, 17.0)]
+LOWER = [(-3.2, -17.0), (3.2, -17.0), (3.2, 17.0), (-3.2, 17.0)]
 
 
 def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
@@ -45,7 +48,8 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
         raise ImportError("drawing needs pygame: pip install pygame-ce") from error
     surface = pygame.Surface(SIZE)
     surface.fill(SKY)
-    left = state.x - VIEW
+    origin = turned(UNIT * CENTRE[0], UNIT * CENTRE[1], state.hull[2])
+    left = state.hull[0] - origin.x - VIEW
 
     def polygon(points: Any, colour: tuple[int, int, int]) -> None:
         pygame.draw.polygon(surface, colour, pixels(points, left))
@@ -60,34 +64,20 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
         polygon([(x, 0.0), (x, y), (end, v), (end, 0.0)], GRASS)
         if top > NONE:
             polygon([(x, min(y, v)), (x, top), (end, top), (end, min(y, v))], STONE)
-    angle, half = state.angle, 0.5 * parts.LENGTH
-    pin = (state.x + 8.0 * UNIT * math.sin(angle), state.y - 8.0 * UNIT * math.cos(angle))
-    for hip, knee, colour in (
-        (state.joints[2] + parts.OPEN, state.joints[3], LEGS[0]),
-        (None, None, HULL),
-        (state.joints[0] - parts.OPEN, state.joints[1], LEGS[1]),
+    for body, outline, colour in (
+        (state.upper2, UPPER, BEHIND),
+        (state.lower2, LOWER, BEHIND),
+        (state.hull, OUTLINE, HULL),
+        (state.upper1, UPPER, BEFORE),
+        (state.lower1, LOWER, BEFORE),
     ):
-        if hip is None:
-            outline = [(UNIT * u, UNIT * v) for u, v in OUTLINE]
-            polygon(turned(outline, state.x, state.y, angle), HULL)
-            continue
-        leg = legs.make_leg(angle + hip, angle + hip + knee)
-        bend = pin[0] + 2.0 * leg.ax, pin[1] + 2.0 * leg.ay
-        for width, x, y, turn in (
-            (4.0 * UNIT, pin[0] + leg.ax, pin[1] + leg.ay, angle + hip),
-            (parts.HALF_WIDTH, bend[0] + leg.bx, bend[1] + leg.by, angle + hip + knee),
-        ):
-            box = [(-width, -half), (width, -half), (width, half), (-width, half)]
-            corners = turned(box, x, y, turn)
-            polygon(corners, colour)
+        x, y, angle = body[:3]
+        arms = [turned(UNIT * u, UNIT * v, angle) for u, v in outline]
+        corners = [(x + arm.x, y + arm.y) for arm in arms]
+        polygon(corners, colour)
+        if colour != HULL:
             pygame.draw.aalines(surface, EDGE, True, pixels(corners, left))
     return np.ascontiguousarray(pygame.surfarray.pixels3d(surface).swapaxes(0, 1))
-
-
-def turned(points: Any, x: float, y: float, angle: float) -> list[tuple[float, float]]:
-    """Points of a body at (x, y) and an angle."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    return [(x + u * cosine - v * sine, y + u * sine + v * cosine) for u, v in points]
 
 
 def pixels(points: Any, left: float) -> list[tuple[float, float]]:
