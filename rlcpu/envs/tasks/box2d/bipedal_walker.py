@@ -88,7 +88,7 @@ class State(NamedTuple):
     upper2: Six
     lower2: Six
     impulses: Four  # N m s, of the motors in the last step
-    touches: Pair  # 1 where a leg is seen to touch
+    touches: Pair  # 1 where a leg touches the ground, as Gymnasium has it (`touching`)
     cells: Four  # the first and last cell of the ground that each leg touches
     base: float  # index of the first node
     nodes: Heights
@@ -167,15 +167,15 @@ class LegGuess(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """What a round of `solve` found."""
+    """Motions, impulses and pushes after a round of `solve`."""
 
     hull: Twist
     one: LegGuess
     two: LegGuess
 
 
-class Task(NamedTuple):
-    """What a leg starts a step with: arms and momenta of its parts, motors, places of its foot."""
+class LegStart(NamedTuple):
+    """A leg before a step: arms and momenta of its parts, motors, places of its foot."""
 
     arms: Arms
     momenta: tuple[Wrench, Wrench]
@@ -200,7 +200,7 @@ def guess_leg(
     return LegGuess((hip, knee), speeds, impulses, pushes)
 
 
-def solve_round(arm: Arm, momentum: Wrench, one: Task, two: Task, guess: Guess) -> Guess:
+def solve_round(arm: Arm, momentum: Wrench, one: LegStart, two: LegStart, guess: Guess) -> Guess:
     """Return a better guess: joints with laws by the last one, then one sweep over contacts.
 
     Args:
@@ -238,7 +238,7 @@ def first_guess(motors: Motors, speeds: Pair) -> LegGuess:
     return LegGuess((still, still), speeds, starts, (none, none))
 
 
-def solve(w: Walker, one: Task, two: Task) -> Walker:
+def solve(w: Walker, one: LegStart, two: LegStart) -> Walker:
     """Return bodies after the impulses of gravity, motors, joints and the ground in a step."""
     arm, v = hull_arm(w.hull), joint_speeds(w)
     momentum = bodies.momentum(HULL, w.hull, arm, GRAVITY)
@@ -423,8 +423,8 @@ def step(s: State, action: Four, params: Params, rng: Rng) -> tuple[State, float
     motors1 = make_motors((i[0], i[1]), (j[0], j[1]), (action[0], action[1]))
     motors2 = make_motors((i[2], i[3]), (j[2], j[3]), (action[2], action[3]))
     places1, places2 = feet(s, w.one[1], arms1[1], hard), feet(s, w.two[1], arms2[1], hard)
-    one = Task(arms1, leg_momenta(w.one, arms1), motors1, cut(places1))
-    two = Task(arms2, leg_momenta(w.two, arms2), motors2, cut(places2))
+    one = LegStart(arms1, leg_momenta(w.one, arms1), motors1, cut(places1))
+    two = LegStart(arms2, leg_momenta(w.two, arms2), motors2, cut(places2))
     begin = cut(solve(w, one, two))
     end = advance(begin)
     places = (
@@ -478,12 +478,12 @@ def gain(before: Body, after: Body, action: Four) -> float:
 def touching(
     before: float, cells: Pair, foot: Body, places: Places, landing: Landing
 ) -> tuple[float, Pair]:
-    """Return whether a leg is seen to touch, and the first and last cell that it touches.
+    """Return whether a leg touches the ground, and the first and last cell that it touches.
 
     As in Gymnasium, one that leaves a cell is taken for one in the air until it touches another.
 
     Args:
-        before: whether it was seen to touch before the step.
+        before: the same before the step.
         cells: that it touched then.
         foot: its lower part before the step.
         places: two points of it, the first of which is next to the ground.

@@ -6,9 +6,9 @@ numbers are those of Gymnasium's LunarLander, what is said of Box2D is about its
 Velocities obey both hinges exactly. Each leg touches the ground with its lowest corner. `sweep`
 finds the impulses on one leg exactly, then on the other: three sweeps are enough, since they start
 from those of the step before, where Box2D takes 180 iterations over hinges and corners one by one.
-What those leave undone is kept, because agents feel it: a motor reaches its speed only slowly
-(`motor`), a leg that hits the ground moves on as if it hung on nothing (`kick`), and what sank in
-is lifted out over several steps (`LIFT`).
+Agents learn by what Box2D's iterations leave undone, so that it is imitated: a motor reaches its
+speed only slowly (`motor_hinge`), a leg that hits the ground moves on as if it hung on nothing
+(`impact_turn`), and a corner that sank in is lifted out over several steps (`LIFT`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ground(NamedTuple):
 
 
 def node_height(nodes: Nodes, k: float) -> float:
-    """Height of node k, of those from 0 to 10 the nearest."""
+    """Return the height of the node k, or of the first or last one beyond these."""
     y = nodes[1] if k > 0.5 else nodes[0]
     y = nodes[2] if k > 1.5 else y
     y = nodes[3] if k > 2.5 else y
@@ -66,19 +66,19 @@ def node_height(nodes: Nodes, k: float) -> float:
 
 
 def find_ground(nodes: Nodes, x: float) -> Ground:
-    """The ground below a pin at x."""
+    """Return the node of the ground next to a pin at x, and its slopes."""
     k = min(max(math.floor(x / SPACING + 5.5), 0.0), 10.0)
     y, left, right = node_height(nodes, k), node_height(nodes, k - 1.0), node_height(nodes, k + 1.0)
     return Ground((k - 5.0) * SPACING, y, (y - left) / SPACING, (right - y) / SPACING)
 
 
 def slope_at(ground: Ground, x: float) -> float:
-    """Slope of the ground at x."""
+    """Return the slope of the ground at x."""
     return ground.before if x < ground.x else ground.after
 
 
 def gap_at(ground: Ground, x: float, y: float) -> float:
-    """Distance of a point from the ground."""
+    """Return the distance of a point from the ground (m)."""
     slope = slope_at(ground, x)
     return (y - ground.y - slope * (x - ground.x)) / math.sqrt(1.0 + slope * slope)
 
@@ -86,14 +86,14 @@ def gap_at(ground: Ground, x: float, y: float) -> float:
 def hull_pair(
     x: float, y: float, ground: Ground, hull: tuple[float, float], u: float, v: float
 ) -> float:
-    """Distance from the ground of the points of the hull at -u and u pixels aside and v up."""
+    """Return the gap of the lower of two points of the hull, -u and u pixels aside and v up."""
     sine, cosine = UNIT * hull[0], UNIT * hull[1]
     x, y, ax, ay = x - v * sine, y + v * cosine, u * cosine, u * sine
     return min(gap_at(ground, x - ax, y - ay), gap_at(ground, x + ax, y + ay))
 
 
 def hull_gap(x: float, y: float, angle: float, ground: Ground) -> float:
-    """Distance of the hull from the ground, and from a peak below it."""
+    """Return the distance of the hull from the ground, or from a peak below it (m)."""
     sine, cosine = math.sin(angle), math.cos(angle)
     foot = hull_pair(x, y, ground, (sine, cosine), 17.0, -10.0)
     side = hull_pair(x, y, ground, (sine, cosine), 17.0, 0.0)
@@ -105,7 +105,7 @@ def hull_gap(x: float, y: float, angle: float, ground: Ground) -> float:
 
 
 class Body(NamedTuple):
-    """Its centre of mass about the pin, sine and cosine of its angle, mass / moment."""
+    """A body: centre of mass from the pin, sine and cosine of the angle, mass / inertia there."""
 
     x: float
     y: float
@@ -115,20 +115,20 @@ class Body(NamedTuple):
 
 
 def hull_body(angle: float) -> Body:
-    """The hull at an angle."""
+    """Return the hull at an angle."""
     sine, cosine = math.sin(angle), math.cos(angle)
     return Body(-HULL_CENTRE * sine, HULL_CENTRE * cosine, sine, cosine, HULL_MASS / HULL_MOMENT)
 
 
 def leg_body(angle: float, side: float) -> Body:
-    """The right leg (`side` is 1), or the left one (-1), at an angle."""
+    """Return the right leg (`side` is 1), or the left one (-1), at an angle."""
     sine, cosine = math.sin(angle), math.cos(angle)
     x, y = side * LEG_X * cosine + LEG_Y * sine, side * LEG_X * sine - LEG_Y * cosine
     return Body(x, y, sine, cosine, LEG_MASS / LEG_MOMENT)
 
 
-def swing(body: Body, vx: float, vy: float) -> float:
-    """Spin of a body whose pin gains a velocity."""
+def spin_from_pin(body: Body, vx: float, vy: float) -> float:
+    """Return the spin that a body gains when its pin gains a velocity."""
     return body.ratio * (body.y * vx - body.x * vy)
 
 
@@ -141,7 +141,7 @@ class Mass(NamedTuple):
 
 
 def pin_mass(hull: Body, right: Body, left: Body) -> Mass:
-    """What the pin weighs to a push in each direction."""
+    """Return the inverse mass of the pin, to which all three bodies are free to turn."""
     own, leg = HULL_MASS * hull.ratio, LEG_MASS * right.ratio
     xx = MASS - own * hull.y * hull.y - leg * (right.y * right.y + left.y * left.y)
     xy = own * hull.x * hull.y + leg * (right.x * right.y + left.x * left.y)
@@ -151,7 +151,7 @@ def pin_mass(hull: Body, right: Body, left: Body) -> Mass:
 
 
 class Motion(NamedTuple):
-    """Velocity of the pin, and spins; or what is added to them."""
+    """Velocity of the pin, and spins of the bodies; or changes of these."""
 
     vx: float
     vy: float
@@ -164,9 +164,10 @@ class Row(NamedTuple):
     """An impulse of 1 N s at a corner, or of 1 N m s at a hinge.
 
     Attributes:
-        gx, gy: what of it the pin feels; and the velocity there that a moving pin causes.
-        vx, vy: velocity that it gives the pin.
-        turn: angular impulse that it gives its leg.
+        gx, gy: part of the impulse that acts on the pin; by symmetry also the velocity along the
+            row for each unit of the pin's velocity.
+        vx, vy: velocity that the impulse gives the pin.
+        turn: angular impulse on the leg, about the pin.
     """
 
     gx: float
@@ -177,31 +178,31 @@ class Row(NamedTuple):
 
 
 def make_row(mass: Mass, gx: float, gy: float, turn: float) -> Row:
-    """The row of an impulse of which the pin feels (gx, gy)."""
+    """Return the row of an impulse of which (gx, gy) acts on the pin."""
     return Row(gx, gy, mass.xx * gx + mass.xy * gy, mass.xy * gx + mass.yy * gy, turn)
 
 
 def corner_row(mass: Mass, leg: Body, dx: float, dy: float, x: float, y: float) -> Row:
-    """The row of an impulse (dx, dy) on a leg, at (x, y) from the pin."""
+    """Return the row of an impulse (dx, dy) on a leg, at (x, y) from the pin."""
     turn = x * dy - y * dx
     return make_row(mass, dx + leg.ratio * leg.y * turn, dy - leg.ratio * leg.x * turn, turn)
 
 
-def answer(a: Row, b: Row) -> float:
-    """Velocity in row `a` by a unit impulse in row `b` of the same leg."""
+def response(a: Row, b: Row) -> float:
+    """Return the speed along row `a` by a unit impulse along row `b` of the same leg."""
     return a.gx * b.vx + a.gy * b.vy + a.turn * b.turn / LEG_MOMENT
 
 
-class Push(NamedTuple):
-    """Impulses on one leg, of the ground, along it, and of the hinge; or velocities there."""
+class LegVector(NamedTuple):
+    """Three numbers of a leg: impulses along its normal, tangent and hinge rows, or speeds."""
 
     normal: float
-    rub: float
+    tangent: float
     hinge: float
 
 
-class Answers(NamedTuple):
-    """Velocity in one row of a leg by a unit impulse in another: normal, rub, hinge."""
+class Responses(NamedTuple):
+    """Speed along one row of a leg by a unit impulse along another: normal, tangent, hinge."""
 
     nn: float
     nr: float
@@ -217,7 +218,7 @@ class Corner(NamedTuple):
     Attributes:
         x: where it is (m).
         gap: its distance from the ground (m).
-        arm_n, arm_r: of a push of the ground, and along it, about the leg's own centre (m).
+        arm_n, arm_r: lever arms of normal and tangent about the leg's centre of mass (m).
         flush: sine of the angle between the leg's foot and the ground.
     """
 
@@ -229,13 +230,13 @@ class Corner(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """How a leg moves without impulses (`speed`), and what impulses do."""
+    """Rows of a leg, the speeds along them without impulses, and its lowest corner."""
 
     normal: Row
-    rub: Row
+    tangent: Row
     hinge: Row
-    answers: Answers
-    speed: Push
+    responses: Responses
+    speed: LegVector
     corner: Corner
 
 
@@ -249,7 +250,7 @@ def make_leg(
     leg: Body,
     side: float,
 ) -> Leg:
-    """A leg on its side (1 right, -1 left) of a pin at (x, y); `motion` is without impulses."""
+    """Return the leg on a side (1 right, -1 left) of a pin at (x, y); `motion` lacks impulses."""
     slope = slope_at(ground, x + leg.x)
     u = -HALF_WIDTH if leg.sine > slope * leg.cosine else HALF_WIDTH
     v = -HALF_LENGTH if leg.cosine + slope * leg.sine > 0.0 else HALF_LENGTH
@@ -258,29 +259,29 @@ def make_leg(
     slope = slope_at(ground, x + cx)
     ny = 1.0 / math.sqrt(1.0 + slope * slope)
     nx = -slope * ny
-    normal, rub = corner_row(mass, leg, nx, ny, cx, cy), corner_row(mass, leg, ny, -nx, cx, cy)
+    normal, tangent = corner_row(mass, leg, nx, ny, cx, cy), corner_row(mass, leg, ny, -nx, cx, cy)
     hx, hy = leg.ratio * leg.x - hull.ratio * hull.x, leg.ratio * leg.y - hull.ratio * hull.y
     hinge = make_row(mass, side * hy, -side * hx, side)
-    nn, nr, rr = answer(normal, normal), answer(normal, rub), answer(rub, rub)
-    nh, rh = answer(normal, hinge), answer(rub, hinge)
-    answers = Answers(nn, nr, rr, nh, rh, answer(hinge, hinge) + 1.0 / HULL_MOMENT)
+    nn, nr, rr = response(normal, normal), response(normal, tangent), response(tangent, tangent)
+    nh, rh = response(normal, hinge), response(tangent, hinge)
+    responses = Responses(nn, nr, rr, nh, rh, response(hinge, hinge) + 1.0 / HULL_MOMENT)
     spin = motion.right if side > 0.0 else motion.left
-    speed = Push(
+    speed = LegVector(
         nx * motion.vx + ny * motion.vy + normal.turn * spin,
-        ny * motion.vx - nx * motion.vy + rub.turn * spin,
+        ny * motion.vx - nx * motion.vy + tangent.turn * spin,
         side * (spin - motion.hull),
     )
     gap = gap_at(ground, x + cx, y + cy) if abs(x + cx) < WIDTH else 1.0
     flush = abs(leg.cosine * nx + leg.sine * ny)
     corner = Corner(x + cx, gap, ax * ny - ay * nx, -ax * nx - ay * ny, flush)
-    return Leg(normal, rub, hinge, answers, speed, corner)
+    return Leg(normal, tangent, hinge, responses, speed, corner)
 
 
 # ---------------------------------------------------------------- impulses
 
 
 class Hinge(NamedTuple):
-    """What a hinge aims at: a speed, by an impulse in [low, high].
+    """A motor or stop in one step: it wants the speed `target`, by an impulse in [low, high].
 
     It starts from `start` and goes `gain` of the way to what is needed, but not above `creep`;
     where `high` is FAR a stop gives what is needed.
@@ -294,14 +295,14 @@ class Hinge(NamedTuple):
     creep: float
 
 
-def motor(answers: Answers, on: bool, opening: float, impulse: float) -> Hinge:
-    """The motor that closes a leg, its last impulse, and the stops at both ends of its way.
+def motor_hinge(responses: Responses, on: bool, opening: float, impulse: float) -> Hinge:
+    """Return the hinge of a leg: its motor, or a stop at either end of its way.
 
     Box2D's iterations come the nearer to a motor's speed the lighter the leg turns: a leg in the
     air reaches it, one that carries the lander (`on` the ground) goes a third of the way.
     """
     inner, outer = opening <= 0.0, opening >= OPENING
-    stiffness = answers.hh - (answers.nh * answers.nh / answers.nn if on else 0.0)
+    stiffness = responses.hh - (responses.nh * responses.nh / responses.nn if on else 0.0)
     gain = 1.0 if outer else 1.0 - math.exp(-MOTOR_REACH * stiffness)
     low = -FAR if outer else -MOTOR_IMPULSE
     high = FAR if inner else (-MOTOR_IMPULSE if outer else MOTOR_IMPULSE)
@@ -309,51 +310,59 @@ def motor(answers: Answers, on: bool, opening: float, impulse: float) -> Hinge:
     return Hinge(0.0 if inner | outer else MOTOR_SPEED, impulse, gain, low, high, creep)
 
 
-def motor_after(turn: float, opening: float, impulse: float, hits: bool, opens: float) -> float:
-    """Impulse of a motor, less what its stop holds; 0 where a leg hits the ground and opens."""
+def next_motor_impulse(
+    turn: float, opening: float, impulse: float, hits: bool, opens: float
+) -> float:
+    """Return the impulse from which a motor starts in the next step.
+
+    It lacks what the stop holds, and is 0 where a leg hits the ground and opens.
+    """
     creep = min(turn, impulse + MOTOR_REACH * MOTOR_SPEED)
-    kept = max(creep if opening <= 0.0 else turn, -MOTOR_IMPULSE)
-    return 0.0 if hits & (opens > 0.0) else kept
+    bounded = max(creep if opening <= 0.0 else turn, -MOTOR_IMPULSE)
+    return 0.0 if hits & (opens > 0.0) else bounded
 
 
-def push(a: Answers, on: bool, speed: Push, hinge: Hinge, friction: float) -> Push:
-    """The impulses on one leg, which moves at `speed` without them.
+def leg_impulses(
+    a: Responses, on: bool, speed: LegVector, hinge: Hinge, friction: float
+) -> LegVector:
+    """Return the impulses on one leg, which moves at `speed` without them.
 
-    First those of a hinge that reaches its target, then those by the impulse that it has.
+    The contact is solved twice: with a hinge that reaches its target, which says what impulse the
+    hinge needs, and with the impulse that the hinge can give.
     """
     hold, an, ar = (hinge.target - speed.hinge) / a.hh, a.nh / a.hh, a.rh / a.hh
-    vn, vr = speed.normal + a.nh * hold, speed.rub + a.rh * hold
+    vn, vr = speed.normal + a.nh * hold, speed.tangent + a.rh * hold
     nn, nr, rr = a.nn - an * a.nh, a.nr - an * a.rh, a.rr - ar * a.rh
-    normal, rub = coulomb(nn, nr, rr, vn, vr, friction)
-    needed = hold - (an * normal + ar * rub if on else 0.0)
+    normal, tangent = coulomb(nn, nr, rr, vn, vr, friction)
+    needed = hold - (an * normal + ar * tangent if on else 0.0)
     turn = min(hinge.start + hinge.gain * (needed - hinge.start), hinge.creep)
     turn = max(turn, hinge.low)
     turn = max(needed, turn) if hinge.high == FAR else min(turn, hinge.high)
-    vn, vr = speed.normal + a.nh * turn, speed.rub + a.rh * turn
-    normal, rub = coulomb(a.nn, a.nr, a.rr, vn, vr, friction)
-    return Push(normal if on else 0.0, rub if on else 0.0, turn)
+    vn, vr = speed.normal + a.nh * turn, speed.tangent + a.rh * turn
+    normal, tangent = coulomb(a.nn, a.nr, a.rr, vn, vr, friction)
+    return LegVector(normal if on else 0.0, tangent if on else 0.0, turn)
 
 
-def pin_speed(leg: Leg, p: Push) -> tuple[float, float]:
-    """Velocity that impulses on a leg give the pin."""
+def pin_speed(leg: Leg, p: LegVector) -> tuple[float, float]:
+    """Return the velocity that impulses on a leg give the pin."""
     return (
-        leg.normal.vx * p.normal + leg.rub.vx * p.rub + leg.hinge.vx * p.hinge,
-        leg.normal.vy * p.normal + leg.rub.vy * p.rub + leg.hinge.vy * p.hinge,
+        leg.normal.vx * p.normal + leg.tangent.vx * p.tangent + leg.hinge.vx * p.hinge,
+        leg.normal.vy * p.normal + leg.tangent.vy * p.tangent + leg.hinge.vy * p.hinge,
     )
 
 
-def felt(leg: Leg, speed: Push, other: Leg, p: Push) -> Push:
-    """How a leg moves in its rows, at `speed` by itself, when the other one is pushed."""
+def coupled_speed(leg: Leg, speed: LegVector, other: Leg, p: LegVector) -> LegVector:
+    """Return the speeds along the rows of a leg, at `speed` before impulses on the other leg."""
     vx, vy = pin_speed(other, p)
-    return Push(
+    return LegVector(
         speed.normal + leg.normal.gx * vx + leg.normal.gy * vy,
-        speed.rub + leg.rub.gx * vx + leg.rub.gy * vy,
+        speed.tangent + leg.tangent.gx * vx + leg.tangent.gy * vy,
         speed.hinge + leg.hinge.gx * vx + leg.hinge.gy * vy - p.hinge / HULL_MOMENT,
     )
 
 
-class Aims(NamedTuple):
-    """Whether each leg touches the ground, what its hinge aims at, and the ground's friction."""
+class Constraints(NamedTuple):
+    """Which legs touch the ground, the hinges of both, and the ground's friction."""
 
     on_right: bool
     on_left: bool
@@ -363,59 +372,68 @@ class Aims(NamedTuple):
 
 
 def sweep(
-    right: Leg, left: Leg, speed_r: Push, speed_l: Push, aims: Aims, b: Push
-) -> tuple[Push, Push]:
-    """Impulses on the right leg, which feels `b` on the left one, and then on the left leg."""
-    seen = felt(right, speed_r, left, b)
-    a = push(right.answers, aims.on_right, seen, aims.right, aims.friction)
-    seen = felt(left, speed_l, right, a)
-    return a, push(left.answers, aims.on_left, seen, aims.left, aims.friction)
+    right: Leg,
+    left: Leg,
+    speed_r: LegVector,
+    speed_l: LegVector,
+    constraints: Constraints,
+    b: LegVector,
+) -> tuple[LegVector, LegVector]:
+    """Return impulses on the right leg, by those `b` on the left one, and then on the left leg."""
+    speed = coupled_speed(right, speed_r, left, b)
+    a = leg_impulses(
+        right.responses, constraints.on_right, speed, constraints.right, constraints.friction
+    )
+    speed = coupled_speed(left, speed_l, right, a)
+    return a, leg_impulses(
+        left.responses, constraints.on_left, speed, constraints.left, constraints.friction
+    )
 
 
-def own_spin(leg: Leg, p: Push) -> float:
-    """Spin that impulses on a leg give it while the pin rests."""
-    turn = leg.normal.turn * p.normal + leg.rub.turn * p.rub + leg.hinge.turn * p.hinge
+def leg_spin(leg: Leg, p: LegVector) -> float:
+    """Return the spin that impulses on a leg give it while the pin rests."""
+    turn = leg.normal.turn * p.normal + leg.tangent.turn * p.tangent + leg.hinge.turn * p.hinge
     return turn / LEG_MOMENT
 
 
-# ---------------------------------------------------------------- where that leads
+# ---------------------------------------------------------------- the end of a step
 
 
-class End(NamedTuple):
-    """Where a step leads a leg: its gap, its opening, and whether it hits the ground."""
+class LegEnd(NamedTuple):
+    """A leg after a step: gap, opening, and whether it hit the ground within the step."""
 
     gap: float
     opening: float
     hits: bool
 
 
-def kick(corner: Corner, gap: float, rub: float, turn: float) -> float:
-    """Angle by which a corner turns its leg when it hits the ground within a step.
+def impact_turn(corner: Corner, gap: float, tangent: float, turn: float) -> float:
+    """Return the angle by which a leg turns when its corner hits the ground within a step.
 
     At most it lifts the corner, which a turn of the leg moves `turn` m/rad, back to the ground.
     """
     n, r = corner.arm_n, corner.arm_r
     nn, rr = 1.0 / LEG_MASS + n * n / LEG_INERTIA, 1.0 / LEG_MASS + r * r / LEG_INERTIA
-    a, b = coulomb(nn, n * r / LEG_INERTIA, rr, (gap - corner.gap) / DT, rub, FRICTION)
+    a, b = coulomb(nn, n * r / LEG_INERTIA, rr, (gap - corner.gap) / DT, tangent, FRICTION)
     time = DT * (REST - gap) / max(corner.gap - gap, 0.001)
     angle = (n * a + r * b) / LEG_INERTIA * time
     angle = min(max(angle, -corner.flush), corner.flush)
     return (REST - gap) / turn if angle * turn > REST - gap else angle
 
 
-def follow(leg: Leg, speed: Push, p: Push, opening: float, spin: float) -> End:
-    """The end of a step of a leg that moves at `speed`, is pushed and turns against the hull."""
-    a = leg.answers
-    normal = speed.normal + a.nn * p.normal + a.nr * p.rub + a.nh * p.hinge
-    rub = speed.rub + a.nr * p.normal + a.rr * p.rub + a.rh * p.hinge
+def end_leg(leg: Leg, speed: LegVector, p: LegVector, opening: float, spin: float) -> LegEnd:
+    """Return a leg after a step: `speed` lacks impulses `p`, and it spins against the hull."""
+    a = leg.responses
+    normal = speed.normal + a.nn * p.normal + a.nr * p.tangent + a.nh * p.hinge
+    tangent = speed.tangent + a.nr * p.normal + a.rr * p.tangent + a.rh * p.hinge
     gap = leg.corner.gap + DT * normal
     hits = (leg.corner.gap >= SKIN) & (gap < REST)
-    angle = DT * spin + (kick(leg.corner, gap, rub, leg.normal.turn) if hits else 0.0)
-    return End(gap, opening + leg.hinge.turn * angle, hits)
+    angle = DT * spin + (impact_turn(leg.corner, gap, tangent, leg.normal.turn) if hits else 0.0)
+    return LegEnd(gap, opening + leg.hinge.turn * angle, hits)
 
 
-def stop(end: End) -> Hinge:
-    """The stop that is nearer, to which a leg returns that went beyond it, unless it just hit."""
+def stop_hinge(end: LegEnd) -> Hinge:
+    """Return the hinge that brings a leg back to the nearer stop, unless it just hit."""
     inner = end.opening < 0.5 * OPENING
     target = -SLOP if inner else OPENING + SLOP
     low = 0.0 if inner | end.hits else -FAR
@@ -423,14 +441,16 @@ def stop(end: End) -> Hinge:
     return Hinge(target, 0.0, 1.0, low, high, FAR)
 
 
-def changed(hull: Body, right: Body, left: Body, legs: tuple[Leg, Leg], a: Push, b: Push) -> Motion:
-    """What the impulses `a` on the right leg and `b` on the left one add to the motion."""
+def velocity_change(
+    hull: Body, right: Body, left: Body, legs: tuple[Leg, Leg], a: LegVector, b: LegVector
+) -> Motion:
+    """Return what impulses `a` on the right leg and `b` on the left one add to the motion."""
     (ax, ay), (bx, by) = pin_speed(legs[0], a), pin_speed(legs[1], b)
     vx, vy = ax + bx, ay + by
     return Motion(
         vx,
         vy,
-        (b.hinge - a.hinge) / HULL_MOMENT + swing(hull, vx, vy),
-        own_spin(legs[0], a) + swing(right, vx, vy),
-        own_spin(legs[1], b) + swing(left, vx, vy),
+        (b.hinge - a.hinge) / HULL_MOMENT + spin_from_pin(hull, vx, vy),
+        leg_spin(legs[0], a) + spin_from_pin(right, vx, vy),
+        leg_spin(legs[1], b) + spin_from_pin(left, vx, vy),
     )

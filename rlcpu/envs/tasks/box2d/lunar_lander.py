@@ -34,7 +34,7 @@ from gymnasium.spaces import Box, Discrete
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.tasks.box2d import lander_legs as legs
 from rlcpu.envs.tasks.box2d import lander_picture
-from rlcpu.envs.tasks.box2d.lander_legs import WIDTH, Aims, Motion, Push
+from rlcpu.envs.tasks.box2d.lander_legs import WIDTH, Constraints, LegVector, Motion
 from rlcpu.envs.tasks.box2d.rigid_bodies import DT, REST, SKIN, SLOP, UNIT
 
 HEIGHT = 20.0 / 3.0  # m, half of the view
@@ -77,7 +77,7 @@ class State(NamedTuple):
     right_motor: float  # N m s, impulse of its motor in the last step
     left_motor: float
     left_normal: float  # N s, impulses on the left leg, from which the next step starts
-    left_rub: float
+    left_tangent: float
     left_hinge: float  # N m s
     rest: float  # steps for which nothing has moved
     wind: float  # steps of the wind's wave, and of the turbulence's
@@ -86,12 +86,12 @@ class State(NamedTuple):
 
 
 def wave(index: float) -> float:
-    """The wind at an index that counts steps, from -1 to 1."""
+    """Return the wind at an index that counts steps, from -1 to 1."""
     return math.tanh(math.sin(0.02 * index) + math.sin(math.pi * 0.01 * index))
 
 
 def engines(angle: float, main: float, side: float, noise: Pair) -> tuple[float, float, float]:
-    """Impulse of the engines on the hull (N s), and its moment about the pin (N m s).
+    """Return the impulse of the engines on the hull (N s), and its moment about the pin (N m s).
 
     The exhausts are spread at random. The side engines turn with the angle of the lander, since
     Gymnasium has them at two heights.
@@ -111,7 +111,7 @@ def engines(angle: float, main: float, side: float, noise: Pair) -> tuple[float,
 def free_motion(
     s: State, params: Params, mass: legs.Mass, bodies: Bodies, jet: tuple[float, float, float]
 ) -> Motion:
-    """How the lander moves without contacts: engines, wind, gravity, and what turns pulls out."""
+    """Return the motion without contacts: by engines, wind, gravity and centrifugal forces."""
     hull, right, left = bodies
     ix, iy, moment = jet
     if params.enable_wind:
@@ -129,29 +129,29 @@ def free_motion(
     return Motion(
         s.vx + s.spin * hull.y - back * hull.x + gain.vx,
         s.vy - s.spin * hull.x - back * hull.y + gain.vy + DT * params.gravity,
-        s.spin + moment / legs.HULL_MOMENT + legs.swing(hull, gain.vx, gain.vy),
-        s.right_spin + legs.swing(right, gain.vx, gain.vy),
-        s.left_spin + legs.swing(left, gain.vx, gain.vy),
+        s.spin + moment / legs.HULL_MOMENT + legs.spin_from_pin(hull, gain.vx, gain.vy),
+        s.right_spin + legs.spin_from_pin(right, gain.vx, gain.vy),
+        s.left_spin + legs.spin_from_pin(left, gain.vx, gain.vy),
     )
 
 
 def touches_after(before: float, touches: bool, x: float, vx: float, node: float) -> float:
-    """Whether a leg touches, see `State`; its corner is at x and slides at vx."""
+    """Return whether a leg touches (see `State`), whose corner is at x and slides at vx."""
     crosses = (x < node) != (x + DT * vx < node)
     lost = (before == 2.0) | ((before == 1.0) & crosses)
     return (2.0 if lost else 1.0) if touches else 0.0
 
 
 def view(s: State) -> View:
-    """The observation."""
+    """Return the observation."""
     right, left = 1.0 if s.right_touches == 1.0 else 0.0, 1.0 if s.left_touches == 1.0 else 0.0
     x, y, vx, vy = s.x / WIDTH, (s.y - legs.LEG_Y) / HEIGHT, s.vx * WIDTH * DT, s.vy * HEIGHT * DT
     return (x, y, vx, vy, s.angle, 20.0 * DT * s.spin, right, left)
 
 
-def shaping(seen: View) -> float:
-    """What rewards are differences of."""
-    x, y, vx, vy, angle, _, right, left = seen
+def shaping(observation: View) -> float:
+    """Return the potential of an observation, whose changes are rewards."""
+    x, y, vx, vy, angle, _, right, left = observation
     distance, speed = math.sqrt(x * x + y * y), math.sqrt(vx * vx + vy * vy)
     return 10.0 * (right + left) - 100.0 * (distance + speed + abs(angle))
 
@@ -171,24 +171,28 @@ def fly(
     left = legs.make_leg(s.x, s.y, ground, mass, free, hull, body_l, -1.0)
     # Impulses of the ground and of the hinges.
     on_r, on_l = right.corner.gap < SKIN, left.corner.gap < SKIN
-    motor_r = legs.motor(right.answers, on_r, s.right, s.right_motor)
-    motor_l = legs.motor(left.answers, on_l, s.left, s.left_motor)
-    aims = Aims(on_r, on_l, motor_r, motor_l, legs.FRICTION)
-    b = Push(s.left_normal if on_l else 0.0, s.left_rub if on_l else 0.0, s.left_hinge)
-    _, b = legs.sweep(right, left, right.speed, left.speed, aims, b)
-    _, b = legs.sweep(right, left, right.speed, left.speed, aims, b)
-    a, b = legs.sweep(right, left, right.speed, left.speed, aims, b)
-    d = legs.changed(hull, body_r, body_l, (right, left), a, b)
+    motor_r = legs.motor_hinge(right.responses, on_r, s.right, s.right_motor)
+    motor_l = legs.motor_hinge(left.responses, on_l, s.left, s.left_motor)
+    constraints = Constraints(on_r, on_l, motor_r, motor_l, legs.FRICTION)
+    b = LegVector(s.left_normal if on_l else 0.0, s.left_tangent if on_l else 0.0, s.left_hinge)
+    _, b = legs.sweep(right, left, right.speed, left.speed, constraints, b)
+    _, b = legs.sweep(right, left, right.speed, left.speed, constraints, b)
+    a, b = legs.sweep(right, left, right.speed, left.speed, constraints, b)
+    d = legs.velocity_change(hull, body_r, body_l, (right, left), a, b)
     vx, vy, spin = free.vx + d.vx, free.vy + d.vy, free.hull + d.hull
     spin_r, spin_l = free.right + d.right, free.left + d.left
-    # Where that leads, and what is lifted out of the ground and back from its stop.
-    end_r = legs.follow(right, legs.felt(right, right.speed, left, b), a, s.right, spin_r - spin)
-    end_l = legs.follow(left, legs.felt(left, left.speed, right, a), b, s.left, spin_l - spin)
-    lift_r = Push(legs.LIFT * (end_r.gap - REST), 0.0, end_r.opening)
-    lift_l = Push(legs.LIFT * (end_l.gap - REST), 0.0, end_l.opening)
-    aims = Aims(on_r, on_l, legs.stop(end_r), legs.stop(end_l), 0.0)
-    p, q = legs.sweep(right, left, lift_r, lift_l, aims, Push(0.0, 0.0, 0.0))
-    m = legs.changed(hull, body_r, body_l, (right, left), p, q)
+    # Places after the step; then corners are lifted out of the ground and legs back to their stops.
+    end_r = legs.end_leg(
+        right, legs.coupled_speed(right, right.speed, left, b), a, s.right, spin_r - spin
+    )
+    end_l = legs.end_leg(
+        left, legs.coupled_speed(left, left.speed, right, a), b, s.left, spin_l - spin
+    )
+    lift_r = LegVector(legs.LIFT * (end_r.gap - REST), 0.0, end_r.opening)
+    lift_l = LegVector(legs.LIFT * (end_l.gap - REST), 0.0, end_l.opening)
+    constraints = Constraints(on_r, on_l, legs.stop_hinge(end_r), legs.stop_hinge(end_l), 0.0)
+    p, q = legs.sweep(right, left, lift_r, lift_l, constraints, LegVector(0.0, 0.0, 0.0))
+    m = legs.velocity_change(hull, body_r, body_l, (right, left), p, q)
     open_r, open_l = end_r.opening + m.right - m.hull, end_l.opening - m.left + m.hull
     bend = 0.5 * DT * DT * spin * spin  # the pin goes round the centre of mass
     x, y = s.x + DT * vx + bend * hull.x + m.vx, s.y + DT * vy + bend * hull.y + m.vy
@@ -199,15 +203,15 @@ def fly(
     rest = s.rest + 1.0 if slow else 0.0
     touch_r = touches_after(s.right_touches, on_r | end_r.hits, right.corner.x, cx, ground.x)
     touch_l = touches_after(s.left_touches, on_l | end_l.hits, left.corner.x, cx, ground.x)
-    kept_r = legs.motor_after(a.hinge, s.right, s.right_motor, end_r.hits, open_r)
-    kept_l = legs.motor_after(b.hinge, s.left, s.left_motor, end_l.hits, open_l)
+    motor_impulse_r = legs.next_motor_impulse(a.hinge, s.right, s.right_motor, end_r.hits, open_r)
+    motor_impulse_l = legs.next_motor_impulse(b.hinge, s.left, s.left_motor, end_l.hits, open_l)
     pose = (x, y, angle, cx, cy, spin, open_r, open_l, spin_r, spin_l, touch_r, touch_l)
     passes = 1.0 if (s.right_touches != 1.0) & (s.left_touches != 1.0) else 0.0
     memory = (
-        kept_r,
-        kept_l,
+        motor_impulse_r,
+        motor_impulse_l,
         b.normal,
-        b.rub,
+        b.tangent,
         b.hinge,
         rest,
         s.wind + passes,
@@ -248,12 +252,12 @@ def observe(state: State, params: Params) -> View:
 
 
 def mean(left: float, here: float, right: float) -> float:
-    """Height of a node above the pad, made smooth by its neighbours."""
+    """Return the height of a node above the pad, made smooth by its neighbours."""
     return 0.33 * (left + here + right) - 0.5 * HEIGHT
 
 
 def reset(uniforms: tuple[float, ...], params: Params) -> State:
-    """A lander above random ground, after a first step in which a random force pushed it.
+    """Return a lander above random ground, after a first step in which a random force pushed it.
 
     The legs, still closed beyond their stops, jumped open in that step. Its numbers are Box2D's:
     velocities by kN of force, and by N m of turbulence.

@@ -206,7 +206,7 @@ STILL = Twist(0.0, 0.0, 0.0)
 
 
 class Joint(NamedTuple):
-    """What is left of a joint when its speed has been taken out of the equations (see `hang`).
+    """A joint whose speed has been eliminated from the equations (see `hang`).
 
     Attributes:
         x, y, spin: column of L below the joint's diagonal.
@@ -219,10 +219,6 @@ class Joint(NamedTuple):
     spin: float
     inverse: float
     mode: float
-
-
-#: In the place of a knee: a leg that is one body.
-WELDED = Joint(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Leg(NamedTuple):
@@ -346,7 +342,9 @@ class Hinge(NamedTuple):
 
 
 class Motor(NamedTuple):
-    """A joint's motor and the nearer one of its stops in this step, as seen from that stop.
+    """A joint's motor and the nearer one of its stops in this step.
+
+    Signs are such that the stop is the lower one.
 
     Attributes:
         side: 1 if the stop is the lower one, else -1: the sign of all that follows.
@@ -553,7 +551,7 @@ def make_contacts(
 
 
 def warm_start(contacts: tuple[Contact, Contact], pushes: tuple[Push, Push], modes: Modes) -> Modes:
-    """Return modes after the impulses that the last round found at two contacts."""
+    """Return modes after the last round's impulses at two contacts."""
     modes = add_push(modes, contacts[0], pushes[0].normal, pushes[0].tangent)
     return add_push(modes, contacts[1], pushes[1].normal, pushes[1].tangent)
 

@@ -31,7 +31,7 @@ Heights = tuple[
 
 
 class Maker(NamedTuple):
-    """What makes the next node.
+    """The generator of nodes, at the next one.
 
     Attributes:
         rise: of the grass from node to node (m).
@@ -56,7 +56,7 @@ Plain = tuple[float, float, float, float, float, float]
 def make_node(
     m: Maker, last: float, index: float, hardcore: bool, rng: Rng, k: int
 ) -> tuple[Plain, float, float]:
-    """The next node.
+    """Return the next node.
 
     Args:
         m: see `Maker`.
@@ -105,7 +105,7 @@ def make_node(
 def go_on(
     base: float, nodes: Heights, tops: Heights, maker: Plain, x: float, hardcore: bool, rng: Rng
 ) -> tuple[float, Heights, Heights, Plain]:
-    """The ground that is kept, moved on by a node if a walker at x goes where nobody has been."""
+    """Return the stored ground, moved on by a node if the walker at x goes farther than before."""
     new, y, top = make_node(Maker(*maker), nodes[20], base + 21.0, hardcore, rng, 0)
     node, block = (y,), (top,)
     if cell_of(x) > base + BEHIND:
@@ -114,12 +114,12 @@ def go_on(
 
 
 def cell_of(x: float) -> float:
-    """The node at or before x."""
+    """Return the node at or before x."""
     return math.floor(x / STEP) + 0.0
 
 
 def from_node(h: Heights, k: float) -> Heights:
-    """Heights from the k-th on; those after the last are as high."""
+    """Return heights from the k-th on; those after the last are as high."""
     e = h[20]
     one, two = (e,), (e, e)
     four = two + two
@@ -146,7 +146,7 @@ class Ground(NamedTuple):
 
 
 def find_ground(nodes: Heights, tops: Heights, base: float, x: float, hardcore: bool) -> Ground:
-    """The ground about the node next to x; `base` is the index of the first node."""
+    """Return the ground about the node next to x; `base` is the index of the first node."""
     k = min(max(math.floor(x / STEP + 0.5) - base, 1.0), 19.0)
     h = from_node(nodes, k - 1.0)
     x = (base + k) * STEP
@@ -166,7 +166,7 @@ class Gap(NamedTuple):
 
 
 def gap_at(g: Ground, x: float, y: float, hardcore: bool) -> Gap:
-    """The gap of a point; the side of a block counts where it is nearer, or less deep."""
+    """Return the gap of a point; the side of a block counts where it is nearer, or less deep."""
     ahead = x >= g.x
     slope = (g.after - g.right if ahead else g.left - g.before) / STEP
     scale = 1.0 / math.sqrt(1.0 + slope * slope)
@@ -194,7 +194,7 @@ NOTHING = Hit(-1.0, 1.0, FAR, FAR)
 
 
 def nearer(hit: Hit, ray: tuple[float, float], x: float, u: float, end: float, v: float) -> Hit:
-    """The hit of a ray with the ground from (x, u) to (end, v), if there is one, else `hit`."""
+    """Return the hit of a ray with the ground from (x, u) to (end, v), or else `hit`."""
     s, c = ray
     a, b = x * c + u * s, end * c + v * s
     meets = (a < 0.0) & (b >= 0.0)
@@ -202,7 +202,7 @@ def nearer(hit: Hit, ray: tuple[float, float], x: float, u: float, end: float, v
 
 
 class Seen(NamedTuple):
-    """The ground from the walker's cell on, as seen from the walker: x of the first node, heights.
+    """The ground from the walker's cell on, from the walker: x of the first node, heights.
 
     `tops` are of the blocks before and behind each node: one more than there are cells.
     """
@@ -213,7 +213,7 @@ class Seen(NamedTuple):
 
 
 def ahead(nodes: Heights, tops: Heights, base: float, x: float, y: float) -> Seen:
-    """The ground that a walker at (x, y) sees."""
+    """Return the ground that the lidar of a walker at (x, y) sees."""
     k = min(max(cell_of(x) - base, 0.0), 8.0)
     h, t = from_node(nodes, k), from_node(tops, k)
     a = (h[0] - y, h[1] - y, h[2] - y, h[3] - y, h[4] - y, h[5] - y, h[6] - y)
@@ -229,7 +229,7 @@ Ray = tuple[float, float]
 def look_cell(
     hit: Hit, ray: Ray, x: float, u: float, v: float, before: float, top: float, hardcore: bool
 ) -> Hit:
-    """The hit with a cell from (x, u) to a node at height v, or with the wall before it.
+    """Return the hit with a cell from (x, u) to a node at height v, or with the wall before it.
 
     `top` is that of the cell's block, `before` that of the block before.
     """
@@ -248,25 +248,25 @@ def look_three(
     t: tuple[float, ...],
     hardcore: bool,
 ) -> Hit:
-    """The hit with cells k to k + 2, whose heights are `h` and tops `t`, the farthest one first."""
+    """Return the hit with cells k to k + 2 of heights `h` and tops `t`, the farthest one first."""
     hit = look_cell(hit, ray, x + (k + 2.0) * STEP, h[2], h[3], t[2], t[3], hardcore)
     hit = look_cell(hit, ray, x + (k + 1.0) * STEP, h[1], h[2], t[1], t[2], hardcore)
     return look_cell(hit, ray, x + k * STEP, h[0], h[1], t[0], t[1], hardcore)
 
 
 def ray_of(number: float) -> Ray:
-    """Sine and cosine of the angle of a ray from straight down."""
+    """Return sine and cosine of the angle of a ray from straight down."""
     return math.sin(0.15 * number), math.cos(0.15 * number)
 
 
 def way_to(hit: Hit) -> float:
-    """How far a ray comes, as a part of its RANGE."""
+    """Return how far a ray comes, as a part of its RANGE."""
     far = hit.c - (hit.d - hit.c) * hit.a / (hit.b - hit.a)
     return min(max(far / RANGE, 0.0), 1.0)
 
 
 def look_along(s: Seen, number: float, cells: float, hardcore: bool) -> float:
-    """How far a ray comes that reaches 6, 9 or 12 cells."""
+    """Return how far a ray comes that reaches 6, 9 or 12 cells."""
     hit, ray, h, t = NOTHING, ray_of(number), s.nodes, s.tops
     if cells > 9.0:
         hit = look_three(hit, ray, s.x, 9.0, h[9:13], t[9:13], hardcore)
@@ -277,7 +277,7 @@ def look_along(s: Seen, number: float, cells: float, hardcore: bool) -> float:
 
 
 def look(s: Seen, hardcore: bool) -> tuple[float, ...]:
-    """How far each of the ten rays of the lidar comes."""
+    """Return how far each of the ten rays of the lidar comes."""
     return (
         look_along(s, 0.0, 6.0, hardcore),
         look_along(s, 1.0, 6.0, hardcore),
