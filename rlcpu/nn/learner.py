@@ -39,6 +39,7 @@ from rlcpu.nn.update import (
     CHUNK,
     MOST_PARTS,
     SLICE,
+    SLICE_RECORD,
     Batch,
     Frame,
     Layout,
@@ -234,7 +235,7 @@ class Learner(FlatLearner):
             **{**plain._asdict(), "begins": begins},
             targets=numbers,
             parameters=int(plain.begins[-1]),
-            slices=np.array(slices),
+            slices=np.array(slices, SLICE_RECORD),
             updates=np.array(bounds),
         )
 

@@ -39,15 +39,21 @@ CHUNK, MOST_PARTS = 128, 32
 SLICE = 64
 
 
+#: A slice of what is learnt: its network (-1 for an array), a row of the network's table, the first
+#: row of the matrix and the one behind the last, and bounds in the flat vector; the last slice of a
+#: step has its other parameters too.
+SLICE_RECORD = np.dtype(
+    [(name, np.int64) for name in ("network", "step", "first", "last", "begin", "end")]
+)
+
+
 class Layout(NamedTuple):
     """Places of everything that is learnt; the first fields are those of `rlcpu.nn.flat.Layout`.
 
     Attributes:
         targets: (num_networks,) int64, the network that follows each slowly, or -1.
         parameters: where arrays that belong to no network begin.
-        slices: (num_slices, 6) int64: network (-1 for an array), row of its table, first row and
-            last row + 1 of its matrix, begin and end in the flat vector; the last slice of a step
-            has its other parameters too.
+        slices: (num_slices,) of dtype `SLICE_RECORD`, what is learnt, cut for the workers.
         updates: (num_updates + 1,) int64, bounds of the slices of each update.
     """
 
@@ -312,13 +318,14 @@ def make_step(dtype: type) -> Callable[..., None]:
     @merge
     def step(item, factor, rates, follow, frame):
         learnt, layout, space = frame.learnt, frame.layout, frame.space
-        k, number, first, last, begin, end = layout.slices[item]
+        cut = layout.slices[item]
+        k, first, last, begin, end = cut.network, cut.first, cut.last, cut.begin, cut.end
         parameters = learnt.parameters[begin:end]
         moments = learnt.first[begin:end], learnt.second[begin:end]
         apply(parameters, space.gradients[0, begin:end], moments[0], moments[1], factor, rates)
         if k < 0:
             return
-        row = layout.tables[k, number]
+        row = layout.tables[k, cut.step]
         copy_rows(row, network_of(learnt, layout, k), first, last)
         target = layout.targets[k]
         if follow and target >= 0:
@@ -404,7 +411,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         for shift in range(slices):
             item = item_of((turn.worker, turn.workers), slices, shift)
             if claim(board, item, turn.phase + 2):
-                begin, end = layout.slices[first + item, 4], layout.slices[first + item, 5]
+                begin, end = layout.slices[first + item].begin, layout.slices[first + item].end
                 total = space.gradients[0, begin:end]
                 for part in range(1, parts):
                     add_to(total, space.gradients[part, begin:end])
