@@ -38,6 +38,8 @@ from rlcpu.kernels.vectors import (
 TILE_ROWS = 4 if VECTOR_BYTES == 32 else 8
 #: Height below the last full tile, such as the few outputs of the last layer.
 FEW_ROWS = 4
+#: Columns up to which `product_of_few` is faster than `product`.
+FEW_COLUMNS = 4
 #: Share of ones among zeros up to which `sum_of_rows` is faster than a product.
 MANY_ONES = 0.2
 
@@ -203,6 +205,64 @@ def _make_product(is_column: bool, decorate: Any) -> Callable[..., None]:
 product_from_column = _make_product(True, inline)
 #: out = max(start + left @ right, floor); `start` is a matrix, or one row with a row stride of 0.
 product = _make_product(False, outline)
+
+
+# ---------------------------------------------------------------- products of few columns
+
+
+@intrinsic
+def _dots(typing, left, right, start, out, depth, last_row, floor):
+    """One column of as many rows as a register has numbers: sums of products along whole rows."""
+    vector = Vector(out[0].dtype, lanes_of(out[0].dtype)).code
+    fma = f"llvm.fma.{suffix(vector)}"
+
+    def generate(context, builder, signature, args):
+        left, right, start, out, depth, last_row, floor = args
+        zero = vector(None)
+        sums = [cgutils.alloca_once_value(builder, zero) for _ in range(vector.count)]
+        for total in sums:
+            builder.store(zero, total)
+        pointers = [_hide(builder, p) for p in _rows(builder, left, vector.count, last_row)]
+        (weights,) = _rows(builder, right, 1, I64(0))
+        step = I64(vector.count)
+        with cgutils.for_range(builder, builder.sdiv(depth, step)) as loop:
+            place = [builder.mul(loop.index, step)]
+            row = load_vector(builder, vector, builder.gep(weights, place))
+            for pointer, total in zip(pointers, sums, strict=True):
+                factor = load_vector(builder, vector, builder.gep(pointer, place))
+                added = call(builder, fma, vector, [factor, row, builder.load(total)])
+                builder.store(added, total)
+        parts = transposed(builder, [builder.load(total) for total in sums])
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [builder.fadd(*pair) for pair in zip(parts[:half], parts[half:], strict=True)]
+        (first,) = _rows(builder, start, 1, I64(0))
+        found = builder.fadd(parts[0], splat(builder, builder.load(first), vector.count))
+        level = splat(builder, floor, vector.count)
+        found = builder.select(builder.fcmp_ordered("<", found, level), level, found)
+        for row, pointer in enumerate(_rows(builder, out, vector.count, last_row)):
+            builder.store(builder.extract_element(found, I64(row)), pointer)
+        return context.get_dummy_value()
+
+    return types.void(left, right, start, out, types.intp, types.intp, out[0].dtype), generate
+
+
+@inline
+def product_of_few(left, right, start, out, shape, floor):
+    """Write max(start + left @ right.T, floor) of few columns, which a whole product would pad.
+
+    `start` is one row. Depth is a multiple of a register's numbers. Two columns of 64 rows, 64
+    deep, take 0.2 us, padded to 16 columns 0.6 (Zen 5).
+    """
+    rows, depth, columns = shape
+    step = width(out.values, 1)
+    for row in range(0, rows, step):
+        for column in range(columns):
+            first = _at(start, 0, column)
+            begin = out.begin + row * out.row_stride + column
+            target = Matrix(out.values, begin, out.row_stride, 1)
+            weights, inputs = _at(right, column, 0), _at(left, row, 0)
+            _dots(inputs, weights, first, target, depth, rows - row - 1, floor)
 
 
 # ---------------------------------------------------------------- ones among zeros

@@ -17,7 +17,7 @@ from rlcpu.kernels.random import keys, stream_seeds
 from rlcpu.kernels.threads import default_num_threads
 from rlcpu.nn.layers.kind import padded
 from rlcpu.nn.network import Network
-from rlcpu.nn.packed import network_of, write_copies
+from rlcpu.nn.packed import network_of
 from rlcpu.nn.workers import Helpers
 
 Array = npt.NDArray[Any]
@@ -147,8 +147,10 @@ class FlatLearner:
 
     def write_copies(self) -> None:
         """Make the transposed weights of all networks anew."""
-        for k in range(len(self.networks)):
-            write_copies(network_of.py_func(self.learnt, self.layout, k))
+        for k, each in enumerate(self.networks):
+            network = network_of.py_func(self.learnt, self.layout, k)
+            for copy, weights in each.plan.copied_views(network.parameters, network.copies):
+                copy[...] = weights
 
     def _pair_views(self) -> list[list[tuple[Array, Array]]]:
         """Pair parts of the flat vector with the arrays of each network that they stand for."""

@@ -23,7 +23,7 @@ from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH, lanes_for
 from rlcpu.kernels.mlp import forward as forward_lanes
 from rlcpu.nn.layers import Dense, Graph, LayerNorm, Relu, Tanh
-from rlcpu.nn.packed import Packed, write_copies
+from rlcpu.nn.packed import Packed
 from rlcpu.nn.passes import ADDED, BY_INPUTS, make_passes, passes_of
 from rlcpu.nn.plan import plan_of
 
@@ -193,7 +193,8 @@ class Network:
         parameters = plan.pack(self.parameters, self._dtype)
         copies = np.zeros(plan.copies, self._dtype)
         packed = Packed(plan.table, plan.inputs, plan.outputs, parameters, copies)
-        write_copies(packed)
+        for copy, weights in plan.copied_views(parameters, copies):
+            copy[...] = weights
         return packed
 
     def state(self) -> dict[str, Array]:

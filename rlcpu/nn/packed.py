@@ -8,7 +8,7 @@ from rlcpu.kernels.compile import inline, outline, tuple_of
 from rlcpu.kernels.matmul import Matrix, transpose
 from rlcpu.kernels.memory import address
 from rlcpu.kernels.vectors import width
-from rlcpu.nn.layers.kind import UNIT, Step, padded
+from rlcpu.nn.layers.kind import UNIT
 from rlcpu.nn.plan import Place
 
 
@@ -18,7 +18,7 @@ class Packed(NamedTuple):
     Attributes:
         table, inputs, outputs: of the plan; rows of inputs and outputs may be followed by others.
         parameters: (plan.parameters,).
-        copies: (plan.copies,) transposed matrices, see `write_copies`.
+        copies: (plan.copies,) transposed matrices, see `rlcpu.nn.plan.Plan.copied_views`.
     """
 
     table: Any
@@ -89,13 +89,3 @@ def copy_rows(step, network, first, last):
     for row in range(first, last):
         for column in range(columns):
             copies[column * wide + row] = weights[row * columns + column]
-
-
-def write_copies(network: Packed) -> None:
-    """Transpose all weights into `network.copies`, in plain Python."""
-    for step in (Step(*row) for row in network.table.tolist()):
-        if step.copies >= 0:
-            rows, columns, wide = step.rows, step.columns, padded(step.rows)
-            copies = network.copies[step.copies : step.copies + columns * wide]
-            weights = network.parameters[step.parameters : step.parameters + rows * columns]
-            copies.reshape(columns, wide)[:, :rows] = weights.reshape(rows, columns).T

@@ -123,6 +123,17 @@ class Plan:
             views.append(view[tuple(slice(size) for size in parameters.shape)])
         return views
 
+    def copied_views(self, packed: Array, copies: Array) -> list[tuple[Array, Array]]:
+        """Pair each transposed matrix, as a view of copies, with what it is copied from."""
+        pairs = []
+        for step in self.steps:
+            if step.copies >= 0:
+                rows, columns, wide = step.rows, step.columns, padded(step.rows)
+                copy = copies[step.copies : step.copies + columns * wide].reshape(columns, wide)
+                weights = packed[step.parameters : step.parameters + rows * columns]
+                pairs.append((copy[:, :rows], weights.reshape(rows, columns).T))
+        return pairs
+
     def pack(self, flat: Array, dtype: Any) -> Array:
         """Return packed parameters made of flat ones."""
         packed = np.zeros(self.parameters, dtype)

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from rlcpu.kernels.compile import kernel
-from rlcpu.kernels.matmul import Matrix, add_to_rows, make_tile_product, transpose
+from rlcpu.kernels.matmul import (
+    Matrix,
+    add_to_rows,
+    make_tile_product,
+    product_of_few,
+    transpose,
+)
 from rlcpu.kernels.memory import address
 from rlcpu.kernels.vectors import VECTOR_BYTES, width
 from tests.machine_code import assembly
@@ -119,3 +125,29 @@ def test_a_row_is_added_to_some_rows(vectors: int) -> None:
     np.add.at(expected, columns[1:4], row)
     add_rows_of(columns, 1, 4, row, out.ravel(), size)
     np.testing.assert_array_equal(out, expected)
+
+
+@kernel
+def multiply_few(left, right, start, out, rows, columns, floor):
+    depth = left.size // rows
+    product_of_few(
+        Matrix(address(left), 0, depth, 1),
+        Matrix(address(right), 0, depth, 1),
+        Matrix(address(start), 0, 0, 1),
+        Matrix(address(out), 0, 16, 1),
+        (rows, depth, columns),
+        floor,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 3), (16, 4), (37, 2)])
+def test_few_columns_are_a_matrix_product(dtype: Any, rows: int, columns: int) -> None:
+    """With rows below the last full register, a floor, and nothing written elsewhere."""
+    left, right = numbers((rows, 48), dtype, 1), numbers((columns, 48), dtype, 2)
+    start, out = numbers((columns,), dtype, 3), np.full((rows + 1, 16), 7, dtype)
+    multiply_few(left.ravel(), right.ravel(), start, out.ravel(), rows, columns, dtype(-0.5))
+    expected = np.maximum(start + left @ right.T, -0.5)
+    np.testing.assert_allclose(out[:rows, :columns], expected, rtol=1e-4, atol=1e-5)
+    assert (out[:rows, columns:] == 7).all()
+    assert (out[rows] == 7).all()

@@ -2,9 +2,9 @@
 
 A hidden layer's weights are packed (inputs, padded outputs), inputs padded too unless they are the
 network's own. A last layer, of few outputs, is stored transposed, (outputs, padded inputs), so that
-only its forward pass, which multiplies by the copy, pays for padding a few units to 16. All three
-products of a step (outputs, gradients of weights, derivatives by inputs) then read rows as they
-lie: only the weights need a transposed copy, once per gradient step.
+only its forward pass, which multiplies by the copy, pays for padding some units to 16, and of
+`FEW_COLUMNS` none does. All three products of a step (outputs, gradients of weights, derivatives by
+inputs) then read rows as they lie: only the weights need a transposed copy, once per gradient step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import inline, merge, outline
-from rlcpu.kernels.matmul import Matrix, product
+from rlcpu.kernels.matmul import FEW_COLUMNS, Matrix, product, product_of_few
 from rlcpu.kernels.memory import address
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
@@ -50,14 +50,21 @@ def make_forward(dtype: type) -> Callable[..., None]:
     def forward(step, work):
         parameters, copies = address(parameters_of(step, work)), address(work.network.copies)
         turned, width = step.turned != 0, step.width_out
-        product(
-            Matrix(address(inputs_of(step, work)), 0, step.width_in, 1),
-            Matrix(copies, step.copies, width, 1) if turned else Matrix(parameters, 0, width, 1),
-            Matrix(parameters, step.rows * step.columns, 0, 1),
-            Matrix(address(outputs_of(step, work)), 0, width, 1),
-            (work.samples, step.width_in if turned else step.rows, width),
-            zero if step.floor != 0 else none,
-        )
+        inputs = Matrix(address(inputs_of(step, work)), 0, step.width_in, 1)
+        biases = Matrix(parameters, step.rows * step.columns, 0, 1)
+        outputs = Matrix(address(outputs_of(step, work)), 0, width, 1)
+        floor = zero if step.floor != 0 else none
+        if turned and step.size_out <= FEW_COLUMNS:
+            fill(outputs_of(step, work), zero)  # the padding
+            weights = Matrix(parameters, 0, step.columns, 1)
+            shape = work.samples, step.width_in, step.size_out
+            product_of_few(inputs, weights, biases, outputs, shape, floor)
+        else:
+            weights = Matrix(parameters, 0, width, 1)
+            if turned:
+                weights = Matrix(copies, step.copies, width, 1)
+            depth = step.width_in if turned else step.rows
+            product(inputs, weights, biases, outputs, (work.samples, depth, width), floor)
 
     return forward
 

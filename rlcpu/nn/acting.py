@@ -1,0 +1,256 @@
+"""Networks as policies run them: for some environments at a time, by the passes of learning.
+
+Environments lie along lanes: a tile has a row of `lanes` numbers for each number of an observation.
+A run turns the tile into rows of samples, makes the forward pass of `rlcpu.nn.passes`, and turns
+the outputs into such a tile again. Kernels know of a network one number, the address of its `Job`:
+a new network compiles nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import carray, from_dtype, types
+from numba.extending import intrinsic
+
+from rlcpu.kernels.calls import View, function_of, kind_of, make_call
+from rlcpu.kernels.compile import inline, kernel
+from rlcpu.kernels.matmul import Matrix, transpose
+from rlcpu.kernels.memory import address, aligned_zeros
+from rlcpu.kernels.vectors import width
+from rlcpu.nn.layers.embedding import make_sum_ones
+from rlcpu.nn.layers.kind import STEP, UNIT, padded
+from rlcpu.nn.packed import Packed, input_place, output_place
+from rlcpu.nn.passes import make_passes, passes_of
+from rlcpu.nn.plan import Plan
+
+Array = npt.NDArray[Any]
+#: Samples that pass a network at a time outside of rollouts.
+BATCH = 1024
+
+
+class Job(NamedTuple):
+    """A network for kernels, in memory that Python writes as eight bytes for each field.
+
+    Attributes:
+        run: address of the compiled `run_tile`.
+        passes: of the passes of float32, see `rlcpu.nn.passes.passes_of`.
+        table, steps, inputs, outputs, num_outputs: of the plan.
+        parameters, num_parameters, copies, num_copies: of its `Packed`.
+        units: numbers of a sample in the pass.
+        size, made: numbers of an observation, and of all outputs together.
+        takes_ones: 1 where a first layer may add up rows in the place of a product.
+    """
+
+    run: Any
+    passes: Any
+    table: Any
+    steps: Any
+    inputs: Any
+    outputs: Any
+    num_outputs: Any
+    parameters: Any
+    num_parameters: Any
+    copies: Any
+    num_copies: Any
+    units: Any
+    size: Any
+    made: Any
+    takes_ones: Any
+
+
+class Tile(NamedTuple):
+    """What one run reads and writes.
+
+    Attributes:
+        job: address of the network's `Job`.
+        inputs: (padded size * lanes,) float32, a row for each number of an observation, and zeros.
+        outputs: ((padded made + UNIT) * lanes,) float32, a row for each output, of all outputs one
+            after the other.
+        units: (job.units * lanes,) float32, scratch.
+        lanes: 1, or a multiple of 16.
+        samples: lanes that count, the first ones.
+        few: whether inputs are zeros but for a few ones, and `inputs` is not read; those of lane i
+            are columns[starts[i]:starts[i + 1]].
+        starts, columns: int32.
+    """
+
+    job: Any
+    inputs: Any
+    outputs: Any
+    units: Any
+    lanes: Any
+    samples: Any
+    few: Any
+    starts: Any
+    columns: Any
+
+
+_single, _int32, _int64 = map(types.CPointer, (types.float32, types.int32, types.int64))
+_table: Any = types.CPointer(from_dtype(STEP))
+_size: Any = types.int64
+_JOB = kind_of(
+    Job(
+        *(_size, _size, _table, _size, _int64, _int64, _size, _single, _size, _single),
+        *(_size,) * 5,
+    )
+)
+_TILE = kind_of(Tile(_size, _single, _single, _single, _size, _size, types.boolean, _int32, _int32))
+
+
+@intrinsic
+def job_at(typing, place):
+    """View of the `Job` at an address."""
+    view = View(_JOB)
+
+    def generate(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(view))
+
+    return view(types.int64), generate
+
+
+_call = make_call(_TILE)
+
+
+@inline
+def run_network(tile):
+    """Run the network of a `Tile`, in a kernel."""
+    _call(job_at(tile.job).run, tile)
+
+
+@inline
+def to_rows(inputs, units, begin, lanes, size, across):
+    """Turn a tile into rows of `across` numbers, 0 behind the first `size`."""
+    if lanes == 1:
+        for k in range(size):
+            units[begin + k] = inputs[k]
+        for k in range(size, across):
+            units[begin + k] = np.float32(0)
+        return
+    cells = address(units)
+    step = width(cells, 1)
+    for lane in range(0, lanes, step):
+        for k in range(0, across, step):
+            target = Matrix(cells, begin + lane * across + k, across, 1)
+            transpose(Matrix(inputs, k * lanes + lane, lanes, 1), target)
+
+
+@inline
+def to_lanes(units, begin, outputs, row, lanes, size, across):
+    """Turn rows of `across` numbers into rows of lanes, from `row` on; further ones are not so."""
+    if lanes == 1:
+        for k in range(size):
+            outputs[row + k] = units[begin + k]
+        return
+    cells = address(units)
+    step = width(cells, 1)
+    for lane in range(0, lanes, step):
+        for k in range(0, size, step):
+            target = Matrix(outputs, (row + k) * lanes + lane, lanes, 1)
+            transpose(Matrix(cells, begin + lane * across + k, across, 1), target)
+
+
+_forward, _ = make_passes(np.float32)
+_sum_ones = make_sum_ones(np.float32)
+
+
+def run_tile(tile):
+    """Make the outputs of a `Tile`."""
+    job, lanes, samples = job_at(tile.job), tile.lanes, tile.samples
+    units = carray(tile.units, (job.units * lanes,))
+    network = Packed(
+        carray(job.table, (job.steps,)),
+        carray(job.inputs, (1, 3)),
+        carray(job.outputs, (job.num_outputs, 3)),
+        carray(job.parameters, (job.num_parameters,)),
+        carray(job.copies, (job.num_copies,)),
+    )
+    if tile.few:
+        for i in range(samples):
+            bounds = np.int64(tile.starts[i]), np.int64(tile.starts[i + 1])
+            _sum_ones(units, network, samples, i, bounds, carray(tile.columns, (bounds[1],)))
+    else:
+        place = input_place(network, 0)
+        to_rows(tile.inputs, units, place.cells * samples, lanes, place.size, place.width)
+    _forward(job.passes, network, units, samples, tile.few)
+    row = 0
+    for k in range(job.num_outputs):
+        place = output_place(network, k)
+        to_lanes(units, place.cells * samples, tile.outputs, row, lanes, place.size, place.width)
+        row += place.size
+
+
+@functools.cache
+def _addresses() -> tuple[int, int]:
+    return function_of(run_tile, _TILE), passes_of(np.float32)
+
+
+@kernel
+def _run_lone(job, inputs, outputs, lanes, samples):
+    """Run a network on its own."""
+    units = np.empty(job_at(job).units * lanes, np.float32)
+    none = np.zeros(1, np.int32)
+    tile = Tile(
+        job, address(inputs), address(outputs), address(units), lanes, samples, False,
+        address(none), address(none),
+    )  # fmt: skip
+    run_network(tile)
+    units[0], none[0] = np.float32(0), 0  # keeps them alive until now: an address does not
+
+
+class Acting:
+    """A network that acts: its parameters as kernels read them, and a `Job` that says where.
+
+    Args:
+        plan: of a network with one input.
+        parameters: (plan.flat,) float32, which are read anew by `refresh`.
+
+    Attributes:
+        parameters: the array above.
+        place: address of the job, for kernels; the object keeps its memory alive.
+        made: numbers of all outputs.
+    """
+
+    def __init__(self, plan: Plan, parameters: npt.NDArray[np.float32]) -> None:
+        self.parameters, self.plan = parameters, plan
+        self.made = int(plan.outputs[:, 2].sum())
+        self._flat = plan.flat_views(parameters)
+        self._packed = aligned_zeros((plan.parameters,), np.float32)
+        self._views = plan.packed_views(self._packed)
+        self._copies = aligned_zeros((max(plan.copies, 1),), np.float32)
+        self._pairs = plan.copied_views(self._packed, self._copies)
+        run, passes = _addresses()
+        numbers = Job(
+            *(run, passes, plan.table.ctypes.data, len(plan.table)),
+            *(plan.inputs.ctypes.data, plan.outputs.ctypes.data, len(plan.outputs)),
+            *(self._packed.ctypes.data, self._packed.size),
+            *(self._copies.ctypes.data, self._copies.size),
+            *(plan.units, int(plan.inputs[0, 2]), self.made, int(plan.takes_ones)),
+        )
+        self._job = np.array(numbers, np.int64)
+        self.place = self._job.ctypes.data
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the present parameters."""
+        for packed, flat in zip(self._views, self._flat, strict=True):
+            packed[...] = flat
+        for copy, weights in self._pairs:
+            copy[...] = weights
+
+    def outputs(self, inputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return all outputs, one after the other, (n, made) for (n, size)."""
+        outputs = np.empty((len(inputs), self.made), np.float32)
+        for begin in range(0, len(inputs), BATCH):
+            part = inputs[begin : begin + BATCH]
+            count = len(part)
+            lanes = 1 if count == 1 else padded(count)
+            tile = np.zeros((padded(inputs.shape[1]), lanes), np.float32)
+            tile[: inputs.shape[1], :count] = part.T
+            made = np.empty((padded(self.made) + UNIT, lanes), np.float32)
+            _run_lone(self.place, tile, made, lanes, count)
+            outputs[begin : begin + BATCH] = made[: self.made, :count].T
+        return outputs
