@@ -1,9 +1,9 @@
 """Policies for `rlcpu.collect` and `rlcpu.simulate`."""
 
-from rlcpu.envs.networks import MLP, Linear
+from rlcpu.envs.networks import MLP, Linear, NetworkPolicy
 from rlcpu.envs.policies import Policy, Scalar, Uniform
 
-__all__ = ["MLP", "Linear", "Policy", "Scalar", "Uniform"]
+__all__ = ["MLP", "Linear", "NetworkPolicy", "Policy", "Scalar", "Uniform"]
 
 
 def __dir__() -> list[str]:

@@ -27,9 +27,10 @@ from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.envs.engine.lane import Structure
 from rlcpu.envs.policies import PolicyArrays, PolicyCode
 from rlcpu.kernels.compile import define, source_of_tuple, specialise
-from rlcpu.kernels.mlp import NORMALIZED, TANH, hyperbolic_tangent
 from rlcpu.kernels.random import uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
+from rlcpu.nn.layers.activations import hyperbolic_tangent
+from rlcpu.nn.network import NORMALIZED, TANH
 
 #: Activations of a layer that stay in registers; of the 128 registers that four blocks of 128
 #: threads leave to each thread.
@@ -75,8 +76,10 @@ def network_of(arrays: PolicyArrays, policy: PolicyCode) -> Network | None:
     """
     if policy.act is not None:
         return None
-    if policy.head is not None or arrays.settings[0] >= NORMALIZED:
-        raise cpu_only("networks with a head of their own, or with layer_norm,", ValueError)
+    if policy.head is not None or arrays.settings[0] >= NORMALIZED or arrays.sizes.size < 2:
+        raise cpu_only(
+            "networks with a head of their own, or with other layers than dense ones,", ValueError
+        )
     value = tuple(map(int, arrays.value_sizes)) if policy.value == "separate" else ()
     return Network(tuple(map(int, arrays.sizes)), value, int(arrays.settings[0]))
 
@@ -213,7 +216,7 @@ def make_forward(sizes: tuple[int, ...], activation: int, begin: int) -> Callabl
 
     Args:
         sizes: of the layers, inputs and outputs included.
-        activation: `rlcpu.kernels.mlp.TANH` or `RELU`, of the hidden layers.
+        activation: `rlcpu.nn.network.TANH` or `RELU`, of the hidden layers.
         begin: a multiple of four, which `offset` (uint64) has to be too. The offset is 0, but the
             compiler must not know: it would load hundreds of weights into registers, once for all
             steps, and spill them.

@@ -14,11 +14,10 @@ from rlcpu.envs.engine.faults import check_rollout, check_simulation
 from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.rollout import FAULT, EnvArrays, Rollouts, collect_kernels, simulate_kernels
 from rlcpu.envs.networks import describe_fault, refuse_policy
-from rlcpu.envs.policies import POLICY_DTYPES, Policy
+from rlcpu.envs.policies import Policy
 from rlcpu.envs.results import Form, Rollout, Statistics
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.mlp import layers_address
 from rlcpu.kernels.threads import launch
 
 __all__ = ["Rollout", "Statistics", "collect", "simulate"]
@@ -35,7 +34,7 @@ def collect(
 
     Args:
         env: the environments.
-        policy: `Uniform`, `Linear`, `MLP` or `Scalar`.
+        policy: `Uniform`, `Linear`, `MLP`, `NetworkPolicy` or `Scalar`.
         num_steps: K, steps of each environment.
         out: a rollout of the same shape, spaces and device, whose memory is used again: its arrays
             are overwritten.
@@ -77,7 +76,7 @@ def simulate(
 
     Args:
         env: the environments.
-        policy: `Uniform`, `Linear`, `MLP` or `Scalar`.
+        policy: `Uniform`, `Linear`, `MLP`, `NetworkPolicy` or `Scalar`.
         num_steps: K, steps of each environment.
         num_episodes: whole episodes, in the place of `num_steps`. All environments are reset first;
             those that are done before others go on, in episodes that count in no mean. Steps are
@@ -223,7 +222,7 @@ class Prepared:
 
     Attributes:
         policy: the policy.
-        env_arrays, policy_arrays: the fields of `EnvArrays` and `PolicyArrays`.
+        env_arrays, policy_arrays: the fields of `EnvArrays` and `KernelPolicy`.
         form: of the environment's rollouts.
         sums: (blocks + 1, 5) float64, which `simulate` overwrites.
         shared_envs: environments whose steps several cores can share: one block is one core's.
@@ -237,12 +236,8 @@ class Prepared:
         self.policy, self._dynamics, self._memory = policy, env.dynamics, env.memory
         self._numbers, self._env_code, self._real = env.numbers, env.code, env.scalar_type
         self._code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
-        if self._code.act is None:
-            arrays = arrays._replace(settings=np.array([*arrays.settings, layers_address()]))
-        self.policy_arrays = tuple(
-            np.ascontiguousarray(array, dtype)
-            for array, dtype in zip(arrays, POLICY_DTYPES.values(), strict=True)
-        )
+        self._networks = arrays.networks()
+        self.policy_arrays = tuple(arrays.for_kernels())
         self._objects, self._values = self._marks(policy)
         bounds = np.zeros(0, np.float32)
         if not env.dynamics.is_discrete:
@@ -270,7 +265,8 @@ class Prepared:
             return None, ()
         objects, values = policy.marks()  # type: ignore[attr-defined]
         theirs = [each for each in objects if isinstance(each, np.ndarray)]
-        alike = all(any(each is ours for ours in self.policy_arrays) for each in theirs)
+        read = *self.policy_arrays, *(each.parameters for each in self._networks)
+        alike = all(any(each is ours for ours in read) for each in theirs)
         return (objects if alike else None), values
 
     def serves(self, env: VectorEnv, policy: Policy) -> bool:
@@ -284,7 +280,11 @@ class Prepared:
         ):
             return False
         objects, values = policy.marks()  # type: ignore[attr-defined]
-        return values == self._values and all(map(is_, objects, self._objects))
+        if values != self._values or not all(map(is_, objects, self._objects)):
+            return False
+        for network in self._networks:
+            network.refresh()
+        return True
 
     def run(self, env: VectorEnv, kernels: Rollouts, num_steps: int, outputs: Any) -> bool:
         """Take K steps, after the resets that are missing; whether a number was not finite."""

@@ -15,8 +15,9 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
+from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import ActCategoricals
-from rlcpu.nn.network import ACTIVATIONS, CLIP, num_parameters, orthogonal, run_rows
+from rlcpu.nn.network import ACTIVATIONS, CLIP, Network, num_parameters, orthogonal
 
 #: What these attributes may be.
 _CHOICES: dict[str, tuple[Any, ...]] = {
@@ -31,7 +32,241 @@ _MOST_WEIGHTS = 2**28
 _MODULES = {"Tanh": "tanh", "ReLU": "relu"}
 
 
-class MLP:
+class NetworkPolicy:
+    """A policy by any network, such as one with normalised layers or residual sums.
+
+    Its head is that of `MLP`: a categorical distribution of a `Discrete`, one for each number of a
+    `MultiDiscrete`, or a Gaussian of a `Box` whose deviations do not depend on the observation.
+
+    Args:
+        observation_space, action_space: one environment's; see `MLP`.
+        network: has one input, the observation, and an output for each action, or for each number
+            of a `Box`; with the value "shared" one more, the last one. Outputs with names count
+            one after the other.
+        value: a network of one output; "shared"; or None for a policy without a value.
+
+    Attributes:
+        parameters, value_parameters: (P,) and (Q,) float32, those of the networks.
+        log_std, observation_mean, observation_scale, deterministic, value: see `MLP`; the value of
+            a network of its own is "separate".
+
+    Raises:
+        TypeError, ValueError: a network does not fit the spaces.
+
+    Example:
+        >>> from rlcpu import nn
+        >>> layers = nn.Dense(8) >> nn.LayerNorm() >> nn.Relu() >> nn.Dense(2)
+        >>> NetworkPolicy(Box(-1.0, 1.0, (3,)), Discrete(2), nn.Network(3, layers))
+        NetworkPolicy(3 inputs, 2 outputs, value=None, 66 parameters)
+    """
+
+    _networks: dict[str, Network]
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        network: Network,
+        value: Network | str | None = None,
+    ) -> None:
+        networks = {"policy": network}
+        if isinstance(value, Network):
+            networks["value"], value = value, "separate"
+        elif value == "separate":
+            raise ValueError(f'value={value!r}: expected a network, "shared" or None')
+        inputs = self._begin(observation_space, action_space, value)
+        outputs = _action_outputs(action_space)[0] + (value == "shared")
+        for (name, each), made in zip(networks.items(), (outputs, 1), strict=False):
+            check_network(name, each, inputs, made)
+        self._networks = networks
+        self.parameters = network.parameters
+        self.value_parameters = np.zeros(0, np.float32)
+        if "value" in networks:
+            self.value_parameters = networks["value"].parameters
+
+    def _begin(self, observation_space: Any, action_space: Any, value: str | None) -> int:
+        """Set what does not depend on the networks; returns how many numbers they see."""
+        self.value, self.deterministic, self._actings = value, False, Actings()
+        self.observation_shape = shape_of(observation_space)
+        inputs = int(
+            observation_space.n
+            if isinstance(observation_space, Discrete)
+            else math.prod(self.observation_shape)
+        )
+        self.log_std = np.zeros(_action_outputs(action_space)[1], np.float32)
+        self.observation_mean = np.zeros(inputs, np.float32)
+        self.observation_scale = np.ones(inputs, np.float32)
+        return inputs
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _CHOICES:
+            value = bool(value) if isinstance(value, np.bool_) else value
+            if not isinstance(value, str | bool | None) or value not in _CHOICES[name]:
+                *others, last = (f'"{v}"' if isinstance(v, str) else v for v in _CHOICES[name])
+                raise ValueError(
+                    f"{name}={value!r}: expected {', '.join(map(str, others))} or {last}"
+                )
+        elif name in ARRAYS:
+            value = as_numbers(f"policy.{name}", value)
+        elif name in ("hidden", "sizes", "value_sizes") and name in vars(self):
+            raise ValueError(f"{name}={value!r}: the sizes of a policy are fixed, make another one")
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        count = self.parameters.size + self.value_parameters.size + self.log_std.size
+        sizes = f"{self.num_inputs} inputs, {self.num_outputs} outputs"
+        return f"{type(self).__name__}({sizes}, value={self.value!r}, {count:,} parameters)"
+
+    def networks(self) -> dict[str, Network]:
+        """Return the networks "policy" and, of a separate value, "value"."""
+        return self._with_parameters(self._networks)
+
+    def _with_parameters(self, networks: dict[str, Network]) -> dict[str, Network]:
+        """Return networks after they were given the present arrays."""
+        names = {"policy": "parameters", "value": "value_parameters"}
+        for name, network in networks.items():
+            network.parameters = getattr(self, names[name])
+        return networks
+
+    @property
+    def num_inputs(self) -> int:
+        """Return how many numbers the networks see."""
+        return sum(self.networks()["policy"].input_sizes.values())
+
+    @property
+    def num_outputs(self) -> int:
+        """Return how many outputs the policy's network has, with a shared value."""
+        return sum(self.networks()["policy"].output_sizes.values())
+
+    def _layers(self) -> tuple[Array, Array, int]:
+        """Return sizes of multilayer perceptrons, and their activation; others have none."""
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+
+    def _acting(self, name: str) -> Any:
+        """Return what runs a network, with its present parameters."""
+        plan = self.networks()[name].plan
+        array = self._checked("value_parameters" if name == "value" else "parameters", plan.flat)
+        return self._actings.of(name, plan, array)
+
+    def code(self, dynamics: Dynamics) -> PolicyCode:
+        """See `PolicyCode`.
+
+        Raises:
+            ValueError: the sizes do not fit the environment.
+        """
+        self.networks()
+        outputs, stds = _action_outputs(dynamics.action_space)
+        wanted = (dynamics.observation_size, outputs + (self.value == "shared"), stds)
+        sizes = (self.num_inputs, self.num_outputs, self.log_std.size)
+        if sizes != wanted:
+            raise ValueError(
+                f"policy has {sizes[0]} inputs, {sizes[1]} outputs and {sizes[2]} standard "
+                f"deviations: {dynamics.id} needs {wanted[0]}, {wanted[1]} and {wanted[2]}"
+            )
+        draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
+        masked, choices = dynamics.num_masked > 0, dynamics.choices
+        if choices:
+            head, value = ActCategoricals(choices), self.value or "none"
+            return PolicyCode(None, None, 0, len(choices), value, head, outputs)
+        return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
+
+    def arrays(self, dynamics: Dynamics) -> PolicyArrays:
+        """See `PolicyArrays`.
+
+        Raises:
+            ValueError: an attribute was replaced by an array of another size.
+        """
+        inputs, networks = self.num_inputs, self.networks()
+        sizes, value_sizes, activation = self._layers()
+        return PolicyArrays(
+            self._checked("parameters", networks["policy"].plan.flat),
+            sizes,
+            self._checked("value_parameters", networks["value"].plan.flat)
+            if "value" in networks
+            else np.zeros(0, np.float32),
+            value_sizes,
+            self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
+            self._checked("observation_mean", inputs),
+            self._checked("observation_scale", inputs),
+            np.array([activation, self.deterministic], np.int64),
+            *(self._acting(name) if name in networks else None for name in ("policy", "value")),
+        )
+
+    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """See `Policy`."""
+        arrays = self.parameters, self.value_parameters, self.log_std
+        arrays = *arrays, self.observation_mean, self.observation_scale
+        shapes = tuple(array.shape for array in arrays)
+        return arrays, (*shapes, self.value, self.deterministic)
+
+    def _checked(self, name: str, size: int) -> Array:
+        """Return an attribute as kernels take it: they read it without looking at its size."""
+        array = getattr(self, name)
+        if array.shape != (size,):
+            raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
+        return np.ascontiguousarray(array, np.float32)
+
+    def state(self) -> dict[str, Array]:
+        """Every array that a user or an agent may change, by name: what a checkpoint keeps."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
+    def evaluate(self, observations: npt.ArrayLike) -> Array:
+        """Values of observations.
+
+        Args:
+            observations: (n, observation_size).
+
+        Returns:
+            (n,) float32.
+
+        Raises:
+            ValueError: the policy has no value head, or observations have another shape.
+            FloatingPointError: observations, parameters or values are NaN or infinite.
+        """
+        if self.value is None:
+            raise ValueError("policy has no value head: make it with value= separate or shared")
+        if self.value == "shared":
+            return self._run("policy", observations)[:, -1].copy()
+        return self._run("value", observations)[:, 0]
+
+    def outputs(self, observations: npt.ArrayLike) -> Array:
+        """Logits (n, num_actions) or means (n, action_size) float32 for (n, observation_size).
+
+        Raises:
+            ValueError: observations have another shape.
+            FloatingPointError: observations, parameters or outputs are NaN or infinite.
+        """
+        if not np.isfinite(self.log_std).all():
+            refuse_policy(self, "actions that are not finite")
+        count = self.num_outputs - (self.value == "shared")
+        return self._run("policy", observations)[:, :count]
+
+    def _run(self, name: str, observations: npt.ArrayLike) -> Array:
+        """Return all outputs (n, any) of one of the networks."""
+        size = self.num_inputs
+        inputs: Any = observations
+        if type(inputs) is not np.ndarray or inputs.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                inputs = as_numbers("observations", inputs).astype(np.float32)
+        inputs = as_inputs(inputs, self.observation_shape, size)
+        acting = self._acting(name)
+        mean, scale = self.observation_mean, self.observation_scale
+        if not mean.size == scale.size == size:
+            raise ValueError(
+                f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
+                f"{scale.shape}: expected ({size},)"
+            )
+        seen = np.clip((inputs - mean) * scale, -CLIP, CLIP)
+        outputs = acting.outputs(seen)
+        if not np.isfinite(outputs).all():
+            if np.isnan(inputs).any():
+                place = np.argwhere(np.isnan(inputs))[0].tolist()
+                raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
+            refuse_policy(self, "outputs that are not finite")
+        return outputs
+
+
+class MLP(NetworkPolicy):
     """A multi-layer perceptron with a categorical (`Discrete`) or Gaussian (`Box`) head.
 
     For a `MultiDiscrete` it has independent categorical distributions, their logits one after the
@@ -78,14 +313,11 @@ class MLP:
         value: str | None = "separate",
         seed: int = 0,
     ) -> None:
-        self.activation, self.value, self.deterministic = activation, value, False
-        self.observation_shape = shape_of(observation_space)
-        inputs = int(
-            observation_space.n
-            if isinstance(observation_space, Discrete)
-            else math.prod(self.observation_shape)
-        )
-        outputs, stds = _action_outputs(action_space)
+        self._made_for: tuple[Any, ...] = ()
+        self._networks = {}
+        self.activation = activation
+        inputs = self._begin(observation_space, action_space, value)
+        outputs, _ = _action_outputs(action_space)
         layers = _check_hidden(hidden)
         most = max(map(math.prod, itertools.pairwise([inputs, *layers, outputs])))
         if most > _MOST_WEIGHTS:
@@ -103,23 +335,6 @@ class MLP:
             weights = self.parameters[-columns * (int(self.sizes[-2]) + 1) : -columns]
             weights[columns - 1 :: columns] *= 100.0  # gain 1 of the value, 0.01 of the others
         self.value_parameters = orthogonal(rng, self.value_sizes, 1.0)
-        self.log_std = np.zeros(stds, np.float32)
-        self.observation_mean = np.zeros(inputs, np.float32)
-        self.observation_scale = np.ones(inputs, np.float32)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _CHOICES:
-            value = bool(value) if isinstance(value, np.bool_) else value
-            if not isinstance(value, str | bool | None) or value not in _CHOICES[name]:
-                *others, last = (f'"{v}"' if isinstance(v, str) else v for v in _CHOICES[name])
-                raise ValueError(
-                    f"{name}={value!r}: expected {', '.join(map(str, others))} or {last}"
-                )
-        elif name in ARRAYS:
-            value = as_numbers(f"policy.{name}", value)
-        elif name in ("hidden", "sizes", "value_sizes") and name in vars(self):
-            raise ValueError(f"{name}={value!r}: the sizes of a policy are fixed, make another one")
-        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         layers = "-".join(map(str, self.sizes))
@@ -172,62 +387,27 @@ class MLP:
         policy.parameters[:] = np.concatenate(list(itertools.chain.from_iterable(flat)))
         return policy
 
-    def code(self, dynamics: Dynamics) -> PolicyCode:
-        """See `PolicyCode`.
-
-        Raises:
-            ValueError: the sizes do not fit the environment.
-        """
+    def networks(self) -> dict[str, Network]:
+        """Return the networks; see `NetworkPolicy`."""
         self._check_sizes()
-        outputs, stds = _action_outputs(dynamics.action_space)
-        wanted = (dynamics.observation_size, outputs + (self.value == "shared"), stds)
-        sizes = (int(self.sizes[0]), int(self.sizes[-1]), self.log_std.size)
-        if sizes != wanted:
-            raise ValueError(
-                f"policy has {sizes[0]} inputs, {sizes[1]} outputs and {sizes[2]} standard "
-                f"deviations: {dynamics.id} needs {wanted[0]}, {wanted[1]} and {wanted[2]}"
-            )
-        draws = 1 if dynamics.is_discrete else 2 * dynamics.action_size
-        masked, choices = dynamics.num_masked > 0, dynamics.choices
-        if choices:
-            head, value = ActCategoricals(choices), self.value or "none"
-            return PolicyCode(None, None, 0, len(choices), value, head, outputs)
-        return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
-
-    def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """See `PolicyArrays`.
-
-        Raises:
-            ValueError: an attribute was replaced by an array of another size.
-        """
-        inputs = int(self.sizes[0])
-        return PolicyArrays(
-            self._checked("parameters", num_parameters(self.sizes)),
-            self.sizes,
-            self._checked("value_parameters", num_parameters(self.value_sizes)),
-            self.value_sizes,
-            self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
-            self._checked("observation_mean", inputs),
-            self._checked("observation_scale", inputs),
-            np.array([ACTIVATIONS[self.activation], self.deterministic], np.int64),
-        )
+        key = *self._size_bytes, self.activation
+        if key != self._made_for:
+            self._made_for, self._networks = key, {}
+            sizes = {"policy": self.sizes, "value": self.value_sizes}
+            for name, numbers in sizes.items():
+                if numbers.size > 1:
+                    flat = np.zeros(num_parameters(numbers), np.float32)
+                    made = Network(numbers, self.activation, parameters=flat)
+                    self._networks[name] = made
+        return self._with_parameters(self._networks)
 
     def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `Policy`."""
-        weights, values, log_std = self.parameters, self.value_parameters, self.log_std
-        mean, scale = self.observation_mean, self.observation_scale
-        return (weights, values, log_std, mean, scale, self.sizes, self.value_sizes), (
-            *(weights.shape, values.shape, log_std.shape, mean.shape, scale.shape),
-            *self._sizes(),
-            *(self.activation, self.value, self.deterministic),
-        )
+        objects, values = super().marks()
+        return objects, (*values, *self._sizes(), self.activation)
 
-    def _checked(self, name: str, size: int) -> Array:
-        """Return an attribute as kernels take it: they read it without looking at its size."""
-        array = getattr(self, name)
-        if array.shape != (size,):
-            raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
-        return np.ascontiguousarray(array, np.float32)
+    def _layers(self) -> tuple[Array, Array, int]:
+        return self.sizes, self.value_sizes, ACTIVATIONS[self.activation]
 
     def _sizes(self) -> tuple[bytes, bytes]:
         return self.sizes.tobytes(), self.value_sizes.tobytes()
@@ -237,65 +417,6 @@ class MLP:
         if self._sizes() != self._size_bytes:
             changed = f"policy.sizes={self.sizes} or policy.value_sizes={self.value_sizes}"
             raise ValueError(f"{changed} was changed: the sizes are fixed, make another policy")
-
-    def state(self) -> dict[str, Array]:
-        """Every array that a user or an agent may change, by name: what a checkpoint keeps."""
-        return {name: getattr(self, name) for name in ARRAYS}
-
-    def evaluate(self, observations: npt.ArrayLike) -> Array:
-        """Values of observations.
-
-        Args:
-            observations: (n, observation_size).
-
-        Returns:
-            (n,) float32.
-
-        Raises:
-            ValueError: the policy has no value head, or observations have another shape.
-            FloatingPointError: observations, parameters or values are NaN or infinite.
-        """
-        if self.value is None:
-            raise ValueError("policy has no value head: make it with value= separate or shared")
-        if self.value == "shared":
-            return self._run("parameters", self.sizes, observations)[:, -1].copy()
-        return self._run("value_parameters", self.value_sizes, observations)[:, 0]
-
-    def outputs(self, observations: npt.ArrayLike) -> Array:
-        """Logits (n, num_actions) or means (n, action_size) float32 for (n, observation_size).
-
-        Raises:
-            ValueError: observations have another shape.
-            FloatingPointError: observations, parameters or outputs are NaN or infinite.
-        """
-        if not np.isfinite(self.log_std).all():
-            refuse_policy(self, "actions that are not finite")
-        count = self.sizes[-1] - (self.value == "shared")
-        return self._run("parameters", self.sizes, observations)[:, :count]
-
-    def _run(self, name: str, sizes: Array, observations: npt.ArrayLike) -> Array:
-        """Outputs (n, sizes[-1]) of one of the networks."""
-        self._check_sizes()
-        inputs: Any = observations
-        if type(inputs) is not np.ndarray or inputs.dtype != np.float32:
-            with np.errstate(over="ignore"):
-                inputs = as_numbers("observations", inputs).astype(np.float32)
-        inputs = as_inputs(inputs, self.observation_shape, int(sizes[0]))
-        parameters = self._checked(name, num_parameters(sizes))
-        mean, scale = self.observation_mean, self.observation_scale
-        if not mean.size == scale.size == sizes[0]:
-            raise ValueError(
-                f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
-                f"{scale.shape}: expected ({sizes[0]},)"
-            )
-        seen = np.clip((inputs - mean) * scale, -CLIP, CLIP)
-        outputs = run_rows(parameters, sizes, ACTIVATIONS[self.activation], seen)
-        if not np.isfinite(outputs).all():
-            if np.isnan(inputs).any():
-                place = np.argwhere(np.isnan(inputs))[0].tolist()
-                raise FloatingPointError(f"observations{place}=nan: expected finite numbers")
-            refuse_policy(self, "outputs that are not finite")
-        return outputs
 
 
 class Linear(MLP):
@@ -363,6 +484,20 @@ def _action_outputs(space: Any) -> tuple[int, int]:
     return int(space.shape[0]), int(space.shape[0])
 
 
+def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
+    """Raise TypeError or ValueError unless a network has one input, and these sizes."""
+    if not isinstance(network, Network):
+        raise TypeError(f"{name}={network!r}: expected an nn.Network")
+    sizes, made = network.input_sizes, sum(network.output_sizes.values())
+    if list(sizes.values()) != [inputs] or made != outputs:
+        raise ValueError(
+            f"{name} is a network of inputs {sizes} and outputs {network.output_sizes}: expected "
+            f"one input of {inputs} and {outputs} outputs"
+        )
+    if network.parameters.dtype != np.float32:
+        raise TypeError(f"{name} has parameters of {network.parameters.dtype}: expected float32")
+
+
 def _check_hidden(hidden: Sequence[int]) -> list[int]:
     sized = isinstance(hidden, list | tuple | np.ndarray)
     if not sized or np.ndim(np.array(hidden, object)) != 1:
@@ -378,15 +513,17 @@ class Critic:
             nor anything else: that asks for a new `Critic`.
     """
 
-    def __init__(self, policy: MLP) -> None:
+    def __init__(self, policy: NetworkPolicy) -> None:
         self._policy = copy.copy(policy)
+        self._policy._actings = Actings()
+        self._policy._networks = {k: copy.copy(each) for k, each in policy.networks().items()}
         self._name = "parameters" if policy.value == "shared" else "value_parameters"
         names = (self._name, "observation_mean", "observation_scale")
         self._arrays = [np.array(getattr(policy, name), np.float32) for name in names]
         for name, array in zip(names, self._arrays, strict=True):
             setattr(self._policy, name, array)
 
-    def take(self, policy: MLP) -> None:
+    def take(self, policy: NetworkPolicy) -> None:
         """Copy the present numbers."""
         parameters, mean, scale = self._arrays
         parameters[:] = getattr(policy, self._name)

@@ -64,8 +64,8 @@ class PolicyArrays(NamedTuple):
         log_std: (action_size,) float32 of a Gaussian, or the params of a head of the policy's own.
         mean, scale: (observation_size,) float32: the network sees (observation - mean) * scale,
             clipped to +-10.
-        settings: (2,) int64: activation code, 1 for greedy actions. Kernels of rollouts are given
-            a third number, the address of what runs a network.
+        settings: (2,) int64: activation code, 1 for greedy actions.
+        network, value_network: `rlcpu.nn.acting.Acting`, what runs the networks on the CPU.
     """
 
     weights: Array
@@ -76,6 +76,19 @@ class PolicyArrays(NamedTuple):
     mean: Array
     scale: Array
     settings: Array
+    network: Any = None
+    value_network: Any = None
+
+    def for_kernels(self) -> KernelPolicy:
+        """Return what kernels of the CPU take; these arrays keep the memory of the networks."""
+        places = [0 if each is None else each.place for each in (self.network, self.value_network)]
+        settings = np.array([*self.settings, *places], np.int64)
+        arrays = self.weights, self.log_std, self.mean, self.scale
+        return KernelPolicy(*(np.ascontiguousarray(a, np.float32) for a in arrays), settings)
+
+    def networks(self) -> list[Any]:
+        """Return what runs the networks."""
+        return [each for each in (self.network, self.value_network) if each is not None]
 
     @classmethod
     def of_scalar(cls, params: tuple[float, ...]) -> PolicyArrays:
@@ -85,10 +98,27 @@ class PolicyArrays(NamedTuple):
         return cls(np.array(params, np.float32), none, empty, none, empty, empty, empty, settings)
 
 
-_WHOLE = ("sizes", "value_sizes", "settings")
+class KernelPolicy(NamedTuple):
+    """The numbers of a policy for kernels: see `PolicyArrays`.
+
+    Attributes:
+        weights: the params of a scalar policy.
+        log_std, mean, scale: see there.
+        settings: (4,) int64: the two above, and addresses of the jobs of the networks, or 0.
+    """
+
+    weights: Array
+    log_std: Array
+    mean: Array
+    scale: Array
+    settings: Array
+
+
+#: Places in the settings of kernels.
+GREEDY, NETWORK, VALUE_NETWORK = 1, 2, 3
 #: What kernels read these as.
 POLICY_DTYPES: dict[str, Any] = {
-    name: np.int64 if name in _WHOLE else np.float32 for name in PolicyArrays._fields
+    name: np.int64 if name == "settings" else np.float32 for name in KernelPolicy._fields
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from rlcpu import backends
 from rlcpu.envs.engine.observations import View
 from rlcpu.envs.engine.rollout import Records
-from rlcpu.envs.networks import MLP, Critic
+from rlcpu.envs.networks import Critic, NetworkPolicy
 from rlcpu.envs.policies import Array, Policy
 from rlcpu.envs.vector_env import VectorEnv, find_drivers
 from rlcpu.nn.layers.embedding import Ones
@@ -238,7 +238,7 @@ class Rollout:
             return
         if source is not self._source:
             self._source = source
-            has_values = isinstance(policy, MLP) and policy.value is not None
+            has_values = isinstance(policy, NetworkPolicy) and policy.value is not None
             self._critic = Critic(policy) if has_values else None  # type: ignore[arg-type]
         elif self._critic is not None:
             self._critic.take(policy)  # type: ignore[arg-type]

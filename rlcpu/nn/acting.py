@@ -254,3 +254,22 @@ class Acting:
             _run_lone(self.place, tile, made, lanes, count)
             outputs[begin : begin + BATCH] = made[: self.made, :count].T
         return outputs
+
+
+class Actings:
+    """What acts by the networks of a policy, made once for each; a copy begins with none."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Acting] = {}
+
+    def __reduce__(self) -> Any:
+        return Actings, ()
+
+    def of(self, name: str, plan: Plan, parameters: npt.NDArray[np.float32]) -> Acting:
+        """Return the network of a name, with the present parameters."""
+        made = self._made.get(name)
+        if made is None or made.plan is not plan or made.parameters is not parameters:
+            made = self._made[name] = Acting(plan, parameters)
+        else:
+            made.refresh()
+        return made

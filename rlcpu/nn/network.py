@@ -2,8 +2,7 @@
 
 A network is a graph of layers (`rlcpu.nn.layers`), of which a plan is made (`rlcpu.nn.plan`): where
 all numbers are, and a table of instructions for the passes over samples (`rlcpu.nn.passes`), which
-train it. Collection keeps one environment per lane, and has passes of its own for multilayer
-perceptrons, see `rlcpu.kernels.mlp`.
+train it, and by which it acts (`rlcpu.nn.acting`).
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ import numpy.typing as npt
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.memory import aligned_zeros
-from rlcpu.kernels.mlp import NORMALIZED, RELU, TANH, lanes_for
-from rlcpu.kernels.mlp import forward as forward_lanes
 from rlcpu.nn.layers import Dense, Graph, LayerNorm, Relu, Tanh
 from rlcpu.nn.packed import Packed
 from rlcpu.nn.passes import ADDED, BY_INPUTS, make_passes, passes_of
@@ -29,6 +26,8 @@ from rlcpu.nn.plan import plan_of
 
 Array = npt.NDArray[Any]
 
+#: Codes of the activation of hidden layers; the last is added where they are normalised.
+TANH, RELU, NORMALIZED = 0, 1, 2
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 #: Networks clip what they see to this many standard deviations.
 CLIP = 10.0
@@ -105,8 +104,8 @@ class Network:
 
     @property
     def code(self) -> int:
-        """Return the code of its hidden layers for kernels; see `rlcpu.kernels.mlp`."""
-        return ACTIVATIONS[self.activation] + NORMALIZED * self.layer_norm
+        """Return the code of its hidden layers, of a multilayer perceptron."""
+        return ACTIVATIONS.get(self.activation, TANH) + NORMALIZED * self.layer_norm
 
     @property
     def input_sizes(self) -> dict[str, int]:
@@ -356,27 +355,3 @@ def _check_sizes(sizes: Any) -> list[int]:
     if len(numbers) < 2:
         raise ValueError(f"sizes={numbers}: expected an input and an output at least")
     return numbers
-
-
-def run_rows(
-    parameters: npt.NDArray[np.float32],
-    sizes: npt.NDArray[np.int64],
-    activation: int,
-    inputs: npt.NDArray[np.float32],
-) -> npt.NDArray[np.float32]:
-    """Return outputs (n, sizes[-1]) for inputs (n, sizes[0]), by the pass that rollouts make."""
-    outputs = np.empty((len(inputs), sizes[-1]), np.float32)
-    for begin in range(0, len(inputs), BATCH):
-        part = inputs[begin : begin + BATCH]
-        lanes = lanes_for.py_func(len(part), activation)
-        space = np.zeros((sizes.sum(), lanes), np.float32)
-        space[: sizes[0], : len(part)] = part.T
-        run_network(parameters, sizes, activation, space.ravel(), lanes)
-        outputs[begin : begin + BATCH] = space[-sizes[-1] :, : len(part)].T
-    return outputs
-
-
-@kernel
-def run_network(parameters, sizes, activation, activations, lanes):
-    """Run `rlcpu.kernels.mlp.forward` on its own."""
-    forward_lanes(parameters, sizes, activation, activations, lanes)

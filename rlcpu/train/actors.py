@@ -18,14 +18,15 @@ from gymnasium.spaces import Box, Discrete
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.observations import View
-from rlcpu.envs.networks import as_inputs, refuse_policy, shape_of
+from rlcpu.envs.networks import as_inputs, check_network, refuse_policy, shape_of
 from rlcpu.envs.policies import PolicyArrays, PolicyCode, uniform_allowed
 from rlcpu.envs.results import Rollout
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
+from rlcpu.nn.acting import Actings
 from rlcpu.nn.heads import FORBIDDEN, log_density, loop_largest, standard_normal
 from rlcpu.nn.layers.embedding import Ones
-from rlcpu.nn.network import CLIP, Network, orthogonal, run_rows
+from rlcpu.nn.network import CLIP, Network, orthogonal
 
 Array = npt.NDArray[Any]
 #: Bounds beyond this are none: Gymnasium gives speeds those of float32.
@@ -224,21 +225,35 @@ class Actor:
         rng = np.random.default_rng(seed)
         parameters = orthogonal(rng, sizes, gain, layer_norm)
         self.network = Network(sizes, activation, parameters=parameters, layer_norm=layer_norm)
+        self._actings = Actings()
         self.params = np.array(params, np.float32)
         self.observation_mean, self.observation_scale = normalisation(dynamics)
         self.observation_shape = shape_of(dynamics.observation_space)
         self.deterministic = False
 
     def __repr__(self) -> str:
+        if not self.network.sizes.size:
+            ends = self.network.input_sizes, self.network.output_sizes
+            return f"{type(self).__name__}(network of {ends[0]} to {ends[1]})"
         layers = "-".join(map(str, self.network.sizes))
         return f"{type(self).__name__}({layers} {self.network.activation})"
+
+    def take(self, network: Any, dynamics: Dynamics) -> None:
+        """Act by another network from now on.
+
+        Raises:
+            TypeError, ValueError: it does not fit the environment, or what the head reads.
+        """
+        outputs = sum(self.network.output_sizes.values())
+        check_network("the policy's network", network, dynamics.observation_size, outputs)
+        self.network = network
 
     def _draws(self, dynamics: Dynamics) -> int:
         return 2 if dynamics.is_discrete else 2 * dynamics.action_size + 1
 
     def _outputs(self, dynamics: Dynamics) -> int:
         """Of the network that the head reads."""
-        return int(self.network.sizes[-1])
+        return sum(self.network.output_sizes.values())
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
         """See `PolicyCode`.
@@ -246,7 +261,7 @@ class Actor:
         Raises:
             ValueError: the sizes do not fit the environment.
         """
-        inputs = int(self.network.sizes[0])
+        inputs = sum(self.network.input_sizes.values())
         if inputs != dynamics.observation_size or self._count(dynamics) != self.params.size:
             raise ValueError(f"{self!r} does not fit {dynamics.id}")
         draws, outputs = self._draws(dynamics), self._outputs(dynamics)
@@ -269,13 +284,18 @@ class Actor:
             self.observation_mean,
             self.observation_scale,
             np.array(settings, np.int64),
+            self._acting(),
         )
+
+    def _acting(self) -> Any:
+        """Return what runs the network, with its present parameters."""
+        return self._actings.of("policy", self.network.plan, self.network.parameters)
 
     def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `rlcpu.envs.policies.Policy`."""
         network = self.network
         arrays = network.parameters, self.params, self.observation_mean, self.observation_scale
-        return (*arrays, network.sizes), (network.code, self.deterministic)
+        return (network, network.plan, *arrays), (network.code, self.deterministic)
 
     def outputs(self, observations: npt.ArrayLike) -> Array:
         """Outputs (n, sizes[-1]) float32 of the network for (n, observation_size).
@@ -284,16 +304,15 @@ class Actor:
             ValueError: observations have another shape.
             FloatingPointError: observations, parameters or outputs are NaN or infinite.
         """
-        sizes = self.network.sizes
         given = as_numbers("observations", observations).astype(np.float32)
-        rows = as_inputs(given, self.observation_shape, int(sizes[0]))
+        rows = as_inputs(given, self.observation_shape, self.observation_mean.size)
         if not np.isfinite(rows).all():
             place = np.argwhere(~np.isfinite(rows))[0].tolist()
             raise FloatingPointError(
                 f"observations{place}={rows[tuple(place)]}: expected finite numbers"
             )
         inputs = np.clip((rows - self.observation_mean) * self.observation_scale, -CLIP, CLIP)
-        outputs = run_rows(self.network.parameters, sizes, self.network.code, inputs)
+        outputs = self._acting().outputs(inputs)
         if not np.isfinite(outputs).all():
             refuse_policy(self, "outputs that are not finite")
         return outputs

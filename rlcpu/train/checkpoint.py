@@ -37,6 +37,8 @@ Array = npt.NDArray[Any]
 #: Stands in a file for a schedule that is a function.
 _FUNCTION = "<function>"
 #: What follows from the learner's parameters while an agent learns.
+#: Parameters that settings of a file may ask for where a subclass brings other networks.
+_MOST_PARAMETERS = 2**22
 _OF_LEARNER = {"policy_parameters", "policy_value_parameters", "policy_log_std", "learner_copies"}
 
 
@@ -244,7 +246,8 @@ class Agent:
         try:
             options = cls._arguments_of(description, arrays, num_threads)
             config = cls.Config(**_without_functions(description["config"], name))
-            _check_sizes(find_env(description, env), config, arrays)
+            is_ours = cls.networks.__module__.startswith("rlcpu.")
+            _check_sizes(find_env(description, env), config, arrays, is_ours)
             made = make_env(description, config.num_envs, env, num_threads)
             seed = description["seed"]
             agent = cls(made, seed=seed, num_threads=num_threads, config=config, **options)  # type: ignore[call-arg]
@@ -439,10 +442,13 @@ def _check_description(description: Any, arrays: dict[str, Array]) -> None:
     np.random.default_rng(0).bit_generator.state = description["rng"]
 
 
-def _check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array]) -> None:
-    """Raise ValueError where settings would make more than the file's arrays have room for."""
+def _check_sizes(dynamics: Dynamics, config: Any, arrays: dict[str, Array], is_ours: bool) -> None:
+    """Raise ValueError where settings would make more than the file's arrays have room for.
+
+    `is_ours` tells whether the networks are those of the settings.
+    """
     least = num_parameters((dynamics.observation_size, *config.hidden))
-    if arrays["policy_parameters"].size < least:
+    if arrays["policy_parameters"].size < least and (is_ours or least > _MOST_PARAMETERS):
         size = arrays["policy_parameters"].size
         raise ValueError(f"policy_parameters has {size} numbers, expected {least} at least")
     words = -(-config.num_envs // LANES) * NUM_WORDS * LANES

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import nn
-from rlcpu.envs.networks import MLP
+from rlcpu.envs.networks import NetworkPolicy
 from rlcpu.nn.network import hidden_layers
 from rlcpu.train.config import PPOConfig
 
@@ -138,7 +138,7 @@ class Updater(nn.Learner):
     """Improves a policy and its value from batches of samples.
 
     Args:
-        policy: an `MLP` with a value; its arrays are written after each update.
+        policy: an `MLP` or `NetworkPolicy` with a value; its arrays are written after each update.
         config: hyper-parameters, which are settings of the algorithm.
         seed, num_threads: see `Learner`.
         masked: whether samples have action masks.
@@ -154,7 +154,7 @@ class Updater(nn.Learner):
 
     def __init__(
         self,
-        policy: MLP,
+        policy: NetworkPolicy,
         config: PPOConfig,
         seed: int = 0,
         num_threads: int | None = None,
@@ -170,9 +170,9 @@ class Updater(nn.Learner):
         kind = "choices" if choices else "masked" if masked else "discrete"
         kind = kind if is_discrete else "continuous"
         self.kind = " ".join(map(str, choices)) or kind
-        num_outputs = int(policy.sizes[-1]) - is_shared
+        num_outputs = policy.num_outputs - is_shared
         sizes = dict.fromkeys(("old_log_prob", "advantage", "target"), 1)
-        sizes["observation"] = int(policy.sizes[0])
+        sizes["observation"] = policy.num_inputs
         sizes["action"] = len(choices) or (1 if is_discrete else num_outputs)
         if masked:
             sizes["action_mask"] = num_outputs
@@ -248,24 +248,19 @@ class Updater(nn.Learner):
         return self._losses._make(report[name] for name in self._losses._fields)
 
 
-def networks_of(policy: MLP, hidden: bool = False) -> dict[str, Any]:
+def networks_of(policy: Any, hidden: bool = False) -> dict[str, Any]:
     """Return a policy's networks and arrays, as `Learner` takes them.
 
     Args:
-        policy: an `MLP`.
+        policy: a `NetworkPolicy`; with `hidden` an `MLP`.
         hidden: whether `nets.policy(x)` gives, beside `outputs`, units of the last `hidden` layer.
     """
-    activation, parameters = policy.activation, policy.parameters
+    learnt: dict[str, Any] = dict(policy.networks())
     if hidden:
         size, *sizes = policy.sizes.tolist()
-        units = hidden_layers(sizes[:-1], activation)
+        units = hidden_layers(sizes[:-1], policy.activation)
         graphs = {"outputs": units >> nn.Dense(sizes[-1]), "hidden": units}
-        learnt: dict[str, Any] = {"policy": nn.Network(size, graphs, parameters=parameters)}
-    else:
-        learnt = {"policy": nn.Network(policy.sizes, activation, parameters=parameters)}
-    if policy.value == "separate":
-        values = policy.value_parameters
-        learnt["value"] = nn.Network(policy.value_sizes, activation, parameters=values)
+        learnt["policy"] = nn.Network(size, graphs, parameters=policy.parameters)
     return {**learnt, "log_std": policy.log_std} if policy.log_std.size else learnt
 
 

@@ -225,7 +225,7 @@ class OffPolicy(checkpoint.Agent):
         raise NotImplementedError
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """Return networks and arrays that are learnt, by name; the first is the policy's."""
+        """Return networks and arrays that are learnt, by name; by the first one the policy acts."""
         raise NotImplementedError
 
     def targets(self) -> dict[str, str]:
@@ -242,8 +242,12 @@ class OffPolicy(checkpoint.Agent):
         return {**config, "num_actions": self.env.dynamics.num_actions}
 
     def _make_learner(self, seed: int, num_threads: int | None) -> Learner:
+        networks = self.networks(seed)
+        acts = next(iter(networks.values()))
+        if acts is not self.policy.network:
+            self.policy.take(acts, self.env.dynamics)
         return Learner(
-            self.networks(seed),
+            networks,
             self.updates(),
             columns=self._column_sizes(),
             targets=self.targets(),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rlcpu import nn
 from rlcpu.envs.collect import Rollout, collect
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.networks import MLP
+from rlcpu.envs.networks import MLP, NetworkPolicy
 from rlcpu.envs.registration import make_vec
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels import announce
@@ -57,7 +57,7 @@ class _Arguments(PPOConfig):
     seed: int = 0
     num_threads: int | None = None
     dtype: str = "float32"
-    policy: MLP | None = None
+    policy: NetworkPolicy | None = None
     config: PPOConfig | None = None
 
 
@@ -100,7 +100,7 @@ class PPO(checkpoint.Agent):
     num_kernels = 14
     Config = PPOConfig
     config: PPOConfig
-    policy: MLP
+    policy: NetworkPolicy
     updater: Updater
     normalizer: Normalizer
     rewards: RewardNormalizer
@@ -114,7 +114,7 @@ class PPO(checkpoint.Agent):
         seed: int = 0,
         num_threads: int | None = None,
         dtype: str = "float32",
-        policy: MLP | None = None,
+        policy: NetworkPolicy | None = None,
         config: PPOConfig | None = None,
         **settings: Any,
     ) -> None:
@@ -130,8 +130,10 @@ class PPO(checkpoint.Agent):
         streams = np.random.SeedSequence(self.seed).generate_state(3 + env.num_envs, np.uint64)
         env.reset(seed=streams[3:].tolist())
         self.policy = policy = self._take_policy(policy, int(streams[0]))
-        shape = {"hidden": policy.hidden, "activation": policy.activation, "value": policy.value}
-        self.config = self.config.replace(shape)
+        if isinstance(policy, MLP):
+            shape = {"hidden": policy.hidden, "activation": policy.activation}
+            self.config = self.config.replace({**shape, "value": policy.value})
+        networks = self._act_by(self.networks(int(streams[0])))
         threads = num_threads or env.num_threads
         masked, choices = env.dynamics.num_masked > 0, env.dynamics.choices
         self.updater = Updater(
@@ -141,7 +143,7 @@ class PPO(checkpoint.Agent):
             threads,
             masked=masked,
             choices=choices,
-            networks=self.networks(int(streams[0])),
+            networks=networks,
             algorithm=self.updates(),
             columns=self.column_sizes(),
             losses=type(self._no_losses),
@@ -158,17 +160,19 @@ class PPO(checkpoint.Agent):
         self.history = History()
 
     def __repr__(self) -> str:
-        layers = "-".join(map(str, self.policy.sizes))
+        shape = repr(self.policy)
+        if isinstance(self.policy, MLP):
+            shape = f"{'-'.join(map(str, self.policy.sizes))} {self.policy.activation}"
         return (
             f"PPO({self.env.dynamics.id}, seed={self.seed}, num_envs={self.env.num_envs}, "
-            f"{layers} {self.policy.activation}, {self.steps:,} steps learnt)"
+            f"{shape}, {self.steps:,} steps learnt)"
         )
 
-    def _take_policy(self, policy: Any, seed: int) -> MLP:
+    def _take_policy(self, policy: Any, seed: int) -> NetworkPolicy:
         """Return the given policy, after checks, or a new one."""
         if policy is not None:
-            if not isinstance(policy, MLP) or policy.value is None:
-                raise TypeError(f"policy={policy!r}: expected an MLP with a value")
+            if not isinstance(policy, NetworkPolicy) or policy.value is None:
+                raise TypeError(f"policy={policy!r}: expected an MLP or NetworkPolicy with a value")
             policy.code(self.env.dynamics)
             return policy
         spaces = self.env.single_observation_space, self.env.single_action_space
@@ -180,8 +184,22 @@ class PPO(checkpoint.Agent):
     # ------------------------------------------------------------ what a subclass may bring
 
     def networks(self, seed: int) -> dict[str, Any]:
-        """Return what is learnt, by name: the policy's networks, and any others."""
+        """Return what is learnt, by name: the policy's networks, and any others.
+
+        A subclass may bring another network "policy" to act by, and "value", or no "value" where
+        the last output is the value; see `rlcpu.policies.NetworkPolicy`.
+        """
         return networks_of(self.policy)
+
+    def _act_by(self, networks: dict[str, Any]) -> dict[str, Any]:
+        """Act by networks that a subclass has brought; returns them with what is learnt beside."""
+        network, policy = networks["policy"], self.policy
+        if network.parameters is policy.parameters:
+            return networks
+        spaces = self.env.single_observation_space, self.env.single_action_space
+        self.policy = NetworkPolicy(*spaces, network, networks.get("value", "shared"))
+        self.policy.log_std = networks.get("log_std", policy.log_std)
+        return {**networks, "log_std": self.policy.log_std} if policy.log_std.size else networks
 
     def updates(self) -> list[nn.Update]:
         """Return the losses that an update minimises, in order."""

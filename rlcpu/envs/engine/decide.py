@@ -12,14 +12,14 @@ import numpy as np
 from rlcpu.envs.engine.lane import LANES, Structure, compile_lane
 from rlcpu.envs.engine.layout import make_decode
 from rlcpu.envs.engine.masks import make_spread, make_unpack
-from rlcpu.envs.policies import PolicyCode
+from rlcpu.envs.policies import NETWORK, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, merge, specialise
 from rlcpu.kernels.matmul import MANY_ONES
-from rlcpu.kernels.memory import address, call_at
-from rlcpu.kernels.mlp import lanes_for
+from rlcpu.kernels.memory import address, shifted
 from rlcpu.kernels.random import uniforms
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
+from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
 
@@ -32,7 +32,7 @@ class Decide(NamedTuple):
 
     Attributes:
         unpack: (weights, log_std) -> constants of `choose`.
-        scratch: (sizes, value_sizes) -> arrays for `prepare`, made once a block.
+        scratch: settings -> arrays for `prepare`, made once a block.
         prepare: (state, params, policy, count, scratch) -> layout, once a step and block: runs
             the networks of the first `count` lanes, and tells where in scratch their outputs are.
         choose: (observation, constants, greedy, bits, scratch, layout, i) -> (action, log_prob,
@@ -66,7 +66,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     unpack = define(f"def unpack(weights, log_std): return {made}", Params=policy.params_type)
 
     @inline
-    def scratch(sizes, value_sizes):
+    def scratch(settings):
         return np.empty(0, np.float32)
 
     @inline
@@ -108,13 +108,14 @@ def _decide_by_network(
 
     plain, size = env.observation.is_plain, env.observation_rows
 
+    rows_of = _make_rows(policy.value == "separate")
+
     @inline
-    def scratch(sizes, value_sizes):
-        rows = sizes.sum() + value_sizes.sum() + 1
+    def scratch(settings):
+        rows = rows_of(settings)[3]
         if not plain:
-            widest = max(sizes.max(), value_sizes.max())
-            rows += size + STARTS + (widest + 15) * 16 // LANES + 1
-        return np.empty(rows * LANES + cells, np.float32)
+            rows += size + STARTS
+        return np.zeros(rows * LANES + cells, np.float32)
 
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
@@ -163,23 +164,27 @@ def _make_prepare(
     )
     put = store_rows(size, "observations")
 
+    separate = value == "separate"
+    rows_of = _make_rows(separate)
+
     @merge
     def prepare(state, params, policy, count, scratch):
-        activation = policy.settings[0]
-        lanes = lanes_for(count, activation)
-        inputs, few = policy.sizes[0], False
-        mean, scale = take(policy.mean), take(policy.scale)
+        job, few = job_at(policy.settings[NETWORK]), False
+        lanes = 1 if count == 1 else (count + 15) // 16 * 16
+        inputs, (first, first_value, units, _) = job.size, rows_of(policy.settings)
+        mean, scale, begin = take(policy.mean), take(policy.scale), 0
         if is_binary:
             end = scratch.size - cells - size * LANES
             begin = end - STARTS * LANES
             rows, starts = scratch[end : end + size * LANES], scratch[begin:end].view(np.int32)
             columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
-            tile = scratch[(policy.sizes.sum() + policy.value_sizes.sum() + 1) * LANES : begin]
             for i in range(lanes):
                 own = vary(params, state, i)
                 put(rows, lanes, i, observe(load(state, LANES, i), own))
-            ones = address(starts), address(columns), address(tile)
-            if lanes > 1 and policy.sizes.size > 2 and is_plain_scale(mean, scale):
+            takes_ones = job.takes_ones
+            if separate:
+                takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
+            if takes_ones != 0 and is_plain_scale(mean, scale):
                 most = np.int64(MANY_ONES * inputs * lanes)
                 few = find(rows, lanes, count, inputs, starts, columns, most) <= most
             if not few:
@@ -188,34 +193,45 @@ def _make_prepare(
             for i in range(lanes):
                 seen = observe(load(state, LANES, i), vary(params, state, i))
                 put(scratch, lanes, i, see(seen, mean, scale))
-            ones = address(scratch), address(scratch), address(scratch)  # not looked at
-        end = policy.sizes.sum() * lanes
-        if value == "separate":
-            critic = scratch[end:]
-            if not few:
-                for k in range(inputs * lanes):
-                    critic[k] = scratch[k]
-            run(policy.value_weights, policy.value_sizes, policy.settings, critic, lanes, few, ones)
-            value_row = end + (policy.value_sizes.sum() - 1) * lanes
-        run(policy.weights, policy.sizes, policy.settings, scratch, lanes, few, ones)
-        first = end - policy.sizes[-1] * lanes
-        if value != "separate":
-            value_row = first + outputs * lanes
-        return lanes, first, value_row
+        place, words = address(scratch), address(scratch.view(np.int32))
+        tile = Tile(
+            policy.settings[NETWORK], place, shifted(place, first * LANES),
+            shifted(place, units * LANES), lanes, count, few, shifted(words, begin), words,
+        )  # fmt: skip
+        run_network(tile)
+        value_row = first * LANES + outputs * lanes
+        if separate:
+            made = shifted(place, first_value * LANES)
+            run_network(
+                Tile(
+                    policy.settings[VALUE_NETWORK], tile.inputs, made, tile.units, lanes, count,
+                    few, tile.starts, tile.columns,
+                )
+            )  # fmt: skip
+            value_row = first_value * LANES
+        return lanes, first * LANES, value_row
 
     return prepare
 
 
-@inline
-def run(weights, sizes, settings, cells, lanes, few, ones):
-    """Return the layers of a network on a block: `rlcpu.kernels.mlp.run_layers`, at its address."""
-    call_at(
-        settings[2],
-        (
-            address(weights), weights.size, address(sizes), sizes.size, settings[0],
-            address(cells), cells.size, lanes, ones[0], ones[1], ones[2], np.int64(few),
-        ),
-    )  # fmt: skip
+@functools.cache
+def _make_rows(separate: bool) -> Callable[..., Any]:
+    """Inlinable function: settings -> where outputs, values and units begin in scratch, its end.
+
+    All are rows of LANES; the inputs come first.
+    """
+
+    @inline
+    def rows_of(settings):
+        job = job_at(settings[NETWORK])
+        first = (job.size + 15) // 16 * 16
+        begin = first + (job.made + 31) // 16 * 16
+        end, units = begin, job.units
+        if separate:
+            end, units = begin + 32, max(units, job_at(settings[VALUE_NETWORK]).units)
+        return first, begin, end, end + units
+
+    return rows_of
 
 
 @inline

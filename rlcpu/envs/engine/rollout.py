@@ -27,7 +27,7 @@ from rlcpu.envs.engine.lane import (
     make_draw_words,
     make_turn,
 )
-from rlcpu.envs.policies import POLICY_DTYPES, PolicyArrays, PolicyCode
+from rlcpu.envs.policies import GREEDY, POLICY_DTYPES, KernelPolicy, PolicyCode
 from rlcpu.kernels.compile import EXACT, define, inline, inline_exact, kernel, merge, wide
 from rlcpu.kernels.hooks import address_of
 from rlcpu.kernels.memory import array_at, call_at
@@ -94,10 +94,10 @@ class Records(NamedTuple):
     last: Any
 
 
-#: A frame is address and size of each array of `EnvArrays`, `PolicyArrays` and the outputs, and
+#: A frame is address and size of each array of `EnvArrays`, `KernelPolicy` and the outputs, and
 #: for each block whether there were numbers that are not finite.
 FIRST_POLICY = 2 * len(EnvArrays._fields)
-FIRST_OUTPUT = FIRST_POLICY + 2 * len(PolicyArrays._fields)
+FIRST_OUTPUT = FIRST_POLICY + 2 * len(KernelPolicy._fields)
 FIRST_FAULT = FIRST_OUTPUT + 2 * len(Records._fields)
 
 
@@ -127,7 +127,7 @@ class Rollouts(NamedTuple):
 
     Attributes:
         drivers: (address, env, policy, num_steps, num_envs, outputs), the loops over blocks. They
-            take `EnvArrays` and `PolicyArrays` as plain tuples, and return how many environments
+            take `EnvArrays` and `KernelPolicy` as plain tuples, and return how many environments
             have finished and wait for a reset, in which case they do nothing, or `FAULT`.
         function: all steps of a block, compiled for C.
         address: of the function.
@@ -186,8 +186,8 @@ def _compile_block(
         counter, limit = env.clock[0], env.clock[1]
         count = min(LANES, num_envs - begin)
         params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
-        greedy = policy.settings[1] != 0
-        space = scratch(policy.sizes, policy.value_sizes)
+        greedy = policy.settings[GREEDY] != 0
+        space = scratch(policy.settings)
         rows = start(outputs, words, count, num_steps)
         for step in range(num_steps):
             now = u32(counter + u32(step))
@@ -209,7 +209,7 @@ def _compile_block(
 
 def _make_driver(is_sums: bool) -> Kernels:
     """Return the loops over blocks; those of `simulate` add up sums."""
-    write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(PolicyArrays._fields)))
+    write_env, write_policy = map(_make_write, (len(EnvArrays._fields), len(KernelPolicy._fields)))
     write_outputs = _make_write(1 if is_sums else len(Records._fields))
     listed = inline_exact((lambda sums: (sums,)) if is_sums else (lambda records: records))
 
@@ -281,8 +281,8 @@ def _make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
 
 
 def _make_open_policy() -> Callable[..., Any]:
-    """Inlinable function: frame -> `PolicyArrays`."""
-    return _make_open(POLICY_DTYPES, PolicyArrays, FIRST_POLICY)
+    """Inlinable function: frame -> `KernelPolicy`."""
+    return _make_open(POLICY_DTYPES, KernelPolicy, FIRST_POLICY)
 
 
 def _make_write(count: int) -> Any:

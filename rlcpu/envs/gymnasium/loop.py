@@ -21,7 +21,7 @@ from rlcpu.envs.results import Form
 from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
-from rlcpu.nn.network import CLIP, run_rows
+from rlcpu.nn.network import CLIP
 
 Array = npt.NDArray[Any]
 single, u32 = np.float32, np.uint32
@@ -228,13 +228,11 @@ class Act:
         arrays = self._arrays
         seen = (self._view.inputs(rows) - arrays.mean) * arrays.scale
         seen = np.clip(seen, single(-CLIP), single(CLIP))
-        activation = arrays.settings[0]
-        outputs = run_rows(arrays.weights, arrays.sizes, activation, seen)
+        outputs: Array = arrays.network.outputs(seen)
         if self._code.value == "shared":
             values[:] = outputs[:, self._outputs]
         elif self._code.value == "separate":
-            found = run_rows(arrays.value_weights, arrays.value_sizes, activation, seen)
-            values[:] = found[:, 0]
+            values[:] = arrays.value_network.outputs(seen)[:, 0]
         return outputs
 
 

@@ -29,7 +29,7 @@ from rlcpu.envs.mujoco.physics import Structure, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import Renderer
 from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
 from rlcpu.envs.networks import describe_fault, refuse_policy
-from rlcpu.envs.policies import Policy, PolicyArrays
+from rlcpu.envs.policies import Policy
 from rlcpu.envs.results import Form
 from rlcpu.kernels.random import splitmix64
 from rlcpu.kernels.threads import default_num_threads
@@ -359,7 +359,8 @@ class Prepared:
         if code.act is None and code.head is None:  # and gives actions of any size
             code, sizes = code._replace(draws=0), (0, 0)
         self._run = make_run(code, env.scalar_type, *sizes)
-        self._policy: PolicyArrays = policy.arrays(env.dynamics)
+        self._arrays = policy.arrays(env.dynamics)
+        self._policy = self._arrays.for_kernels()
         space = env.single_action_space
         self._bounds = np.stack((space.low, space.high)).astype(np.float32)
         self.form = Form.of(env)

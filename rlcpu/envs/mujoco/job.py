@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.mujoco.library import i64
-from rlcpu.envs.policies import PolicyArrays
+from rlcpu.envs.policies import POLICY_DTYPES, KernelPolicy
 from rlcpu.kernels.compile import define, inline_exact
 from rlcpu.kernels.memory import array_at
 
@@ -81,7 +80,7 @@ Arrays: Any = collections.namedtuple("Arrays", NAMES)  # type: ignore[misc]
 
 _FIRST_POLICY = HEADER + len(NAMES)
 #: After the arrays come address and size of each of the policy's.
-JOB_SIZE = _FIRST_POLICY + 2 * len(PolicyArrays._fields)
+JOB_SIZE = _FIRST_POLICY + 2 * len(KernelPolicy._fields)
 
 
 _PLACES = {name: HEADER + k for k, name in enumerate(NAMES)}
@@ -104,19 +103,18 @@ def make_open(names: Iterable[str], dtype: Any) -> Callable[..., Any]:
 
 
 def make_open_policy() -> Callable[..., Any]:
-    """Inlinable function: job -> `PolicyArrays`."""
-    whole = ("sizes", "value_sizes", "settings")
-    space: dict[str, Any] = {"array_at": array_at, "PolicyArrays": PolicyArrays}
+    """Inlinable function: job -> `KernelPolicy`."""
+    space: dict[str, Any] = {"array_at": array_at, "KernelPolicy": KernelPolicy}
     items = []
-    for k, name in enumerate(PolicyArrays._fields):
-        space[f"like{k}"] = i64 if name in whole else np.float32(0)
+    for k, dtype in enumerate(POLICY_DTYPES.values()):
+        space[f"like{k}"] = dtype(0)
         place = _FIRST_POLICY + 2 * k
         items.append(f"array_at(job[{place}], (job[{place + 1}],), like{k})")
-    source = f"def open_policy(job): return PolicyArrays({', '.join(items)})"
+    source = f"def open_policy(job): return KernelPolicy({', '.join(items)})"
     return inline_exact(define(source, **space))
 
 
-def write_policy(job: Any, arrays: PolicyArrays) -> None:
+def write_policy(job: Any, arrays: KernelPolicy) -> None:
     """Write the addresses and sizes of a policy's arrays."""
     job[_FIRST_POLICY::2] = [array.ctypes.data for array in arrays]
     job[_FIRST_POLICY + 1 :: 2] = [array.size for array in arrays]

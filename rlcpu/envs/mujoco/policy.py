@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rlcpu.envs.policies import PolicyCode
+from rlcpu.envs.policies import GREEDY, NETWORK, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.compile import define, inline, inline_exact, source_of_tuple, specialise
-from rlcpu.kernels.mlp import forward_one
+from rlcpu.kernels.memory import address, shifted
 from rlcpu.kernels.random import mix, uniforms
+from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import act_gaussian
 from rlcpu.nn.network import CLIP
 
@@ -97,7 +98,15 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
 
     @inline
     def scratch(constants):
-        return np.empty(constants.sizes.sum() + constants.value_sizes.sum() + 1, np.float32)
+        job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
+        units = job.units if critic == 0 else max(job.units, job_at(critic).units)
+        return np.empty(job.size + job.made + 1 + units, np.float32)
+
+    @inline
+    def run(job, cells, outputs, units):
+        place, words = address(cells), address(cells.view(np.int32))
+        made, space, one = shifted(place, outputs), shifted(place, units), np.int64(1)
+        run_network(Tile(job, place, made, space, one, one, False, words, words))
 
     @inline
     def normalise(observation, mean, scale, cells):
@@ -108,17 +117,15 @@ def _by_network(policy: PolicyCode, action_size: int) -> tuple[Any, Any]:
     @inline_exact
     def choose(i, step, record, arrays, constants, cells):
         normalise(arrays.observation[i], constants.mean, constants.scale, cells)
-        activation, value = constants.settings[0], single(0)
-        first = forward_one(constants.weights, constants.sizes, activation, cells)
-        outputs = numbers if headed else constants.log_std.size
-        if constants.sizes[-1] > outputs:  # a network that shares its layers with the policy's
+        job, critic = job_at(constants.settings[NETWORK]), constants.settings[VALUE_NETWORK]
+        first, last = job.size, job.size + job.made
+        run(constants.settings[NETWORK], cells, first, last + 1)
+        outputs, value = numbers if headed else constants.log_std.size, single(0)
+        if critic != 0:
+            run(critic, cells, last, last + 1)
+            value = cells[last]
+        elif job.made > outputs:  # a network that shares its layers with the policy's
             value = cells[first + outputs]
-        if constants.value_sizes.size > 1:
-            critic = cells[constants.sizes.sum() :]
-            for k in range(constants.mean.size):
-                critic[k] = cells[k]
-            weights, sizes = constants.value_weights, constants.value_sizes
-            value = critic[forward_one(weights, sizes, activation, critic)]
         log_prob, fault = act(i, step, record, arrays, constants, cells, first)
         return fault + keep(i, step, record, arrays, log_prob, value)
 
@@ -134,7 +141,7 @@ def _act_gaussian() -> Any:
     @inline_exact
     def act(i, step, record, arrays, constants, cells, first):
         a, b = bits_of(arrays.streams[i])
-        greedy, log_prob, fault = constants.settings[1] != 0, single(0), 0.0
+        greedy, log_prob, fault = constants.settings[GREEDY] != 0, single(0), 0.0
         for k in range(constants.log_std.size):
             drawn = draw(*mix(a, b, u32(k)))
             numbers, density = act_one((cells[first + k],), drawn, (constants.log_std[k],), greedy)
@@ -161,7 +168,7 @@ def _act_by_head(policy: PolicyCode, action_size: int) -> Any:
     @inline_exact
     def act(i, step, record, arrays, constants, cells, first):
         a, b = bits_of(arrays.streams[i])
-        params, greedy = load_params(constants.log_std, 0), constants.settings[1] != 0
+        params, greedy = load_params(constants.log_std, 0), constants.settings[GREEDY] != 0
         action, log_prob = head(load_outputs(cells, first), draws(a, b), params, greedy)
         return log_prob, keep_all(i, step, record, arrays, action)
 

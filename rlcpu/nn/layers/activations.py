@@ -15,9 +15,13 @@ from types import FunctionType
 from typing import Any
 
 from rlcpu.kernels.compile import inline, outline, specialise
-from rlcpu.kernels.mlp import hyperbolic_tangent
 from rlcpu.nn.duals import slopes_of, variables
 from rlcpu.nn.layers.kind import Kind, Layer, inputs_of, output_slopes, outputs_of
+
+
+def hyperbolic_tangent(x: float) -> float:
+    """Return tanh(x)."""
+    return math.tanh(x)
 
 
 def through_tanh(y: float, slope: float) -> float:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 import numpy as np
 
 from rlcpu.kernels.compile import inline, outline
-from rlcpu.kernels.mlp import NORM_EPSILON
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
     UNIT,
@@ -35,6 +34,9 @@ from rlcpu.nn.layers.kind import (
     wants_parameters,
 )
 from rlcpu.nn.layers.rows import add_rows, fill
+
+#: Added to the variance of a layer; torch's.
+NORM_EPSILON = 1e-5
 
 
 @functools.cache
