@@ -236,7 +236,7 @@ class Prepared:
         self.policy, self._dynamics, self._memory = policy, env.dynamics, env.memory
         self._numbers, self._env_code, self._real = env.numbers, env.code, env.scalar_type
         self._code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
-        self._networks = arrays.networks()
+        self._networks, self._read = arrays.networks(), (arrays.weights, arrays.value_weights)
         self.policy_arrays = tuple(arrays.for_kernels())
         self._objects, self._values = self._marks(policy)
         bounds = np.zeros(0, np.float32)
@@ -265,7 +265,7 @@ class Prepared:
             return None, ()
         objects, values = policy.marks()  # type: ignore[attr-defined]
         theirs = [each for each in objects if isinstance(each, np.ndarray)]
-        read = *self.policy_arrays, *(each.parameters for each in self._networks)
+        read = *self.policy_arrays, *self._read
         alike = all(any(each is ours for ours in read) for each in theirs)
         return (objects if alike else None), values
 

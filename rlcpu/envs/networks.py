@@ -178,12 +178,11 @@ class NetworkPolicy:
         """
         inputs, networks = self.num_inputs, self.networks()
         sizes, value_sizes, activation = self._layers()
+        separate = "value" in networks
         return PolicyArrays(
             self._checked("parameters", networks["policy"].plan.flat),
             sizes,
-            self._checked("value_parameters", networks["value"].plan.flat)
-            if "value" in networks
-            else np.zeros(0, np.float32),
+            self._checked("value_parameters", networks["value"].plan.flat if separate else 0),
             value_sizes,
             self._checked("log_std", 0 if dynamics.is_discrete else dynamics.action_size),
             self._checked("observation_mean", inputs),
@@ -194,8 +193,8 @@ class NetworkPolicy:
 
     def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """See `Policy`."""
-        arrays = self.parameters, self.value_parameters, self.log_std
-        arrays = *arrays, self.observation_mean, self.observation_scale
+        learnt = self.parameters, self.value_parameters, self.log_std
+        arrays = *learnt, self.observation_mean, self.observation_scale
         shapes = tuple(array.shape for array in arrays)
         return arrays, (*shapes, self.value, self.deterministic)
 

@@ -84,7 +84,9 @@ class PolicyArrays(NamedTuple):
         places = [0 if each is None else each.place for each in (self.network, self.value_network)]
         settings = np.array([*self.settings, *places], np.int64)
         arrays = self.weights, self.log_std, self.mean, self.scale
-        return KernelPolicy(*(np.ascontiguousarray(a, np.float32) for a in arrays), settings)
+        return KernelPolicy._make(
+            [*(np.ascontiguousarray(a, np.float32) for a in arrays), settings]
+        )
 
     def networks(self) -> list[Any]:
         """Return what runs the networks."""

@@ -69,6 +69,7 @@ class Agent:
     #: Statistics of its algorithm that `history.losses` holds.
     reported: ClassVar[tuple[str, ...]]
     policy: Any
+    networks: Any
     env: VectorEnv
     config: Any
     seed: int

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rlcpu.envs.collect import EndlessEpisodeError, play_episodes
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
-from rlcpu.envs.networks import MLP
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
 
@@ -21,7 +21,7 @@ __all__ = ["EndlessEpisodeError", "evaluate"]
 
 def evaluate(
     env: VectorEnv,
-    policy: MLP,
+    policy: Any,
     num_episodes: int = 100,
     *,
     seed: int = 0,
@@ -65,7 +65,7 @@ def evaluate(
 
 
 def _finish_episodes(
-    env: VectorEnv, policy: MLP, num_episodes: int, seed: int
+    env: VectorEnv, policy: Any, num_episodes: int, seed: int
 ) -> npt.NDArray[np.float64]:
     """Returns of as many first episodes of each environment as there have to be."""
     env.reset(seed=[int(s) for s in np.random.SeedSequence(seed).generate_state(env.num_envs)])
