@@ -96,7 +96,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(array: Any, axis: int) -> Layout:
-    """How an array lies; ValueError for more steps than 32 bits count."""
+    """Return how an array lies; ValueError for more steps than 32 bits count."""
     if array.shape[axis] >= 2**31:
         raise ValueError(f"shape {array.shape}: expected fewer than 2**31 steps on a device")
     return Layout(array.shape, axis)
@@ -116,20 +116,20 @@ def _constant(number: float, dtype: Any, device: int) -> Any:
 
 
 class Lane(NamedTuple):
-    """Which lane a thread has: the index before the steps and the one after them."""
+    """Return the lane of a thread: the index before the steps and the one after them."""
 
     outer: Any
     inner: Any
 
 
 def lane_of(sizes, number):
-    """The lane of a number; lanes that follow each other are next to each other in memory."""
+    """Return the lane of a number; lanes that follow each other are neighbours in memory."""
     outer = number // sizes[2]
     return Lane(outer, number - outer * sizes[2])
 
 
 def place(array, lane, k):
-    """Where an array has the number of step k."""
+    """Return the position of step k in an array."""
     strides = array.strides
     # As an index of 64 bits the compiler would keep one for each array and step that is read ahead,
     # in more registers than there are.
@@ -151,7 +151,7 @@ BLOCK = 64
 
 
 def get_step(steps, lane, k):
-    """Step k; what a rule does not use the compiler does not read."""
+    """Return step k; fields that a rule does not use are not read."""
     return Step(
         get(steps.reward, lane, k),
         get(steps.value, lane, k),
@@ -166,12 +166,12 @@ def get_step(steps, lane, k):
 
 
 def last_step(value, zero):
-    """What stands for the step after the last one."""
+    """Return the step that stands for the one after the last."""
     return Step(zero, value, False, False, zero, zero, zero, zero, zero)
 
 
 def as_after(step, zero):
-    """What rules may see of the step after: whole steps would fill registers."""
+    """Return the fields of the step after that rules read: whole steps would fill registers."""
     kept = step.lambda_, step.ratio, step.action_value
     return Step(zero, step.value, False, False, zero, zero, kept[0], kept[1], kept[2])
 
@@ -182,7 +182,7 @@ def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
 
 
 def make_advance(rule: Rule, dtype: Any) -> Any:
-    """Function: one step of a lane, written; the recurrence and the step as those before see it."""
+    """Return a function that writes one step of a lane, and returns y and the step for the next."""
     coefficients, results = device_rule(rule.coefficients, dtype), device_rule(rule.results, dtype)
     connect = device_rule(link if rule.cuts else link_always, dtype)
     two, zero = rule.outputs == 2, dtype(0.0)
@@ -326,7 +326,7 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
     m0, s0 = empty
 
     def prefix(m, s, shared):
-        """State of the threads up to this one, and of all."""
+        """Return the state of the threads up to this one, and of all."""
         own, distance = cuda.threadIdx.x, 1
         shared[0, own], shared[1, own] = m, s
         cuda.syncthreads()

@@ -96,7 +96,7 @@ def logcumsumexp_vjp(
     reverse: bool = False,
     num_threads: int | None = None,
 ) -> Array:
-    """Gradient with respect to x of a sum over y, weighted by `grad`.
+    """Return the gradient with respect to x of a sum over y, weighted by `grad`.
 
     dx_t is the sum of grad_s * exp(x_t - y_s) over all y_s that x_t is part of: a linear recurrence
     in h_t = grad_t + exp(y_t - y_{t+1}) * h_{t+1}, with dx_t = exp(x_t - y_t) * h_t, whose
@@ -146,7 +146,7 @@ def _exp_difference(smaller: Array, larger: Array, xp: Any) -> Any:
 
 
 def advance(m: float, s: float, x: float) -> tuple[float, float]:
-    """The state after one more number, whatever it is."""
+    """Return the state after one more number, whatever it is."""
     if math.isnan(x) or math.isnan(m):
         return math.nan, 1.0
     if x == -math.inf:
@@ -157,7 +157,7 @@ def advance(m: float, s: float, x: float) -> tuple[float, float]:
 
 
 def merge(m: float, s: float, n: float, t: float) -> tuple[float, float]:
-    """The state of all numbers of two."""
+    """Return the state of the numbers of two states together."""
     if math.isnan(m) or math.isnan(n):
         return math.nan, 1.0
     if t == 0.0 or m == math.inf:
@@ -168,7 +168,7 @@ def merge(m: float, s: float, n: float, t: float) -> tuple[float, float]:
 
 
 def level(m: float, s: float) -> float:
-    """Logarithm of the sum that a state stands for: m + log(s)."""
+    """Return the logarithm of the sum that a state stands for: m + log(s)."""
     return m + math.log(s) if s > 0.0 else m
 
 
@@ -180,7 +180,7 @@ _advance, _level = inline_exact(advance), inline_exact(level)
 
 @inline_exact
 def _highest(numbers, count):
-    """The largest of the numbers; +inf if any is NaN."""
+    """Return the largest of the numbers; +inf if any is NaN."""
     found, strange = -np.inf, 0
     for i in range(count):
         found = max(found, numbers[i])
@@ -190,7 +190,7 @@ def _highest(numbers, count):
 
 @inline_exact
 def _lane(numbers, count, m, s, is_total):
-    """The state after the numbers, which results overwrite (not if only the total is wanted)."""
+    """Return the state after the numbers; results overwrite them, unless only it is wanted."""
     highest = max(_highest(numbers, count), m)
     first = highest if is_total else max(m, numbers[0])
     if not (-np.inf < highest < np.inf and first >= highest - SPREAD):  # also where m is NaN
@@ -215,7 +215,7 @@ def _lane(numbers, count, m, s, is_total):
 
 @inline_exact
 def _unit(sizes, x, out, is_total, states, like, number):
-    """All steps of a few lanes, or of a part of them."""
+    """Compute all steps of a few lanes, or of a part of them."""
     _, num_steps, inner, parts, length = sizes
     groups = (inner + LANES - 1) // LANES
     lane, part, outer = number % groups * LANES, number // groups % parts, number // groups // parts
@@ -242,7 +242,7 @@ def _unit(sizes, x, out, is_total, states, like, number):
 
 @functools.cache
 def kernels() -> Kernels:
-    """Drivers: (sizes, x, out, is_total, states, a number of the arrays' dtype).
+    """Return drivers: (sizes, x, out, is_total, states, a number of the arrays' dtype).
 
     `sizes` are those of the arrays, the number of parts of time and the steps of one; `x` and `out`
     an address and the strides of the three axes. `states` is (outer, parts, inner, 2): that before
@@ -288,7 +288,7 @@ def run_log_sums(
 
 
 def _accumulate(states: Array) -> None:
-    """From the state after each part alone to that of all parts before it."""
+    """Replace the state after each part alone by that of all parts before it."""
     for lanes in states.transpose(0, 2, 1, 3):
         for lane in lanes:
             before = (-math.inf, 0.0)

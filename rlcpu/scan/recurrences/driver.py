@@ -75,7 +75,7 @@ called: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)
 
 
 def lanes_of(dtype: Any) -> int:
-    """How many numbers a register holds."""
+    """Return how many numbers a register holds."""
     return VECTOR_BYTES // np.dtype(dtype).itemsize
 
 
@@ -84,13 +84,13 @@ def lanes_of(dtype: Any) -> int:
 
 @inline_exact
 def place(plan, array, outer, step, lane, like):
-    """Pointer to a number of an array of the plan."""
+    """Return a pointer to a number of an array of the plan."""
     by = outer * plan[OUTERS + array] + step * plan[TIMES + array] + lane * plan[LANES + array]
     return shifted(pointer_to(plan[ADDRESS + array], like), by)
 
 
 def make_loads(dtype: Any) -> tuple[Any, Any]:
-    """Functions (pointer, by, count): the first `count` numbers or flags as a vector, then 0."""
+    """Return functions (pointer, by, count) of the first `count` numbers or flags, then 0."""
     full, zero = lanes_of(dtype), dtype(0.0)
 
     @inline_exact
@@ -120,23 +120,23 @@ def write(vector, pointer, by, count, streamed):
 
 
 def of_steps(names: str, expressions: dict[str, str], **namespace: Any) -> Any:
-    """Function of so named arguments: a `Step`, by an expression for each field, 0 elsewhere."""
+    """Return a function of so named arguments: a `Step` of expressions by field, 0 elsewhere."""
     parts = [expressions.get(field, "0") for field in Step._fields]
     source = f"def of_steps({names}):\n    return Step({', '.join(parts)})"
     return inline_exact(define(source, Step=Step, **namespace))
 
 
 def for_each(names: str, lines: list[str], **namespace: Any) -> Any:
-    """Function of so named arguments that runs all lines, one for each of some arrays."""
+    """Return a function of so named arguments that runs all lines, one for each of some arrays."""
     source = "\n    ".join([f"def for_each({names}):", *lines, "return"])
     return inline_exact(define(source, **namespace))
 
 
 def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
-    """Functions: pointers to the arrays of steps; vectors of what they point to; `ask`.
+    """Return functions: pointers to the arrays of steps; their vectors; `prefetch_arrays`.
 
     Their arguments are (plan, k, outer, step, lane), where k is 0, (pointers, by, count) and
-    (pointers, by). `ask` prefetches lines.
+    (pointers, by). `prefetch_arrays` prefetches lines.
     """
     numbers, flags = make_loads(dtype)
     kinds = [(i, f, "flag" if f in FLAGS else "number") for i, f in enumerate(Step._fields)]
@@ -152,14 +152,14 @@ def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
 
 
 class State(NamedTuple):
-    """What lanes carry from step to step: rows of `room` numbers, of y and of what rules see."""
+    """Hold what lanes carry from step to step: rows of `room` numbers, y and values rules see."""
 
     memory: Any  # pointer
     room: Any
 
 
 def make_begin(rule: Rule, dtype: Any) -> Any:
-    """Function: the state of lanes before the step that is computed first."""
+    """Return a function: the state of lanes before the step that is computed first."""
     sees, zero = len(rule.sees) > 0, dtype(0.0)
 
     @inline_exact
@@ -177,52 +177,56 @@ def make_begin(rule: Rule, dtype: Any) -> Any:
 # ---------------------------------------------------------------- columns
 
 
-def make_advance(rule: Rule, dtype: Any, read: Any, ask: Any) -> Any:
-    """Function: one step of a block of lanes, whose results are written."""
+def make_advance(rule: Rule, dtype: Any, read: Any, prefetch_arrays: Any) -> Any:
+    """Return a function that computes and writes one step of a block of lanes."""
     full, two = lanes_of(dtype), rule.outputs == 2
     coefficients, results = rule.coefficients, rule.results
     connect = link if rule.cuts else link_always
     rows = {f: f"state.memory, by + {i} * state.room" for i, f in enumerate(rule.sees, 1)}
-    see = of_steps("state, by", {f: f"load({row}, 1)" for f, row in rows.items()}, load=load)
+    read_after = of_steps("state, by", {f: f"load({row}, 1)" for f, row in rows.items()}, load=load)
     lines = [f"store(step.{f}, {row})" for f, row in rows.items()]
-    keep = for_each("step, state, by", lines, store=store)
+    store_after = for_each("step, state, by", lines, store=store)
 
     @inline_exact
     def vector(here, targets, state, by, count, options):
-        """The lanes of a vector, or the first ones of them."""
-        step, after, carried = read(here, by, count), see(state, by), load(state.memory, by, 1)
+        """Compute the lanes of a vector, or the first ones of them."""
+        step, after, carried = (
+            read(here, by, count),
+            read_after(state, by),
+            load(state.memory, by, 1),
+        )
         a, b = coefficients(step, after, options)
         y = connect(a, b, carried)
         # All lanes: a load of what has just been written to some of them waits for the store.
         store(y, state.memory, by)
-        keep(step, state, by)
-        found = results(y, carried, step, after, options)
+        store_after(step, state, by)
+        outputs = results(y, carried, step, after, options)
         first, second, streamed = targets
-        write(found[0], first, by, count, streamed > 0)
+        write(outputs[0], first, by, count, streamed > 0)
         if two:
-            write(found[1], second, by, count, streamed > 1)
+            write(outputs[1], second, by, count, streamed > 1)
 
     @inline_exact
     def advance(here, ahead, targets, state, width, options):
-        """All lanes; asks for the lines of the step that comes next."""
+        """Compute all lanes, and prefetch the lines of the step that comes next."""
         compact()
         # Whole vectors apart: a mask in the loop takes 1.5x as long where few arrays are read.
         for i in range(width // full):
-            ask(ahead, i * full)
+            prefetch_arrays(ahead, i * full)
             vector(here, targets, state, i * full, full, options)
         whole = width // full * full
         if whole < width:
-            ask(ahead, whole)
+            prefetch_arrays(ahead, whole)
             vector(here, targets, state, whole, width - whole, options)
 
     return advance
 
 
 def make_columns(rule: Rule, dtype: Any) -> Any:
-    """Function: all steps of a block of lanes that are side by side."""
+    """Return a function that computes all steps of lanes that are side by side."""
     full, rows, zero = lanes_of(dtype), 1 + len(rule.sees), dtype(0.0)
-    arrays_at, read, ask = make_readers(rule, dtype)
-    begin, advance = make_begin(rule, dtype), make_advance(rule, dtype, read, ask)
+    arrays_at, read, prefetch_arrays = make_readers(rule, dtype)
+    begin, advance = make_begin(rule, dtype), make_advance(rule, dtype, read, prefetch_arrays)
 
     @inline_exact
     def columns(plan, options, outer, lane, width):
@@ -248,25 +252,27 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
 
 
 class Area(NamedTuple):
-    """Scratch memory of a piece of rows: pointers to planes, in which a row has `pitch` numbers.
+    """Scratch memory of a piece of rows: planes, in which a row has `pitch` numbers.
 
     What belongs to the step after the last one of the piece follows the row's numbers.
     """
 
     a: Any
     b: Any  # y takes its place
-    seen: Any  # a plane for each field that rules see of the step after
+    next_values: Any  # a plane for each field that rules see of the step after
     tiles: Any  # squares of steps and rows, one of a and one of b
     starts: Any  # where rows begin
 
 
 def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
-    """Functions along rows: a and b of a piece; its results."""
+    """Return functions along rows: a and b of a piece; its results."""
     full, plane, two = lanes_of(dtype), REGISTERS * lanes_of(dtype) * pitch, rule.outputs == 2
     coefficients, results = rule.coefficients, rule.results
-    (arrays_at, read, ask), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
-    at = {f: f"seen, by + {i * plane}" for i, f in enumerate(rule.sees)}
-    see = of_steps("seen, by", {f: f"load({each}, 1)" for f, each in at.items()}, load=load)
+    (arrays_at, read, prefetch_arrays), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
+    at = {f: f"next_values, by + {i * plane}" for i, f in enumerate(rule.sees)}
+    read_after = of_steps(
+        "next_values, by", {f: f"load({each}, 1)" for f, each in at.items()}, load=load
+    )
     zero = dtype(0.0)
 
     @inline_exact
@@ -279,20 +285,22 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
         f"copy(x.{f}, shifted({each}), count, shifted(state.memory, {i} * state.room), row)"
         for i, (f, each) in enumerate(at.items(), 1)
     ]
-    keep = for_each("x, seen, by, count, state, row", lines, copy=copy, shifted=shifted)
+    store_after = for_each(
+        "x, next_values, by, count, state, row", lines, copy=copy, shifted=shifted
+    )
 
     @inline_exact
     def prepare(plan, piece, area, state, options):
-        """The coefficients; asks for the lines of the piece that comes next."""
+        """Compute the coefficients, and prefetch the lines of the piece that comes next."""
         compact()
         outer, width, step, count = piece
         for row in range(width):
             here, at = arrays_at(plan, np.int64(0), outer + row, step, 0), row * pitch
-            keep(here, area.seen, at, count, state, row)
+            store_after(here, area.next_values, at, count, state, row)
             for by in range(0, count, full):
-                ask(here, by - plan[DIRECTION] * PIECE)
-                known = read(here, by, min(full, count - by))
-                a, b = coefficients(known, see(area.seen, at + by + 1), options)
+                prefetch_arrays(here, by - plan[DIRECTION] * PIECE)
+                step_now = read(here, by, min(full, count - by))
+                a, b = coefficients(step_now, read_after(area.next_values, at + by + 1), options)
                 store(a, area.a, at + by)
                 store(b, area.b, at + by)
 
@@ -308,18 +316,18 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
             for by in range(0, count, full):
                 some = min(full, count - by)
                 y, carried = load(area.b, at + by, 1), load(area.b, at + by + 1, 1)
-                after = see(area.seen, at + by + 1)
-                found = results(y, carried, read(here, by, some), after, options)
-                write(found[0], first, by, some, streamed > 0)
+                after = read_after(area.next_values, at + by + 1)
+                outputs = results(y, carried, read(here, by, some), after, options)
+                write(outputs[0], first, by, some, streamed > 0)
                 if two:
-                    write(found[1], second, by, some, streamed > 1)
+                    write(outputs[1], second, by, some, streamed > 1)
 
     return prepare, finish
 
 
 @functools.cache
 def make_connect(cuts: bool, dtype: Any) -> Any:
-    """Function: y of all steps of a piece, across rows, and unless it `cuts` products of all a."""
+    """Return a function: y of a piece, across rows, and unless it `cuts` products of all a."""
     full, group, zero = lanes_of(dtype), REGISTERS * lanes_of(dtype), dtype(0.0)
     connect_one, square = link if cuts else link_always, full * group
 
@@ -351,7 +359,7 @@ def make_connect(cuts: bool, dtype: Any) -> Any:
 
 
 def make_rows(rule: Rule, dtype: Any) -> Any:
-    """Function: all steps of a block of rows."""
+    """Return a function that computes all steps of a block of rows."""
     full, group, pitch = lanes_of(dtype), REGISTERS * lanes_of(dtype), PIECE + lanes_of(dtype)
     sees, plane, square, cuts = len(rule.sees), group * pitch, full * group, rule.cuts
     zero, one = dtype(0.0), dtype(1.0)
@@ -400,13 +408,13 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
 
 
 def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
-    """Function: some windows of a block of lanes, of a rule that sees the next value alone.
+    """Return a function: some windows of a block, of a rule that sees the next value alone.
 
     a, b and the value after each step, in scratch memory; then each window from its last step on.
     """
     full, zero, one, value = lanes_of(dtype), dtype(0.0), dtype(1.0), Step._fields.index("value")
     (arrays_at, read, _), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
-    coefficients, see = rule.coefficients, of_steps("x", {"value": "x"})
+    coefficients, read_after = rule.coefficients, of_steps("x", {"value": "x"})
 
     @inline_exact
     def windows(plan, options, outer, lane, width, begin):
@@ -426,7 +434,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
             for by in range(0, run, full):
                 count, at = min(full, run - by), (step - begin) * room + by
                 after = numbers(following, by, count)
-                factor, part = coefficients(read(here, by, count), see(after), options)
+                factor, part = coefficients(read(here, by, count), read_after(after), options)
                 store(factor, a, at)
                 store(part, b, at)
                 store(after, values, at)
@@ -453,7 +461,7 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
 
 def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> Any:
-    """Function (plan, options, number), of two pointers and a number: all steps of one block."""
+    """Return the function (plan, options, number) that computes all steps of one block."""
     group = REGISTERS * lanes_of(dtype)
     if has_windows:
         body = make_windows(rule, dtype, is_rows)
@@ -486,7 +494,7 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
 
 @functools.cache
 def address_of_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> int:
-    """Address of the compiled function of a block."""
+    """Return the address of the compiled function of a block."""
     kinds = types.CPointer(types.int64), types.CPointer(types.float64), types.int64
     return c_function(make_block(rule, dtype, is_rows, has_windows), kinds, fastmath=EXACT)
 
@@ -577,7 +585,7 @@ def run(
 
 
 def _width(layout: Layout, dtype: Any) -> int:
-    """How many lanes make a block: as many as fit, but something to do for every core."""
+    """Return how many lanes make a block: as many as fit, but something to do for every core."""
     size, full = layout.inner * dtype.itemsize, lanes_of(dtype)
     wanted = -(-numba.config.NUMBA_NUM_THREADS // layout.outer)
     slices = max(-(-size // REPEATED), min(wanted, size // 512), 1)
@@ -585,7 +593,7 @@ def _width(layout: Layout, dtype: Any) -> int:
 
 
 def _streams(layout: Layout, outs: list[Place], size: int) -> tuple[int, int]:
-    """Lanes, or steps of rows, before the first vector that suits `stream`; how many outputs do."""
+    """Return the lanes, or steps of rows, before a vector suits `stream`; how many outputs do."""
     if layout.outer * layout.num_steps * layout.inner * size < LARGE:
         return 0, 0
     strides = [stride for out in outs for stride in (out.outer, out.time)]

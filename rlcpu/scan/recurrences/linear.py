@@ -29,7 +29,7 @@ LONG = 2**15  # steps from which two passes take less time than one that waits f
 
 
 class LinearGradients(NamedTuple):
-    """What `linear_scan_vjp` returns.
+    """Gradients that `linear_scan_vjp` returns.
 
     Attributes:
         a: gradient with respect to a, of its shape: summed where a was repeated.
@@ -114,7 +114,7 @@ def linear_scan_vjp(
     reverse: bool = False,
     num_threads: int | None = None,
 ) -> LinearGradients:
-    """Gradients of a scalar with respect to the arguments of `linear_scan`.
+    """Return gradients of a scalar with respect to the arguments of `linear_scan`.
 
     With g its gradient with respect to y, h_t = g_t + a_{t+1} * h_{t+1} is that with respect to
     b_t, h_t * y_{t-1} that with respect to a_t, and a_0 * h_0 that with respect to the initial

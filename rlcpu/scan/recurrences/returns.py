@@ -38,7 +38,7 @@ from rlcpu.scan.recurrences.rules import (
 
 
 class Advantages(NamedTuple):
-    """What `gae` returns.
+    """Advantages and returns of `gae`.
 
     Attributes:
         advantages: like the rewards, how much better each action was than the policy's average,
@@ -69,7 +69,7 @@ CLIPS = Clips()
 
 
 class VTrace(NamedTuple):
-    """What `vtrace` returns.
+    """Targets and advantages of `vtrace`.
 
     Attributes:
         targets: like the rewards, of the value function.
@@ -374,7 +374,7 @@ def _estimate(
     options: tuple[float, ...] = (),
     window: int = 0,
 ) -> Any:
-    """Check what a user gave, and compute.
+    """Check the arguments of a public function, and compute.
 
     Args:
         rule: of the recurrence.
@@ -426,7 +426,7 @@ def _estimate(
 def _outputs(
     out: Any, names: Sequence[str], inputs: list[Array], like: Array, backend: Any
 ) -> list[Any]:
-    """The arrays of `out`, of these names, once they are checked; None where it has none."""
+    """Return the checked arrays of `out` by these names; None where it has none."""
     if not isinstance(out, tuple | list | np.ndarray) or len(out) != len(names):
         raise TypeError(f"out: expected {len(names)} arrays, got {type(out).__name__}")
     outs: list[Any] = []
