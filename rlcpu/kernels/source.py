@@ -39,7 +39,7 @@ _RANDOM = (
     "(reset_draws, step_draws; draws of a policy) and take them from `uniforms`"
 )
 _OUTPUT = "reads or writes files or the screen, which a kernel cannot"
-_CALLS: dict[Any, str] = {print: _OUTPUT, input: _OUTPUT, open: _OUTPUT}
+_CALLS: dict[Any, str] = {input: _OUTPUT, open: _OUTPUT}
 _CALLS |= dict.fromkeys((list, sorted), _LIST)
 _CALLS |= {dict: _REASONS["BUILD_MAP"], set: _REASONS["BUILD_SET"]}
 _ARRAYS = "array asarray zeros ones empty full arange linspace eye concatenate stack where"
@@ -97,7 +97,9 @@ def _faults(
     for line in lists:
         yield line, _LIST
     for line, name, value in _reads(function, code):
-        if value is _UNDEFINED:
+        if value is builtins.print:  # Ray puts a function of its own in this place
+            yield line, f"uses {name}, which {_OUTPUT}"
+        elif value is _UNDEFINED:
             yield line, f"uses {name}, which is defined nowhere"
         elif _is_changing(value):
             yield line, f"uses {name}, which {_RANDOM}"
