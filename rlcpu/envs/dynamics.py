@@ -323,7 +323,7 @@ class Dynamics:
 
 
 def _find(id: str, params: dict[str, Any]) -> Dynamics:
-    """The environment of an id with other parameters, for pickle."""
+    """Return the environment of an id with other parameters, for pickle."""
     dynamics: Dynamics | None = registry.lookup(id)
     if dynamics is None:
         raise ValueError(f"{id} is not registered in this process, as it was where it was pickled")

@@ -147,7 +147,7 @@ class Policy(Protocol):
 def uniform_discrete(
     observation: tuple[float, ...], params: tuple[float, float], uniforms: tuple[float]
 ) -> tuple[Any, float, float]:
-    """One of `params[0]` actions, each with the log-probability `params[1]`."""
+    """Return one of `params[0]` actions, each with the log-probability `params[1]`."""
     return np.int32(uniforms[0] * params[0]), params[1], 0.0
 
 

@@ -13,7 +13,7 @@ from rlcpu.envs.vector_env import VectorEnv
 
 
 def example_of(env: VectorEnv | Dynamics | str) -> dict[str, Any]:
-    """One transition of an environment, as the example of a buffer for an agent.
+    """Return one transition of an environment, as the example of a buffer for an agent.
 
     Example:
         >>> sorted(example_of("CartPole-v1"))[:3]

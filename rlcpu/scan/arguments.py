@@ -30,7 +30,7 @@ _REAL = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def as_array(name: str, value: npt.ArrayLike, backend: Any = None) -> Array:
-    """The argument as an array."""
+    """Return the argument as an array."""
     if backend is None and type(value) is np.ndarray:
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -49,7 +49,7 @@ def as_array(name: str, value: npt.ArrayLike, backend: Any = None) -> Array:
 def check_real(
     name: str, value: npt.ArrayLike, dtype: Any = None, like: str = "", backend: Any = None
 ) -> Array:
-    """The argument as an array of float32 or float64.
+    """Return the argument as an array of float32 or float64.
 
     Args:
         name: of the argument.
@@ -98,14 +98,14 @@ def _converted(name: str, array: Array, dtype: Any) -> Array:
 
 
 def check_shape(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array itself, if it has the shape."""
+    """Return the array itself, if it has the shape."""
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
     return array
 
 
 def check_broadcast(name: str, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array itself, if it can be repeated to fill the shape."""
+    """Return the array itself, if it can be repeated to fill the shape."""
     if array.ndim == 0:
         return array
     pairs = zip(reversed(array.shape), reversed(shape), strict=False)
@@ -115,7 +115,7 @@ def check_broadcast(name: str, array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def common_shape(names: Iterable[str], arrays: list[Array]) -> tuple[int, ...]:
-    """The shape that arrays broadcast to."""
+    """Return the shape that arrays broadcast to."""
     try:
         return np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
@@ -124,7 +124,7 @@ def common_shape(names: Iterable[str], arrays: list[Array]) -> tuple[int, ...]:
 
 
 def check_axis(axis: int, shape: tuple[int, ...], name: str) -> int:
-    """The axis, counted from the first, of the array of that name and shape."""
+    """Return the axis, counted from the first, of the array of that name and shape."""
     if not isinstance(axis, int | np.integer) or isinstance(axis, bool):
         raise TypeError(f"axis={axis!r}: expected an int")
     if not -len(shape) <= axis < len(shape):
@@ -133,7 +133,7 @@ def check_axis(axis: int, shape: tuple[int, ...], name: str) -> int:
 
 
 def repeated(array: Array, shape: tuple[int, ...], backend: Any = None) -> Array:
-    """The array, or a view that broadcasts it to the shape."""
+    """Return the array, or a view that broadcasts it to the shape."""
     if array.shape == shape:
         return array
     if backend is None:
@@ -142,14 +142,14 @@ def repeated(array: Array, shape: tuple[int, ...], backend: Any = None) -> Array
 
 
 def axis_last(array: Array, axis: int) -> Array:
-    """A view with an axis, counted from the first, moved to the end."""
+    """Return a view with an axis, counted from the first, moved to the end."""
     if axis == array.ndim - 1:
         return array
     return array.transpose(*(i for i in range(array.ndim) if i != axis), axis)
 
 
 def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
-    """The sums over the axes along which an array of the shape was repeated."""
+    """Return the sums over the axes along which an array of the shape was repeated."""
     if array.shape == shape:
         return array
     first = array.ndim - len(shape)
@@ -164,7 +164,7 @@ def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
 def check_flags(
     name: str, array: npt.ArrayLike, shape: tuple[int, ...], backend: Any = None
 ) -> Array:
-    """The argument as an array of bool."""
+    """Return the argument as an array of bool."""
     found = as_array(name, array, backend)
     if found.dtype != np.bool_:
         raise TypeError(f"{name}: expected bool, got {found.dtype}")
@@ -174,7 +174,7 @@ def check_flags(
 def check_factor(
     name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, backend: Any = None
 ) -> Array:
-    """A number in [0, 1], or an array of one number for every step, which may be any."""
+    """Return a number in [0, 1], or an array of one number for every step, which may be any."""
     found = check_real(name, value, dtype, "", backend)
     if found.ndim == 0 and not 0.0 <= found <= 1.0:
         raise ValueError(f"{name}={found}: expected a number in [0, 1]")
@@ -246,7 +246,7 @@ def check_out(
     may_be: Array | None = None,
     backend: Any = None,
 ) -> Array:
-    """An array that can be overwritten with the result, if it is one.
+    """Return an array that can be overwritten with the result, if it is one.
 
     Args:
         name: of the argument.
@@ -285,7 +285,7 @@ def check_out(
 
 
 def is_same(first: Array, second: Array) -> bool:
-    """Whether two arrays are the same numbers in memory, in the same order."""
+    """Tell whether two arrays are the same numbers in memory, in the same order."""
     places = [_address(array) for array in (first, second)]
     layouts = [(array.dtype, array.shape, array.strides) for array in (first, second)]
     return bool(places[0] == places[1] and layouts[0] == layouts[1])
@@ -298,7 +298,7 @@ def _address(array: Array) -> int:
 
 
 def _overlap(first: Array, second: Array, backend: Any) -> bool:
-    """Whether two arrays share a byte, or so it seems after a short search."""
+    """Tell whether two arrays share a byte, or so it seems after a short search."""
     if backend is not None:
         return bool(backend.xp.may_share_memory(first, second))
     if not np.may_share_memory(first, second):

@@ -26,7 +26,7 @@ ONE = 1  # register of a vector
 
 @inlined
 def extremes(numbers, count):
-    """The smallest and the largest of some numbers."""
+    """Return the smallest and the largest of some numbers."""
     least: Any = numbers[0]
     most: Any = numbers[0]
     for i in range(1, count):

@@ -82,7 +82,7 @@ class Layout(NamedTuple):
         return Place(numbers, address, *(s * m for s, m in zip(strides, moves, strict=True)))
 
     def place_ends(self, array: Array) -> Place:
-        """An array that lacks the time axis."""
+        """Return an array that lacks the time axis."""
         if array.ndim == 0:
             return repeated(array.tobytes(), array.dtype)
         if not self.is_plain or array.size != self.outer * self.inner:
@@ -103,7 +103,7 @@ class Layout(NamedTuple):
         return place_of(whole)
 
     def empty(self, dtype: Any) -> Array:
-        """A new array of the shape as the caller has it, in memory in the common order.
+        """Return a new array of the shape as the caller has it, in memory in the common order.
 
         It begins at a cache line, so that kernels can write past the caches.
         """
@@ -113,7 +113,7 @@ class Layout(NamedTuple):
         return numbers[begin : begin + count].reshape(self.shape).transpose(np.argsort(self.order))
 
     def flat(self, array: Array) -> Array:
-        """The array as (outer, num_steps, inner), a view of it where NumPy can make one."""
+        """Return the array as (outer, num_steps, inner), a view of it where NumPy can make one."""
         if array.shape != self.shape or not self.is_plain:
             shape = tuple(self.shape[i] for i in np.argsort(self.order))
             array = np.broadcast_to(array, shape).transpose(self.order)
@@ -121,7 +121,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(array: Array, axis: int, backend: Any = None) -> Any:
-    """The order in which an array lies in memory, for it and all that goes with it.
+    """Return the order in which an array lies in memory, for it and all that goes with it.
 
     A `Layout`, or what the backend has in its place.
     """
@@ -143,7 +143,7 @@ def place_of(array: Array) -> Place:
 
 @functools.lru_cache(maxsize=64)
 def repeated(number: bytes, dtype: Any) -> Place:
-    """One number in place of an array."""
+    """Return one number in place of an array."""
     array = np.full(REPEATED // len(number), np.frombuffer(number, dtype)[0])
     return Place(array, address_of(array), 0, 0, 0)
 

@@ -162,7 +162,7 @@ def make_plan(
     lengths: Array | None = None,
     shared: Array | None = None,
 ) -> Array:
-    """The plan of a driver; the caller keeps all arrays alive.
+    """Return the plan of a driver; the caller keeps all arrays alive.
 
     Lanes are numbered in C order of the batch axes as `batch_order` sorts those of the output, with
     the chunks of a system last.
@@ -203,7 +203,7 @@ def even(n: int) -> int:
 
 
 def fitted(array: Array) -> Array:
-    """The array, or a copy if its numbers are not where a pointer to numbers could point."""
+    """Return the array, or a copy if its numbers are not where a pointer to numbers could point."""
     even = array.flags.aligned and not any(stride % array.itemsize for stride in array.strides)
     return array if even else array.copy()
 
@@ -216,7 +216,7 @@ def _template(
     kinds: tuple[tuple[int, ...], ...],
     options: tuple[int, ...],
 ) -> Array:
-    """A plan without addresses."""
+    """Return a plan without addresses."""
     inputs, (*batch, n) = len(kinds), shape
     steps = [[stride // itemsize for stride in array] for array in strides[: inputs + 1]]
     marks = strides[-1] if len(strides) > len(steps) else (0,) * len(batch)

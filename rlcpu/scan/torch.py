@@ -79,7 +79,7 @@ class _Solve(torch.autograd.Function):
 def _differentiable(
     lower: Any, diagonal: Any, upper: Any, x: Any, grad: Any, axis: int
 ) -> tuple[Any, ...]:
-    """The gradients of `tridiagonal_vjp` in operations that torch can differentiate."""
+    """Return the gradients of `tridiagonal_vjp` in operations that torch can differentiate."""
     lower, upper = lower.expand(x.shape), upper.expand(x.shape)
     # What comes round from the other end is ignored.
     multipliers = _Solve.apply(upper.roll(1, axis), diagonal, lower.roll(-1, axis), grad, axis)

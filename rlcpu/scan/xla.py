@@ -26,7 +26,7 @@ _Pointer = ctypes.c_void_p
 
 
 def _structure(name: str, **fields: Any) -> Any:
-    """A structure, which begins with its own size."""
+    """Return a structure, which begins with its own size."""
     size = ("struct_size", ctypes.c_size_t)
     return type(name, (ctypes.Structure,), {"_fields_": [size, *fields.items()]})
 
@@ -74,7 +74,7 @@ _HANDLER = ctypes.CFUNCTYPE(_Pointer, ctypes.POINTER(_Frame))
 
 
 def handler(function: Callable[[list[Array], list[Array]], None]) -> Any:
-    """A pointer that XLA can call, to be kept alive as long as it may.
+    """Return a pointer that XLA can call, to be kept alive as long as it may.
 
     Args:
         function: gets the arguments, read-only, and the results, which it overwrites. What it

@@ -62,7 +62,7 @@ def squash(u: float) -> tuple[float, float]:
 
 
 def squashed_gaussian(mean: float, log_std: float, noise: float) -> tuple[float, float]:
-    """One number of an action in (-1, 1), and its log-density.
+    """Return one number of an action in (-1, 1), and its log-density.
 
     With u = mean + exp(log_std) * noise the action is tanh(u), and
 

@@ -373,7 +373,7 @@ def left_of(schedule: tuple[int, int], steps: int) -> float:
 
 
 def describe_unknown(name: str, known: Sequence[str], algorithm: str = "PPO") -> str:
-    """One sentence on a setting that there is not."""
+    """Return one sentence on a setting that there is not."""
     near = _ALIASES.get(name) or next(iter(difflib.get_close_matches(name, known, n=1)), None)
     hint = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
     return f"{name}: {algorithm} has no such setting; {hint}"

@@ -421,7 +421,7 @@ class MuJoCoDynamics(base.Dynamics):
         return model
 
     def advance(self, data: mujoco.MjData, action: Any) -> None:
-        """One step of a simulation, as kernels take it."""
+        """Return one step of a simulation, as kernels take it."""
         data.ctrl[:] = action
         mujoco.mj_step(data.model, data, self.frame_skip)
         if self.current:

@@ -56,7 +56,7 @@ class Renderer:
     def render(
         self, states: npt.NDArray[Any], params: Sequence[Any] = ()
     ) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One (height, width, 3) picture per state, (n, state_size); None without a mode.
+        """Return one (height, width, 3) picture per state, (n, state_size); None without a mode.
 
         With params of each state, its model has the numbers that they hold.
         """

@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 def make_problem(
     arguments: tuple[Any, ...], time_varying: Collection[str], form: str, num_threads: int | None
 ) -> Problem:
-    """The call, checked; `arguments` are those of `NAMES`, the last two may be None.
+    """Return the call, checked; `arguments` are those of `NAMES`, the last two may be None.
 
     Raises:
         NotImplementedError: an array is on a CUDA device.

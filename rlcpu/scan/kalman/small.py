@@ -182,7 +182,7 @@ def make_small(dtype: str) -> Any:
 
 
 def pad(matrices: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The numbers of F, Q, H, R, mean and covariance of a model of two states, one by one.
+    """Return the numbers of F, Q, H, R, mean and covariance of a model of two states, one by one.
 
     Those of a model of one state may be given, beside which another one stands still at 0.
     """

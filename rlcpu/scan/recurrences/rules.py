@@ -78,13 +78,13 @@ class Rule(NamedTuple):
 
 @inlined
 def link(a: float, b: float, carried: float) -> Any:
-    """One step of a recurrence that is cut where a is 0."""
+    """Make one step of a recurrence that is cut where a is 0."""
     return where(a == 0.0, b, b + a * carried)
 
 
 @inlined
 def link_always(a: float, b: float, carried: float) -> Any:
-    """One step of a recurrence whose NaN and infinities go on for ever."""
+    """Make one step of a recurrence whose NaN and infinities go on for ever."""
     return b + a * carried
 
 
@@ -96,13 +96,13 @@ def bootstrap(step: Step, following: float) -> Any:
 
 @inlined
 def unless_ended(step: Step, number: float) -> Any:
-    """The number if the episode goes on, else 0."""
+    """Return the number if the episode goes on, else 0."""
     return where(step.terminated, 0.0, where(step.truncated, 0.0, number))
 
 
 @inlined
 def clipped(ratio: float, clip: float) -> Any:
-    """The smaller of both, NaN if the ratio is that."""
+    """Return the smaller of both, NaN if the ratio is that."""
     return where(ratio > clip, clip, ratio)
 
 
@@ -156,19 +156,19 @@ def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, An
 
 @inlined
 def itself(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """The recurrence."""
+    """Return the recurrence."""
     return y, y
 
 
 @inlined
 def with_value(y: Any, carried: Any, step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """The recurrence, and its sum with the value."""
+    """Return the recurrence, and its sum with the value."""
     return y, y + step.value
 
 
 @inlined
 def vtrace_results(y: Any, carried: Any, step: Step, after: Step, options: Any) -> Any:
-    """The target, and the advantage of the action against the next step's target."""
+    """Return the target, and the advantage of the action against the next step's target."""
     following = bootstrap(step, after.value + step.lambda_ * carried)
     advantage = step.reward + step.gamma * following - step.value
     return step.value + y, clipped(step.ratio, options[2]) * advantage

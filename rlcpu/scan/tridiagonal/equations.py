@@ -66,7 +66,7 @@ def nan_or_zero(x: Any) -> Any:
 
 @inlined
 def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
-    """The equation times the power of two that brings its largest coefficient into [2, 4).
+    """Return the equation times the power of two that brings its largest coefficient into [2, 4).
 
     Coefficients that are not finite become NaN.
     """
@@ -79,13 +79,13 @@ def scaled(lower: Any, diagonal: Any, upper: Any, rhs: Any) -> Equation:
 
 @inlined
 def mirrored(equation: Equation) -> Equation:
-    """The equation of the system that is numbered from the other end."""
+    """Return the equation of the system that is numbered from the other end."""
     return Equation(equation.upper, equation.diagonal, equation.lower, equation.rhs, equation.scale)
 
 
 @inlined
 def is_better(pending: Any, equation: Any, pivoting: float) -> Any:
-    """Whether the equation's coefficient of x[k] is the larger part of its sum.
+    """Tell whether the equation's coefficient of x[k] is the larger part of its sum.
 
     Of both sums, the coefficients of x[k] cancel out of the comparison.
     """
@@ -274,14 +274,14 @@ class Choice(NamedTuple):
 
 @inlined
 def sort(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """One column of the three equations: of the pivot, of the larger, of the smaller."""
+    """Return one column of the three equations: of the pivot, of the larger, of the smaller."""
     big, small = where(choice.second, two, one), where(choice.second, one, two)
     return where(choice.new, new, big), where(choice.new, big, new), small
 
 
 @inlined
 def combine(choice: Choice, one: Any, two: Any, new: Any) -> tuple[Any, Any, Any]:
-    """One column after the elimination: of the pivot, of what is left."""
+    """Return one column after the elimination: of the pivot, of what is left."""
     pivot, other, small = sort(choice, one, two, new)
     pivot = pivot * choice.inverse
     return pivot, fma(-choice.larger, pivot, other), fma(-choice.smaller, pivot, small)
@@ -343,7 +343,7 @@ def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
 
 @inlined
 def enter_chunk(rest: Rest, before: Any, first: Any) -> Left:
-    """The rest, x[-1] and x[0] being known."""
+    """Return the rest, x[-1] and x[0] being known."""
     diagonal, upper, rhs, scale = rest.left
     rhs = fma(-rest.before, before, fma(-rest.first, first, rhs))
     return Left(diagonal, upper, rhs, scale)

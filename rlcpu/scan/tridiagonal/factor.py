@@ -58,7 +58,7 @@ class TridiagonalFactors:
         out: Array | None = None,
         num_threads: int | None = None,
     ) -> Array:
-        """The x of A x = rhs.
+        """Return the x of A x = rhs.
 
         Args:
             rhs: right-hand sides of the matrices' dtype, n numbers along `axis`; the matrices
@@ -109,7 +109,7 @@ class TridiagonalFactors:
         return result
 
     def _check_shape(self, axis: int, rhs: Array) -> int:
-        """The axis, if the matrices fit."""
+        """Return the axis, if the matrices fit."""
         axis, n = check_axis(axis, rhs.shape, "rhs"), self.shape[self.axis]
         if rhs.shape[axis] != n:
             raise ValueError(f"rhs: expected {n} numbers along axis {axis}, got shape {rhs.shape}")

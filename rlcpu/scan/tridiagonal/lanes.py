@@ -58,7 +58,7 @@ PIVOT_UPPER, PIVOT_SECOND, SOLUTION = range(3)
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
-    """The inputs of a plan, from lower, diagonal, upper and rhs (batch..., n).
+    """Return the inputs of a plan, from lower, diagonal, upper and rhs (batch..., n).
 
     The lower coefficients of the transposed systems are the upper ones one row before, and the
     other way round.
@@ -144,7 +144,7 @@ INVERSE, ABOVE, SECOND, SCALE, MULTIPLE, FACTORS = range(6)
 
 @inlined
 def entry(planes, plane, k):
-    """One number as a vector: the rules compute on these."""
+    """Return one number as a vector: the rules compute on these."""
     return fill(planes[plane, k], ONE)
 
 
@@ -202,7 +202,7 @@ def factor_matrix(planes):
 
 @inlined
 def shared_number(block, plane, k):
-    """A number of the factors that all lanes share."""
+    """Return a number of the factors that all lanes share."""
     return fill(shared(block)[plane * block.rows + k], ONE)
 
 

@@ -179,7 +179,7 @@ def _solve_ordinary(
 
 
 def _may_write(out: Any, arrays: tuple[Any, ...]) -> bool:
-    """Whether a result may be written to an array without further checks."""
+    """Tell whether a result may be written to an array without further checks."""
     if type(out) is not np.ndarray or out.shape != arrays[3].shape:
         return False
     if out.dtype is not arrays[3].dtype or not out.flags.carray:

@@ -92,7 +92,7 @@ def status_of(
     periodic: bool,
     solve: Callable[..., Array] | None = None,
 ) -> Array:
-    """A `Status` for each system that was solved, by what is finite.
+    """Return a `Status` for each system that was solved, by what is finite.
 
     Args:
         arrays: lower, diagonal, upper, rhs and out, (batch..., n); out as a solve left it.

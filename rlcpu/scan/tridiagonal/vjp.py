@@ -105,7 +105,7 @@ def tridiagonal_vjp(
 def _overwrite(
     results: TridiagonalGradients, arrays: Any, axis: int, num_threads: int | None, backend: Any
 ) -> None:
-    """The gradients of arguments that have been checked."""
+    """Return the gradients of arguments that have been checked."""
     *given, x, grad = arrays
     # Kernels write whole contiguous arrays; what was repeated is added up, what is not is copied.
     full = [

@@ -410,7 +410,7 @@ def peak(o: Outline, x: float, height: float, top: float) -> float:
 
 
 def step(s: State, action: Four, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One step.
+    """Make one step.
 
     Args:
         s: see `State`.
@@ -552,7 +552,7 @@ def pose_leg(x: float, y: float, angle: float, pin: Twist, joints: Pair, speeds:
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """A walker on flat ground, after a step in which a random force pushed it.
+    """Return a walker on flat ground, after a step in which a random force pushed it.
 
     Its numbers are Box2D's, of the second step: see above.
     """

@@ -25,7 +25,7 @@ LEG = ((-2, -8), (2, -8), (2, 8), (-2, 8))  # pixels, from its centre
 
 
 def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
-    """One picture.
+    """Return one picture.
 
     Args:
         state: of the lander.

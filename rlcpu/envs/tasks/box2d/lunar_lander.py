@@ -159,7 +159,7 @@ def shaping(observation: View) -> float:
 def fly(
     s: State, main: float, side: float, params: Params, noise: Pair
 ) -> tuple[State, float, bool]:
-    """One step at the throttles of both engines."""
+    """Make one step at the throttles of both engines."""
     ground = legs.find_ground(s.nodes, s.x)
     hull = legs.hull_body(s.angle)
     body_r = legs.leg_body(s.angle + legs.CLOSED + s.right, 1.0)
@@ -225,7 +225,7 @@ def fly(
 
 
 def step(state: State, action: int, params: Params, uniforms: Pair) -> tuple[State, float, bool]:
-    """One step.
+    """Make one step.
 
     Args:
         state: see `State`.

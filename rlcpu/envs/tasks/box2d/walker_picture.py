@@ -30,7 +30,7 @@ LOWER = [(-3.2, -17.0), (3.2, -17.0), (3.2, 17.0), (-3.2, 17.0)]
 
 
 def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
-    """One picture.
+    """Return one picture.
 
     Args:
         state: of the walker.

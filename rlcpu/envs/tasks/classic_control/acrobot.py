@@ -124,7 +124,7 @@ def wrap(angle: float) -> float:
 def step(
     state: State, action: int, params: Params, uniforms: tuple[float]
 ) -> tuple[State, float, bool]:
-    """One step of `dt` seconds, fourth-order Runge-Kutta.
+    """Make one step of `dt` seconds, fourth-order Runge-Kutta.
 
     Args:
         state: angle of the first link (rad, 0 hangs down), of the second relative to the first,

@@ -51,7 +51,7 @@ def reset(uniforms: State, params: Params) -> State:
 
 
 def step(state: State, action: int, params: Params) -> tuple[State, float, bool]:
-    """One Euler step of `tau` seconds.
+    """Make one Euler step of `tau` seconds.
 
     Args:
         state: cart position (m) and velocity (m/s), pole angle (rad) and velocity (rad/s).

@@ -42,7 +42,7 @@ def reset(uniforms: tuple[float], params: Params) -> State:
 
 
 def step(state: State, action: int, params: Params) -> tuple[State, float, bool]:
-    """One step.
+    """Make one step.
 
     Args:
         state: position and velocity of the car.

@@ -75,7 +75,7 @@ def accelerate(single: bool, position: float, throttle: float, params: Params) -
 
 
 def step(state: State, action: tuple[float], params: Params) -> tuple[State, float, bool]:
-    """One step.
+    """Make one step.
 
     Args:
         state: position and velocity of the car.

@@ -62,7 +62,7 @@ def normalize_angle(angle: float) -> float:
 
 
 def step(state: State, action: tuple[float], params: Params) -> tuple[State, float, bool]:
-    """One step of `dt` seconds; never terminates.
+    """Make one step of `dt` seconds; never terminates.
 
     Squares are `math.pow` because Gymnasium's `x ** 2` is: 1 in 1,000 is not the bits of `x * x`.
 

@@ -48,7 +48,7 @@ def reset(rng: Rng, params: Params) -> State:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One move of the player; all others move every few steps.
+    """Make one move of the player; all others move every few steps.
 
     Args:
         s: see `State`.
@@ -86,7 +86,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def free_row(taken: Board, rng: Rng) -> Board:
-    """One of the rows 1 to 8 that have nothing, each as likely; none if there is none."""
+    """Return one of the rows 1 to 8 that have nothing, each as likely; none if there is none."""
     skip = rng.integers(3, max(8 - taken.count(), 1))
     row = NONE
     for y in range(1, 9):

@@ -39,7 +39,7 @@ def reset(rng: Rng, params: Params) -> State:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One move of paddle and ball.
+    """Make one move of paddle and ball.
 
     Args:
         s: see `State`.

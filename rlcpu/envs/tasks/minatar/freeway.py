@@ -55,7 +55,7 @@ def new_traffic(rng: Rng) -> tuple[Board, Numbers]:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One step of chicken and cars.
+    """Make one step of chicken and cars.
 
     Args:
         s: see `State`.

@@ -76,7 +76,7 @@ def reset(rng: Rng, params: Params) -> State:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One move of the player and of bullets; all others move every few steps.
+    """Make one move of the player and of bullets; all others move every few steps.
 
     Args:
         s: see `State`.

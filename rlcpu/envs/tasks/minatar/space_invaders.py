@@ -40,7 +40,7 @@ def reset(rng: Rng, params: Params) -> State:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One step of cannon and bullets; aliens move every few steps.
+    """Make one step of cannon and bullets; aliens move every few steps.
 
     Args:
         s: see `State`.

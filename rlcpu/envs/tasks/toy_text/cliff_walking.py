@@ -44,7 +44,7 @@ def walk(cell: int, way: int, width: int, height: int) -> int:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One step: action 0 is up, 1 right, 2 down, 3 left."""
+    """Make one step: action 0 is up, 1 right, 2 down, 3 left."""
     turn = rng.integers(0, 3) - 1 if params.is_slippery else 0
     here = walk(s.cell, (action + turn) % 4, WIDTH, HEIGHT)
     falls = here > START and here < GOAL

@@ -53,7 +53,7 @@ def drive(row: int, column: int, way: int) -> tuple[int, int]:
 
 
 def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-    """One step.
+    """Make one step.
 
     Args:
         s: see `State`.
@@ -81,7 +81,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
 
 
 def observe(s: State, params: Params) -> int:
-    """One of 500 numbers."""
+    """Return one of 500 numbers."""
     return ((s.row * 5 + s.column) * 5 + s.passenger) * 4 + s.destination
 
 
