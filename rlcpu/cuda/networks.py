@@ -145,19 +145,21 @@ def _decide_by_network(
     last, none = network.sizes[-1] - 1, np.float32(0)
 
     def choose(observation, weights, offset, greedy, bits):
-        seen, value = normalise(observation, weights, offset), none
+        inputs, value = normalise(observation, weights, offset), none
         if separate:
-            value = critic(seen, weights, offset)[0]
-        heads = forward(seen, weights, offset)
+            value = critic(inputs, weights, offset)[0]
+        heads = forward(inputs, weights, offset)
         if shared:
             value = heads[last]
         action, log_prob = act(heads, draws(bits[0], bits[1]), log_stds(weights), greedy)
         return action, log_prob, value
 
     def evaluate(observation, weights, offset):
-        seen = normalise(observation, weights, offset)
+        inputs = normalise(observation, weights, offset)
         return (
-            critic(seen, weights, offset)[0] if separate else forward(seen, weights, offset)[last]
+            critic(inputs, weights, offset)[0]
+            if separate
+            else forward(inputs, weights, offset)[last]
         )
 
     return Decide(choose, evaluate if shared or separate else None, size)
@@ -201,8 +203,8 @@ def pack(parameters: npt.NDArray[Any], sizes: tuple[int, ...]) -> npt.NDArray[np
         begin += matrix.size
         matrix = matrix.reshape(sizes[k] + 1, sizes[k + 1])
         block = np.zeros((rows, stride), np.float32)
-        given = matrix if k == len(sizes) - 2 else matrix.T
-        block[:, : given.shape[1]] = given
+        packed = matrix if k == len(sizes) - 2 else matrix.T
+        block[:, : packed.shape[1]] = packed
         parts.append(block.ravel())
     return np.concatenate(parts)
 

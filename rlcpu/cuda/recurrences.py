@@ -327,14 +327,14 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
 
     def prefix(m, s, shared):
         """Return the state of the threads up to this one, and of all."""
-        own, distance = cuda.threadIdx.x, 1
-        shared[0, own], shared[1, own] = m, s
+        thread, distance = cuda.threadIdx.x, 1
+        shared[0, thread], shared[1, thread] = m, s
         cuda.syncthreads()
         while distance < THREADS:
-            if own >= distance:
-                m, s = merge(shared[0, own - distance], shared[1, own - distance], m, s)
+            if thread >= distance:
+                m, s = merge(shared[0, thread - distance], shared[1, thread - distance], m, s)
             cuda.syncthreads()
-            shared[0, own], shared[1, own] = m, s
+            shared[0, thread], shared[1, thread] = m, s
             cuda.syncthreads()
             distance *= 2
         last = shared[0, THREADS - 1], shared[1, THREADS - 1]

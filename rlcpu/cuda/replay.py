@@ -81,18 +81,18 @@ class Storage(storage.Storage):
             TypeError, ValueError: see `Structure.check`; a leaf on the device is of another dtype
                 than the field.
         """
-        given, stand_ins = list(self.structure.collect(batch)), []
-        for number, (leaf, field) in enumerate(zip(given, self.structure.fields, strict=True)):
+        leaves, stand_ins = list(self.structure.collect(batch)), []
+        for number, (leaf, field) in enumerate(zip(leaves, self.structure.fields, strict=True)):
             if device_of(leaf) == "cpu":
                 stand_ins.append(leaf)
                 continue
-            given[number] = array = asarray(leaf)
+            leaves[number] = array = asarray(leaf)
             if array.dtype != field.dtype:
-                found = f"{label(field.name)} has dtype {array.dtype}"
-                raise TypeError(f"{found}: expected {field.dtype}, as it is on the device")
+                description = f"{label(field.name)} has dtype {array.dtype}"
+                raise TypeError(f"{description}: expected {field.dtype}, as it is on the device")
             stand_ins.append(np.broadcast_to(np.zeros((), field.dtype), array.shape))
         checked, lead = self.structure.check(self.structure.unflatten(stand_ins), max_axes)
-        pairs = zip(given, checked, strict=True)
+        pairs = zip(leaves, checked, strict=True)
         arrays = [leaf if device_of(leaf) == "cuda" else asarray(host) for leaf, host in pairs]
         return arrays, lead
 

@@ -174,8 +174,10 @@ class Dynamics:
             pickle.PicklingError: it is not registered, and a function, or the class of the params,
                 has no name that another process could import it by.
         """
-        own = registry.made.get(self.id)
-        if own is not None and all(getattr(own, n) is getattr(self, n) for n in ARGUMENTS):
+        registered = registry.made.get(self.id)
+        if registered is not None and all(
+            getattr(registered, n) is getattr(self, n) for n in ARGUMENTS
+        ):
             return functools.partial(_find, self.id, self.settings()), ()
         for name in (*self.functions, "params"):
             value = getattr(self, name)
@@ -313,13 +315,13 @@ class Dynamics:
             if is_bool(value) != is_bool(getattr(self.params, name)):
                 kind = "a number" if is_bool(value) else "True or False"
                 raise TypeError(f"{self.id}: {name}={value!r} has to be {kind}")
-        kept = {name: values for name, values in self.varied.items() if name not in numbers}
-        changes = {"params": self.params._replace(**numbers), "varied": {**kept, **varied}}
+        unchanged = {name: values for name, values in self.varied.items() if name not in numbers}
+        changes = {"params": self.params._replace(**numbers), "varied": {**unchanged, **varied}}
         try:
             return dataclasses.replace(self, **changes)
         except ValueError as error:
-            given = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
-            raise ValueError(f"{error} (with {given})" if given else str(error)) from error
+            shown = ", ".join(f"{name}={value!r}" for name, value in numbers.items())
+            raise ValueError(f"{error} (with {shown})" if shown else str(error)) from error
 
 
 def _find(id: str, params: dict[str, Any]) -> Dynamics:
@@ -332,10 +334,10 @@ def _find(id: str, params: dict[str, Any]) -> Dynamics:
 
 def _check_importable(dynamics: Dynamics, name: str, value: Any) -> None:
     """Raise unless `pickle` can refer to a function or class by its module and name."""
-    found: Any = sys.modules.get(value.__module__)
+    module: Any = sys.modules.get(value.__module__)
     for part in value.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not value:
+        module = getattr(module, part, None)
+    if module is not value:
         raise pickle.PicklingError(
             f"{dynamics.id}: {name} is {value.__module__}.{value.__qualname__}, which pickle "
             "cannot find by that name: define it at the top level of a module, by `def` or `class`"

@@ -255,8 +255,8 @@ class NetworkPolicy:
                 f"policy.observation_mean has shape {mean.shape}, policy.observation_scale "
                 f"{scale.shape}: expected ({size},)"
             )
-        seen = np.clip((inputs - mean) * scale, -CLIP, CLIP)
-        outputs = acting.outputs(seen)
+        scaled = np.clip((inputs - mean) * scale, -CLIP, CLIP)
+        outputs = acting.outputs(scaled)
         if not np.isfinite(outputs).all():
             if np.isnan(inputs).any():
                 place = np.argwhere(np.isnan(inputs))[0].tolist()

@@ -280,8 +280,8 @@ class Rollout:
         A choice is one of `observation_size` zeros and ones, planes are flat.
         """
         rows = self._records.observations.reshape(-1, self._form.rows)
-        seen: Array = self._form.view.inputs(rows)
-        return seen.reshape(self._num_steps, self._form.num_envs, -1)
+        decoded: Array = self._form.view.inputs(rows)
+        return decoded.reshape(self._num_steps, self._form.num_envs, -1)
 
     @property
     def ones(self) -> Ones | None:

@@ -147,14 +147,14 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             self._renderer.remember(actions)
             if self.render_mode == "human":
                 self.render()
-        seen = self._observation.copy()
+        observation = self._observation.copy()
         if self._decode is not None:
-            seen = self._decode(seen[None])[0]
+            observation = self._decode(observation[None])[0]
         infos = {}
         if self._is_masked:
             found = self._batch._mask_infos(self._rows, np.array([self._ended]))
             infos = {"action_mask": found["action_mask"][0]}
-        return seen, self._reward.item(), terminated, truncated, infos
+        return observation, self._reward.item(), terminated, truncated, infos
 
     def _go_on(self) -> None:
         """Go on after the end of an episode."""

@@ -269,10 +269,10 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
         if seed is None and self._seeded:
             return
-        given = np.full(self.num_envs, seed is not None)
+        is_seeded = np.full(self.num_envs, seed is not None)
         chosen: Any = 0 if seed is None else seed
         if isinstance(seed, list | tuple):
-            given = np.array([item is not None for item in seed])
+            is_seeded = np.array([item is not None for item in seed])
             chosen = [0 if item is None else item for item in seed]
         seeds = stream_seeds(chosen, self.num_envs)
         if not self._seeded:
@@ -280,7 +280,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             entropy: Any = fresh.generate_state(self.num_envs, np.uint64)
             self.memory.seed(entropy, np.ones(self.num_envs, np.bool_))
             self._seeded = True
-        self.memory.seed(seeds, given & mask)
+        self.memory.seed(seeds, is_seeded & mask)
         if isinstance(seed, int | np.integer):
             super().reset(seed=int(seed))
 
@@ -454,9 +454,9 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def state(self, state: Any) -> None:
         is_ours = self.dynamics.engine is None
         if self.dynamics.state.is_plain:
-            given = self._drivers.to_host(state)
+            numbers = self._drivers.to_host(state)
             dtype = self.dtype if is_ours else np.dtype(np.float64)
-            values = convert_state(given, (self.num_envs, self.dynamics.state_size), dtype)
+            values = convert_state(numbers, (self.num_envs, self.dynamics.state_size), dtype)
         elif not hasattr(state, "_asdict"):
             made = self.dynamics.state.made.__name__
             raise TypeError(f"state={state!r}: expected a {made} of arrays, or another env.state")
@@ -526,13 +526,13 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             names = list(snapshot) if isinstance(snapshot, Mapping) else type(snapshot).__name__
             raise TypeError(f"snapshot: expected arrays named {', '.join(arrays)}, got {names}")
         for name, array in arrays.items():
-            given = snapshot[name]
-            if not isinstance(given, np.ndarray) or given.dtype != array.dtype:
-                kind = getattr(given, "dtype", type(given).__name__)
+            part = snapshot[name]
+            if not isinstance(part, np.ndarray) or part.dtype != array.dtype:
+                kind = getattr(part, "dtype", type(part).__name__)
                 raise TypeError(f"snapshot[{name!r}] is of {kind}: expected {array.dtype}")
-            if given.shape != array.shape:
+            if part.shape != array.shape:
                 raise ValueError(
-                    f"snapshot[{name!r}] has shape {given.shape}: expected {array.shape}"
+                    f"snapshot[{name!r}] has shape {part.shape}: expected {array.shape}"
                 )
         for name, array in arrays.items():
             array[...] = snapshot[name]

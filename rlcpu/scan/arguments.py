@@ -38,12 +38,12 @@ def as_array(name: str, value: npt.ArrayLike, backend: Any = None) -> Array:
     if backend is not None and device_of(value) != "cpu":
         return backend.asarray(value)
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name}: expected an array of numbers; NumPy says: {error}") from None
-    if backend is None or found.ndim == 0 or found.dtype.kind not in "biuf":
-        return found
-    return backend.asarray(found, found.dtype.newbyteorder("="))
+    if backend is None or array.ndim == 0 or array.dtype.kind not in "biuf":
+        return array
+    return backend.asarray(array, array.dtype.newbyteorder("="))
 
 
 def check_real(
@@ -58,28 +58,28 @@ def check_real(
         like: name of the argument that has this dtype, for the message.
         backend: what computes; None for the host's cores.
     """
-    found = as_array(name, value, backend)
-    if found.dtype == dtype or (dtype is None and found.dtype in _REAL):
-        return found
-    if found.dtype.kind in "iu" or (dtype is not None and found.ndim == 0 and _is_float(found)):
-        return _converted(name, found, np.float64 if dtype is None else dtype)
-    native = found.dtype.newbyteorder("=")
+    array = as_array(name, value, backend)
+    if array.dtype == dtype or (dtype is None and array.dtype in _REAL):
+        return array
+    if array.dtype.kind in "iu" or (dtype is not None and array.ndim == 0 and _is_float(array)):
+        return _converted(name, array, np.float64 if dtype is None else dtype)
+    native = array.dtype.newbyteorder("=")
     if native in (_REAL if dtype is None else (dtype,)):
-        return found.astype(native)
+        return array.astype(native)
     expected = "float32 or float64" if dtype is None else str(np.dtype(dtype))
-    got = type(value).__name__ if found.dtype == object else found.dtype
+    got = type(value).__name__ if array.dtype == object else array.dtype
     rest = f" ({like} is {expected})" if like and like != name else ""
     raise TypeError(f"{name}: expected {expected}, got {got}{rest}")
 
 
 def check_alike(arguments: Mapping[str, npt.ArrayLike], backend: Any = None) -> list[Array]:
     """Arguments as arrays of one dtype, that of the first one that is an array of floats."""
-    found = {name: as_array(name, value, backend) for name, value in arguments.items()}
-    first = next((name for name, a in found.items() if a.ndim and _is_float(a)), "")
+    arrays = {name: as_array(name, value, backend) for name, value in arguments.items()}
+    first = next((name for name, a in arrays.items() if a.ndim and _is_float(a)), "")
     dtype = np.dtype(np.float64)
     if first:
-        dtype = check_real(first, found[first], None, "", backend).dtype.newbyteorder("=")
-    return [check_real(name, array, dtype, first, backend) for name, array in found.items()]
+        dtype = check_real(first, arrays[first], None, "", backend).dtype.newbyteorder("=")
+    return [check_real(name, array, dtype, first, backend) for name, array in arrays.items()]
 
 
 def _is_float(array: Array) -> bool:
@@ -88,10 +88,10 @@ def _is_float(array: Array) -> bool:
 
 def _converted(name: str, array: Array, dtype: Any) -> Array:
     with np.errstate(over="ignore"):
-        found = array.astype(dtype)
-    if array.ndim == 0 and np.isinf(found) and not np.isinf(array):
+        converted = array.astype(dtype)
+    if array.ndim == 0 and np.isinf(converted) and not np.isinf(array):
         raise ValueError(f"{name}={array}: too large for {np.dtype(dtype)}")
-    return found
+    return converted
 
 
 # ---------------------------------------------------------------- shapes
@@ -153,8 +153,8 @@ def sum_to_shape(array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape == shape:
         return array
     first = array.ndim - len(shape)
-    own = (1,) * first + shape
-    axes = (i for i, n in enumerate(array.shape) if i < first or own[i] != n)
+    padded = (1,) * first + shape
+    axes = (i for i, n in enumerate(array.shape) if i < first or padded[i] != n)
     return array.sum(axis=tuple(axes), keepdims=True).reshape(shape)
 
 
@@ -175,25 +175,25 @@ def check_factor(
     name: str, value: npt.ArrayLike, shape: tuple[int, ...], dtype: Any, backend: Any = None
 ) -> Array:
     """Return a number in [0, 1], or an array of one number for every step, which may be any."""
-    found = check_real(name, value, dtype, "", backend)
-    if found.ndim == 0 and not 0.0 <= found <= 1.0:
-        raise ValueError(f"{name}={found}: expected a number in [0, 1]")
-    return check_broadcast(name, found, shape)
+    factor = check_real(name, value, dtype, "", backend)
+    if factor.ndim == 0 and not 0.0 <= factor <= 1.0:
+        raise ValueError(f"{name}={factor}: expected a number in [0, 1]")
+    return check_broadcast(name, factor, shape)
 
 
 def check_lengths(lengths: npt.ArrayLike, batch: tuple[int, ...], n: int) -> Array:
     """Lengths as int64 of the shape of the batch."""
-    found = as_array("lengths", lengths)
-    if found.dtype.kind not in "iu":
-        raise TypeError(f"lengths: expected whole numbers, got {found.dtype}")
+    array = as_array("lengths", lengths)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"lengths: expected whole numbers, got {array.dtype}")
     try:
-        found = np.broadcast_to(found, batch)
+        array = np.broadcast_to(array, batch)
     except ValueError:
-        raise ValueError(f"lengths: expected shape {batch}, got {found.shape}") from None
-    wrong = (found < 0) | (found > n)
+        raise ValueError(f"lengths: expected shape {batch}, got {array.shape}") from None
+    wrong = (array < 0) | (array > n)
     if wrong.any():
-        raise ValueError(f"lengths: expected 0 to {n}, got {found[wrong][0]}")
-    return found.astype(np.int64)
+        raise ValueError(f"lengths: expected 0 to {n}, got {array[wrong][0]}")
+    return array.astype(np.int64)
 
 
 class Systems(NamedTuple):

@@ -75,9 +75,9 @@ def _forward(axis: int, *arrays: Array) -> tuple[Array, Any]:
     return x, (arrays, x)
 
 
-def _backward(axis: int, kept: Any, grad: Array) -> tuple[Array, ...]:
+def _backward(axis: int, residuals: Any, grad: Array) -> tuple[Array, ...]:
     """See `tridiagonal_vjp`; a solve and products, so that it has gradients too."""
-    (lower, diagonal, upper, _), x = kept
+    (lower, diagonal, upper, _), x = residuals
     lower, upper = (jnp.broadcast_to(array, x.shape) for array in (lower, upper))
     # What comes round from the other end is ignored.
     below, above = jnp.roll(upper, 1, axis), jnp.roll(lower, -1, axis)
@@ -85,8 +85,8 @@ def _backward(axis: int, kept: Any, grad: Array) -> tuple[Array, ...]:
     others = (slice(None),) * (-1 - axis)
     before = jnp.roll(x, 1, axis).at[(..., 0, *others)].set(0.0)
     after = jnp.roll(x, -1, axis).at[(..., -1, *others)].set(0.0)
-    found = (-multipliers * before, -multipliers * x, -multipliers * after, multipliers)
-    return tuple(map(sum_to_shape, found, (array.shape for array in kept[0])))
+    gradients = (-multipliers * before, -multipliers * x, -multipliers * after, multipliers)
+    return tuple(map(sum_to_shape, gradients, (array.shape for array in residuals[0])))
 
 
 _solve.defvjp(_forward, _backward)

@@ -67,9 +67,9 @@ class Layout(NamedTuple):
         """An array of numbers or flags that broadcasts to the shape; copied if it has to be."""
         if array.ndim == 0:
             return repeated(array.tobytes(), array.dtype)
-        found = self.target(array)
-        if found is not None:
-            return found
+        placed = self.target(array)
+        if placed is not None:
+            return placed
         whole = self.flat(array)
         run = 1 if self.inner == 1 else 2
         if whole.strides[run] != 0:

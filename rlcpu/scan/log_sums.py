@@ -181,11 +181,11 @@ _advance, _level = inline_exact(advance), inline_exact(level)
 @inline_exact
 def _highest(numbers, count):
     """Return the largest of the numbers; +inf if any is NaN."""
-    found, strange = -np.inf, 0
+    highest, strange = -np.inf, 0
     for i in range(count):
-        found = max(found, numbers[i])
+        highest = max(highest, numbers[i])
         strange += numbers[i] != numbers[i]
-    return np.inf if strange else found
+    return np.inf if strange else highest
 
 
 @inline_exact
@@ -269,9 +269,9 @@ def run_log_sums(
     is_long = outer * -(-inner // LANES) < 2 and num_steps >= LONG
     length = SEGMENT if is_long else num_steps
     parts = -(-num_steps // length)
-    found = layout.place(x), target or layout.place(copy)  # with copies, which have to live on
+    source = layout.place(x), target or layout.place(copy)  # with copies, which have to live on
     places = []
-    for _, begin, over, time, lane in found:
+    for _, begin, over, time, lane in source:
         if reverse:
             begin, time = begin + (num_steps - 1) * time * x.itemsize, -time
         places.append((begin, over, time, lane))

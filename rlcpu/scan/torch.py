@@ -48,8 +48,8 @@ def solve_tridiagonal(
     for name, tensor in tensors.items():
         known = isinstance(tensor, torch.Tensor)
         if not known or tensor.device.type != "cpu":
-            found = f"one on {tensor.device}" if known else type(tensor).__name__
-            raise TypeError(f"{name}: expected a tensor on the CPU, got {found}")
+            place = f"one on {tensor.device}" if known else type(tensor).__name__
+            raise TypeError(f"{name}: expected a tensor on the CPU, got {place}")
     return _Solve.apply(lower, diagonal, upper, rhs, axis)
 
 
@@ -68,12 +68,12 @@ class _Solve(torch.autograd.Function):
     def backward(ctx: Any, grad: Any) -> Any:
         lower, diagonal, upper, x = ctx.saved_tensors
         if torch.is_grad_enabled():
-            found = _differentiable(lower, diagonal, upper, x, grad, ctx.axis)
+            gradients = _differentiable(lower, diagonal, upper, x, grad, ctx.axis)
         else:
             arrays = (t.detach().numpy() for t in (lower, diagonal, upper, x, grad))
-            found = tuple(map(torch.from_numpy, tridiagonal_vjp(*arrays, axis=ctx.axis)))
+            gradients = tuple(map(torch.from_numpy, tridiagonal_vjp(*arrays, axis=ctx.axis)))
         shapes = (lower.shape, diagonal.shape, upper.shape, ctx.shape)
-        return *(g.sum_to_size(s) for g, s in zip(found, shapes, strict=True)), None
+        return *(g.sum_to_size(s) for g, s in zip(gradients, shapes, strict=True)), None
 
 
 def _differentiable(

@@ -158,11 +158,11 @@ class Trial:
 
     def findings(self) -> list[Finding]:
         """Return the findings, errors first."""
-        found = [
+        problems = [
             Finding(level, all_[0] + (f" ({len(all_)} times)" if len(all_) > 1 else ""))
             for (level, _), all_ in self._found.items()
         ]
-        return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+        return sorted(problems, key=lambda finding: LEVELS.index(finding.level))
 
     # ------------------------------------------------------------ plain Python
 
@@ -238,12 +238,12 @@ class Trial:
         if not self._varies:
             return ()
         sizes = [len(values) for values in self.dynamics.varied.values()]
-        given = params_of(self.dynamics, int(rng.integers(sizes[0] if sizes else 1)))
+        params = params_of(self.dynamics, int(rng.integers(sizes[0] if sizes else 1)))
         if self.dynamics.randomize is None:
-            return given
-        drawn = self._call("randomize", Rng.of_seed(int(rng.integers(2**63))), given)
+            return params
+        drawn = self._call("randomize", Rng.of_seed(int(rng.integers(2**63))), params)
         names = self.dynamics.randomized if drawn is not None else ()
-        return given._replace(**{name: float(getattr(drawn, name)) for name in names})
+        return params._replace(**{name: float(getattr(drawn, name)) for name in names})
 
     def _draws(self, name: str, rng: np.random.Generator) -> Any:
         """Random numbers for a function: an `Rng`, or numbers on the grid of float32 kernels."""
@@ -418,8 +418,8 @@ class Trial:
                 if self.dynamics.action_mask:
                     chosen = _allow(chosen, env.action_masks())
                 observations, rewards, terminated, *_ = env.step(chosen)
-                seen = observations.reshape(end - begin, -1)
-                results.append(np.column_stack([seen, rewards, terminated]))
+                rows = observations.reshape(end - begin, -1)
+                results.append(np.column_stack([rows, rewards, terminated]))
             results[0] = results[0].reshape(end - begin, -1)
             results.append(columns_of(self.dynamics.state, env.memory.get_state().T))
             runs.append(np.column_stack(results))

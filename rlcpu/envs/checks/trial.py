@@ -174,11 +174,11 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
 
 def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
     """What varies, as arrays that cannot be written."""
-    given = dynamics.varied
-    if not isinstance(given, Mapping):
+    varied = dynamics.varied
+    if not isinstance(varied, Mapping):
         what = "a dict from names of params to arrays (num_envs,)"
-        raise TypeError(f"{dynamics.id}: varied={given!r} has to be {what}")
-    return {name: _varied_of(dynamics.id, params, name, each) for name, each in given.items()}
+        raise TypeError(f"{dynamics.id}: varied={varied!r} has to be {what}")
+    return {name: _varied_of(dynamics.id, params, name, each) for name, each in varied.items()}
 
 
 def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.float64]:
@@ -190,15 +190,15 @@ def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.f
             f"{id}: {name} has to be True or False, the same in all environments: it is an option "
             "of the machine code"
         )
-    given = as_numbers(f"{id}: {name}", values)
-    if given.ndim != 1 or given.size == 0:
-        raise ValueError(f"{id}: {name} has shape {given.shape}: expected (num_envs,)")
-    bad = np.flatnonzero(np.isnan(given))
+    numbers = as_numbers(f"{id}: {name}", values)
+    if numbers.ndim != 1 or numbers.size == 0:
+        raise ValueError(f"{id}: {name} has shape {numbers.shape}: expected (num_envs,)")
+    bad = np.flatnonzero(np.isnan(numbers))
     if len(bad):
-        raise ValueError(f"{id}: {name}[{bad[0]}]={given[bad[0]]} has to be a number, not NaN")
-    kept = given.astype(np.float64)
-    kept.setflags(write=False)
-    return kept
+        raise ValueError(f"{id}: {name}[{bad[0]}]={numbers[bad[0]]} has to be a number, not NaN")
+    copy = numbers.astype(np.float64)
+    copy.setflags(write=False)
+    return copy
 
 
 def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
@@ -416,10 +416,10 @@ def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
             f"{dynamics.id}: {name} does not end: {error} is run again and again"
         ) from None
     except Exception as error:
-        given = ", ".join(
+        shown = ", ".join(
             f"{k}={v!r}" for k, v in zip(_arguments(dynamics, name), inputs, strict=False)
         )
-        raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {given}") from error
+        raise ValueError(f"{dynamics.id}: {name} raised {error!r} for {shown}") from error
 
 
 def check_result(dynamics: Dynamics | Any, name: str, result: Any) -> None:

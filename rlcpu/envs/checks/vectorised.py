@@ -92,8 +92,8 @@ def lanes_of(code: str) -> int | None:
         each = items.split(", ")
         if node is not None and node[1] in each and len(each) <= _FEW_SCOPES:
             scopes.add(name)
-    found = [int(lanes or 1) for lanes, scope in _STORES.findall(code) if scope in scopes]
-    return min(found, default=None)
+    counts = [int(lanes or 1) for lanes, scope in _STORES.findall(code) if scope in scopes]
+    return min(counts, default=None)
 
 
 def _found(pattern: re.Pattern[str], code: str) -> list[str]:
@@ -136,11 +136,11 @@ def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[A
 
 def _reasons(step: Any) -> Iterator[str]:
     """What in the source of a function, and of those that it calls, defeats LLVM's vectors."""
-    pending, seen = [step], set()
+    pending, visited = [step], set()
     for function in pending:  # grows on the way
-        if function in seen:
+        if function in visited:
             continue
-        seen.add(function)
+        visited.add(function)
         yield from _reasons_of_one(function)
         pending += [
             value

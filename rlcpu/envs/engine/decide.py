@@ -253,24 +253,26 @@ def _make_find(env: Structure) -> Callable[..., Any]:
 
     @inline
     def find_choice(rows, lanes, count, inputs, starts, columns, most):
-        chosen, found = rows.view(np.int32), 0
+        chosen, choice = rows.view(np.int32), 0
         for i in range(lanes):
-            starts[i] = found
+            starts[i] = choice
             if i < count and 0 <= chosen[i] < inputs:
-                columns[found] = chosen[i]
-                found += 1
-        starts[lanes] = found
-        return found
+                columns[choice] = chosen[i]
+                choice += 1
+        starts[lanes] = choice
+        return choice
 
     @inline
     def find_cells(rows, lanes, count, inputs, starts, columns, most):
-        words, found = rows.view(np.uint32), 0
+        words, num_ones = rows.view(np.uint32), 0
         for i in range(lanes):
-            starts[i] = found
-            if i < count and found <= most:
-                found = append_cells(words, i, lanes, planes, inputs // planes, columns, found)
-        starts[lanes] = found
-        return found
+            starts[i] = num_ones
+            if i < count and num_ones <= most:
+                num_ones = append_cells(
+                    words, i, lanes, planes, inputs // planes, columns, num_ones
+                )
+        starts[lanes] = num_ones
+        return num_ones
 
     return find_cells if planes else find_choice
 

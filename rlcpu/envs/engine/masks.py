@@ -96,12 +96,12 @@ def write_masks(rows, masks):
     count, is_empty = masks.shape[1], False
     first = rows.shape[0] - (count + _BITS - 1) // _BITS
     for i in range(masks.shape[0]):
-        mask, found = masks[i], np.int8(0)
+        mask, is_any = masks[i], np.int8(0)
         for k in range(count):
             word = np.float32(rows[first + k // _BITS, i]).view(np.uint32)
             mask[k] = (word >> np.uint32(k % _BITS)) & np.uint32(1)
-            found |= mask[k]
-        is_empty |= found == 0
+            is_any |= mask[k]
+        is_empty |= is_any == 0
     return is_empty
 
 
@@ -139,21 +139,21 @@ def masks_of_infos(infos: Any, count: int, over: Array) -> Array:
     Raises:
         ValueError: a mask is missing, allows nothing, or has another shape or dtype.
     """
-    found = np.zeros((len(over), count), np.bool_)
-    given: Any = infos.get("action_mask", ())
-    held = np.flatnonzero(infos.get("_action_mask", np.ones(len(given), np.bool_)))
+    masks = np.zeros((len(over), count), np.bool_)
+    reported: Any = infos.get("action_mask", ())
+    held = np.flatnonzero(infos.get("_action_mask", np.ones(len(reported), np.bool_)))
     for i in held:
-        mask = np.asarray(given[i])
+        mask = np.asarray(reported[i])
         if mask.shape != (count,) or mask.dtype.kind not in "biu":
             raise ValueError(
                 f'infos["action_mask"][{i}] is {mask.dtype} of shape {mask.shape}, expected '
                 f"zeros and ones of ({count},),"
             )
-        found[i] = mask != 0
-    empty = np.flatnonzero(~found.any(axis=1) & ~over)
+        masks[i] = mask != 0
+    empty = np.flatnonzero(~masks.any(axis=1) & ~over)
     if empty.size:
         fault = "allows nothing in" if empty[0] in held else "lacks"
         raise ValueError(
             f'infos["action_mask"] {fault} environment {empty[0]}, expected an allowed action,'
         )
-    return found
+    return masks

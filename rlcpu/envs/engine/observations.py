@@ -140,8 +140,8 @@ class View(NamedTuple):
         planes, cells = self.size[0], math.prod(self.size[1:])
         starts = np.empty(len(rows) + 1, np.int64)
         columns = np.empty(int(np.bitwise_count(words).sum()), np.int32)
-        found = _find_ones(words, stride, word_stride, planes, cells, starts, columns)
-        return Ones(starts, columns[:found], planes * cells)
+        count = _find_ones(words, stride, word_stride, planes, cells, starts, columns)
+        return Ones(starts, columns[:count], planes * cells)
 
     def ones_of(self, kept: Any) -> Ones | None:
         """The same of observations that were kept, see `keep`."""
@@ -190,12 +190,12 @@ def _words_of(rows: Array) -> tuple[Array, int, int]:
 @kernel(subject="observations")
 def _find_ones(words, stride, word_stride, planes, cells, starts, columns):
     """Write which cells are set, as `Ones` have them; returns how many they are."""
-    found = 0
+    count = 0
     for i in range(starts.size - 1):
-        starts[i] = found
-        found = append_cells(words, i * stride, word_stride, planes, cells, columns, found)
-    starts[starts.size - 1] = found
-    return found
+        starts[i] = count
+        count = append_cells(words, i * stride, word_stride, planes, cells, columns, count)
+    starts[starts.size - 1] = count
+    return count
 
 
 #: Observations whose words share a cache line. Plane by plane, they read four lines at a time: with

@@ -203,8 +203,8 @@ class GymnasiumEnv(VectorEnv):
         memory, number = self.memory, None
         memory.ready = False
         if seed is not None or not self._seeded:
-            given: Any = secrets.randbits(63) if seed is None else seed
-            seeds = stream_seeds(given, self.num_envs)
+            first_seed: Any = secrets.randbits(63) if seed is None else seed
+            seeds = stream_seeds(first_seed, self.num_envs)
             number = None if seed is None else int(seeds[0] % np.uint64(MOST_SEEDS))
             memory.keys[:], memory.clock[:] = splitmix64(seeds), 0
             self._seeded = True
@@ -231,8 +231,8 @@ class GymnasiumEnv(VectorEnv):
     def step(self, actions: Array) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """A step of the environments themselves; `collect` begins new episodes afterwards."""
         self.memory.ready = False
-        seen, rewards, terminated, truncated, infos = self.env.step(self._convert(actions))
-        return seen, rewards, terminated, truncated, infos
+        observations, rewards, terminated, truncated, infos = self.env.step(self._convert(actions))
+        return observations, rewards, terminated, truncated, infos
 
     def advance(self, actions: Array, number: int) -> Step:
         """Take a step, and keep the observations that the next actions are chosen by.
@@ -250,7 +250,9 @@ class GymnasiumEnv(VectorEnv):
         memory = self.memory
         where = f"in step {number}"
         try:
-            seen, rewards, terminated, truncated, infos = self.env.step(self._convert(actions))
+            observations, rewards, terminated, truncated, infos = self.env.step(
+                self._convert(actions)
+            )
         except Exception as error:
             raise self._explain(error, where) from error
         taken = ~memory.waiting
@@ -261,18 +263,18 @@ class GymnasiumEnv(VectorEnv):
         ended = taken & (terminated | truncated)
         is_same = self.autoreset_mode is AutoresetMode.SAME_STEP
         over = terminated & (not is_same)  # nobody acts there, and no value counts
-        reached = rows = self._rows(seen, infos, where, actions, over)
+        reached = rows = self._rows(observations, infos, where, actions, over)
         if is_same and ended.any():
             reached = rows.copy()
             reached[ended] = self._finals(infos, ended, terminated, where, actions)
         elif self._resets and ended.any():
             rows = rows.copy()
             try:
-                seen, infos = self.env.reset(options={"reset_mask": ended.copy()})
+                observations, infos = self.env.reset(options={"reset_mask": ended.copy()})
             except Exception as error:
                 raise self._explain(error, f"in the reset after step {number}") from error
             where = f"in the reset after step {number}"
-            rows[ended] = self._rows(seen, infos, where, over=~ended)[ended]
+            rows[ended] = self._rows(observations, infos, where, over=~ended)[ended]
         elif self.autoreset_mode is AutoresetMode.NEXT_STEP:
             memory.waiting[:] = ended
         memory.rows[:] = rows
@@ -338,24 +340,24 @@ class GymnasiumEnv(VectorEnv):
 
     def _observed(self, observations: Any, where: str, actions: Array | None) -> Array:
         """Observations alone, (num_envs, observation rows) float32."""
-        given = np.asarray(observations)
+        array = np.asarray(observations)
         shape = (self.num_envs, *self.view.shape)
-        if given.shape != shape:
+        if array.shape != shape:
             raise ValueError(
-                f"{self.dynamics.id}: observations {where} have shape {given.shape}: "
+                f"{self.dynamics.id}: observations {where} have shape {array.shape}: "
                 f"expected {shape}"
             )
         if self.view.kind == "choice":
-            bad = (given < 0) | (given >= self.view.size[0])
+            bad = (array < 0) | (array >= self.view.size[0])
             if bad.any():
                 i = int(np.argmax(bad))
                 raise ValueError(
-                    f"{self.dynamics.id}: environment {i} has observation={given[i]} {where}: "
+                    f"{self.dynamics.id}: environment {i} has observation={array[i]} {where}: "
                     f"expected 0 to {self.view.size[0] - 1}"
                 )
-            return given.astype(np.int32)[:, None].view(np.float32)
+            return array.astype(np.int32)[:, None].view(np.float32)
         with np.errstate(over="ignore"):
-            rows = given.astype(np.float32)
+            rows = array.astype(np.float32)
         self._refuse_bad("observation", rows, where, actions)
         return rows
 
@@ -400,13 +402,13 @@ class GymnasiumEnv(VectorEnv):
 def _borrowed(env: GymnasiumEnv) -> Any:
     """Yield the environments themselves, whose streams go on afterwards as if nothing had been."""
     memory = env.memory
-    kept = {name: array.copy() for name, array in memory.state().items()}
+    copies = {name: array.copy() for name, array in memory.state().items()}
     try:
         yield env
     finally:
         memory.ready = False
         for name, array in memory.state().items():
-            array[:] = kept[name]
+            array[:] = copies[name]
 
 
 def _find_culprit(error: Exception) -> int | None:

@@ -226,13 +226,13 @@ class Act:
     def _run(self, rows: Array, values: Array) -> Array:
         """What the head reads, (N, outputs); writes the values."""
         arrays = self._arrays
-        seen = (self._view.inputs(rows) - arrays.mean) * arrays.scale
-        seen = np.clip(seen, single(-CLIP), single(CLIP))
-        outputs: Array = arrays.network.outputs(seen)
+        scaled = (self._view.inputs(rows) - arrays.mean) * arrays.scale
+        scaled = np.clip(scaled, single(-CLIP), single(CLIP))
+        outputs: Array = arrays.network.outputs(scaled)
         if self._code.value == "shared":
             values[:] = outputs[:, self._outputs]
         elif self._code.value == "separate":
-            values[:] = arrays.value_network.outputs(seen)[:, 0]
+            values[:] = arrays.value_network.outputs(scaled)[:, 0]
         return outputs
 
 

@@ -77,13 +77,13 @@ _TRIES = 32
 def reset_pusher(data: Any, uniforms: Any, params: Any) -> None:
     """Return an object anywhere in a rectangle, but for a circle of 0.17 around the goal."""
     first = add_uniform(data.qvel, uniforms, 0, 0.005)
-    found = False
+    is_free = False
     for k in range(_TRIES):
         x = between(uniforms[first + 2 * k], -0.3, 0.0)
         y = between(uniforms[first + 2 * k + 1], -0.2, 0.2)
-        if not found:
+        if not is_free:
             data.qpos[data.qpos.size - 4], data.qpos[data.qpos.size - 3] = x, y
-            found = x * x + y * y > 0.17 * 0.17
+            is_free = x * x + y * y > 0.17 * 0.17
     data.qpos[data.qpos.size - 2] = 0.0
     data.qpos[data.qpos.size - 1] = 0.0
     for k in range(data.qvel.size - 4, data.qvel.size):

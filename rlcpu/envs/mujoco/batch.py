@@ -331,8 +331,8 @@ def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: Array) -> None:
 
 def observe(env: Any) -> Array:
     """Observations of the present states, (observation_size, num_envs)."""
-    seen: Array = env.memory.observation.astype(env.dtype).T
-    return seen
+    observations: Array = env.memory.observation.astype(env.dtype).T
+    return observations
 
 
 def refresh(env: Any) -> None:

@@ -334,16 +334,16 @@ class MuJoCoDynamics(base.Dynamics):
 
     def _find_varied(self) -> None:
         """Set the model's numbers that are given, and find those that vary."""
-        drawn, given = tuple(self.randomized), dict(self.varied)
+        drawn, values = tuple(self.randomized), dict(self.varied)
         if bool(drawn) != (self.randomize is not None):
             raise ValueError(f"randomized={drawn}: expected the fields that randomize writes")
         for name in self.varied:
-            given[name] = check_values(self.model, name, given[name])
-            if given[name].ndim == numbers_of(self.model, name).ndim:  # the same for all
-                write(self.model, name, given.pop(name))
-        if len(given) < len(self.varied):
+            values[name] = check_values(self.model, name, values[name])
+            if values[name].ndim == numbers_of(self.model, name).ndim:  # the same for all
+                write(self.model, name, values.pop(name))
+        if len(values) < len(self.varied):
             mujoco.mj_setConst(self.model, mujoco.MjData(self.model))
-        self._set(varied=given, varied_fields=find_varied(self.model, given, drawn))
+        self._set(varied=values, varied_fields=find_varied(self.model, values, drawn))
 
     def _check_function(self, name: str) -> None:
         """Check that a function is plain Python, takes its arguments and holds nothing refused."""
@@ -410,9 +410,9 @@ class MuJoCoDynamics(base.Dynamics):
         for name, values in self.varied.items():
             write(model, name, values[-trial % len(values)])
         if self.randomize is not None:
-            seen = look_at(model, self.varied_fields)
-            self._call("randomize", Rng.of_seed(trial), seen)
-            for name, values in zip(self.varied_fields.drawn, seen, strict=True):
+            fields = look_at(model, self.varied_fields)
+            self._call("randomize", Rng.of_seed(trial), fields)
+            for name, values in zip(self.varied_fields.drawn, fields, strict=True):
                 if fault := describe_fault(name, values):
                     raise ValueError(f"{self.id}: randomize wrote {name} that holds {fault}")
                 write(model, name, values)
@@ -438,13 +438,13 @@ class MuJoCoDynamics(base.Dynamics):
         mujoco.mj_forward(data.model, data)
 
     def _measure(self, data: mujoco.MjData) -> tuple[float, ...]:
-        found = self._call("measure", self.look(data.model, data))
-        is_tuple = isinstance(found, tuple)
-        if not is_tuple or not all(isinstance(number, float | np.floating) for number in found):
+        measured = self._call("measure", self.look(data.model, data))
+        is_tuple = isinstance(measured, tuple)
+        if not is_tuple or not all(isinstance(number, float | np.floating) for number in measured):
             raise TypeError(
-                f"{self.id}: measure has to return a tuple of floats; returned {found!r}"
+                f"{self.id}: measure has to return a tuple of floats; returned {measured!r}"
             )
-        return tuple(map(float, found))
+        return tuple(map(float, measured))
 
     def _observe(self, data: mujoco.MjData) -> Any:
         row = np.full(self.observation_size, np.nan)
@@ -467,9 +467,9 @@ class MuJoCoDynamics(base.Dynamics):
             raise ValueError(f"{self.id}: {name} raised {error!r}") from error
 
 
-def _make_again(given: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoDynamics:
+def _make_again(arguments: Mapping[str, Any], changed: Mapping[str, Any]) -> MuJoCoDynamics:
     """Return a task of these arguments, which were changed from the registered one's."""
-    made = MuJoCoDynamics(**given)
+    made = MuJoCoDynamics(**arguments)
     made._set(_changed=changed)
     return made
 
@@ -533,8 +533,8 @@ def find_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
         kinds = ", ".join(_OBJECTS)
         raise ValueError(f'names[{alias!r}]={target!r}: expected "kind:name", of kind {kinds}')
     number, table = _OBJECTS[kind]
-    found = mujoco.mj_name2id(model, number, name)
-    if found < 0:
+    id = mujoco.mj_name2id(model, number, name)
+    if id < 0:
         counts = {"dof": "njnt", "joint": "njnt", "actuator": "nu"}
         total = getattr(model, counts.get(kind, f"n{kind}"))
         have = [mujoco.mj_id2name(model, number, i) for i in range(total)]
@@ -542,7 +542,7 @@ def find_name(model: mujoco.MjModel, alias: str, target: Any) -> int:
             f"names[{alias!r}]={target!r}: the model has no such {kind}, it has "
             f"{', '.join(filter(None, have)) or 'none'}"
         )
-    return int(found if table is None else getattr(model, table)[found])
+    return int(id if table is None else getattr(model, table)[id])
 
 
 def _kind(value: Any) -> str:

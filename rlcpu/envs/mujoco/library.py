@@ -66,17 +66,17 @@ mj_step, mj_step1, mj_forward, mj_reset_data, mj_set_const, mj_rne_post_constrai
 @functools.cache
 def library() -> Any:
     """Return the functions of batches, which run without Python's lock."""
-    found, pointer, integer = ctypes.CDLL(PATH), ctypes.c_void_p, ctypes.c_int
-    found.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
-    found.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
-    found.mjb_error.argtypes = [pointer, integer]
-    found.mjb_expand.argtypes = [pointer, ctypes.c_char_p, pointer, pointer]
+    loaded, pointer, integer = ctypes.CDLL(PATH), ctypes.c_void_p, ctypes.c_int
+    loaded.mjb_makeBatch.argtypes = [pointer, integer, pointer, pointer, integer]
+    loaded.mjb_apply.argtypes = [pointer, pointer, integer, pointer, pointer, integer]
+    loaded.mjb_error.argtypes = [pointer, integer]
+    loaded.mjb_expand.argtypes = [pointer, ctypes.c_char_p, pointer, pointer]
     for name in ("mjb_makeBatch", "mjb_state", "mjb_status", "mjb_expand"):
-        getattr(found, name).restype = pointer
-    found.mjb_error.restype = ctypes.c_char_p
+        getattr(loaded, name).restype = pointer
+    loaded.mjb_error.restype = ctypes.c_char_p
     for name in ("mjb_state", "mjb_status", "mjb_deleteBatch"):
-        getattr(found, name).argtypes = [pointer]
-    return found
+        getattr(loaded, name).argtypes = [pointer]
+    return loaded
 
 
 # ---------------------------------------------------------------- fields of structs

@@ -151,14 +151,14 @@ def _make_simulate(env: Structure) -> Callable[..., Any]:
             ctrl[k] = action[k]
         for _ in range(frame_skip):
             mj_step(m, d)
-        kept = a[0] == mark and b[0] == mark and c[0] == mark
+        is_unchanged = a[0] == mark and b[0] == mark and c[0] == mark
         a[0] = b[0] = c[0] = zero
-        if kept:
+        if is_unchanged:
             if current:
                 mj_step1(m, d)
             if after_constraints:
                 mj_rne_post_constraint(m, d)
-        return kept
+        return is_unchanged
 
     return simulate
 

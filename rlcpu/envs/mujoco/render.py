@@ -104,8 +104,8 @@ class Renderer:
 def _following_camera(model: mujoco.MjModel) -> int | None:
     """The model's first camera that goes along with a body: what runs stays in the picture."""
     follow = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
-    found = np.flatnonzero(np.isin(model.cam_mode, [int(mode) for mode in follow]))
-    return int(found[0]) if found.size else None
+    cameras = np.flatnonzero(np.isin(model.cam_mode, [int(mode) for mode in follow]))
+    return int(cameras[0]) if cameras.size else None
 
 
 def _camera_of(id: str) -> Any:

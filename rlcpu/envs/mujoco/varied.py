@@ -85,15 +85,15 @@ def numbers_of(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
     Raises:
         ValueError: there is no such field of float64, or it cannot vary.
     """
-    found = getattr(model, name, None)
-    if not isinstance(found, np.ndarray):
-        found = getattr(model.opt, name, None)
-    found = np.full(1, found) if isinstance(found, float) else found
-    if not isinstance(found, np.ndarray) or found.dtype != np.float64 or found.size == 0:
+    field = getattr(model, name, None)
+    if not isinstance(field, np.ndarray):
+        field = getattr(model.opt, name, None)
+    field = np.full(1, field) if isinstance(field, float) else field
+    if not isinstance(field, np.ndarray) or field.dtype != np.float64 or field.size == 0:
         raise ValueError(f"{name} is no field of mjModel or mjOption that holds float64")
     if name in _REFUSED:
         raise ValueError(f"{name} is a constant of MuJoCo's code: expected another field")
-    return found
+    return field
 
 
 def write(model: mujoco.MjModel, name: str, values: Any) -> None:
@@ -111,17 +111,17 @@ def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[n
         TypeError, ValueError: naming the field and what was expected.
     """
     shape = numbers_of(model, name).shape
-    given = np.asarray(as_numbers(name, values), np.float64)
-    if shape == (1,) and given.ndim < 2 and getattr(model, name, None) is None:
-        given = given.reshape(-1, 1) if given.ndim == 1 else given.reshape(1)
-    if given.shape != shape and (given.ndim != len(shape) + 1 or given.shape[1:] != shape):
+    array = np.asarray(as_numbers(name, values), np.float64)
+    if shape == (1,) and array.ndim < 2 and getattr(model, name, None) is None:
+        array = array.reshape(-1, 1) if array.ndim == 1 else array.reshape(1)
+    if array.shape != shape and (array.ndim != len(shape) + 1 or array.shape[1:] != shape):
         raise ValueError(
-            f"{name} has shape {given.shape}: expected {shape}, or (num_envs, "
+            f"{name} has shape {array.shape}: expected {shape}, or (num_envs, "
             f"{', '.join(map(str, shape))}) for one of each environment"
         )
-    if fault := describe_fault(name, given):
+    if fault := describe_fault(name, array):
         raise ValueError(f"{name} holds {fault}")
-    return given
+    return array
 
 
 def describe_fault(name: str, values: npt.NDArray[np.float64]) -> str:
@@ -192,14 +192,14 @@ def rows_of(
     if not varied.fields:
         return rows
     for i in range(num_envs if given else 1):
-        own = copy.copy(model)
+        copied = copy.copy(model)
         for name, values in given.items():
-            write(own, name, values[i])
+            write(copied, name, values[i])
         if varied.derived:
-            data = data or mujoco.MjData(own)
-            mujoco.mj_setConst(own, data)
+            data = data or mujoco.MjData(copied)
+            mujoco.mj_setConst(copied, data)
         places = (*varied.fields, *varied.derived)
-        rows[i] = np.concatenate([numbers_of(own, p.name).ravel() for p in places])
+        rows[i] = np.concatenate([numbers_of(copied, p.name).ravel() for p in places])
     if not given:
         rows[1:] = rows[0]
     return rows
@@ -210,22 +210,22 @@ def split(varied: Varied, rows: npt.NDArray[np.float64]) -> dict[str, npt.NDArra
 
     Of a number of mjOption it is (num_envs,).
     """
-    found, begin = {}, 0
+    fields, begin = {}, 0
     for place in varied.fields:
         shape = place.shape if place.is_address or place.shape != (1,) else ()
-        found[place.name] = rows[:, begin : begin + place.size].reshape(-1, *shape)
+        fields[place.name] = rows[:, begin : begin + place.size].reshape(-1, *shape)
         begin += place.size
-    return found
+    return fields
 
 
 def find_bad_draw(varied: Varied, rows: npt.NDArray[np.float64]) -> tuple[int, str] | None:
     """Return the first simulation whose drawn numbers its model cannot hold, and a description."""
-    found = split(varied, rows)
-    if all(not describe_fault(name, found[name]) for name in varied.drawn):
+    drawn = split(varied, rows)
+    if all(not describe_fault(name, drawn[name]) for name in varied.drawn):
         return None
     for i in range(len(rows)):
         for name in varied.drawn:
-            if fault := describe_fault(name, found[name][i]):
+            if fault := describe_fault(name, drawn[name][i]):
                 return i, f"{name} that holds {fault}"
     return None
 

@@ -93,8 +93,8 @@ def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, 
 
     `timed` says which of `NAMES` have a time axis.
     """
-    given = dict(sizes)
-    y, transition = given["observations"], given["transition"]
+    known = dict(sizes)
+    y, transition = known["observations"], known["transition"]
     if len(y) < 2 or y[-1] == 0:
         raise ValueError(f"observations: expected shape (..., T, p) with p > 0, got {y}")
     if len(transition) < 2 or transition[-1] == 0:
@@ -104,7 +104,7 @@ def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, 
     shapes = tuple((steps, *s) if t else s for t, s in zip(timed, parts, strict=True))
     leading = {}
     for name, part in zip(NAMES, shapes, strict=True):
-        shape = given.get(name, part)
+        shape = known.get(name, part)
         count = len(shape) - len(part)
         if count < 0 or shape[count:] != part:
             expected = ", ".join(["...", *map(str, part)])

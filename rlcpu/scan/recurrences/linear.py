@@ -232,5 +232,5 @@ def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | N
 def _check_initial(
     initial: npt.ArrayLike | None, shape: tuple[int, ...], axis: int, dtype: Any, backend: Any
 ) -> Array:
-    found = check_real("initial", 0.0 if initial is None else initial, dtype, "", backend)
-    return check_broadcast("initial", found, shape[:axis] + shape[axis + 1 :])
+    numbers = check_real("initial", 0.0 if initial is None else initial, dtype, "", backend)
+    return check_broadcast("initial", numbers, shape[:axis] + shape[axis + 1 :])

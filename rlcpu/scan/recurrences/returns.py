@@ -411,15 +411,15 @@ def _estimate(
     found |= {"terminated": terminated.view(np.uint8), "truncated": truncated.view(np.uint8)}
     layout = layout_of(rewards, axis, backend)
     names = [f"out.{field}" for field in result._fields] if result else ["out"]
-    given = out if result and out is not None else [out] * len(names)
-    outs = _outputs(given, names, [*found.values(), last], rewards, backend)
+    buffers = out if result and out is not None else [out] * len(names)
+    outs = _outputs(buffers, names, [*found.values(), last], rewards, backend)
     outs = [layout.empty(dtype) if array is None else array for array in outs]
     window = window if window < layout.num_steps else 0
     initial = last if starts else np.zeros(())
     problem = Problem(UNUSED._replace(**found), last, initial, options, window=window)
     compute = run if backend is None else backend.run
     compute(rule, layout, problem, tuple(outs), num_threads)
-    made = [new if own is None else own for own, new in zip(given, outs, strict=True)]
+    made = [new if own is None else own for own, new in zip(buffers, outs, strict=True)]
     return result(*made) if result else made[0]
 
 

@@ -431,11 +431,11 @@ def join(rests, pivots, ends):
     last, first = _close(work)
     ends[0, 0] = ends[count - 1, 2] = last
     ends[0, 1] = ends[count - 1, 3] = first
-    own, after = last, first
+    rest, after = last, first
     for j in range(count - 1, 0, -1):
         one, two = pivots[j, 0], pivots[j, 1]
-        start = two[_RHS] - two[0] * last - two[1] * first - two[4] * own - two[5] * after
-        end = one[_RHS] - one[0] * last - one[1] * first - one[4] * own - one[5] * after
-        own, after = end - one[3] * start, start
-        ends[j, 0] = ends[j - 1, 2] = own
+        start = two[_RHS] - two[0] * last - two[1] * first - two[4] * rest - two[5] * after
+        end = one[_RHS] - one[0] * last - one[1] * first - one[4] * rest - one[5] * after
+        rest, after = end - one[3] * start, start
+        ends[j, 0] = ends[j - 1, 2] = rest
         ends[j, 1] = ends[j - 1, 3] = after

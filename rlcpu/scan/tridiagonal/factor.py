@@ -159,13 +159,13 @@ def factor_tridiagonal(
     """
     named = {"lower": lower, "diagonal": diagonal, "upper": upper}
     check_on_host("factor_tridiagonal", **named)
-    given = check_alike(named)
-    shape = common_shape(named, given)
+    arrays = check_alike(named)
+    shape = common_shape(named, arrays)
     place = check_axis(axis, shape, "lower, diagonal and upper")
     num_threads = check_num_threads(num_threads)
     if shape[place] == 0:
         raise ValueError(f"lower, diagonal, upper: no unknowns along axis {place} of shape {shape}")
-    whole = [axis_last(repeated(array.copy("K"), shape), place) for array in given]
+    whole = [axis_last(repeated(array.copy("K"), shape), place) for array in arrays]
     factors = _factor(whole) if math.prod(whole[0].shape[:-1]) == 1 else None
     if factors is None:
         # Matrices that can be solved with for zero are sound.

@@ -86,13 +86,13 @@ def tridiagonal_vjp(
     """
     backend = backend_of("tridiagonal", x, grad)
     named = {"x": x, "grad": grad, "lower": lower, "diagonal": diagonal, "upper": upper}
-    x, grad, *given = check_alike(named, backend)
+    x, grad, *others = check_alike(named, backend)
     check_shape("grad", grad, x.shape)
     axis = check_axis(axis, x.shape, "x")
     num_threads = check_num_threads(num_threads)
-    for name, array in zip(("lower", "diagonal", "upper"), given, strict=True):
+    for name, array in zip(("lower", "diagonal", "upper"), others, strict=True):
         check_broadcast(name, array, x.shape)
-    arrays = [*given, x, grad]
+    arrays = [*others, x, grad]
     results = _results(out, arrays, backend)
     if x.size:
         _overwrite(results, arrays, axis, num_threads, backend)
@@ -106,12 +106,12 @@ def _overwrite(
     results: TridiagonalGradients, arrays: Any, axis: int, num_threads: int | None, backend: Any
 ) -> None:
     """Return the gradients of arguments that have been checked."""
-    *given, x, grad = arrays
+    *others, x, grad = arrays
     # Kernels write whole contiguous arrays; what was repeated is added up, what is not is copied.
     full = [
         r if r.flags.c_contiguous and r.shape == x.shape else _like(x, backend) for r in results
     ]
-    whole = [repeated(array, x.shape, backend) for array in given]
+    whole = [repeated(array, x.shape, backend) for array in others]
     systems = Arrays(*(axis_last(array, axis) for array in (*whole, grad, full[3])))
     if backend is None:
         if not solve_arrays(systems, None, Mode(transposed=True, num_threads=num_threads))[0]:

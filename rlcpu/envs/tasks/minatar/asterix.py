@@ -68,11 +68,11 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     x = min(max(s.x + (action == 3) - (action == 1), 0), 9)
     y = min(max(s.y + (action == 4) - (action == 2), 1), 8)
     player = cell(y, x)
-    found, lost = bool(gold & player), bool(enemies & player)
+    has_gold, lost = bool(gold & player), bool(enemies & player)
     gold = gold & ~player
     if moves:
         gold, enemies = moved(gold, right), moved(enemies, right)
-    found, lost = found or bool(gold & player), lost or bool(enemies & player)
+    has_gold, lost = has_gold or bool(gold & player), lost or bool(enemies & player)
     gold = gold & ~player
 
     spawn_timer = (10 - s.ramp if spawns else s.spawn_timer) - 1
@@ -82,7 +82,7 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
         ramp = ramp + 1 if s.ramp_timer < 0 else ramp
         ramp_timer = RAMP_INTERVAL if s.ramp_timer < 0 else ramp_timer - 1
     after = State(x, y, enemies, gold, right, spawn_timer, move_timer, ramp_timer, ramp, action)
-    return after, 1.0 if found else 0.0, lost
+    return after, 1.0 if has_gold else 0.0, lost
 
 
 def free_row(taken: Board, rng: Rng) -> Board:

@@ -82,14 +82,14 @@ def look(s: State, size: int) -> tuple[Board, ...]:
     way, dx = s.direction, s.split - s.x
     door = view.point(dx, s.door_y - s.y, way)
     walls = view.column(dx, way) & ~door | view.outside(s.x, s.y, size, way)
-    seen = view.visible(walls if s.door == OPEN else walls | door)
-    door = door & seen & ~view.AGENT
-    lies = view.point(s.key_x - s.x, s.key_y - s.y, way) & seen
+    visible = view.visible(walls if s.door == OPEN else walls | door)
+    door = door & visible & ~view.AGENT
+    lies = view.point(s.key_x - s.x, s.key_y - s.y, way) & visible
     key = view.AGENT if s.key_x == 0 else lies
-    goal = view.point(size - 2 - s.x, size - 2 - s.y, way) & seen & ~view.AGENT
+    goal = view.point(size - 2 - s.x, size - 2 - s.y, way) & visible & ~view.AGENT
     return (
-        Board(seen & ~walls & ~door & ~key & ~goal),
-        Board(seen & walls),
+        Board(visible & ~walls & ~door & ~key & ~goal),
+        Board(visible & walls),
         Board(goal),
         Board(key),
         Board(door if s.door == OPEN else 0),
@@ -106,8 +106,12 @@ def door_key(size: int = 8, **fields: Any) -> Dynamics:
         return place_all(rng, size)
 
     def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float, bool]:
-        after, found = act(s, action, size)
-        return after, 1.0 - 0.9 * (float(after.steps) / limit) if found else 0.0, found
+        after, reaches_goal = act(s, action, size)
+        return (
+            after,
+            1.0 - 0.9 * (float(after.steps) / limit) if reaches_goal else 0.0,
+            reaches_goal,
+        )
 
     def observe(s: State, params: Params) -> tuple[Board, ...]:
         return look(s, size)

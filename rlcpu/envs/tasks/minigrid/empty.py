@@ -45,9 +45,9 @@ def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
         dx, dy = view.heading(s.direction)
         x = min(max(s.x + dx, 1), inner) if action == 2 else s.x
         y = min(max(s.y + dy, 1), inner) if action == 2 else s.y
-        found = action == 2 and x == inner and y == inner
-        reward = 1.0 - 0.9 * (float(s.steps + 1) / limit) if found else 0.0
-        return State(x, y, view.turned(s.direction, action), s.steps + 1), reward, found
+        reaches_goal = action == 2 and x == inner and y == inner
+        reward = 1.0 - 0.9 * (float(s.steps + 1) / limit) if reaches_goal else 0.0
+        return State(x, y, view.turned(s.direction, action), s.steps + 1), reward, reaches_goal
 
     def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
         walls = view.outside(s.x, s.y, size, s.direction)

@@ -74,11 +74,11 @@ def step(s: State, action: int, params: Params, rng: Rng) -> tuple[State, float,
     dx, dy = view.heading(s.direction)
     goes = action == 2 and is_free(s, s.x + dx, s.y + dy)
     x, y = s.x + dx if goes else s.x, s.y + dy if goes else s.y
-    found = goes and x == s.goal_x and y == s.goal_y
-    reward = 1.0 - 0.9 * (float(s.steps + 1) / LIMIT) if found else 0.0
+    reaches_goal = goes and x == s.goal_x and y == s.goal_y
+    reward = 1.0 - 0.9 * (float(s.steps + 1) / LIMIT) if reaches_goal else 0.0
     turned = view.turned(s.direction, action)
     gaps = s.top, s.left, s.right, s.bottom
-    return State(x, y, turned, s.goal_x, s.goal_y, *gaps, s.steps + 1), reward, found
+    return State(x, y, turned, s.goal_x, s.goal_y, *gaps, s.steps + 1), reward, reaches_goal
 
 
 def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
@@ -88,9 +88,9 @@ def observe(s: State, params: Params) -> tuple[Board, Board, Board]:
     gaps = gaps | view.point(s.left - s.x, dy, way) | view.point(s.right - s.x, dy, way)
     walls = view.column(dx, way) | view.row(dy, way)
     walls = walls & ~gaps | view.outside(s.x, s.y, SIZE, way)
-    seen = view.visible(walls)
-    goal = seen & view.point(s.goal_x - s.x, s.goal_y - s.y, way) & ~view.AGENT
-    return Board(seen & ~walls & ~goal), Board(seen & walls), Board(goal)
+    visible = view.visible(walls)
+    goal = visible & view.point(s.goal_x - s.x, s.goal_y - s.y, way) & ~view.AGENT
+    return Board(visible & ~walls & ~goal), Board(visible & walls), Board(goal)
 
 
 def picture(s: State, params: Params) -> Picture:

@@ -61,8 +61,8 @@ def point(dx: int, dy: int, direction: int) -> int:
     """Return the cell of a place (dx, dy) from the agent, if it is in the view."""
     ax, ay = heading(direction)
     ahead, right = ax * dx + ay * dy, ax * dy - ay * dx
-    seen = 0 <= ahead <= 6 and -3 <= right <= 3
-    return 1 << 7 * (3 + right) + 6 - ahead if seen else 0
+    is_inside = 0 <= ahead <= 6 and -3 <= right <= 3
+    return 1 << 7 * (3 + right) + 6 - ahead if is_inside else 0
 
 
 def column(dx: int, direction: int) -> int:
@@ -105,12 +105,12 @@ def distance(x: int, y: int, size: int, direction: int) -> int:
 
 def visible(opaque: int) -> int:
     """The cells that the agent sees: light goes ahead and aside, not through opaque cells."""
-    seen = AGENT
+    cells = AGENT
     for k in range(7):
         near = NEAR >> k
         for _ in range(6):
-            lit = seen & near & ~opaque
-            seen = seen | ((lit << 7 | lit >> 7) & ALL)
-        lit = seen & near & ~opaque
-        seen = seen | ((lit | lit << 7 | lit >> 7) >> 1 & near >> 1 & ALL if k < 6 else 0)
-    return seen
+            lit = cells & near & ~opaque
+            cells = cells | ((lit << 7 | lit >> 7) & ALL)
+        lit = cells & near & ~opaque
+        cells = cells | ((lit | lit << 7 | lit >> 7) >> 1 & near >> 1 & ALL if k < 6 else 0)
+    return cells
