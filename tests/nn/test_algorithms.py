@@ -225,7 +225,7 @@ def test_ppo(dtype: Any, kind: str, shared: bool) -> None:
             "kind": kind,
             "choices": CHOICES,
             "is_shared": shared,
-            "standardises": standardises,
+            "normalize_advantages": standardises,
             "clip": 0.5,
             "entropy_coefficient": 0.03,
             "value_coefficient": 0.25,
