@@ -39,7 +39,8 @@ class NetworkPolicy:
     `MultiDiscrete`, or a Gaussian of a `Box` whose deviations do not depend on the observation.
 
     Args:
-        observation_space, action_space: one environment's; see `MLP`.
+        observation_space: one environment's; see `MLP`.
+        action_space: one environment's.
         network: has one input, the observation, and an output for each action, or for each number
             of a `Box`; with the value "shared" one more, the last one. Outputs with names count
             one after the other.

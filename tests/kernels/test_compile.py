@@ -30,6 +30,7 @@ from rlcpu.kernels.compile import (
     wide,
 )
 from rlcpu.kernels.vectors import VECTOR_BYTES
+from tests.machine_code import compiled_anew
 
 DTYPES = [np.float32, np.float64]
 X = 0.7
@@ -325,7 +326,7 @@ def test_what_is_wide_has_the_widest_vectors():
     x = np.full(512, 2, np.float32)
     driver(x)
     np.testing.assert_array_equal(x, 5)
-    code = driver.inspect_asm(driver.signatures[0])
+    code = compiled_anew(driver, x).inspect_asm(driver.signatures[0])
     assert ("zmm" in code) == (VECTOR_BYTES == 64)
 
 
@@ -347,7 +348,7 @@ def test_what_is_apart_is_called_and_not_written_into_its_callers():
         x = np.array([3.0])
         driver(x)
         assert x[0] == 9.0
-        code = driver.inspect_llvm(driver.signatures[0])
+        code = compiled_anew(driver, x).inspect_llvm(driver.signatures[0])
         return len(re.findall(r"call [^@]*@[^(]*square", code))
 
     assert (calls(square), calls(square_apart)) == (0, 1)
