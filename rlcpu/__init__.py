@@ -80,7 +80,7 @@ def _load(name: str) -> types.ModuleType:
 
 
 def _hint(name: str) -> str:
-    """Where there is a public name like this one."""
+    """Return a hint at the public name that is most like this one."""
     if name.startswith("_"):  # which nobody types, and Python and its tools look for
         return ""
     places = dict.fromkeys(__all__, "rlcpu")

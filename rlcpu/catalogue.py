@@ -146,7 +146,7 @@ class Entry:
 
 
 def entries() -> list[Entry]:
-    """All environments that `make_vec` finds here, family by family.
+    """Return all environments that `make_vec` finds here, family by family.
 
     Returns:
         The entries of `rlcpu list`; MuJoCo's are left out where it is not installed.

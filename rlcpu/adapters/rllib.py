@@ -237,16 +237,16 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
 
 def _transitions(episode: SingleAgentEpisode) -> dict[str, Any]:
     """Arrays (length of the episode, ...) by name."""
-    seen, chosen = episode.get_observations(), episode.get_actions()
-    seen = stack(seen) if isinstance(seen, list) else seen
-    chosen = stack(chosen) if isinstance(chosen, list) else chosen
+    observations, actions = episode.get_observations(), episode.get_actions()
+    observations = stack(observations) if isinstance(observations, list) else observations
+    actions = stack(actions) if isinstance(actions, list) else actions
     terminated, cut = np.zeros((2, len(episode)), np.bool_)
     terminated[-1], cut[-1] = episode.is_terminated, not episode.is_terminated
     return {
-        "observation": tree.map_structure(lambda array: np.asarray(array)[:-1], seen),
-        "action": tree.map_structure(np.asarray, chosen),
+        "observation": tree.map_structure(lambda array: np.asarray(array)[:-1], observations),
+        "action": tree.map_structure(np.asarray, actions),
         "reward": np.asarray(episode.get_rewards(), np.float32),
-        "next_observation": tree.map_structure(lambda array: np.asarray(array)[1:], seen),
+        "next_observation": tree.map_structure(lambda array: np.asarray(array)[1:], observations),
         "terminated": terminated,
         "truncated": cut,
     }

@@ -156,7 +156,7 @@ def empty(shape: int | Sequence[int], dtype: Any) -> Any:
 
 
 def zeros(shape: int | Sequence[int], dtype: Any) -> Any:
-    """The same of zeros."""
+    """Return a new array of zeros."""
     made = empty(shape, dtype)
     made.fill(0)
     return made

@@ -167,7 +167,7 @@ def restart(env: Any, mask: Any, numbers: Any) -> None:
 
 
 def observe(env: Any) -> Any:
-    """Rows of the observations of the present states, (observation rows, num_envs) float32."""
+    """Return the observations of the present states, (observation rows, num_envs) float32."""
     size, n = env._observation_shape
     observations = empty(size * n, np.float32)
     arguments = env.memory.states[0], env.numbers, observations

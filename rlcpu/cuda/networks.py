@@ -319,7 +319,7 @@ class _Writer:
         return [f"    r = {self.row(len(self.layers) - 2)}", f"    z = unit({total})"]
 
     def in_memory(self, front: list[str]) -> list[str]:
-        """All hidden layers, in local memory: activations a1, a2, ... of inputs a0."""
+        """Compute all hidden layers in local memory: activations a1, a2, ... of inputs a0."""
         lines = [f"a{k} = cuda.local.array({size}, f32)" for k, size in enumerate(self.sizes[:-1])]
         lines += [f"a0[{k}] = {name}" for k, name in enumerate(front)]
         for k, (inputs, units) in enumerate(itertools.pairwise(self.sizes[:-1])):

@@ -68,7 +68,7 @@ class Layout(NamedTuple):
         return empty(self.shape, dtype)
 
     def strided(self, array: Any) -> Strided:
-        """An array that broadcasts to the shape; copied if three strides cannot describe it."""
+        """Return the array broadcast to the shape, copied if it has more than three strides."""
         if array.ndim == 0 and type(array) is np.ndarray:
             return Strided(constant(array.item(), array.dtype), (0, 0, 0))
         whole = asarray(array)
@@ -83,7 +83,7 @@ class Layout(NamedTuple):
         return Strided(view(whole, (size,), (whole.itemsize,)), (one, two, three))
 
     def strided_ends(self, array: Any, dtype: Any) -> Strided:
-        """The same of an array that lacks the axis of steps, as `dtype`."""
+        """Return an array without the axis of steps, broadcast likewise, as `dtype`."""
         array = array.astype(dtype, copy=False)
         array = xp.expand_dims(asarray(array), self.axis) if array.ndim else array
         shape = (*self.shape[: self.axis], 1, *self.shape[self.axis + 1 :])
@@ -373,7 +373,7 @@ def _scan_rows(driver: Any, sizes: Any, direction: int, *arrays: Strided) -> Any
 
 @functools.cache
 def linear_kernel(dtype: Any) -> Any:
-    """Rows of y = a * y' + b: states (a, b) of y as a function of an earlier y'."""
+    """Make the kernel of y = a * y' + b: states (a, b) of y as a function of an earlier y'."""
     zero, one = dtype(0.0), dtype(1.0)
 
     def load(a, b):
@@ -410,7 +410,7 @@ def _scan_linear_rows(
 
 @functools.cache
 def sums_kernel() -> Any:
-    """Rows of logarithms of cumulative sums: states are a maximum and a sum relative to it."""
+    """Make the kernel of log cumulative sums: states are a maximum and a sum relative to it."""
     nothing, zero, one = -np.inf, 0.0, 1.0
 
     def load(x, _):

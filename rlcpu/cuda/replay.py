@@ -26,7 +26,7 @@ from rlcpu.replay.structure import Structure
 
 @kernel(exact=True)
 def draw_items_kernel(key, counter, num_envs, first, count, length, out):
-    """See `rlcpu.replay.items.draw_items`."""
+    """Draw items, a thread for each; see `rlcpu.replay.items.draw_items`."""
     k = cuda.grid(1)
     if k < out.size:
         out[k] = pick_item(uniform53(key, u64(counter + u64(k))), num_envs, first, count, length)
@@ -34,7 +34,7 @@ def draw_items_kernel(key, counter, num_envs, first, count, length, out):
 
 @kernel(exact=True)
 def look_ahead_kernel(columns, rows, ring, settings, sums, discounts, last):
-    """See `rlcpu.replay.items.look_ahead`; columns are of reward, terminated and truncated."""
+    """Sum rewards ahead; columns are of reward, terminated and truncated."""
     k = cuda.grid(1)
     if k < rows.size:
         rewards, terminated, truncated = columns

@@ -162,9 +162,9 @@ class Tree(tree_cpu.Tree):
         count = min(max(end - begin, 0), items)
         if count:
             slots = ((end - count) % items + xp.arange(count)) % items
-            given = device.asarray(leaves)
-            given = given[given.size - count :] if given.size > 1 else given
-            self.leaves.reshape(num_envs, items)[:, slots] = given
+            values = device.asarray(leaves)
+            values = values[values.size - count :] if values.size > 1 else values
+            self.leaves.reshape(num_envs, items)[:, slots] = values
             indices = xp.arange(num_envs)[:, None] * items + slots
             self._refresh(indices.reshape(-1), filled)
 
@@ -177,7 +177,7 @@ class Tree(tree_cpu.Tree):
         return self.numbers, self.offsets, float(self.capacity if filled is None else filled)
 
     def _refresh(self, indices: Any, filled: int | None) -> None:
-        """Recompute what is above some leaves; above all for None."""
+        """Recompute the sums above the leaves at `indices`, or all sums for None."""
         level, tree = 1, self._levels(filled)
         while level < len(self._begins) - 2 and self._entries(level) > _FEW:
             entries = self._entries(level)

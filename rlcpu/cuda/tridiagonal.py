@@ -54,7 +54,7 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
     """
 
     def spot(sizes, own, first, step):
-        """The thread's number of a tile at a step: its lane, system of the warp, equation."""
+        """Return the thread's place in a tile at a step: its lane, system of the warp, equation."""
         if sizes[2] > 1:  # systems are next to each other in memory: a thread reads its own
             return own, cuda.threadIdx.x, step
         number = step * WARP + cuda.threadIdx.x
@@ -114,7 +114,7 @@ def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
         return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
 
     def descend(arrays, sizes, shift, own, first, stop, pivots, tile):
-        """What is left of all equations, and 0, or NaN where a number was not finite."""
+        """Return the rest of all equations, and 0, or NaN where a number was not finite."""
         thread, room, at = cuda.threadIdx.x, cuda.gridsize(1), cuda.grid(1)
         pending, health = Pending(one, zero, zero), zero
         for begin in range(0, sizes[1], width):
@@ -226,7 +226,7 @@ def solve(systems: Systems, lengths: Any, mode: Mode) -> TridiagonalInfo:
 
 
 def solve_transposed(arrays: Any, axis: int) -> Any:
-    """The same of transposed systems (batch..., n), whose axis was that one; their statuses."""
+    """Solve transposed systems (batch..., n); returns their statuses."""
     return _run(arrays, axis, None, Mode(transposed=True))
 
 
@@ -253,7 +253,7 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
 
 @functools.cache
 def _multiprocessors() -> int:
-    """How many the device has; in the simulator one, so that few threads do many turns."""
+    """Return the number of multiprocessors; one in the simulator, so that threads take turns."""
     return 1 if SIMULATED else int(cuda.get_current_device().MULTIPROCESSOR_COUNT)
 
 

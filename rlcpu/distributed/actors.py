@@ -98,7 +98,7 @@ class Actor:
             self._handle = self._ray.remote(**_OPTIONS)(kind).remote(*arguments, **options)
 
     def call(self, method: str, *arguments: Any) -> Any:
-        """See `Remote.call`."""
+        """Call a method of the actor; see `Remote.call`."""
         if method not in self._methods:
             count = self._num_results.get(method, 1)
             self._methods[method] = getattr(self._handle, method).options(num_returns=count)
@@ -106,7 +106,7 @@ class Actor:
             return self._methods[method].remote(*arguments)
 
     def result(self, call: Any) -> Any:
-        """See `Remote.result`. What the method itself raises is raised here."""
+        """Return a call's result, or raise the method's own exception; see `Remote.result`."""
         errors = self._ray.exceptions
         try:
             return self._ray.get(call)
@@ -121,12 +121,12 @@ class Actor:
             raise LostError(str(error)) from error
 
     def is_ready(self, call: Any) -> bool:
-        """See `Remote.is_ready`."""
+        """Tell whether a call is answered; see `Remote.is_ready`."""
         ready, _ = self._ray.wait([call], timeout=0)
         return bool(ready)
 
     def revive(self) -> Any:
-        """See `Remote.revive`.
+        """Wait until the actor is back after its death; see `Remote.revive`.
 
         Raises:
             ClusterError: it is not back in time, its constructor fails, it runs another rlcpu, or

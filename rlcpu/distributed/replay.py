@@ -151,7 +151,7 @@ class ShardedReplay:
         self._count()
 
     def __len__(self) -> int:
-        """Number of transitions held, as far as is known here."""
+        """Return the number of transitions held, as far as is known here."""
         return sum(self.sizes())
 
     def sizes(self) -> list[int]:

@@ -134,7 +134,7 @@ class ReplayShard:
         return self.buffer._items
 
     def standing(self) -> Standing:
-        """See `Standing`."""
+        """Return the shard's `Standing`."""
         buffer = self.buffer
         added = buffer.num_added * self._items.num_envs
         return Standing(self._life, self._blocks, added, len(buffer), buffer.total_weight())

@@ -302,7 +302,7 @@ class Prepared:
         check_rollout(env, policy, rollout)
 
     def check_sums(self, env: VectorEnv, policy: Policy) -> None:
-        """The same after a simulation."""
+        """Raise for faults that a simulation's sums report."""
         check_simulation(env, policy, self.sums)
 
     @functools.cached_property
@@ -339,7 +339,7 @@ class PreparedOnDevice:
 
 
 def prepare(env: VectorEnv, policy: Policy) -> Any:
-    """What the last call prepared, if it still holds: a `Prepared`, or its counterpart.
+    """Return the preparation of the last call, if it still holds: a `Prepared` or its counterpart.
 
     Raises:
         TypeError, ValueError: it is no policy, or does not fit the environment.

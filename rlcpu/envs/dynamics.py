@@ -168,7 +168,7 @@ class Dynamics:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        """What makes it again, from its id or from its functions by name, and tries them again.
+        """Return a call that makes it again from its id or its functions' names, and tries them.
 
         Raises:
             pickle.PicklingError: it is not registered, and a function, or the class of the params,
@@ -207,12 +207,12 @@ class Dynamics:
         return self.params._replace(**values)
 
     def settings(self) -> dict[str, Any]:
-        """What `with_params` of the registered environment takes to give this one."""
+        """Return the arguments of `with_params` that make it of the registered environment."""
         varied = {name: values.tolist() for name, values in self.varied.items()}
         return {**self.params._asdict(), **varied}
 
     def resized(self, num_envs: int, first: int = 0) -> Dynamics:
-        """The same for another number of environments, among which `varied` goes round.
+        """Return the environment for another number of copies, among which `varied` goes round.
 
         The first of them is environment `first` of these.
         """
@@ -223,7 +223,7 @@ class Dynamics:
         return dataclasses.replace(self, varied=varied)
 
     def draw_params(self, rng: Any, params: Any = None) -> Any:
-        """The params of a new episode, in plain Python: what `randomize` changes of `params`."""
+        """Return the params of a new episode, in plain Python, after `randomize`."""
         params = self.params if params is None else params
         if self.randomize is None:
             return params
@@ -295,7 +295,7 @@ class Dynamics:
         return self.num_actions if self.action_mask else 0
 
     def with_params(self, **params: Any) -> Dynamics:
-        """The same environment with other parameters.
+        """Return the environment with other parameters.
 
         Args:
             **params: new values by name: numbers for run-time parameters, or arrays (num_envs,) of

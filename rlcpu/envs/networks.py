@@ -150,7 +150,7 @@ class NetworkPolicy:
         return self._actings.of(name, plan, array)
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """See `PolicyCode`.
+        """Return the `PolicyCode`; see there.
 
         Raises:
             ValueError: the sizes do not fit the environment.
@@ -172,7 +172,7 @@ class NetworkPolicy:
         return PolicyCode(None, None, 0, draws, self.value or "none", masked=masked)
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """See `PolicyArrays`.
+        """Return the `PolicyArrays`; see there.
 
         Raises:
             ValueError: an attribute was replaced by an array of another size.
@@ -348,7 +348,7 @@ class MLP(NetworkPolicy):
     def from_torch(
         cls, module: Any, observation_space: Space[Any], action_space: Space[Any]
     ) -> MLP:
-        """A policy with the weights of a `torch.nn.Sequential` of Linear and Tanh or ReLU layers.
+        """Return a policy with the weights of a `torch.nn.Sequential` of Linear and Tanh or ReLU.
 
         Its last layer has one output per action (`Discrete`) or per number of an action (`Box`),
         and may have one more, the value.
@@ -448,7 +448,7 @@ def shape_of(space: Any) -> tuple[int, ...]:
 
 
 def as_inputs(observations: Array, shape: tuple[int, ...], size: int) -> Array:
-    """What a network sees of one observation or of several: (n, size) float32.
+    """Return one observation, or several, as networks read them: (n, size) float32.
 
     Args:
         observations: (n, ...) or one; of a choice, which has the shape (), or already (n, size).
@@ -565,7 +565,7 @@ _SIZES = {"parameters": "sizes", "value_parameters": "value_sizes"}
 
 
 def _describe_layer(sizes: Any, index: int) -> str:
-    """Where in a network, layer after layer of weights and biases, a parameter is."""
+    """Describe the place of a parameter in layers of weights and biases."""
     begin = 0
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         if index < begin + inputs * outputs:

@@ -134,14 +134,14 @@ class Policy(Protocol):
     """
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """Its machine code's key, for an environment.
+        """Return the key of its machine code for an environment.
 
         Raises:
             TypeError, ValueError: the policy and the environment do not fit.
         """
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """Its present numbers."""
+        """Return its present numbers."""
 
 
 def uniform_discrete(
@@ -223,7 +223,7 @@ class Uniform:
         return "Uniform()"
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """See `PolicyCode`."""
+        """Return the `PolicyCode`; see there."""
         if dynamics.num_masked:
             act = uniform_allowed(dynamics.num_actions)
             return PolicyCode(act, None, 0, 1, "none", masked=True)
@@ -235,7 +235,7 @@ class Uniform:
         return PolicyCode(uniform_box(size), None, 2 * size + 1, size, "none")
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """See `PolicyArrays`."""
+        """Return the `PolicyArrays`; see there."""
         space = dynamics.action_space
         if dynamics.num_masked:
             return PolicyArrays.of_scalar(())
@@ -293,7 +293,7 @@ class Scalar:
         return f"Scalar({self.act.__qualname__}, params={self.params!r}, draws={self.draws})"
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """See `PolicyCode`; tries the function on one observation first.
+        """Return the `PolicyCode`, after a trial of the function on one observation.
 
         Raises:
             TypeError, ValueError: it fails, or returns something else than it has to.
@@ -323,7 +323,7 @@ class Scalar:
         return code
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """See `PolicyArrays`."""
+        """Return the `PolicyArrays`; see there."""
         return PolicyArrays.of_scalar(self.params)
 
     def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

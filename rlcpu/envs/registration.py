@@ -57,7 +57,7 @@ def _tell_gymnasium(id: str, limits: registry.Limits | Dynamics) -> None:
 
 
 def gymnasium_id(id: str) -> str:
-    """What Gymnasium calls an environment of ours."""
+    """Return Gymnasium's id of an environment of ours."""
     return f"rlcpu/{id.replace('/', '-')}"
 
 

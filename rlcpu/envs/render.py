@@ -53,7 +53,7 @@ class Renderer:
     def render(
         self, states: npt.NDArray[Any], params: Sequence[Any] = ()
     ) -> tuple[npt.NDArray[np.uint8], ...] | None:
-        """One (height, width, 3) picture per state, (n, rows of memory); None without a mode.
+        """Draw one (height, width, 3) picture per state, (n, rows of memory); None without a mode.
 
         `params` are those of each state, where they are not the same for all.
 
@@ -81,7 +81,7 @@ class Renderer:
         return tuple(frames)
 
     def _torque(self, i: int) -> float | None:
-        """The last action of one environment, as it acted, which is all that Pendulum draws."""
+        """Return the last action of one environment as it acted, which Pendulum draws."""
         space = self._dynamics.action_space
         if self._actions is None or not isinstance(space, Box):
             return None

@@ -87,7 +87,7 @@ class Form(NamedTuple):
 
     @classmethod
     def of(cls, env: VectorEnv) -> Form:
-        """That of an environment."""
+        """Return the form of an environment's records."""
         shape: Any = env.single_action_space.shape
         kind = np.int64 if env.dynamics.is_discrete else np.float32
         return cls(env.num_envs, env.rows, env.view, shape, kind, env.dtype, env.device)
@@ -128,7 +128,7 @@ class Form(NamedTuple):
         ]
 
     def shaped(self, records: Records, num_steps: int) -> dict[str, Array]:
-        """What a rollout shows of its memory, by name, without what has to be decoded."""
+        """Return a rollout's arrays of its memory by name, without those to be decoded."""
         shape = (num_steps, self.num_envs)
         terminated, truncated = records.flags.reshape(2, *shape)
         shown = {
@@ -212,7 +212,7 @@ class Rollout:
         return show_table(repr(self), [("array", "dtype", "shape"), *arrays])
 
     def _bind(self) -> None:
-        """What belongs to this process and these arrays."""
+        """Bind the rollout to this process and these arrays."""
         self._drivers = find_drivers(self._form.device)
         self._shown = self._form.shaped(self._records, self._num_steps)
         on_cpu = self._form.device == "cpu"
@@ -352,7 +352,7 @@ class Rollout:
         return self._at_ends(self._records.lengths).astype(np.int64)
 
     def _at_ends(self, array: Any) -> Array:
-        """Rows of a flat array where episodes ended, on the host."""
+        """Return the rows of a flat array at which episodes ended, on the host."""
         rows: Array = self._drivers.to_host(array[self._drivers.asarray(self._ends)])
         return rows
 
@@ -363,7 +363,7 @@ class Rollout:
         as_inputs: bool = False,
         packed: bool = False,
     ) -> dict[str, Array]:
-        """The T * N transitions, as a buffer takes them: step after step, all environments of each.
+        """Return the T * N transitions for a buffer: step after step, all environments of each.
 
         Args:
             names: which of `observation`, `action`, `reward`, `next_observation`, `terminated`,
@@ -398,7 +398,7 @@ class Rollout:
         return {name: self._flat(name, show, as_inputs or packed) for name in chosen}
 
     def _flat(self, name: str, show: Callable[[Array], Array], is_other: bool) -> Array:
-        """One array of `transitions`; `show` makes observations of rows, others than users'."""
+        """Return one array of `transitions`; `show` makes observations of rows."""
         if name.startswith("next_"):
             asarray, view, n = self._drivers.asarray, self._form.view, self._form.num_envs
             rows = self._records.observations.reshape(-1, self._form.rows)

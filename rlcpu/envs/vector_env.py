@@ -204,7 +204,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self._drivers.allocate(self, self.max_episode_steps or PENDING)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All of it, episodes and random streams too, but what is found anew.
+        """Return all of it, with episodes and random streams, but no kernels.
 
         Raises:
             TypeError: it lives on a device.
@@ -498,7 +498,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         )
 
     def snapshot(self) -> dict[str, Array]:
-        """All that decides how the environments go on: states, episodes and random streams.
+        """Return states, episodes and random streams: all that the next steps depend on.
 
         `restore` takes it back, here or in another environment of as many copies, in this process
         or in one to come.
@@ -547,7 +547,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     # ------------------------------------------------------------ the rest of Gymnasium's contract
 
     def render(self) -> tuple[Array, ...] | None:
-        """One RGB picture (height, width, 3) uint8 per environment; None without a render mode."""
+        """Draw one RGB picture (height, width, 3) uint8 per environment; None without a mode."""
         states = self._drivers.to_host(self.memory.get_state())
         return self._renderer.render(states, *filter(None, [self._params_of_each()]))
 
@@ -564,7 +564,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
 
 
 def find_drivers(device: str, dynamics: Dynamics | None = None) -> Any:
-    """What runs environments on a device: `rlcpu.envs.engine.batch`, or its counterpart there.
+    """Return the module that runs environments on a device.
 
     Raises:
         ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; a task of another

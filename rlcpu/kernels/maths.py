@@ -243,7 +243,7 @@ def exp(x: float) -> float:
 
 
 def log(x: float) -> float:
-    """Natural logarithm, 1.0 ulp, of subnormals too; -inf at 0 and NaN below.
+    """Return the natural logarithm, to 1.0 ulp, of subnormals too; -inf at 0 and NaN below.
 
     log(x) = k * log(2) + log(1 + f) with 1 + f = x / 2**k in [sqrt(1/2), sqrt(2)).
     """

@@ -212,7 +212,7 @@ product = _make_product(False, outline)
 
 @intrinsic
 def _dots(typing, left, right, start, out, depth, last_row, floor):
-    """One column of as many rows as a register has numbers: sums of products along whole rows."""
+    """Sum products along whole rows: one column for as many rows as a register has numbers."""
     vector = Vector(out[0].dtype, lanes_of(out[0].dtype)).code
     fma = f"llvm.fma.{suffix(vector)}"
 

@@ -93,7 +93,7 @@ class Buffer(Locked, Shown):
         return make(self.structure, self._envs, length, memmap, self.derive_next)
 
     def __len__(self) -> int:
-        """Number of transitions held."""
+        """Return the number of transitions held."""
         return self._ring.filled * self._envs
 
     @property

@@ -320,7 +320,7 @@ class TrajectoryQueue(Sequences):
         return InOrder(self._items, self.backend)
 
     def __len__(self) -> int:
-        """Number of transitions that wait."""
+        """Return the number of transitions that wait."""
         return self._sampler.waiting(self._ring) * self._envs
 
     def can_add(self, num_steps: int = 1) -> bool:

@@ -239,13 +239,13 @@ class DerivingStorage(Storage):
         """Make room for at least so many slots more. Rows have one each, at most."""
         old = self.free.size - 1  # replaced last: an interrupt in between is begun again from here
         count = min(max(2 * old, old + missing), self.aside.size)
-        kept, free = self._make_slots(count)
-        kept[: self.kept.size] = self.kept
+        rows, free = self._make_slots(count)
+        rows[: self.kept.size] = self.kept
         # Those that were free are handed out first.
         new, num_free = count - old, int(self.free[0])
         free[0] = new + num_free
         free[1 + new : 1 + new + num_free] = self.free[1 : 1 + num_free]
-        self.kept, self.free = kept, free
+        self.kept, self.free = rows, free
 
     # ------------------------------------------------------------ sampling
 
@@ -289,21 +289,24 @@ class DerivingStorage(Storage):
         return np.stack([ends - self._slot_bytes, ends], 1)
 
     def restore(self, source: Reader, ring: Ring) -> None:
-        """Take over what a checkpoint holds."""
+        """Take over rows, and the next observations that lie aside, of a checkpoint.
+
+        Slots that no row names are free.
+        """
         super().restore(source, ring)
         count = source.num_bytes("kept") // self._slot_bytes
         # `_grow` makes at most twice as many as there are rows.
         most = min(max(2 * ring.filled, 1) * self.num_envs, self.aside.size)
         if not self.num_envs <= count <= most:
             raise ValueError(f"section kept: {count} slots, expected {self.num_envs} to {most}")
-        kept, free = self._make_slots(count)
+        rows, free = self._make_slots(count)
         source.read_into("aside", self.aside.reshape(-1).view(np.uint8))
-        source.read_into("kept", kept)
+        source.read_into("kept", rows)
         taken = _check_aside(self.aside, count, ring)
         unused = np.flatnonzero(~taken)[::-1] + 1
         free[0] = unused.size
         free[1 : 1 + unused.size] = unused
-        self.kept, self.free = kept, free
+        self.kept, self.free = rows, free
 
 
 def _bytes(array: Array) -> Array:

@@ -55,7 +55,7 @@ class Items(NamedTuple):
     period: int = 1
 
     def numbers(self, ring: Ring) -> tuple[int, int]:
-        """Numbers of the first item that is there, and of the first that is not there yet."""
+        """Return the number of the first item that is there, and of the first that is not yet."""
         added, first = ring.added, max(ring.added - ring.length, 0)
         if self.steps is None:
             return first, added
@@ -63,7 +63,7 @@ class Items(NamedTuple):
         return begin, max((added - self.steps) // self.period + 1, begin)
 
     def to_draw(self, ring: Ring) -> tuple[int, int]:
-        """What `numbers` returns; ValueError if there are no items."""
+        """Return `numbers`, or raise ValueError if there are no items."""
         begin, end = self.numbers(ring)
         if begin == end:
             added = f"{ring.added} steps were added, expected {self.steps} for a sequence"

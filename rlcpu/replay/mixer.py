@@ -89,7 +89,7 @@ class Mixer:
         return f"Mixer({', '.join(f'{share:g} x {buffer}' for share, buffer in parts)})"
 
     def __len__(self) -> int:
-        """Number of transitions in all buffers."""
+        """Return the number of transitions in all buffers."""
         return sum(map(len, self.buffers))
 
     def _sizes(self, batch_size: int) -> list[int]:

@@ -37,7 +37,7 @@ class Uniform:
         return end > begin
 
     def total_weight(self, ring: Ring) -> float:
-        """Sum of the weights by which items are drawn."""
+        """Return the sum of the weights by which items are drawn."""
         begin, end = self.items.numbers(ring)
         return float((end - begin) * self.items.num_envs)
 
@@ -57,7 +57,7 @@ class Uniform:
         return []
 
     def state(self) -> dict[str, Any]:
-        """Numbers for a checkpoint, as JSON has them."""
+        """Return numbers for a checkpoint, as JSON has them."""
         return {}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
@@ -132,7 +132,7 @@ class ByPriority(_Weighted):
         batch.probabilities, batch.weights = self.tree.weights(indices, total, beta)
 
     def total_weight(self, ring: Ring) -> float:
-        """Sum of (priority + epsilon) ** alpha."""
+        """Return the sum of (priority + epsilon) ** alpha."""
         return float(self.tree.total())
 
     def check(self, ring: Ring, indices: Any, priorities: Any) -> tuple[Array, Array]:
@@ -160,7 +160,7 @@ class ByPriority(_Weighted):
         return {"largest": self.largest, "cut": self.cut}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Uniform.restore`."""
+        """Take over a saved state; see `Uniform.restore`."""
         leaves = self._read(source)
         items = np.flatnonzero(leaves)  # those without a priority take no memory
         limits = self.tree.capacity, 0.0, self.tree.most
@@ -221,7 +221,7 @@ class ByValue(_Weighted):
         return [self._section([(0, ring.filled)])]
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Uniform.restore`."""
+        """Take over a saved state; see `Uniform.restore`."""
         leaves, items = self._read(source), np.arange(ring.filled)
         self.tree.update(*self.check_pairs(items, leaves[: ring.filled]), ring.filled)
 
@@ -255,11 +255,11 @@ class InOrder(Uniform):
         self.taken += self.items.steps or 1
 
     def state(self) -> dict[str, Any]:
-        """How far it has come."""
+        """Return the position in the queue."""
         return {"taken": self.taken}
 
     def restore(self, state: dict[str, Any], source: Reader, ring: Ring) -> None:
-        """See `Uniform.restore`."""
+        """Take over a saved state; see `Uniform.restore`."""
         self.taken = check_count("taken", state["taken"], 0)
         if not 0 <= self.waiting(ring) <= ring.length:
             raise ValueError(f"taken={self.taken}: expected at most {ring.added}")

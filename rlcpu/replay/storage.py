@@ -150,6 +150,8 @@ def at_a_time(size: int) -> int:
 
 
 def _make_gather(parallel: bool) -> Any:
+    """Compile the driver of `_gather_field`: `each` sequences at a time, field after field."""
+
     @kernel(parallel=parallel, fastmath=EXACT)
     def gather(storage, out, fields, rows, steps, length, each):
         size = rows.size

@@ -328,7 +328,7 @@ class Tree:
         return self.numbers[self._size - WIDTH : self._size]
 
     def total(self) -> float:
-        """Sum of all leaves."""
+        """Return the sum of all leaves."""
         top = self._top()
         while top.size > 1:  # in the kernels' order
             top = top[: top.size // 2] + top[top.size // 2 :]

@@ -311,7 +311,7 @@ def _overlap(first: Array, second: Array, backend: Any) -> bool:
 
 
 def _overlaps_itself(array: Array) -> bool:
-    """Whether elements may share memory: a stride is shorter than what the finer axes reach."""
+    """Tell whether elements may share memory: a stride is shorter than finer axes reach."""
     if array.flags.forc or array.size <= 1:
         return False
     reach = array.itemsize

@@ -120,13 +120,13 @@ def write(value, block, k):
 
 @inlined
 def stops(block):
-    """Number of rows of each lane, as a vector."""
+    """Return the number of rows of each lane, as a vector."""
     return load(block.beside, 0, ONE)
 
 
 @inlined
 def given(block, i):
-    """Number i of those that go into each lane besides."""
+    """Return number i of the further numbers of each lane."""
     return load(block.beside, (1 + i) * width(block.beside, ONE), ONE)
 
 
@@ -191,7 +191,7 @@ class Lanes(NamedTuple):
 
 @functools.cache
 def table_of(lanes: Lanes, dtype: Any) -> Array:
-    """What `drive` takes of a lane function, compiled for a dtype."""
+    """Return the table that `drive` reads of a lane function, compiled for a dtype."""
     function, planes, output, reads, writes = lanes
     addresses = _panels_address(dtype.name), _block_address(function, dtype.name)
     sizes = VECTOR_BYTES // dtype.itemsize, planes, reads, writes

@@ -11,12 +11,12 @@ from rlcpu.kernels.threads import Kernels
 
 
 def for_cores(driver: Callable[..., Any], grain: int, **options: Any) -> Kernels:
-    """A driver, whose loop is a `prange`, as kernels for one core and for all; see `kernel`."""
+    """Compile a driver, whose loop is a `prange`, for one core and for all; see `kernel`."""
     return Kernels(kernel(driver, **options), kernel(driver, parallel=True, **options), grain)
 
 
 def backend_of(chapter: str, *arrays: Any) -> Any:
-    """The module of `rlcpu.cuda` that computes if an array is on a device; None for the host."""
+    """Return the module of `rlcpu.cuda` for an array on a device; None for the host."""
     device = device_of(*arrays)
     return None if device == "cpu" else find(device, chapter)
 

@@ -36,7 +36,7 @@ def extremes(numbers, count):
 
 @inlined
 def distance_of(starts, count):
-    """Numbers from the beginning of one lane to that of the next; -1 if that varies."""
+    """Return the distance, in numbers, between the beginnings of lanes; -1 if it varies."""
     distance: Any = starts[1] - starts[0] if count > 1 else 0
     for lane in range(2, count):
         if starts[lane] - starts[lane - 1] != distance:
@@ -76,7 +76,7 @@ def gather(place, starts, lists, sizes, distance, inside, plane):
 
 @inlined
 def _gather_tiles(source, starts, rows, ends, other, plane):
-    """Rows of a lane side by side: squares of numbers, transposed; `other` beyond a lane's end."""
+    """Gather rows side by side: squares of numbers, transposed; `other` beyond a lane's end."""
     lanes, (first, n) = width(plane, ONE), rows
     least = min(extremes(ends, lanes)[0], n)
     for k in range(0, n, lanes):
@@ -110,7 +110,7 @@ def scatter(address, step, streamed, count, rows, starts, ends, plane, linear, i
 
 @called
 def _scatter_tiles(plane, target, starts, ends):
-    """Rows of a lane side by side: transposed to where they belong."""
+    """Scatter rows that lie side by side, transposed, to their places."""
     lanes = width(plane, ONE)
     least = extremes(ends, lanes)[0]
     whole = least // lanes * lanes
@@ -124,7 +124,7 @@ def _scatter_tiles(plane, target, starts, ends):
 
 @inlined
 def _stream_tiles(plane, target, starts, ends, n, linear, inside):
-    """The same past the caches: transposed to `linear`, then written in runs."""
+    """Scatter rows past the caches: transposed to `linear`, then written in runs."""
     lanes, head, dense = width(plane, ONE), to_line(target, starts[0]), True
     for lane in range(lanes):
         dense &= starts[lane] == starts[0] + lane * ends[0] and ends[lane] == ends[0]

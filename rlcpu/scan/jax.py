@@ -76,7 +76,7 @@ def _forward(axis: int, *arrays: Array) -> tuple[Array, Any]:
 
 
 def _backward(axis: int, residuals: Any, grad: Array) -> tuple[Array, ...]:
-    """See `tridiagonal_vjp`; a solve and products, so that it has gradients too."""
+    """Return the gradients of `tridiagonal_vjp` by a solve and products, which have gradients."""
     (lower, diagonal, upper, _), x = residuals
     lower, upper = (jnp.broadcast_to(array, x.shape) for array in (lower, upper))
     # What comes round from the other end is ignored.

@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     is_plain: bool
 
     def place(self, array: Array) -> Place:
-        """An array of numbers or flags that broadcasts to the shape; copied if it has to be."""
+        """Return an array of numbers or flags broadcast to the shape, copied if it has to be."""
         if array.ndim == 0:
             return repeated(array.tobytes(), array.dtype)
         placed = self.target(array)
@@ -91,7 +91,7 @@ class Layout(NamedTuple):
         return place_of(numbers)._replace(time=0)
 
     def target(self, array: Array) -> Place | None:
-        """The array itself; None if three strides cannot describe it or its runs have gaps."""
+        """Return the array; None if three strides cannot describe it, or its runs have gaps."""
         if self.is_plain and array.flags.c_contiguous and array.shape == self.shape:
             return Place(array, address_of(array), self.num_steps * self.inner, self.inner, 1)
         whole = self.flat(array)
@@ -136,7 +136,7 @@ def layout_of(array: Array, axis: int, backend: Any = None) -> Any:
 
 
 def place_of(array: Array) -> Place:
-    """Where the numbers of (outer, num_steps, inner) are."""
+    """Return the `Place` of an array (outer, num_steps, inner)."""
     outer, time, lane = (stride // array.itemsize for stride in array.strides)
     return Place(array, address_of(array), outer, time, lane)
 
@@ -149,5 +149,5 @@ def repeated(number: bytes, dtype: Any) -> Place:
 
 
 def address_of(array: Array) -> int:
-    """Of the array's first number."""
+    """Return the address of the array's first number."""
     return int(array.__array_interface__["data"][0])

@@ -242,16 +242,18 @@ def _unit(sizes, x, out, is_total, states, like, number):
 
 @functools.cache
 def kernels() -> Kernels:
-    """Return drivers: (sizes, x, out, is_total, states, a number of the arrays' dtype).
+    """Return drivers: (sizes, x, out, is_total, states, like).
 
     `sizes` are those of the arrays, the number of parts of time and the steps of one; `x` and `out`
     an address and the strides of the three axes. `states` is (outer, parts, inner, 2): that before
-    each part of each lane, and then that after.
+    each part of each lane, and then that after. `like` is a number of the arrays' dtype. A unit of
+    work is one part of LANES lanes.
     """
 
     def scan(sizes, x, out, is_total, states, like):
-        for number in prange(sizes[0] * sizes[3] * ((sizes[2] + LANES - 1) // LANES)):
-            _unit(sizes, x, out, is_total, states, like, np.int64(number))
+        outer, _, inner, parts, _ = sizes
+        for unit in prange(outer * parts * ((inner + LANES - 1) // LANES)):
+            _unit(sizes, x, out, is_total, states, like, np.int64(unit))
 
     return for_cores(scan, GRAIN, fastmath=EXACT)
 

@@ -143,7 +143,7 @@ class Cut(NamedTuple):
 
 @inlined
 def parts_of(length: Any, rows: Any) -> Any:
-    """How many chunks of at most so many rows a system has; all are about as long."""
+    """Return the number of chunks of at most so many rows; all are about as long."""
     return (length + rows - 1) // rows
 
 
@@ -198,7 +198,7 @@ def place_arrays(template: Array, arrays: Sequence[Array]) -> Array:
 
 
 def even(n: int) -> int:
-    """Rows of a whole system: pairs, since elimination goes from both ends."""
+    """Return n rounded up to pairs of rows, one at least: elimination goes from both ends."""
     return max(n + n % 2, 2)
 
 

@@ -103,7 +103,7 @@ def handler(function: Callable[[list[Array], list[Array]], None]) -> Any:
 
 
 def capsule(pointer: Any) -> Any:
-    """What `jax.ffi.register_ffi_target` takes."""
+    """Return the capsule for `jax.ffi.register_ffi_target`."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [_Pointer, ctypes.c_char_p, _Pointer]
     return new(ctypes.cast(pointer, _Pointer), None, None)

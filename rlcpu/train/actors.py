@@ -37,7 +37,7 @@ LOG_2 = math.log(2.0)
 
 
 def inputs_of(rollout: Rollout) -> Array | Ones:
-    """What networks learn from: (T * N, observation_size), or the ones of choices and boards."""
+    """Return inputs of networks, (T * N, observation_size), or the ones of choices and boards."""
     ones = rollout.ones
     return rollout.inputs.reshape(rollout.rewards.size, -1) if ones is None else ones
 
@@ -103,7 +103,7 @@ def act_epsilon_greedy(size: int, masked: bool = False, loops: bool = False) -> 
 
 
 def _act_masked_epsilon_greedy(size: int) -> Callable[..., Any]:
-    """The same among allowed actions; it draws one as `rlcpu.envs.policies.uniform_allowed`."""
+    """Act among allowed actions; draws one as `rlcpu.envs.policies.uniform_allowed`."""
     lines = [f"v{k} = values[{k}] if mask[{k}] else lowest" for k in range(size)]
     lines += ["top, best = lowest, zero"]
     for k in range(size):
@@ -252,11 +252,11 @@ class Actor:
         return 2 if dynamics.is_discrete else 2 * dynamics.action_size + 1
 
     def _outputs(self, dynamics: Dynamics) -> int:
-        """Of the network that the head reads."""
+        """Return the outputs of the network that the head reads."""
         return sum(self.network.output_sizes.values())
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
-        """See `PolicyCode`.
+        """Return the `PolicyCode`; see there.
 
         Raises:
             ValueError: the sizes do not fit the environment.
@@ -269,11 +269,11 @@ class Actor:
         return PolicyCode(None, None, count, draws, "none", type(self).act, outputs, masked)
 
     def _count(self, dynamics: Dynamics) -> int:
-        """How many params the head has."""
+        """Return the number of the head's params."""
         return 1
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
-        """See `PolicyArrays`."""
+        """Return the `PolicyArrays`; see there."""
         settings = [self.network.code, self.deterministic]
         return PolicyArrays(
             self.network.parameters,
@@ -326,7 +326,7 @@ class Actor:
         raise NotImplementedError
 
     def state(self) -> dict[str, Array]:
-        """What a user or an agent may change, by name: what a checkpoint keeps."""
+        """Return the arrays that a user or an agent may change, by name, for checkpoints."""
         normalisation = {"mean": self.observation_mean, "scale": self.observation_scale}
         return {"parameters": self.network.parameters, "params": self.params, **normalisation}
 
@@ -362,7 +362,7 @@ class EpsilonGreedy(Actor):
         rng: np.random.Generator | None,
         masks: Array | None = None,
     ) -> Array:
-        """See `Actor.actions`; masks are those of `check_masks`."""
+        """Return actions; see `Actor.actions`. Masks are those of `check_masks`."""
         values = forbid(self.outputs(observations)[:, : self.num_actions], masks)
         best: Array = np.argmax(values, axis=1)
         if rng is None:
@@ -440,7 +440,7 @@ class SquashedGaussian(Squashed):
     per_number = 2
 
     def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
-        """See `Actor.actions`."""
+        """Return actions; see `Actor.actions`."""
         means, log_stds = np.split(self.outputs(observations), 2, axis=1)
         if rng is not None:
             stds = np.exp(np.clip(log_stds, LOWEST_LOG_STD, HIGHEST_LOG_STD))
@@ -455,7 +455,7 @@ class Noisy(Squashed):
     own_params = 2
 
     def actions(self, observations: npt.ArrayLike, rng: np.random.Generator | None) -> Array:
-        """See `Actor.actions`."""
+        """Return actions; see `Actor.actions`."""
         actions = np.tanh(self.outputs(observations))
         if rng is not None:
             noise = self.params[1] * rng.standard_normal(actions.shape)

@@ -29,7 +29,7 @@ BUFFERS: dict[str, type[Buffer]] = {
 
 
 def make_buffer(env: VectorEnv, config: Any, seed: int) -> Any:
-    """That of an `OffPolicyConfig`."""
+    """Make the buffer of an `OffPolicyConfig`."""
     kind: Any = BUFFERS[config.replay]
     options = {}
     if config.replay != "return":

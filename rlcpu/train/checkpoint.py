@@ -152,7 +152,7 @@ class Agent:
         return kind._make([math.nan] * (len(kind._fields) - 1) + [0])
 
     def _losses_of(self, report: Mapping[str, float]) -> Any:
-        """What `history.losses` holds of an update whose learner returned `report`."""
+        """Return the losses for `history` of an update whose learner returned `report`."""
         return self._no_losses._make(report[name] for name in self._no_losses._fields)
 
     def _check_reported(self, learner: Any) -> None:
@@ -174,7 +174,7 @@ class Agent:
         return cls.Config().replace({k: v for k, v in vars(config).items() if k in names})
 
     def _rewards_of(self, rollout: Rollout) -> Array:
-        """What is learnt from the rewards (T, N) of a rollout, float32."""
+        """Return the rewards (T, N) of a rollout as they are learnt, float32."""
         if self.config.normalize_rewards:
             self.rewards.add(rollout, self.config.gamma)
         return self._learnt_rewards(rollout.rewards)
@@ -188,11 +188,11 @@ class Agent:
         return learnt if scale == 1.0 else learnt * scale
 
     def _parts(self) -> dict[str, Any]:
-        """What has a `state()` by name: "policy", "env", and "learner", which writes networks."""
+        """Return the parts with a `state()` by name: "policy", "env", "learner" with networks."""
         raise NotImplementedError
 
     def _numbers(self) -> dict[str, Any]:
-        """What else a file keeps of this class, as JSON takes it."""
+        """Return further numbers of this class for files, as JSON takes them."""
         return {}
 
     def _take_numbers(self, numbers: dict[str, Any]) -> None:
@@ -321,7 +321,7 @@ def _restore(agent: Agent, description: dict[str, Any], arrays: dict[str, Array]
 
 
 def take_snapshot(agent: Any) -> Snapshot:
-    """The agent as it is now, in the memory of the last snapshot: new memory costs page faults."""
+    """Return the agent as it is now, in the last snapshot's memory: new memory is slow."""
     arrays: dict[str, Array] = agent._snapshot_arrays
     for name, array in state_of(agent).items():
         if name in _OF_LEARNER:
@@ -419,7 +419,7 @@ def _read_text(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> str:
 
 
 def _read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> Array:
-    """One array, as NumPy wrote it, after its header was compared with its bytes in the file."""
+    """Read one array as NumPy wrote it, after its header was compared with the file's bytes."""
     if part.compress_type != zipfile.ZIP_STORED or part.file_size != part.compress_size:
         raise ValueError(f"{part.filename} is compressed")
     with archive.open(part) as file:
@@ -516,7 +516,7 @@ def make_env(
 
 
 def describe_env(env: VectorEnv) -> dict[str, Any]:
-    """What `make_env` makes environments of, as JSON takes it."""
+    """Return the environment's settings for `make_env`, as JSON takes them."""
     return {
         "env": env.dynamics.id,
         "params": env.dynamics.settings(),
@@ -527,7 +527,7 @@ def describe_env(env: VectorEnv) -> dict[str, Any]:
 
 
 def describe(agent: Agent) -> dict[str, Any]:
-    """What is no array, as JSON takes it."""
+    """Return all that is no array, as JSON takes it."""
     config = agent.config
     functions = [name for name in config.names() if callable(getattr(config, name))]
     plain = config.replace(dict.fromkeys(functions, "constant"))

@@ -147,12 +147,12 @@ class Settings:
     @classmethod
     @functools.cache  # asked for in every round of learning
     def names(cls) -> list[str]:
-        """Of the fields."""
+        """Return the names of the fields."""
         kind: Any = cls
         return [field.name for field in dataclasses.fields(kind)]
 
     def replace(self, changes: Mapping[str, Any]) -> Self:
-        """The same settings but for the given ones.
+        """Return the settings with the given ones replaced.
 
         Raises:
             TypeError: a name that is no hyper-parameter; the message says which one may be meant.
@@ -263,7 +263,7 @@ def typed_by(
 
 
 def signature_of(agent: Any) -> inspect.Signature:
-    """Of a class of agents, with a keyword argument for each field of its config."""
+    """Return the signature of a class of agents, with an argument for each field of its config."""
     parameters = list(inspect.signature(agent.__init__).parameters.values())[1:]
     arguments = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
     if len(arguments) < len(parameters):
@@ -284,7 +284,7 @@ def signature_of(agent: Any) -> inspect.Signature:
 def choose_config(
     agent: Any, env: Dynamics | VectorEnv, config: Any, usual: Any, settings: Mapping[str, Any]
 ) -> Any:
-    """Settings of a class of agents: `config`, else `usual`, but for those that are no None.
+    """Return `config`, or else `usual`, with the settings in place of it that are not None.
 
     Raises:
         TypeError, ValueError: they are not its settings, or bad, or do not fit the environments.
@@ -295,10 +295,8 @@ def choose_config(
         raise TypeError(f"config={config!r}: expected a {agent.Config.__name__}")
     for name in settings:
         if name not in config.names():
-            names = list(
-                dict.fromkeys([*list(signature_of(agent).parameters)[1:], *config.names()])
-            )
-            raise TypeError(describe_unknown(name, names, agent.algorithm))
+            arguments = [*list(signature_of(agent).parameters)[1:], *config.names()]
+            raise TypeError(describe_unknown(name, list(dict.fromkeys(arguments)), agent.algorithm))
     changes = {name: value for name, value in settings.items() if value is not None}
     number = env.num_envs if isinstance(env, VectorEnv) else None
     if number and changes.setdefault("num_envs", number) != number:

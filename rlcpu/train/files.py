@@ -18,7 +18,7 @@ _NODE = f"{zlib.crc32(platform.node().encode()):08x}"
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of `path` when the block ends without an exception.
+    """Yield a file that takes the place of `path` when the block ends without an exception.
 
     It is on the disk then, under its name. What killed processes of this machine left of the same
     file is removed (on Windows it stays: there is no safe way to ask whether a process runs).

@@ -43,7 +43,7 @@ class Progress:
     actors: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def numbers(self) -> dict[str, float]:
-        """All of it as numbers by name, as a logger takes them; losses are `loss_policy` and so on.
+        """Return all of it as numbers by name, for loggers; losses are `loss_policy` and so on.
 
         Example:
             >>> list(History().numbers())[:3]
@@ -141,7 +141,7 @@ class History(Progress):
 
 
 def read_table(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The lines of a table of `History.to_csv`, texts by name; none where there is no file yet.
+    """Return the lines of a table of `History.to_csv`, texts by name; none without a file.
 
     Raises:
         OSError: it cannot be read.

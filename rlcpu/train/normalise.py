@@ -31,7 +31,7 @@ class Normalizer:
         self.squares = np.zeros(size)
 
     def state(self) -> dict[str, Array]:
-        """Its arrays, by name."""
+        """Return its arrays, by name."""
         return {"count": self.count, "mean": self.mean, "squares": self.squares}
 
     def add(self, rows: Array) -> None:
@@ -75,7 +75,7 @@ class RewardNormalizer:
         self.statistics = Normalizer(1)
 
     def state(self) -> dict[str, Array]:
-        """Its arrays, by name."""
+        """Return its arrays, by name."""
         return {"returns": self.returns, **self.statistics.state()}
 
     def add(self, rollout: Rollout, gamma: float) -> None:

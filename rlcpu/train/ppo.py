@@ -398,7 +398,7 @@ class PPO(checkpoint.Agent):
         return evaluate(self.env, self.policy, num_episodes, seed=seed, deterministic=deterministic)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """See `rlcpu.train.checkpoint.Agent.save`."""
+        """Save the agent; see `rlcpu.train.checkpoint.Agent.save`."""
         self._finish_going_back()
         super().save(path)
 

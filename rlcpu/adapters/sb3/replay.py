@@ -346,7 +346,7 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
         return replay.ReturnWeightedBuffer(self._capacity, self._example(), **options)
 
     def sample(self, batch_size: int, env: vec_env.VecNormalize | None = None) -> Any:
-        """See `ReplayBuffer.sample`."""
+        """Draw a batch; see `ReplayBuffer.sample`."""
         return super().sample(min(batch_size, max(len(self.buffer), 1)), env)
 
     def _store(self, steps: dict[str, Any]) -> None:
@@ -369,7 +369,7 @@ class ReturnWeightedReplayBuffer(ReplayBuffer):
             self._buffer.update_values((held * self.n_envs + i) % self._capacity, total)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """See `ReplayBuffer.restore`; the next step begins an episode."""
+        """Take over a saved buffer; see `ReplayBuffer.restore`. The next step begins an episode."""
         super().restore(path)
         self._count = self._buffer._ring.added // self.n_envs
         self._begins[:], self._totals[:] = self._count, 0.0

@@ -253,7 +253,7 @@ class Trial:
         return tuple((rng.integers(0, 2**24, count) / 2.0**24).tolist())
 
     def _kernel_draws(self, name: str, seed: int, n: int, dtype: Any) -> list[Any]:
-        """What the kernels draw for the first reset, or the first step, of N environments."""
+        """Return the kernels' random numbers for the first reset, or step, of N environments."""
         groups = {"reset": RESET_GROUP, "step": STEP_GROUP, "randomize": RANDOMIZE_GROUP}
         turn, dynamics = np.uint32(name == "step"), self.dynamics
         with np.errstate(over="ignore"):
@@ -272,7 +272,7 @@ class Trial:
             return list(zip(*(column.tolist() for column in draw(*words)), strict=True))
 
     def _outside(self, observation: Any) -> Iterable[str]:
-        """What of an observation lies outside its space."""
+        """Describe the part of an observation that lies outside its space."""
         space: Any = self.dynamics.observation_space
         if not self.dynamics.observation.is_plain:
             if fault := outside(self.dynamics, observation):
@@ -431,7 +431,7 @@ class Trial:
 
 
 def _names(what: str, layout: Layout) -> list[str]:
-    """What each of the numbers of a value is called."""
+    """Return the names of a value's numbers."""
     names = []
     for field in layout.fields:
         label = f"{what}.{field.name}" if layout.made is not None else what
@@ -484,7 +484,7 @@ def _allow(actions: Array, masks: Any) -> Array:
 
 
 def _sample(dynamics: Dynamics, rng: np.random.Generator, mask: Any = None) -> Any:
-    """A random action of the allowed ones; one number in eleven of a `Box` is one of its bounds."""
+    """Draw an allowed action; one number in eleven of a `Box` is one of its bounds."""
     space = dynamics.action_space
     if isinstance(space, Discrete):
         chosen = np.arange(space.n) if mask is None else np.flatnonzero(mask)

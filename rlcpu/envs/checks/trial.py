@@ -146,7 +146,7 @@ def is_array(value: Any) -> bool:
 
 
 def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
-    """The params with every bool a bool and every number a float, and tuples of them if allowed."""
+    """Return the params with each bool a bool and each number a float, or tuples of them."""
     if not isinstance(params, tuple) or not hasattr(params, "_fields"):
         raise TypeError(
             f"{name}: params={params!r} has to be an instance of a NamedTuple class, "
@@ -173,7 +173,7 @@ def convert_params(name: str, params: Any, tuples: bool = False) -> Any:
 
 
 def convert_varied(dynamics: Dynamics, params: Any) -> dict[str, npt.NDArray[np.float64]]:
-    """What varies, as arrays that cannot be written."""
+    """Return the parameters that vary, as arrays that cannot be written."""
     varied = dynamics.varied
     if not isinstance(varied, Mapping):
         what = "a dict from names of params to arrays (num_envs,)"
@@ -202,7 +202,7 @@ def _varied_of(id: str, params: Any, name: str, values: Any) -> npt.NDArray[np.f
 
 
 def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
-    """What `randomize` draws, from trials of it."""
+    """Return the parameters that `randomize` draws, from trials of it."""
     names: tuple[str, ...] = ()
     if dynamics.randomize is None:
         return names
@@ -217,13 +217,13 @@ def find_randomized(dynamics: Dynamics) -> tuple[str, ...]:
                 f"{dynamics.id}: randomize replaces {unknown[1:-1]}, which params does not have; "
                 f"it has: {', '.join(dynamics.params._fields)}"
             ) from None
-        found = drawn_names(dynamics, drawn)
-        if names and found != names:
+        drawn_ones = drawn_names(dynamics, drawn)
+        if names and drawn_ones != names:
             raise TypeError(
                 f"{dynamics.id}: randomize has to return the same names each time; returned "
-                f"{', '.join(found)} after {', '.join(names)}"
+                f"{', '.join(drawn_ones)} after {', '.join(names)}"
             )
-        names = found
+        names = drawn_ones
     return names
 
 
@@ -286,16 +286,16 @@ class TrialRng:
         return f"Rng(uniform={self._number})"
 
     def uniform(self, k: int) -> float:
-        """See `Rng`."""
+        """Return a number in [0, 1); see `Rng`."""
         return self._number
 
     def integers(self, k: int, n: int) -> int:
-        """See `Rng`."""
+        """Return a whole number; see `Rng`."""
         return int(self._number * n)
 
 
 def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
-    """What a function takes as its random numbers."""
+    """Return the random numbers of a function's trial."""
     if dynamics.takes_rng(name):
         return TrialRng(number)
     return (number,) * getattr(dynamics, f"{name}_draws")
@@ -352,7 +352,7 @@ def _try_observe(dynamics: Dynamics, state: Any, params: Any) -> None:
 
 
 def outside(dynamics: Dynamics, observation: Any) -> str:
-    """What of an observation of whole numbers or boards lies outside its space; "" if nothing."""
+    """Describe the part of whole numbers or boards that lies outside a space; "" for none."""
     space = dynamics.observation_space
     if isinstance(space, Discrete) and not 0 <= observation < space.n:
         return f"{observation}: expected 0 to {space.n - 1}"
@@ -399,7 +399,7 @@ def _check_mask(dynamics: Dynamics, mask: Any) -> None:
 
 
 def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
-    """First or last allowed action of a `Discrete`, lowest or highest of others."""
+    """Return the first or last allowed action of a `Discrete`, the lowest or highest of others."""
     space = dynamics.action_space
     if isinstance(space, Discrete):
         return allowed[-1 if last else 0]

@@ -49,7 +49,7 @@ class Driver(NamedTuple):
 
 
 def find_driver(kernel: Any, step: Any) -> Driver | None:
-    """How a kernel that has been compiled for one set of types runs a step.
+    """Return how a kernel that was compiled for one set of types runs a step.
 
     Args:
         kernel: the float32 driver of a step, or of a rollout.
@@ -63,7 +63,7 @@ def find_driver(kernel: Any, step: Any) -> Driver | None:
 
 
 def driver_of(code: str, step: Any) -> Driver | None:
-    """The same, of LLVM's code."""
+    """Return how LLVM's code runs a step."""
     lanes = lanes_of(code)
     if lanes is None:
         return None
@@ -135,7 +135,7 @@ def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[A
 
 
 def _reasons(step: Any) -> Iterator[str]:
-    """What in the source of a function, and of those that it calls, defeats LLVM's vectors."""
+    """Return the lines of a function, and of those it calls, that defeat LLVM's vectors."""
     pending, visited = [step], set()
     for function in pending:  # grows on the way
         if function in visited:

@@ -66,7 +66,7 @@ class Memory:
         self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Its arrays, by name: what a checkpoint keeps."""
+        """Return its arrays by name, which a checkpoint keeps."""
         return {"real": self.real, "words": self.words, "clock": self.clock}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ class Memory:
         elapsed[elapsed == PENDING] = 0
 
     def take(self, part: slice) -> dict[str, npt.NDArray[Any]]:
-        """What `put` takes of some environments, copies: states, streams and clocks."""
+        """Copy states, streams and clocks of some environments, for `put`."""
         real, words = (self._rows(x)[self._places(part)] for x in (self.real, self.words))
         words[KEY_LOW] += self.clock[:1] * GOLDEN  # another memory has another counter
         return {"real": real, "words": words}
@@ -383,7 +383,7 @@ def _make_get_action(env: Structure) -> Any:
 
 @inline
 def _out_of_range(actions, limits, count):
-    """How many of the first `count` numbers are below 0, or not below their limits."""
+    """Count the numbers, of the first `count`, that are below 0 or not below their limits."""
     bad: Any = 0
     for i in range(count):
         bad += np.uint64(actions[i]) >= np.uint64(limits[i])
@@ -392,7 +392,7 @@ def _out_of_range(actions, limits, count):
 
 @inline
 def _not_a_number(actions, limits, count):
-    """How many of the first `count` numbers are NaN."""
+    """Count the NaN among the first `count` numbers."""
     bad: Any = 0
     for i in range(count):
         bad += actions[i] != actions[i]
@@ -514,7 +514,7 @@ def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: npt.NDArray[Any]) ->
 
 
 def observe(env: Any) -> npt.NDArray[np.float32]:
-    """Rows of the observations of the present states, (observation rows, num_envs) float32."""
+    """Return the observations of the present states, (observation rows, num_envs) float32."""
     observations = np.empty(env._observation_shape, np.float32)
     run = observe_kernel(env.code, env.scalar_type)
     run(env.memory.real, env.numbers, observations.ravel())
@@ -522,7 +522,7 @@ def observe(env: Any) -> npt.NDArray[np.float32]:
 
 
 def final_observations(finals: Any, done: npt.NDArray[np.bool_], view: Any) -> Any:
-    """What finished environments reached, an object array (num_envs,); None if there is none."""
+    """Return the last observations of ended episodes, an object array (num_envs,), or None."""
     if not done.any():
         return None
     final_obs, ended = np.full(done.size, None, dtype=object), np.flatnonzero(done)
@@ -553,10 +553,10 @@ empty = np.empty
 
 
 def asarray(array: Any) -> Any:
-    """The same: arrays are on the host."""
+    """Return the array, which is on the host."""
     return array
 
 
 def to_host(array: Any) -> Any:
-    """The same: arrays are on the host."""
+    """Return the array, which is on the host."""
     return array

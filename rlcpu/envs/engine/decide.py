@@ -47,7 +47,7 @@ class Decide(NamedTuple):
 
 @functools.cache
 def make_decide(env: Structure, dtype: type, policy: PolicyCode) -> Decide:
-    """The functions of a policy; `dtype` is the environment's, policies compute in float32."""
+    """Make a policy's functions; `dtype` is the environment's, policies compute in float32."""
     draws = uniforms(policy.draws, env.num_draws, np.float32)
     if policy.act is not None:
         return _decide_by_function(env, policy, draws)
@@ -77,10 +77,10 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
 
     @inline
     def choose(observation, constants, greedy, bits, scratch, layout, i):
-        seen, numbers = single(observation), draws(bits[0], bits[1])
+        inputs, numbers = single(observation), draws(bits[0], bits[1])
         if masked:
-            return act(seen, constants, numbers, allowed(observation))
-        return act(seen, constants, numbers)
+            return act(inputs, constants, numbers, allowed(observation))
+        return act(inputs, constants, numbers)
 
     return Decide(inline(unpack), scratch, prepare, choose)
 
@@ -244,7 +244,7 @@ def is_plain_scale(mean, scale):
 
 
 def _make_find(env: Structure) -> Callable[..., Any]:
-    """Which inputs of the first `count` lanes are one, of a choice or of planes.
+    """Make the search for inputs that are one, of a choice or of planes, in `count` lanes.
 
     An inlinable function (rows, lanes, count, inputs, starts, columns, most) -> how many there are,
     which writes `starts` and `columns` as `first_layer` takes them. It stops above `most`.
@@ -278,7 +278,7 @@ def _make_find(env: Structure) -> Callable[..., Any]:
 
 
 def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
-    """What networks see of observations, normalised and clipped.
+    """Make the normalising and clipping of observations for networks.
 
     Of floats, an inlinable function (observation, mean, scale) -> tuple of one lane. Of a choice or
     of planes, (rows, lanes, inputs, mean, scale), which writes zeros and ones, normalised, to the

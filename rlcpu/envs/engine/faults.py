@@ -85,7 +85,7 @@ def check_rollout(env: Any, policy: Any, rollout: Any) -> None:
 
 
 def _after(shown: dict[str, Array], step: int, i: int) -> str:
-    """What an environment has done, in words."""
+    """Describe the action after which an environment failed."""
     return f" after the action {shown['actions'][step, i]}" if step >= 0 else ""
 
 

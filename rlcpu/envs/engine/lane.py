@@ -117,7 +117,7 @@ ids: dict[Structure, str] = {}
 
 
 def structure(dynamics: Dynamics) -> Structure:
-    """The structure of an environment, with its functions as they are now: the copies of `freeze`.
+    """Return an environment's structure, with copies (`freeze`) of its functions as they are now.
 
     Equal code gives the same structure, and a helper or a constant changed since another one.
     """
@@ -419,7 +419,7 @@ def _params_of(env: Structure, field: Callable[[str], str]) -> str:
 
 
 def _places(env: Structure, dtype: type) -> dict[str, int]:
-    """Where in a block the row of each parameter that varies begins."""
+    """Return the first row, in a block, of each parameter that varies."""
     first = env.state.rows(dtype) + 1
     return {name: (first + k) * LANES for k, name in enumerate(env.varied)}
 

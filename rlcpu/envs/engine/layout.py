@@ -47,7 +47,7 @@ class Field(NamedTuple):
     size: int
 
     def rows(self, dtype: type) -> int:
-        """Rows of memory that hold it."""
+        """Return the number of rows of memory that hold it."""
         each = 16 // np.dtype(dtype).itemsize if self.kind == "board" else 1
         return each * max(self.size, 1)
 
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     fields: tuple[Field, ...]
 
     def rows(self, dtype: type) -> int:
-        """Rows of memory that hold it."""
+        """Return the number of rows of memory that hold it."""
         return sum(field.rows(dtype) for field in self.fields)
 
     @property
@@ -88,7 +88,7 @@ class Layout(NamedTuple):
 
 
 def floats(count: int) -> Layout:
-    """That of a plain tuple of floats."""
+    """Return the layout of a plain tuple of floats."""
     return Layout(None, (Field("", "float", count),))
 
 
@@ -128,7 +128,7 @@ def _field(name: str, hint: Any, made: type, what: str) -> Field:
 
 
 def describe(layout: Layout) -> str:
-    """What it is made of, in words."""
+    """Describe the parts of a layout."""
     if layout.made is None:
         return f"{layout.fields[0].size} floats"
     items = (f"{f.name}: {f.kind}{f' x {f.size}' if f.size else ''}" for f in layout.fields)
@@ -139,7 +139,7 @@ def describe(layout: Layout) -> str:
 
 
 def fault_of(layout: Layout, value: Any) -> str:
-    """What is wrong with a plain value of a layout; "" if nothing is."""
+    """Describe the fault of a plain value of a layout; "" for none."""
     if layout.made is not None and type(value) is not layout.made:
         return f"a {layout.made.__name__}; returned {value!r}"
     if layout.made is None:
@@ -326,7 +326,7 @@ def _type_of(layout: Layout, real: Any) -> Any:
 
 
 def _converted(context: Any, builder: Any, made: Any, kind: Any, value: Any) -> Any:
-    """A value of numba's type `kind` as one of another, whose numbers may be of other types."""
+    """Convert a value of numba's type `kind` to another, whose numbers may be of other types."""
     if kind == made or not isinstance(made, types.BaseTuple):
         return value if kind == made else context.cast(builder, value, kind, made)
     parts = zip(made.types, kind.types, cgutils.unpack_tuple(builder, value), strict=True)
@@ -401,7 +401,7 @@ def numbers_of(layout: Layout, value: Any) -> list[float]:
 
 
 def columns_of(layout: Layout, rows: Array) -> Array:
-    """The same of n values: (n, numbers) float64 from (rows, n) of memory."""
+    """Return n values as (n, numbers) float64, from (rows, n) of memory."""
     columns = []
     for field, first in layout.places(rows.dtype.type):
         values = decode_field(field, rows[first : first + field.rows(rows.dtype.type)])

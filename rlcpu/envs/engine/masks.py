@@ -27,7 +27,7 @@ _WORD = ir.IntType(_BITS)
 
 
 def mask_rows(count: int) -> int:
-    """Rows that hold the mask of so many actions."""
+    """Return the number of rows that hold the mask of so many actions."""
     return -(-count // _BITS)
 
 

@@ -51,7 +51,7 @@ class View(NamedTuple):
 
     @classmethod
     def of(cls, dynamics: Dynamics, planes: str, dtype: np.dtype[Any]) -> View:
-        """That of environments of a dtype.
+        """Return the view of an environment's observations.
 
         Raises:
             ValueError: planes is none of the ways to deliver them.
@@ -120,7 +120,7 @@ class View(NamedTuple):
         return found.reshape(*before, *self.size)
 
     def inputs(self, rows: Any) -> Any:
-        """What a network sees of rows (n, observation rows): (n, observation_size) float32."""
+        """Return rows (n, observation rows) for networks: (n, observation_size) float32."""
         if self.kind == "floats":
             return self.decode(rows).astype(np.float32, copy=False)
         if self.kind == "choice":
@@ -128,7 +128,7 @@ class View(NamedTuple):
         return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
 
     def ones(self, rows: Any) -> Ones | None:
-        """Which of `inputs` are one; None of floats."""
+        """Return the positions of `inputs` that are one; None for floats."""
         if self.kind == "floats":
             return None
         from rlcpu.nn.layers.embedding import Ones  # not with `import rlcpu`
@@ -144,7 +144,7 @@ class View(NamedTuple):
         return Ones(starts, columns[:count], planes * cells)
 
     def ones_of(self, kept: Any) -> Ones | None:
-        """The same of observations that were kept, see `keep`."""
+        """Return the positions of inputs that are one, of observations that `keep` stored."""
         rows = kept.reshape(len(kept), -1).view(np.float32)
         return self._replace(num_masked=0).ones(rows)
 
@@ -170,7 +170,7 @@ class View(NamedTuple):
         )
 
     def inputs_of(self, kept: Any) -> Any:
-        """What a network sees of n observations that were kept: (n, observation_size) float32."""
+        """Return n stored observations as networks read them: (n, observation_size) float32."""
         if self.kind == "floats":
             return kept
         rows = kept.reshape(len(kept), -1).view(np.float32)
@@ -178,7 +178,7 @@ class View(NamedTuple):
 
 
 def _words_of(rows: Array) -> tuple[Array, int, int]:
-    """Rows (..., shown rows) as flat uint32, and the distances of two observations and two rows."""
+    """Return rows as flat uint32, and the distances of two observations and of two rows."""
     flat = rows if rows.ndim == 2 else rows.reshape(-1, rows.shape[-1])
     if not (flat.flags.c_contiguous or flat.flags.f_contiguous):
         flat = flat.copy()

@@ -297,7 +297,7 @@ def _make_write(count: int) -> Any:
 
 @inline
 def count_waiting(words, num_envs):
-    """How many of the first `num_envs` environments have finished and are not reset yet."""
+    """Count the environments, of the first `num_envs`, that wait for their reset."""
     waiting = 0
     for block in range(words.shape[0]):
         for i in range(min(LANES, num_envs - block * LANES)):

@@ -56,7 +56,7 @@ class Memory:
         self.start()
 
     def start(self) -> None:
-        """All environments begin an episode."""
+        """Begin an episode in all environments."""
         self.totals[:] = self.lengths[:] = self.waiting[:] = 0
         self.ahead = [collections.deque() for _ in self.rows]
 
@@ -65,7 +65,7 @@ class Memory:
         return self.lengths.copy()
 
     def state(self) -> dict[str, Array]:
-        """What of it a checkpoint keeps; the environments' own state is theirs alone."""
+        """Return the arrays for a checkpoint; the environments' own state is theirs alone."""
         return {"keys": self.keys, "clock": self.clock}
 
     def finish(self, mask: Array) -> None:
@@ -129,13 +129,13 @@ class GymnasiumEnv(VectorEnv):
         if not isinstance(env, GymnasiumVectorEnv):
             raise TypeError(f"env={env!r}: expected a gymnasium.vector.VectorEnv or gymnasium.Env")
         self.env, self.device, self.prepared = env, "cpu", None
-        found = autoreset_mode or (env.metadata or {}).get("autoreset_mode")
-        if found is None:
+        mode = autoreset_mode or (env.metadata or {}).get("autoreset_mode")
+        if mode is None:
             raise ValueError(
                 f"{env!r} has no autoreset_mode in its metadata: give the agent "
                 'rlcpu.envs.GymnasiumEnv(env, autoreset_mode="NextStep"), or whichever it has'
             )
-        self.autoreset_mode = check_mode(found)
+        self.autoreset_mode = check_mode(mode)
         # Gymnasium's own, and ours, take a reset of some environments in the place of a lost step.
         takes_masks = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv | VectorEnv)
         self._resets = self.autoreset_mode is AutoresetMode.DISABLED or (
@@ -229,7 +229,7 @@ class GymnasiumEnv(VectorEnv):
             self.reset()
 
     def step(self, actions: Array) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """A step of the environments themselves; `collect` begins new episodes afterwards."""
+        """Step the environments themselves; `collect` begins new episodes afterwards."""
         self.memory.ready = False
         observations, rewards, terminated, truncated, infos = self.env.step(self._convert(actions))
         return observations, rewards, terminated, truncated, infos
@@ -376,7 +376,7 @@ class GymnasiumEnv(VectorEnv):
         )
 
     def _explain(self, error: Exception, where: str) -> EnvironmentFailure:
-        """What to raise for an exception of the environments."""
+        """Return the exception to raise in the place of one of the environments'."""
         which = _find_culprit(error)
         who = "an environment" if which is None else f"environment {which}"
         return EnvironmentFailure(f"{self.dynamics.id}: {who} raised {error!r} {where}")
@@ -385,11 +385,11 @@ class GymnasiumEnv(VectorEnv):
 
     def observe(self) -> Array:
         """Return the present observations."""
-        found: Array = self.view.decode(self.memory.rows.copy())
-        return found
+        observations: Array = self.view.decode(self.memory.rows.copy())
+        return observations
 
     def render(self) -> Any:
-        """What the environments render."""
+        """Render the environments."""
         return self.env.render()
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -412,7 +412,7 @@ def _borrowed(env: GymnasiumEnv) -> Any:
 
 
 def _find_culprit(error: Exception) -> int | None:
-    """Which environment raised, where Gymnasium's loop over them is in the traceback."""
+    """Find the environment that raised, where Gymnasium's loop is in the traceback."""
     trace = error.__traceback__
     while trace is not None:
         names = trace.tb_frame.f_locals

@@ -224,7 +224,7 @@ class Act:
         return Chosen(actions, log_probs, values)
 
     def _run(self, rows: Array, values: Array) -> Array:
-        """What the head reads, (N, outputs); writes the values."""
+        """Return the numbers that the head reads, (N, outputs), and write the values."""
         arrays = self._arrays
         scaled = (self._view.inputs(rows) - arrays.mean) * arrays.scale
         scaled = np.clip(scaled, single(-CLIP), single(CLIP))
@@ -284,10 +284,10 @@ def act_kernel(policy: PolicyCode, num_actions: int, action_size: int, rows: int
             seen, numbers = load(inputs[i]), draw(*bits_of(keys, clock, i))
             if by_function:
                 if masked:
-                    found = act(seen, constants, numbers, allowed(masks[i]))
+                    chosen = act(seen, constants, numbers, allowed(masks[i]))
                 else:
-                    found = act(seen, constants, numbers)
-                action, log_probs[i], values[i] = found
+                    chosen = act(seen, constants, numbers)
+                action, log_probs[i], values[i] = chosen
             elif masked:
                 action, log_probs[i] = act(seen, numbers, constants, greedy, allowed(masks[i]))
             else:

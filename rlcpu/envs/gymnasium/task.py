@@ -86,17 +86,17 @@ class GymnasiumTask(Dynamics):
         return (True,) * self.num_masked
 
     def masked(self) -> GymnasiumTask:
-        """The same environment, known to have action masks."""
+        """Return the environment, known to have action masks."""
         known = copy.copy(self)
         vars(known)["is_masked"] = True
         return known
 
     def settings(self) -> dict[str, Any]:
-        """See `Dynamics.settings`."""
+        """Return the arguments of `with_params`; see `Dynamics.settings`."""
         return dict(self.make.keywords) if self.make is not None else {}
 
     def with_params(self, **params: Any) -> GymnasiumTask:
-        """The same environment, made with further keyword arguments.
+        """Return the environment made with further keyword arguments.
 
         Raises:
             TypeError: it does not take them, or was not made here.
@@ -133,7 +133,7 @@ def _convert_observed(id: str, space: Any) -> Box | Discrete:
 
 
 def _convert_actions(id: str, space: Any) -> Box | Discrete | MultiDiscrete:
-    """The same of an action space."""
+    """Return the space of actions that rlcpu has for one of Gymnasium's."""
     if isinstance(space, Discrete) and space.start == 0:
         return Discrete(int(space.n))
     if isinstance(space, MultiDiscrete) and len(space.shape) == 1 and not space.start.any():
@@ -198,7 +198,7 @@ def find_task(id: str, **options: Any) -> GymnasiumTask:
 
 
 def has_masks(task: GymnasiumTask, infos: Any) -> bool:
-    """Whether infos of a reset tell which actions are allowed; masks of a `Discrete` are heeded."""
+    """Tell whether infos of a reset hold action masks; those of a `Discrete` are heeded."""
     if "action_mask" not in infos:
         return False
     if not task.num_actions:
@@ -209,7 +209,7 @@ def has_masks(task: GymnasiumTask, infos: Any) -> bool:
 
 
 def describe(env: Any) -> tuple[str, Any]:
-    """The id of a vector environment, or the name of its class, and its spec, if it has one."""
+    """Return the id of a vector environment, or its class's name, and its spec, if any."""
     inner = getattr(env.unwrapped, "envs", None)
     single = inner[0] if inner else env
     spec = env.spec or getattr(single, "spec", None)

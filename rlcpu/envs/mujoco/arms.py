@@ -49,12 +49,12 @@ def reset_reacher(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def draws_reacher(model: Any, params: Any) -> int:
-    """Numbers that `reset_reacher` draws."""
+    """Return the count of numbers that `reset_reacher` draws."""
     return int(model.nq + model.nv + 2)
 
 
 def reward_reacher(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """How near the finger is to the target, less the control's cost."""
+    """Return the finger's nearness to the target, less the control's cost."""
     far = distance(data.xpos[data.fingertip], data.xpos[data.target])
     control = float(-sum_of_action(action) * single(params.reward_control_weight))
     return -far * params.reward_dist_weight + control
@@ -91,12 +91,12 @@ def reset_pusher(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def draws_pusher(model: Any, params: Any) -> int:
-    """Numbers that `reset_pusher` draws."""
+    """Return the count of numbers that `reset_pusher` draws."""
     return int(model.nv) + 2 * _TRIES
 
 
 def reward_pusher(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """How near arm and goal are to the object, less the control's cost."""
+    """Return the nearness of arm and goal to the object, less the control's cost."""
     thing = data.xpos[data.object]
     near = -distance(thing, data.xpos[data.tips_arm]) * params.reward_near_weight
     far = -distance(thing, data.xpos[data.goal]) * params.reward_dist_weight
@@ -140,12 +140,12 @@ def reward_pendulum(data: Any, action: Any, before: Any, after: Any, params: Any
 
 
 def observe_pendulum(data: Any, observation: Any, params: Any) -> None:
-    """Positions and velocities."""
+    """Return positions and velocities."""
     put(observation, put(observation, 0, data.qpos), data.qvel)
 
 
 def size_pendulum(model: Any, params: Any) -> int:
-    """Numbers in an observation."""
+    """Return the count of numbers in an observation."""
     return int(model.nq + model.nv)
 
 
@@ -165,7 +165,7 @@ def reward_double_pendulum(data: Any, action: Any, before: Any, after: Any, para
 
 
 def observe_double_pendulum(data: Any, observation: Any, params: Any) -> None:
-    """The cart's position, sines and cosines of angles, velocities, and the cart's constraint."""
+    """Return position, sines and cosines of angles, velocities, and the cart's constraint."""
     observation[0] = data.qpos[0]
     for k in range(2):
         observation[1 + k] = math.sin(data.qpos[1 + k])

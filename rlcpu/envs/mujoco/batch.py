@@ -43,7 +43,7 @@ _NO_FINALS = np.empty((0, 0))
 
 
 def without_islands(model: mujoco.MjModel) -> mujoco.MjModel:
-    """A copy whose solver does not look for islands, where all bodies that move are one tree.
+    """Copy a model whose bodies that move are one tree; its solver looks for no islands.
 
     One tree is one island: results are the same bits. A step of Hopper, Walker2d or Ant takes 7 to
     10 per cent less time, one of HalfCheetah 5. Bodies that sleep do so island by island.
@@ -137,11 +137,11 @@ class Memory:
         return self._batch  # type: ignore[return-value]
 
     def get_params(self) -> dict[str, Array]:
-        """The model's numbers that vary, (N, *shape of the field) or (N,) of one number: copies."""
+        """Copy the model's numbers that vary, (N, *shape of the field) or (N,) of one number."""
         return {name: rows.copy() for name, rows in split(self._varied, self.physics).items()}
 
     def state(self) -> dict[str, Array]:
-        """Its arrays, by name: what a checkpoint keeps."""
+        """Return its arrays by name, which a checkpoint keeps."""
         varied = {"physics_of_models": self.physics} if self.physics.size else {}
         return {
             **varied,
@@ -173,7 +173,7 @@ class Memory:
         self.elapsed_steps[finished] = 0
 
     def take(self, part: slice) -> dict[str, Array]:
-        """What `put` takes of some environments, copies: states, streams and clocks."""
+        """Copy states, streams and clocks of some environments, for `put`."""
         return {name: array[part].copy() for name, array in self.state().items()}
 
     def put(self, part: slice, taken: Mapping[str, Array]) -> None:
@@ -211,7 +211,7 @@ class Memory:
 
 
 def _job(env: Any, mode: int, **arrays: Any) -> Array:
-    """What a call takes; see `rlcpu.envs.mujoco.job`."""
+    """Return the arguments of a call; see `rlcpu.envs.mujoco.job`."""
     memory = env.memory
     if memory.job is None:
         memory.job = _kept_job(env)
@@ -225,7 +225,7 @@ def _job(env: Any, mode: int, **arrays: Any) -> Array:
 
 
 def _kept_job(env: Any) -> Array:
-    """What is the same in every call: sizes, and the arrays of the memory."""
+    """Return the arguments that are the same in every call: sizes, and the memory's arrays."""
     job, memory, code = np.zeros(jobs.JOB_SIZE, np.int64), env.memory, env.code
     kept = {
         "observation": memory.observation, "measured": memory.measured,

@@ -97,7 +97,7 @@ def reset_run(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def observe_run(data: Any, observation: Any, params: Any) -> None:
-    """Positions but the first, and velocities."""
+    """Return positions but the first, and velocities."""
     put(observation, put(observation, 0, data.qpos[1:]), data.qvel)
 
 

@@ -69,7 +69,7 @@ class NoParams(NamedTuple):
 
 
 def measure_nothing(data: Any, params: Any) -> tuple[float, ...]:
-    """What a reward compares that compares nothing."""
+    """Return the measure of a reward that compares nothing."""
     return ()
 
 
@@ -203,7 +203,7 @@ class MuJoCoDynamics(base.Dynamics):
         return f"MuJoCoDynamics({self.id})"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
-        """What makes it again, from its functions by name; see `Dynamics.__reduce__`."""
+        """Return a call that makes it again by its functions' names; see `Dynamics.__reduce__`."""
         for name in self._functions():
             base._check_importable(self, name, getattr(self, name))
         base._check_importable(self, "params", type(self.params))
@@ -224,7 +224,7 @@ class MuJoCoDynamics(base.Dynamics):
         return float(self.model.opt.timestep * self.frame_skip)
 
     def with_params(self, **params: Any) -> MuJoCoDynamics:
-        """The same task with other parameters, `frame_skip`, `xml_file` or fields of the model.
+        """Return the task with other parameters, `frame_skip`, `xml_file` or fields of the model.
 
         Args:
             **params: new values by name; `xml_file` is a path, relative to Gymnasium's models
@@ -261,14 +261,14 @@ class MuJoCoDynamics(base.Dynamics):
         return _make_again({**self._given, **changes}, {**self._changed, **renamed})
 
     def shown_params(self, values: Mapping[str, Any]) -> Any:
-        """See `Dynamics.shown_params`; fields of the model come after the task's own."""
+        """Return the parameters to show; fields of the model come after the task's own."""
         kind: Any = collections.namedtuple(  # type: ignore[misc]
             type(self.params).__name__, (*self.params._fields, *values)
         )
         return kind(*self.params, *values.values())
 
     def resized(self, num_envs: int, first: int = 0) -> MuJoCoDynamics:
-        """See `Dynamics.resized`; varied fields go round."""
+        """Return the task for another number of copies; varied fields go round."""
         if not self.varied:
             return self
         rows = np.arange(first, first + num_envs)
@@ -286,7 +286,7 @@ class MuJoCoDynamics(base.Dynamics):
         return tuple(name for name in _ARGUMENTS if getattr(self, name) is not None)
 
     def settings(self) -> dict[str, Any]:
-        """See `Dynamics.settings`."""
+        """Return the arguments of `with_params`; see `Dynamics.settings`."""
         return {**self.params._asdict(), **self._changed}
 
     def sample_observation(self) -> tuple[float, ...]:

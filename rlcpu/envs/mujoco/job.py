@@ -87,7 +87,7 @@ _PLACES = {name: HEADER + k for k, name in enumerate(NAMES)}
 
 
 def place_of(name: str) -> int:
-    """Where in a job the address of an array stands."""
+    """Return the place, in a job, of an array's address."""
     return _PLACES[name]
 
 

@@ -91,7 +91,7 @@ def advance(m, d, i, address, job, arrays, like):
 
 
 def _make_single(dtype: type) -> Any:
-    """See `make_run`."""
+    """Make the run of one step; see `make_run`."""
     names = [name for name in NAMES if name not in _OF_ROLLOUTS]
     open_arrays, real = make_open(names, dtype), dtype
 
@@ -128,7 +128,7 @@ def _make_single(dtype: type) -> Any:
 
 
 def _make_rollout(policy: PolicyCode, dtype: type, action_size: int, observation_size: int) -> Any:
-    """See `make_run`."""
+    """Make the run of a rollout; see `make_run`."""
     open_arrays, open_policy = make_open(NAMES, dtype), make_open_policy()
     scratch, choose = make_choose(policy, action_size, observation_size)
     real = dtype

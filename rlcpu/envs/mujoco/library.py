@@ -86,7 +86,7 @@ i64 = np.int64(0)
 
 
 def find_offset(struct: Any, name: str) -> int:
-    """Bytes from the start of a model's or a simulation's struct to its pointer `name`.
+    """Return the bytes from the start of a struct of MuJoCo's to its pointer `name`.
 
     The struct is searched for the address that MuJoCo's bindings report: no release's layout is
     written down here. The address of an empty field is in no struct.
@@ -98,7 +98,7 @@ def find_offset(struct: Any, name: str) -> int:
 
 
 def warnings_offset(data: mujoco.MjData) -> tuple[int, int]:
-    """Bytes from the start of mjData to its first counter of warnings, and between two of them."""
+    """Return the bytes from mjData's start to its first counter of warnings, and between two."""
     numbers = data.warning.number
     return numbers.ctypes.data - data._address, numbers.strides[0]
 

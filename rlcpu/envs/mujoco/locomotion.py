@@ -22,7 +22,7 @@ inf = float("inf")
 
 
 def skipped(params: Any, count: int) -> int:
-    """Positions that observations leave out."""
+    """Return the number of positions that observations leave out."""
     return count if params.exclude_current_positions_from_observation else 0
 
 
@@ -59,24 +59,24 @@ def reward_speed(data: Any, action: Any, before: Any, after: Any, params: Any) -
 
 
 def observe_half_cheetah(data: Any, observation: Any, params: Any) -> None:
-    """Positions but the first, and velocities."""
+    """Return positions but the first, and velocities."""
     place = put(observation, 0, data.qpos[skipped(params, 1) :])
     put(observation, place, data.qvel)
 
 
 def size_half_cheetah(model: Any, params: Any) -> int:
-    """Numbers in an observation."""
+    """Return the count of numbers in an observation."""
     return int(model.nq + model.nv) - skipped(params, 1)
 
 
 def observe_swimmer(data: Any, observation: Any, params: Any) -> None:
-    """Positions but the first two, and velocities."""
+    """Return positions but the first two, and velocities."""
     place = put(observation, 0, data.qpos[skipped(params, 2) :])
     put(observation, place, data.qvel)
 
 
 def size_swimmer(model: Any, params: Any) -> int:
-    """Numbers in an observation."""
+    """Return the count of numbers in an observation."""
     return int(model.nq + model.nv) - skipped(params, 2)
 
 
@@ -122,7 +122,7 @@ def walker_is_healthy(data: Any, params: Any) -> bool:
 
 
 def hopper_is_healthy(data: Any, params: Any) -> bool:
-    """The same, and whether all positions and velocities are within their range."""
+    """Tell whether the hopper stands, all positions and velocities within their range."""
     healthy = walker_is_healthy(data, params)
     for k in range(2, data.qpos.size):
         healthy = healthy and is_within(data.qpos[k], params.healthy_state_range)
@@ -140,7 +140,7 @@ def reward_alive(data: Any, action: Any, alive: bool, speed: float, params: Any)
 
 
 def reward_hopper(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """See `reward_alive`."""
+    """Return the reward of the hopper; see `reward_alive`."""
     speed = (after[0] - before[0]) / data.dt
     return reward_alive(data, action, hopper_is_healthy(data, params), speed, params)
 
@@ -151,7 +151,7 @@ def hopper_has_fallen(data: Any, params: Any) -> bool:
 
 
 def reward_walker(data: Any, action: Any, before: Any, after: Any, params: Any) -> float:
-    """See `reward_alive`."""
+    """Return the reward of the walker; see `reward_alive`."""
     speed = (after[0] - before[0]) / data.dt
     return reward_alive(data, action, walker_is_healthy(data, params), speed, params)
 
@@ -162,7 +162,7 @@ def walker_has_fallen(data: Any, params: Any) -> bool:
 
 
 def observe_walker(data: Any, observation: Any, params: Any) -> None:
-    """Positions but the first, and velocities, within +-10."""
+    """Return positions but the first, and velocities, within +-10."""
     place = put(observation, 0, data.qpos[skipped(params, 1) :])
     put_clipped(observation, place, data.qvel, -10.0, 10.0)
 
@@ -198,7 +198,7 @@ def ant_is_healthy(data: Any, params: Any) -> bool:
 
 
 def measure_ant(data: Any, params: Any) -> tuple[float, ...]:
-    """Where the main body is along x."""
+    """Return the main body's place along x."""
     return (data.xpos[int(params.main_body), 0],)
 
 
@@ -218,7 +218,7 @@ def ant_has_fallen(data: Any, params: Any) -> bool:
 
 
 def observe_ant(data: Any, observation: Any, params: Any) -> None:
-    """Positions but the first two, velocities and contact forces."""
+    """Return positions but the first two, velocities and contact forces."""
     place = put(observation, 0, data.qpos[skipped(params, 2) :])
     place = put(observation, place, data.qvel)
     if params.include_cfrc_ext_in_observation:
@@ -227,7 +227,7 @@ def observe_ant(data: Any, observation: Any, params: Any) -> None:
 
 
 def size_ant(model: Any, params: Ant) -> int:
-    """Numbers in an observation."""
+    """Return the count of numbers in an observation."""
     forces = 6 * (model.nbody - 1) * params.include_cfrc_ext_in_observation
     return int(model.nq + model.nv + forces) - skipped(params, 2)
 
@@ -269,7 +269,7 @@ class HumanoidStandup(NamedTuple):
 
 
 def measure_humanoid(data: Any, params: Any) -> tuple[float, ...]:
-    """Where the centre of mass is along x."""
+    """Return the centre of mass along x."""
     total = 0.0
     for body in range(data.body_mass.size):
         total += data.body_mass[body] * data.xipos[body, 0]
@@ -305,7 +305,7 @@ def reward_standup(data: Any, action: Any, before: Any, after: Any, params: Any)
 
 
 def observe_humanoid(data: Any, observation: Any, params: Any) -> None:
-    """Positions but the first two, velocities, inertia, actuators' and contact forces."""
+    """Return positions but the first two, velocities, inertia, actuators' and contact forces."""
     place = put(observation, 0, data.qpos[skipped(params, 2) :])
     place = put(observation, place, data.qvel)
     if params.include_cinert_in_observation:
@@ -319,7 +319,7 @@ def observe_humanoid(data: Any, observation: Any, params: Any) -> None:
 
 
 def size_humanoid(model: Any, params: Any) -> int:
-    """Numbers in an observation."""
+    """Return the count of numbers in an observation."""
     bodies = model.nbody - 1
     size = model.nq + model.nv - skipped(params, 2)
     size += 10 * bodies * params.include_cinert_in_observation

@@ -151,7 +151,7 @@ def reset_with_normal_velocities(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def draws_with_normal_velocities(model: Any, params: Any) -> int:
-    """Numbers that `reset_with_normal_velocities` draws."""
+    """Return the count of numbers that `reset_with_normal_velocities` draws."""
     return int(model.nq + 2 * model.nv)
 
 
@@ -162,5 +162,5 @@ def reset_uniformly(data: Any, uniforms: Any, params: Any) -> None:
 
 
 def draws_uniformly(model: Any, params: Any) -> int:
-    """Numbers that `reset_uniformly` draws."""
+    """Return the count of numbers that `reset_uniformly` draws."""
     return int(model.nq + model.nv)

@@ -102,7 +102,7 @@ class Renderer:
 
 
 def _following_camera(model: mujoco.MjModel) -> int | None:
-    """The model's first camera that goes along with a body: what runs stays in the picture."""
+    """Return the model's first camera that goes along with a body."""
     follow = (mujoco.mjtCamLight.mjCAMLIGHT_TRACK, mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM)
     cameras = np.flatnonzero(np.isin(model.cam_mode, [int(mode) for mode in follow]))
     return int(cameras[0]) if cameras.size else None

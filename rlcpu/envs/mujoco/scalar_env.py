@@ -29,7 +29,7 @@ class ScalarTask(ScalarEnv):
     _arguments: Any
 
     def _prepare(self) -> None:
-        """The arrays of a step, and the job that names them: they take longer than the rest."""
+        """Make a step's arrays and the job that names them once: they take longest."""
         batch: Any = self._batch
         space: Any = batch.action_space
         self._actions = np.zeros(space.shape, np.float32)

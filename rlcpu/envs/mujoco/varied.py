@@ -80,7 +80,7 @@ class Varied(NamedTuple):
 
 
 def numbers_of(model: mujoco.MjModel, name: str) -> npt.NDArray[np.float64]:
-    """The numbers of a field of mjModel, a view, or else of mjOption: a view, or a copy of one.
+    """Return the numbers of a field of mjModel, else of mjOption: a view, or a copy of one.
 
     Raises:
         ValueError: there is no such field of float64, or it cannot vary.
@@ -105,7 +105,7 @@ def write(model: mujoco.MjModel, name: str, values: Any) -> None:
 
 
 def check_values(model: mujoco.MjModel, name: str, values: Any) -> npt.NDArray[np.float64]:
-    """The values of a field, with its shape, or (num_envs, *shape) for one of each simulation.
+    """Return a field's values, of its shape, or (num_envs, *shape) for one of each simulation.
 
     Raises:
         TypeError, ValueError: naming the field and what was expected.
@@ -157,7 +157,7 @@ def _arrays(model: mujoco.MjModel) -> dict[str, Any]:
 
 
 def find_varied(model: mujoco.MjModel, given: Mapping[str, Any], drawn: tuple[str, ...]) -> Varied:
-    """What varies, and what depends on it, which is tried.
+    """Return the fields that vary, and those that depend on them, which are tried.
 
     Raises:
         ValueError: a field is unknown, or decides more than numbers.
@@ -231,7 +231,7 @@ def find_bad_draw(varied: Varied, rows: npt.NDArray[np.float64]) -> tuple[int, s
 
 
 def look_at(model: mujoco.MjModel, varied: Varied) -> Any:
-    """What `randomize` is given in plain Python: the fields that it writes, by name."""
+    """Return the fields that `randomize` writes, by name, in plain Python."""
     return _kind(varied)(*(numbers_of(model, name) for name in varied.drawn))
 
 

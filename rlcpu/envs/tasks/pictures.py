@@ -34,7 +34,7 @@ COLOURS = np.array(
 
 
 def grid_of(boards: Iterable[Board], rows: int, columns: int) -> Grid:
-    """Which board has each cell.
+    """Return the board that has each cell.
 
     Args:
         boards: cell `columns * row + column` of each is at (row, column).
@@ -64,7 +64,7 @@ def draw(grid: Grid, pixels: int = PIXELS) -> Picture:
 
 
 def draw_arrow(picture: Picture, row: int, column: int, direction: int) -> Picture:
-    """The same picture, with an arrow in a cell, to the right, down, left or up: 0 to 3."""
+    """Draw an arrow in a cell of a picture: to the right, down, left or up, 0 to 3."""
     place = np.arange(PIXELS)
     arrow = 2 * np.abs(place - (PIXELS - 1) / 2)[:, None] < PIXELS - 1 - place
     cell = np.s_[PIXELS * row : PIXELS * (row + 1), PIXELS * column : PIXELS * (column + 1)]

@@ -54,7 +54,7 @@ class Forecast(NamedTuple):
 
 
 def forecast_of(state: State, model: Model) -> Forecast:
-    """What a state says of the observation: H a and S."""
+    """Return the observation that a state forecasts, H a, and its variance S."""
     a0, a1, p00, p01, p11 = state
     return Forecast(model.h0 * a0 + model.h1 * a1, spread_of(model, p00, p01, p11))
 
@@ -66,7 +66,7 @@ def spread_of(model: Model, p00: Any, p01: Any, p11: Any) -> Any:
 
 
 def weight_of(state: State, model: Model) -> tuple[Any, Any]:
-    """What an observation is worth: F P H', two numbers, which M makes a gain."""
+    """Return an observation's weight F P H', two numbers, which M makes a gain."""
     _, _, p00, p01, p11 = state
     g0, g1 = p00 * model.h0 + p01 * model.h1, p01 * model.h0 + p11 * model.h1
     return model.f00 * g0 + model.f01 * g1, model.f10 * g0 + model.f11 * g1
@@ -119,7 +119,7 @@ def glide(state: State, model: Model, gain: tuple[Any, Any], y: Any) -> tuple[St
 
 
 def is_settled(state: State, before: State, tolerance: Any) -> bool:
-    """Whether no number of the covariance has changed in proportion to the standard deviations."""
+    """Tell whether the covariance stands still in proportion to the standard deviations."""
     _, _, p00, p01, p11 = state
     c00, c01, c11 = p00 - before.p00, p01 - before.p01, p11 - before.p11
     return (

@@ -125,7 +125,7 @@ def _by_system(errors: Array, out: Array) -> Array:
 
 
 def cut_systems(out: Array) -> Cut | None:
-    """How to cut systems (batch..., n); None for whole ones."""
+    """Return how to cut systems (batch..., n); None for whole ones."""
     n, systems = out.shape[-1], math.prod(out.shape[:-1])
     if n < LONG and (systems >= VECTOR_BYTES // out.itemsize or n < SHORT):
         return None

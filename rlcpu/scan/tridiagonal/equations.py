@@ -334,7 +334,7 @@ def reduce_pair(
 
 @inlined
 def open_chunk(top: Equation, following: Equation) -> tuple[Rest, Rest]:
-    """The first two equations of a chunk as rests of x[1] and x[2], the natural pivot first."""
+    """Return a chunk's first two equations as rests of x[1] and x[2], natural pivot first."""
     nothing = nan_or_zero(top.lower)
     one = Left(following.diagonal, following.upper, following.rhs, following.scale)
     two = Left(top.upper, nothing, top.rhs, top.scale)

@@ -156,7 +156,7 @@ def set_entry(value, planes, plane, k):
 
 @inlined
 def set_factors(factors, planes, k):
-    """What x[k] is made of."""
+    """Store the factors of x[k]."""
     set_entry(factors.inverse, planes, INVERSE, k)
     set_entry(factors.upper, planes, ABOVE, k)
     set_entry(factors.second, planes, SECOND, k)
@@ -164,7 +164,7 @@ def set_factors(factors, planes, k):
 
 @inlined
 def set_multiplier(multiplier, planes, k):
-    """What equation k does to a right-hand side."""
+    """Store the multipliers of equation k for a right-hand side."""
     set_entry(multiplier.scale, planes, SCALE, k)
     set_entry(multiplier.factor, planes, MULTIPLE, k)
 
@@ -257,7 +257,7 @@ def solve_factored(block, parameter):
 
 @inlined
 def open_block(block):
-    """The first two equations of chunks as rests; a ring of one unknown is its own neighbour."""
+    """Return the first two equations of chunks as rests; a ring of one is its own neighbour."""
     lower, diagonal, upper, rhs = numbers(block, 0)
     alone, nothing = stops(block) < 2, nan_or_zero(diagonal)
     diagonal = where(alone, lower + diagonal + upper, diagonal)
@@ -267,7 +267,7 @@ def open_block(block):
 
 @inlined
 def select(condition, x, y):
-    """What is left of one equation where the condition holds, else of the other."""
+    """Return the rest of one equation where the condition holds, else that of the other."""
     return Left(
         where(condition, x.diagonal, y.diagonal),
         where(condition, x.upper, y.upper),
@@ -278,7 +278,7 @@ def select(condition, x, y):
 
 @inlined
 def select_rest(condition, x, y):
-    """The same of rests."""
+    """Select between two rests, number by number."""
     before, first = where(condition, x.before, y.before), where(condition, x.first, y.first)
     return Rest(select(condition, x.left, y.left), before, first)
 

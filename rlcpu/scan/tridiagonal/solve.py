@@ -189,7 +189,7 @@ def _may_write(out: Any, arrays: tuple[Any, ...]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _ordinary_plan(shape: tuple[int, ...], dtype: Any) -> Array | None:
-    """A plan without addresses, None for systems that are cut, or cannot be solved at all."""
+    """Return a plan without addresses; None for systems that are cut or cannot be solved."""
     if dtype.char not in "fd" or not dtype.isnative or not shape or 0 in shape:
         return None
     like = np.empty(shape, dtype)  # memory that is not touched is not there

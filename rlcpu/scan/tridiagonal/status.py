@@ -127,7 +127,7 @@ def status_of(
 
 
 def info_of(status: Array, errors: Array | None) -> TridiagonalInfo:
-    """What users get.
+    """Return the status as users get it.
 
     Args:
         status: see `status_of`; overwritten where errors are too large.

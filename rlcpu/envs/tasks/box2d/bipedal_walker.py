@@ -501,7 +501,7 @@ def touching(
 
 
 def observe(s: State, params: Params) -> tuple[float, ...]:
-    """Of the hull, of the joints of both legs, whether these touch the ground, and of the lidar."""
+    """Return numbers of the hull, the joints of both legs, their contacts, and the lidar."""
     walker, hull = walker_of(s), Body(*s.hull)
     j, w = joint_angles(walker), joint_speeds(walker)
     body = (hull.angle, 2.0 * DT * hull.spin, 6.0 * DT * hull.vx, 4.0 * DT * hull.vy)

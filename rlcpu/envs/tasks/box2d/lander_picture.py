@@ -64,5 +64,5 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
 
 
 def pixels(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Where points given in metres are drawn."""
+    """Return the pixels of points in metres."""
     return [(WIDTH / 2 + x / UNIT, HEIGHT - PAD_HEIGHT - y / UNIT) for x, y in points]

@@ -81,5 +81,5 @@ def draw(state: Any, params: Any) -> npt.NDArray[np.uint8]:
 
 
 def pixels(points: Any, left: float) -> list[tuple[float, float]]:
-    """Where points given in metres are drawn."""
+    """Return the pixels of points in metres."""
     return [((x - left) / UNIT, HEIGHT - y / UNIT) for x, y in points]

@@ -53,7 +53,7 @@ def observe(state: State, params: Params) -> tuple[float, float, float]:
 
 
 def normalize_angle(angle: float) -> float:
-    """The same angle in [-pi, pi): Python's `(angle + pi) % (2 * pi) - pi`.
+    """Return the angle in [-pi, pi): Python's `(angle + pi) % (2 * pi) - pi`.
 
     `%` is what Python makes of `fmod`, and kernels vectorise only the latter.
     """

@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 def reset(rng: Rng, params: Params) -> State:
-    """The ball is in the left or right corner below the bricks, and falls towards the middle."""
+    """Place the ball left or right below the bricks; it falls towards the middle."""
     right = rng.integers(0, 2)
     x, dx = 9 * right, 1 - 2 * right
     return State(x, 3, x, 3, dx, 1, 4, False, BRICKS, 0)

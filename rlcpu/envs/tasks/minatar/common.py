@@ -51,7 +51,7 @@ def moved(cells: Board, right: Board) -> Board:
 
 
 def behind(cells: Board, right: Board) -> Board:
-    """Where the cells came from, as far as it is on the board: the trails that players see."""
+    """Return the cells that others came from, as far as they are on the board: their trails."""
     return moved(cells, ~right)
 
 
@@ -78,5 +78,5 @@ def game(
 
 
 def picture(observe: Callable[..., tuple[Board, ...]], state: Any, params: Params) -> Picture:
-    """What a state shows: the planes, the last one above the others."""
+    """Return the planes of a state as a picture, the last one above the others."""
     return draw(grid_of(observe(state, params), 10, 10))

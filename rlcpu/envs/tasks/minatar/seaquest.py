@@ -203,12 +203,12 @@ def joined(enemies: Six, cells: Board, pause: int) -> Six:
 
 
 def union(enemies: Six) -> Board:
-    """Where there are enemies."""
+    """Return all cells with enemies."""
     return enemies[0] | enemies[1] | enemies[2] | enemies[3] | enemies[4] | enemies[5]
 
 
 def shoot(enemies: Six, shots: Board) -> tuple[Six, Board]:
-    """The enemies without the first to come of each cell of a shot, and the shots that are left."""
+    """Return the enemies without those that shots hit first, and the shots that are left."""
     after0 = shots & ~enemies[0]
     after1 = after0 & ~enemies[1]
     after2 = after1 & ~enemies[2]
@@ -242,7 +242,7 @@ def rescue(divers: Pair, rescued: int, player: Board, x: int) -> tuple[Pair, int
 
 
 def cells_of_shots(subs: Six, phase: Four, pause: int, right: Board) -> tuple[Board, Four]:
-    """Where subs shoot after this step's moves, and the phases after them."""
+    """Return the cells where subs shoot after this step's moves, and the phases after them."""
     shots = moved(subs[0] & having(phase, 0), right)
     shots = shots | (subs[1] & having(phase, 10)) | (subs[2] & having(phase, 9))
     shots = shots | (subs[3] & having(phase, 8)) | (subs[4] & having(phase, 7))

@@ -99,7 +99,7 @@ def look(s: State, size: int) -> tuple[Board, ...]:
 
 
 def door_key(size: int = 8, **fields: Any) -> Dynamics:
-    """A room of `size` by `size` cells, walls included; `fields` are other fields of `Dynamics`."""
+    """Make a room of `size` by `size` cells, with walls; `fields` are of `Dynamics`."""
     limit = 10.0 * size * size
 
     def reset(rng: Rng, params: Params) -> State:

@@ -33,7 +33,7 @@ class Params(NamedTuple):
 
 
 def empty(size: int = 8, random_start: bool = False, **fields: Any) -> Dynamics:
-    """A room of `size` by `size` cells, walls included; `fields` are other fields of `Dynamics`."""
+    """Make a room of `size` by `size` cells, with walls; `fields` are of `Dynamics`."""
     inner, limit = size - 2, 4.0 * size * size
 
     def reset(rng: Rng, params: Params) -> State:

@@ -104,7 +104,7 @@ def distance(x: int, y: int, size: int, direction: int) -> int:
 
 
 def visible(opaque: int) -> int:
-    """The cells that the agent sees: light goes ahead and aside, not through opaque cells."""
+    """Return the cells that the agent sees: light goes ahead and aside, not through walls."""
     cells = AGENT
     for k in range(7):
         near = NEAR >> k

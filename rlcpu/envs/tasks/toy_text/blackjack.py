@@ -41,7 +41,7 @@ def card(k: int, rng: Rng) -> int:
 
 
 def hand(total: int, ace: bool) -> int:
-    """What a hand counts, with an ace as 11 if that is not beyond 21."""
+    """Return the worth of a hand, with an ace as 11 if that is not beyond 21."""
     return total + 10 if ace and total <= 11 else total
 
 

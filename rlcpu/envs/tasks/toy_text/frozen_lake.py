@@ -25,7 +25,7 @@ class Params(NamedTuple):
 
 
 def frozen_lake(rows: Any, slippery: bool = True, **fields: Any) -> Dynamics:
-    """The environment of a map, strings of S (a start), F, H and G; `fields` are of `Dynamics`."""
+    """Make the environment of a map: strings of S, F, H and G; `fields` are of `Dynamics`."""
     letters, width, height = "".join(rows), len(rows[0]), len(rows)
     if {*map(len, rows)} != {width} or len(letters) > 128 or not {"S"} <= {*letters} <= {*"SFHG"}:
         raise ValueError(f"rows={rows!r}: expected strings of one length, S, F, H, G, 128 in all")

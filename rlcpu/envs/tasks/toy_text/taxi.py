@@ -86,7 +86,7 @@ def observe(s: State, params: Params) -> int:
 
 
 def action_mask(s: State, params: Params) -> tuple[bool, bool, bool, bool, bool, bool]:
-    """Which actions change the state."""
+    """Return the actions that change the state, as a mask."""
     here = 5 * s.row + s.column
     stop = (here == 4) + 2 * (here == 20) + 3 * (here == 23)
     picks = STOPS.test(here) and s.passenger == stop
