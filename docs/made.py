@@ -216,7 +216,13 @@ def study() -> tuple[dict[str, dict[str, list[Any]]], dict[str, list[tuple[str, 
 
 #: Functions of each algorithm's equations, in the order of its page.
 EQUATIONS = {
-    "ppo": (objective.surrogate, objective.squared_error, objective.ppo, objective.loss_of),
+    "ppo": (
+        objective.surrogate,
+        objective.squared_error,
+        objective.distribution,
+        objective.loss_of,
+        objective.ppo,
+    ),
     "pqn": (pqn.squared_error, pqn.pqn),
     "dqn": (dqn.bootstrap, dqn.huber, dqn.action_values, dqn.dqn),
     "sac": (sac.draw, sac.sample, sac.critic, sac.actor_and_temperature),
