@@ -8,6 +8,11 @@ its stack, and the function is given a view of it, whose fields are read where t
     where = function_of(body, kind)           # Python: compiles `body(view)`
     call = make_call(kind)                    # kernels: call(where, values)
 
+Who calls functions from a table, one after the other on the same tuple, makes one view for all:
+
+    where = numbered_function_of(body, kind)  # Python: compiles `body(view, number)`
+    call = make_numbered_call(kind)           # kernels: call(where, view(values), number)
+
 A kernel that passes anything else is not compiled. Addresses are arguments of kernels: they differ
 between processes, and machine code is kept.
 
@@ -25,6 +30,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import cgutils, errors, types
 from numba.extending import intrinsic, lower_getattr_generic, models, register_model
 
@@ -52,12 +58,7 @@ def function_of(body: Callable[..., Any], kind: Any) -> int:
 
 def make_call(kind: Any) -> Callable[..., None]:
     """`call(where, values)` for kernels: the function at an address, for values of a type."""
-
-    @intrinsic
-    def check(typing, values):
-        if values != kind:
-            raise errors.TypingError(f"a function is called with {values}: expected {kind}")
-        return types.void(values), lambda context, *_: context.get_dummy_value()
+    check = _make_check(kind)
 
     @merge
     def call(where, values):
@@ -65,6 +66,35 @@ def make_call(kind: Any) -> Callable[..., None]:
         call_at(where, (view(values),))
 
     return call
+
+
+def numbered_function_of(body: Callable[..., Any], kind: Any) -> int:
+    """Address of `body(view, number)`, which returns None, for a type of NamedTuples."""
+    return c_function(body, (View(kind), types.int64))
+
+
+def make_numbered_call(kind: Any) -> Callable[..., None]:
+    """`call(where, view, number)` for kernels, see `numbered_function_of`."""
+    check = _make_check(View(kind))
+
+    @merge
+    def call(where, values, number):
+        check(values)
+        call_at(where, (values, np.int64(number)))
+
+    return call
+
+
+def _make_check(kind: Any) -> Callable[[Any], None]:
+    """Make `check(values)`, with which only kernels that have values of a type compile."""
+
+    @intrinsic
+    def check(typing, values):
+        if values != kind:
+            raise errors.TypingError(f"a function is called with {values}: expected {kind}")
+        return types.void(values), lambda context, *_: context.get_dummy_value()
+
+    return check
 
 
 # ---------------------------------------------------------------- views

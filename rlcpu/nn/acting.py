@@ -24,7 +24,7 @@ from rlcpu.kernels.vectors import width
 from rlcpu.nn.layers.embedding import make_sum_ones
 from rlcpu.nn.layers.kind import STEP, UNIT, padded
 from rlcpu.nn.packed import Packed, input_place, output_place
-from rlcpu.nn.passes import make_passes, passes_of
+from rlcpu.nn.passes import link, make_passes
 from rlcpu.nn.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -37,8 +37,8 @@ class Job(NamedTuple):
 
     Attributes:
         run: address of the compiled `run_tile`.
-        passes: of the passes of float32, see `rlcpu.nn.passes.passes_of`.
-        table, steps, inputs, outputs, num_outputs: of the plan.
+        table, steps, inputs, outputs, num_outputs: of the plan; the table is linked, see
+            `rlcpu.nn.passes`.
         parameters, num_parameters, copies, num_copies: of its `Packed`.
         units: numbers of a sample in the pass.
         size, made: numbers of an observation, and of all outputs together.
@@ -46,7 +46,6 @@ class Job(NamedTuple):
     """
 
     run: Any
-    passes: Any
     table: Any
     steps: Any
     inputs: Any
@@ -94,7 +93,7 @@ _table: Any = types.CPointer(from_dtype(STEP))
 _size: Any = types.int64
 _JOB = kind_of(
     Job(
-        *(_size, _size, _table, _size, _int64, _int64, _size, _single, _size, _single),
+        *(_size, _table, _size, _int64, _int64, _size, _single, _size, _single),
         *(_size,) * 5,
     )
 )
@@ -175,7 +174,7 @@ def run_tile(tile):
     else:
         place = input_place(network, 0)
         to_rows(tile.inputs, units, place.cells * samples, lanes, place.size, place.width)
-    _forward(job.passes, network, units, samples, tile.few)
+    _forward(network, units, samples, tile.few)
     row = 0
     for k in range(job.num_outputs):
         place = output_place(network, k)
@@ -184,8 +183,8 @@ def run_tile(tile):
 
 
 @functools.cache
-def _addresses() -> tuple[int, int]:
-    return function_of(run_tile, _TILE), passes_of(np.float32)
+def _address() -> int:
+    return function_of(run_tile, _TILE)
 
 
 @kernel
@@ -222,9 +221,9 @@ class Acting:
         self._views = plan.packed_views(self._packed)
         self._copies = aligned_zeros((max(plan.copies, 1),), np.float32)
         self._pairs = plan.copied_views(self._packed, self._copies)
-        run, passes = _addresses()
+        self._table = link(plan, np.float32, is_learnt=False)
         numbers = Job(
-            *(run, passes, plan.table.ctypes.data, len(plan.table)),
+            *(_address(), self._table.ctypes.data, len(self._table)),
             *(plan.inputs.ctypes.data, plan.outputs.ctypes.data, len(plan.outputs)),
             *(self._packed.ctypes.data, self._packed.size),
             *(self._copies.ctypes.data, self._copies.size),

@@ -272,7 +272,7 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
                 else:
                     for j in range(operand.width):
                         to_units(inputs, width, begin + j, rows, operand.source + j)
-        run_forward(frame.settings.passes, network, units, count, is_summed)
+        run_forward(network, units, count, is_summed)
         out = instruction.out
         for k in range(network.outputs.shape[0]):
             cells, width, size = output_place(network, k)
@@ -303,8 +303,7 @@ def make_network(dtype: type) -> tuple[Callable[..., None], Callable[..., None]]
         if application.by_inputs != 0:
             mode |= BY_INPUTS
         scratch = frame.space.products[chunk.worker]
-        passes = frame.settings.passes
-        run_backward(passes, network, units, scratch, gradients, count, is_summed, mode)
+        run_backward(network, units, scratch, gradients, count, is_summed, mode)
         if is_summed and application.by_parameters != 0:
             add_all_slopes(gradients, units, network, chunk, batch.columns[first.source])
         if application.by_inputs != 0:

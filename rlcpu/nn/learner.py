@@ -23,7 +23,7 @@ from rlcpu.nn.instructions import COLUMN_RECORD, Chunk, backward_at, forward_at
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.layers.kind import Step, padded
 from rlcpu.nn.network import Network
-from rlcpu.nn.passes import passes_of
+from rlcpu.nn.passes import link
 from rlcpu.nn.tape import (
     APPLICATION,
     COLUMN,
@@ -315,9 +315,10 @@ class Learner(FlatLearner):
             forward_at(self.dtype, kind)
         addresses = [function_at(self.dtype, each) for each in self.tape.functions]
         self._program.functions[: len(addresses)] = addresses
-        passes = passes_of(self.dtype)
+        for table, each in zip(self.layout.tables, self.networks, strict=True):
+            table[: len(each.plan.table)] = link(each.plan, self.dtype)
         forward, backward = forward_at(self.dtype, kind), backward_at(self.dtype, kind)
-        self._compiled = _Compiled(kernel, passes, forward, backward)
+        self._compiled = _Compiled(kernel, forward, backward)
         self._is_ready = True
 
     @property
@@ -391,7 +392,6 @@ class Learner(FlatLearner):
             key_low=self.key[0],
             key_high=self.key[1],
             patience=self._patience(part),
-            passes=self._compiled.passes,
             forward=self._compiled.forward,
             backward=self._compiled.backward,
         )
@@ -616,7 +616,7 @@ class Learner(FlatLearner):
         batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real))
         settings = Settings(
             *(1, 1, 1, 1, False, numbers, 0, 0, numbers, 1, real(0), reals, real(0), real(0)),
-            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0, 0, 0, 0),
+            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0, 0, 0),
         )
         return self._program, batch, self._make_space(1, 1, 32), settings
 
@@ -640,7 +640,6 @@ class _Compiled(NamedTuple):
     """Machine code: the kernel, and addresses of what it calls."""
 
     kernel: Any
-    passes: int
     forward: int
     backward: int
 

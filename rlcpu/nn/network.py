@@ -21,7 +21,7 @@ from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn.layers import Dense, Graph, LayerNorm, Relu, Tanh
 from rlcpu.nn.packed import Packed
-from rlcpu.nn.passes import ADDED, BY_INPUTS, make_passes, passes_of
+from rlcpu.nn.passes import ADDED, BY_INPUTS, link, make_passes
 from rlcpu.nn.plan import plan_of
 
 Array = npt.NDArray[Any]
@@ -142,11 +142,11 @@ class Network:
         """
         rows = self._check("inputs", inputs, self._inputs)
         outputs = self._empty(self._outputs, len(rows[0]))
-        packed = self.packed()
+        packed = self.packed(is_learnt=False)
         forward, _ = _make_runs(self._dtype)
         for part, units in self._parts(len(rows[0])):
             self._inputs.write(units, part, rows)
-            forward(passes_of(self._dtype), packed, units, part.stop - part.start)
+            forward(packed, units, part.stop - part.start)
             self._outputs.read(units, part, outputs)
         return self._outputs.give(outputs)
 
@@ -173,25 +173,30 @@ class Network:
         count = len(rows[0])
         if len(by_outputs[0]) != count:
             raise ValueError(f"slopes have {len(by_outputs[0])} rows: expected {count}")
-        plan, packed, passes = self.plan, self.packed(), passes_of(self._dtype)
+        plan, packed = self.plan, self.packed()
         by_inputs, gradients = self._empty(self._inputs, count), np.zeros_like(packed.parameters)
         scratch = aligned_zeros(((min(count, BATCH) + 1) * plan.slopes,), self._dtype)
         forward, backward = _make_runs(self._dtype)
         for part, units in self._parts(count):
             samples = part.stop - part.start
             self._inputs.write(units, part, rows)
-            forward(passes, packed, units, samples)
+            forward(packed, units, samples)
             self._outputs.write(units, part, by_outputs)
-            backward(passes, packed, units, scratch, gradients, samples)
+            backward(packed, units, scratch, gradients, samples)
             self._inputs.read(units, part, by_inputs)
         return plan.unpack(gradients, self._dtype), self._inputs.give(by_inputs)
 
-    def packed(self) -> Packed:
-        """Return a copy as kernels have it, in the dtype of its parameters."""
+    def packed(self, is_learnt: bool = True) -> Packed:
+        """Return a copy as kernels have it, in the dtype of its parameters.
+
+        Args:
+            is_learnt: whether there are backward passes.
+        """
         plan = self.plan
         parameters = plan.pack(self.parameters, self._dtype)
         copies = np.zeros(plan.copies, self._dtype)
-        packed = Packed(plan.table, plan.inputs, plan.outputs, parameters, copies)
+        table = link(plan, self._dtype, is_learnt)
+        packed = Packed(table, plan.inputs, plan.outputs, parameters, copies)
         for copy, weights in plan.copied_views(parameters, copies):
             copy[...] = weights
         return packed
@@ -275,12 +280,12 @@ def _make_runs(dtype: type) -> tuple[Any, Any]:
     forward, backward = make_passes(dtype)
 
     @kernel
-    def run_forward(passes, network, units, samples):
-        forward(passes, network, units, samples, False)
+    def run_forward(network, units, samples):
+        forward(network, units, samples, False)
 
     @kernel
-    def run_backward(passes, network, units, slopes, gradients, samples):
-        backward(passes, network, units, slopes, gradients, samples, False, ADDED | BY_INPUTS)
+    def run_backward(network, units, slopes, gradients, samples):
+        backward(network, units, slopes, gradients, samples, False, ADDED | BY_INPUTS)
 
     return run_forward, run_backward
 

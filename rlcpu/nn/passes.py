@@ -1,19 +1,20 @@
 """Passes of networks over samples, a sample a row.
 
 One pair of functions for each dtype runs every network: they go through its table of instructions
-(`rlcpu.nn.plan`), forwards and backwards, and call the functions of each one's kind of layer
-(`rlcpu.nn.layers`). Kernels call them by address: a new network compiles nothing.
+(`rlcpu.nn.plan`), forwards and backwards, and call the function of each one's kind of layer
+(`rlcpu.nn.layers`) by its address, which `link` writes to the table. Each function is compiled for
+the first network that needs it: a new network of known kinds compiles nothing.
 
-    forward, backward = make_passes(dtype)         # for kernels; `passes` are `passes_of(dtype)`
+    forward, backward = make_passes(dtype)         # for kernels
 
-    forward(passes, network, units, samples, is_summed)
+    forward(network, units, samples, is_summed)
         makes the outputs, and returns where the first one begins in `units`
 
-    backward(passes, network, units, slopes, gradients, samples, is_summed, mode)
+    backward(network, units, slopes, gradients, samples, is_summed, mode)
         makes derivatives by the parameters, by the inputs, or both
 
-`network` is a `Packed`; `input_place` and `output_place` say where its inputs and outputs are in
-`units`, which its `Plan` has the size of:
+`network` is a `Packed` whose table is linked; `input_place` and `output_place` say where its inputs
+and outputs are in `units`, which its `Plan` has the size of:
 
     units      (samples * plan.units,) or more. Before a forward pass, the caller writes the inputs:
                rows of place.width numbers, of which the first place.size count, the others are 0.
@@ -39,14 +40,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.calls import function_of, kind_of, make_call
-from rlcpu.kernels.compile import define, merge
-from rlcpu.nn.layers import KINDS
+from rlcpu.kernels.calls import kind_of, make_numbered_call, numbered_function_of, view
+from rlcpu.kernels.compile import merge
 from rlcpu.nn.layers.kind import ADDED as ADDED
 from rlcpu.nn.layers.kind import BY_INPUTS as BY_INPUTS
-from rlcpu.nn.layers.kind import FORWARD, STEP, Kind
+from rlcpu.nn.layers.kind import FORWARD, STEP, Array
 from rlcpu.nn.layers.kind import OVERWRITTEN as OVERWRITTEN
 from rlcpu.nn.packed import Packed, output_place
+from rlcpu.nn.plan import Plan
 
 
 class Work(NamedTuple):
@@ -61,33 +62,29 @@ class Work(NamedTuple):
     mode: int
 
 
-def passes_of(dtype: type) -> int:
-    """Return the address of the passes of one dtype, compiled, for all kinds that there are."""
-    return _passes_of(dtype, tuple(KINDS))
-
-
-@functools.cache
-def _passes_of(dtype: type, kinds: tuple[Kind, ...]) -> int:
-    return function_of(make_run(dtype, kinds), _work_kind(dtype))
-
-
 @functools.cache
 def make_passes(dtype: type) -> tuple[Callable[..., Any], Callable[..., None]]:
     """Make `forward` and `backward`, by which kernels run the passes of one dtype; see above."""
-    call = make_call(_work_kind(dtype))
+    call = make_numbered_call(_work_kind(dtype))
 
     @merge
-    def forward(passes, network, units, samples, is_summed):
-        call(passes, Work(network, units, samples, units[:0], units[:0], is_summed, FORWARD))
+    def forward(network, units, samples, is_summed):
+        none = units[:0]
+        work = view(Work(network, units, samples, none, none, is_summed, FORWARD))
+        for i in range(1 if is_summed else 0, network.table.shape[0]):
+            call(network.table[i].forward, work, i)
         return output_place(network, 0).cells * samples
 
     @merge
-    def backward(passes, network, units, slopes, gradients, samples, is_summed, mode):
-        call(passes, Work(network, units, samples, slopes, gradients, is_summed, mode))
+    def backward(network, units, slopes, gradients, samples, is_summed, mode):
+        work = view(Work(network, units, samples, slopes, gradients, is_summed, mode))
+        for i in range(network.table.shape[0] - 1, -1, -1):
+            call(network.table[i].backward, work, i)
 
     return forward, backward
 
 
+@functools.cache
 def _work_kind(dtype: type) -> Any:
     """Return numba's type of a `Work`."""
     none: Any = np.zeros(0, dtype)
@@ -96,30 +93,27 @@ def _work_kind(dtype: type) -> Any:
     return kind_of(Work(network, none, 0, none, none, False, FORWARD))
 
 
-@functools.cache
-def make_run(dtype: type, kinds: tuple[Kind, ...]) -> Callable[..., None]:
-    """Make `run(work)`, which runs one pass forwards or backwards.
+def link(plan: Plan, dtype: type, is_learnt: bool = True) -> Array:
+    """Return the table of a plan with the addresses of functions, compiled if need be.
 
-    One function does both, because they share the largest part of their code, the product.
+    Args:
+        plan: of a network.
+        dtype: in which it is computed.
+        is_learnt: whether there are backward passes.
     """
-    forward = _choose([kind.forward(dtype) for kind in kinds])
-    backward = _choose([kind.backward(dtype) for kind in kinds])
-
-    def run(work):
-        table = work.network.table
-        if work.mode == FORWARD:
-            for i in range(table.shape[0]):
-                if not (work.is_summed and i == 0):
-                    forward(table[i], work)
-        else:
-            for i in range(table.shape[0] - 1, -1, -1):
-                backward(table[i], work)
-
-    return run
+    table = plan.table.copy()
+    table["forward"] = [_address(kind.forward, dtype) for kind in plan.kinds]
+    if is_learnt:
+        table["backward"] = [_address(kind.backward, dtype) for kind in plan.kinds]
+    return table
 
 
-def _choose(functions: list[Callable[..., None]]) -> Callable[..., None]:
-    """Make `run(step, work)`, which calls the function of the step's kind."""
-    names = {f"run_{number}": function for number, function in enumerate(functions)}
-    cases = [f"    if step.kind == {k}: {name}(step, work)" for k, name in enumerate(names)]
-    return merge(define("\n".join(["def run(step, work):", *cases]), **names))
+@functools.cache
+def _address(make: Callable[[type], Callable[..., None]], dtype: type) -> int:
+    """Return the address of a function of layers, which it makes for a dtype."""
+    function = make(dtype)
+
+    def run(work, number):
+        function(work.network.table[number], work)
+
+    return numbered_function_of(run, _work_kind(dtype))

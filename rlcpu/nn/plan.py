@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.nn.layers import KINDS
 from rlcpu.nn.layers.activations import RELU
+from rlcpu.nn.layers.dense import DENSE
 from rlcpu.nn.layers.graph import Draft, Graph, Tensor, Trace
 from rlcpu.nn.layers.joins import COPY
 from rlcpu.nn.layers.kind import IN_PLACE, STEP, Kind, Parameters, Sizes, Step, padded
@@ -61,17 +61,19 @@ class Plan:
     """Places and sizes of a network, for kernels.
 
     Attributes:
-        table: (num_steps,) of dtype `STEP`, instructions.
+        table: (num_steps,) of dtype `STEP`, instructions, without addresses of functions.
+        kinds: of layers, one for each instruction.
         inputs, outputs: (number of them, 3) int64, rows of `Place`.
         units: numbers of a sample, of all layers.
         slopes: passes over S samples need (S + 1) * slopes numbers of scratch in the backward pass.
         parameters, flat: numbers of the packed and of the flat parameters.
         copies: numbers of the transposed matrices.
         arrays: all parameters, in the order of both.
-        kinds: names of the kinds of layers that instructions name by number.
+        made_of: arguments of `plan_of`: sizes of inputs and layers of outputs, by name.
     """
 
     table: Array
+    kinds: tuple[Kind, ...]
     inputs: npt.NDArray[np.int64]
     outputs: npt.NDArray[np.int64]
     units: int
@@ -80,17 +82,10 @@ class Plan:
     flat: int
     copies: int
     arrays: tuple[PlacedArray, ...]
-    kinds: tuple[str, ...]
+    made_of: tuple[dict[str, int], dict[str, Graph]]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Refuse instructions that mean something else in this process."""
-        here = tuple(kind.name for kind in KINDS[: len(state["kinds"])])
-        if state["kinds"] != here:
-            raise ValueError(
-                f"a network has the kinds of layers {', '.join(state['kinds'])}, and this process "
-                f"has {', '.join(here)}: make a network with each of your own kinds first, in order"
-            )
-        self.__dict__.update(state)
+    def __reduce__(self) -> Any:
+        return plan_of, self.made_of
 
     @property
     def steps(self) -> list[Step]:
@@ -101,7 +96,7 @@ class Plan:
     def takes_ones(self) -> bool:
         """Tell whether sums of rows may replace the first layer's product; see `Ones`."""
         step = Step(*self.table[0].tolist())
-        is_first = KINDS[step.kind].name == "dense" and step.inputs == 0 and step.copies < 0
+        is_first = self.kinds[0] is DENSE and step.inputs == 0 and step.copies < 0
         return is_first and step.output_slopes == IN_PLACE
 
     def flat_views(self, flat: Array) -> list[Array]:
@@ -171,7 +166,8 @@ def plan_of(inputs: Mapping[str, int], outputs: Mapping[str, Graph]) -> Plan:
             raise ValueError(f"no layer reads the input {name!r}")
     drafts = _copy_where_needed(trace.drafts, list(trace.inputs.values()), ends)
     _join_relus(drafts)
-    return _place(drafts, list(trace.inputs.values()), ends)
+    plan = _place(drafts, list(trace.inputs.values()), ends)
+    return dataclasses.replace(plan, made_of=(dict(inputs), dict(outputs)))
 
 
 # ---------------------------------------------------------------- steps
@@ -271,7 +267,6 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
             else:
                 units[target] = units[target.shares]
         step = Step(
-            kind=_number_of(draft.kind),
             option=draft.option,
             floor=int(draft.floor),
             inputs=units[source],
@@ -306,6 +301,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
     widths = [max(step.width_in, step.width_out) for step in steps]
     return Plan(
         table=np.array(steps, STEP),
+        kinds=tuple(draft.kind for draft in drafts),
         inputs=_places(inputs, units),
         outputs=_places(ends, units),
         units=next_unit,
@@ -314,15 +310,8 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
         flat=flat,
         copies=copies,
         arrays=tuple(arrays),
-        kinds=tuple(kind.name for kind in KINDS),
+        made_of=({}, {}),
     )
-
-
-def _number_of(kind: Kind) -> int:
-    """Return the number of a kind of layer; passes are compiled again for a user's new one."""
-    if kind not in KINDS:
-        KINDS.append(kind)
-    return KINDS.index(kind)
 
 
 def _parameters_of(draft: Draft) -> list[Parameters]:

@@ -130,7 +130,6 @@ class Settings(NamedTuple):
         watched, most: the call ends at a minibatch whose mean of this sum is above `most`.
         key_low, key_high: uint32, of the random stream.
         patience: see `rlcpu.nn.workers.wait`.
-        passes: address, see `rlcpu.nn.passes.passes_of`.
         forward, backward: addresses, see `rlcpu.nn.instructions`.
     """
 
@@ -155,7 +154,6 @@ class Settings(NamedTuple):
     key_low: Any
     key_high: Any
     patience: int
-    passes: int
     forward: int
     backward: int
 

@@ -163,7 +163,7 @@ class Activation(Layer):
 
     Args:
         function: plain Python of a number, which makes 0 of 0: rows are padded with zeros, which
-            have to stay so. The first network with it compiles the passes of all networks again.
+            have to stay so.
 
     Raises:
         TypeError: it is no plain function.
@@ -188,6 +188,9 @@ class Activation(Layer):
             )
         self.function = function
         self.kind = activation(function)  # type: ignore[misc]
+
+    def __reduce__(self) -> Any:
+        return Activation, (self.function,)
 
     def __repr__(self) -> str:
         return f"Activation({self.function.__name__})"

@@ -5,7 +5,8 @@ numbers of S samples between two layers, the units, are a block of S rows in one
 row is padded to a multiple of `UNIT` numbers, and **the padding holds zeros, which every kind keeps
 so**: products then need no other sizes, and padding changes no result.
 
-A new kind is a file with a `Kind` and a `Layer`, and an entry in `rlcpu.nn.layers.KINDS`.
+A new kind is a file with a `Kind` and a `Layer`. Its functions are called by address, and compiled
+for the first network that needs them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Step(NamedTuple):
     Places are counted in numbers of one sample: units of S samples begin at S times the place.
 
     Attributes:
-        kind: position in `rlcpu.nn.layers.KINDS`.
+        forward, backward: addresses of the functions of its kind; 0 in a `Plan`, whose `link`
+            compiles them.
         option: a whole number whose meaning is the kind's.
         floor: 1 where a relu is part of the layer in front of it, in both.
         inputs, outputs: places in `units`; equal where a kind works in place.
@@ -54,7 +56,8 @@ class Step(NamedTuple):
         learns_below: 1 where layers in front of it have parameters.
     """
 
-    kind: int = 0
+    forward: int = 0
+    backward: int = 0
     option: int = 0
     floor: int = 0
     inputs: int = 0
@@ -86,10 +89,10 @@ class Kind(NamedTuple):
     Attributes:
         name: of its arrays of parameters.
         forward: dtype -> `forward(step, work)`: makes the outputs of a chunk of samples; `work` is
-            a `rlcpu.nn.passes.Forward`.
+            a view of a `rlcpu.nn.passes.Work`.
         backward: dtype -> `backward(step, work)`: derivatives by its parameters and by its inputs
-            from those by its outputs; `work` is a `rlcpu.nn.passes.Backward`, and functions below
-            say where all lies. Derivatives by the outputs may be overwritten.
+            from those by its outputs; functions below say where all lies. Derivatives by the
+            outputs may be overwritten.
         in_place: outputs take the place of the inputs.
         is_private: nobody else may read its inputs, which it may overwrite: it has them copied
             where others do. Derivatives by them are always written in their place.
