@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.arrays import Array, State
 from rlcpu.envs.gymnasium.env import GymnasiumEnv
 from rlcpu.envs.registration import find, make_vec, register, registered
 from rlcpu.envs.vector_env import VectorEnv
@@ -13,11 +14,13 @@ if TYPE_CHECKING:
     from rlcpu.envs.checks.checker import Report, check
 
 __all__ = [
+    "Array",
     "Board",
     "Dynamics",
     "GymnasiumEnv",
     "Report",
     "Rng",
+    "State",
     "VectorEnv",
     "check",
     "find",

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu import backends
+from rlcpu.envs.engine import records, rollout
 from rlcpu.envs.engine.faults import check_rollout, check_simulation
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.engine.rollout import FAULT, EnvArrays, Rollouts, collect_kernels, simulate_kernels
+from rlcpu.envs.engine.rollout import FAULT, EnvArrays, Rollouts
 from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy
 from rlcpu.envs.results import Form, Rollout, Statistics
@@ -242,6 +243,7 @@ class Prepared:
         bounds = np.zeros(0, np.float32)
         if not env.dynamics.is_discrete:
             bounds = np.concatenate((space.low, space.high)).astype(np.float32)
+        self._rollouts = records if env.dynamics.has_arrays else rollout
         memory, blocks = env.memory, env.memory.real.shape[0]
         self.env_arrays = tuple(
             EnvArrays(memory.real, memory.words, env.numbers, bounds, memory.clock)
@@ -308,12 +310,12 @@ class Prepared:
     @functools.cached_property
     def collect_kernels(self) -> Rollouts:
         """See there."""
-        return collect_kernels(self._env_code, self._real, self._code)
+        return self._rollouts.collect_kernels(self._env_code, self._real, self._code)
 
     @functools.cached_property
     def simulate_kernels(self) -> Rollouts:
         """See there."""
-        return simulate_kernels(self._env_code, self._real, self._code)
+        return self._rollouts.simulate_kernels(self._env_code, self._real, self._code)
 
 
 class PreparedOnDevice:

@@ -20,6 +20,7 @@ from rlcpu.envs.checks.trial import (
     ARGUMENTS,
     OPTIONAL,
     TrialRng,
+    call_function,
     check_description,
     check_function,
     check_reset_options,
@@ -29,11 +30,13 @@ from rlcpu.envs.checks.trial import (
     find_randomized,
     is_array,
     is_bool,
+    layout_of_state,
     mask_of,
     trial_draws,
     try_functions,
 )
 from rlcpu.envs.engine import engine_of
+from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.envs.engine.layout import Field, Layout, floats
 
 
@@ -141,12 +144,13 @@ class Dynamics:
     reset_options: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     original: str | None = None
     picture: Callable[[Any, Any], Any] | None = None
-    state: Layout = dataclasses.field(init=False)
+    state: Any = None
     truncates: bool = dataclasses.field(init=False)
     randomized: tuple[str, ...] = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         check_description(self)
+        object.__setattr__(self, "state", layout_of_state(self))
         check_spaces(self)
         for name in self.functions:
             check_function(self, name)
@@ -192,6 +196,21 @@ class Dynamics:
         return engine_of(type(self))
 
     @property
+    def has_arrays(self) -> bool:
+        """Whether a state holds arrays, into which `step` and `reset` write."""
+        return isinstance(self.state, ArrayLayout)
+
+    @property
+    def writes_observation(self) -> bool:
+        """Whether `observe` writes into an array, `out`."""
+        return self.has_arrays and "out" in inspect.signature(self.observe).parameters
+
+    @property
+    def written_shape(self) -> tuple[int, ...]:
+        """Shape of `out`; () where `observe` returns an observation."""
+        return self.observation_space.shape or () if self.writes_observation else ()
+
+    @property
     def functions(self) -> tuple[str, ...]:
         """Names of its scalar functions."""
         return tuple(
@@ -233,11 +252,12 @@ class Dynamics:
     def sample_start(self) -> tuple[Any, Any]:
         """State and params after one reset."""
         params = self.draw_params(TrialRng(0.5))
-        return self.reset(trial_draws(self, "reset", 0.5), params), params
+        draws = trial_draws(self, "reset", 0.5)
+        return call_function(self, "reset", self.reset, draws, params), params
 
     def sample_observation(self) -> Any:
         """Return the observation of one reset."""
-        return self.observe(*self.sample_start())
+        return call_function(self, "observe", self.observe, *self.sample_start())
 
     def sample_mask(self) -> tuple[bool, ...]:
         """Return the action mask of one reset."""
@@ -257,6 +277,8 @@ class Dynamics:
             return Layout(None, (Field("", "int", 0),))
         if isinstance(self.observation_space, MultiBinary):
             return Layout(None, (Field("", "board", self.observation_space.shape[0]),))
+        if self.writes_observation:
+            return Layout(None, (Field("", "array", self.observation_size),))
         return floats(self.observation_size)
 
     @property

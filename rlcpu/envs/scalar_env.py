@@ -10,7 +10,6 @@ from gymnasium.vector import AutoresetMode
 
 from rlcpu.envs.arguments import convert_actions, describe_bad_actions, find_bad_actions
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.batch import step_kernels
 from rlcpu.envs.engine.layout import fault_of, rows_of, values_of
 from rlcpu.envs.render import Renderer
 from rlcpu.envs.vector_env import Array, Parameters, VectorEnv
@@ -64,7 +63,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
         self._num_actions = self.dynamics.num_actions
         space: Any = batch.action_space
         self._actions = np.zeros(space.shape, space.dtype)
-        observations = np.zeros((batch.rows, 1), np.float32)
+        observations: Any = np.zeros((batch.rows, 1), np.float32)
         self._observation = observations[:, 0]
         self._rows = observations
         self._decode = None if batch._is_plain else batch.view.decode
@@ -78,7 +77,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
 
     def _compile(self) -> None:
         """Find the kernel of a step, which is compiled unless it has been before."""
-        steps = step_kernels(self._batch.code, self._batch.scalar_type, False)
+        steps = self._batch._drivers.step_kernels(self._batch.code, self._batch.scalar_type, False)
         self._arguments = steps.address, steps.limits, *self._arrays
         self._kernel = steps.drivers.serial
 

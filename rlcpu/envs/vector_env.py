@@ -28,7 +28,7 @@ from rlcpu.envs.arguments import (
     reset_mask,
 )
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine import batch
+from rlcpu.envs.engine import batch, records
 from rlcpu.envs.engine.lane import PENDING, structure
 from rlcpu.envs.engine.layout import States, describe
 from rlcpu.envs.engine.masks import mask_rows, write_masks
@@ -191,7 +191,9 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     def _prepare(self) -> None:
         """Memory, kernels and the constants of `step`."""
         self.code = structure(self.dynamics)
-        self._is_plain = self.view.kind == "floats" and not self.view.num_masked
+        self._is_plain = (
+            self.view.kind == "floats" and len(self.view.size) == 1 and not self.view.num_masked
+        )
         self._has_infos = self.dynamics.engine is not None
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
@@ -575,4 +577,6 @@ def find_drivers(device: str, dynamics: Dynamics | None = None) -> Any:
         if not is_cpu:
             raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
         return dynamics.engine
+    if is_cpu and dynamics is not None and dynamics.has_arrays:
+        return records
     return batch if is_cpu else backends.find(device, "envs")

@@ -92,6 +92,17 @@ def _global_names(code: types.CodeType) -> list[str]:
     return sorted(names)
 
 
+def reads_argument(function: Any, place: int) -> bool:
+    """Tell whether a plain function reads one of its arguments."""
+    code = function.__code__
+    name = code.co_varnames[place]
+    return name in code.co_cellvars or any(
+        "LOAD_FAST" in i.opname
+        and name in (i.argval if isinstance(i.argval, tuple) else (i.argval,))
+        for i in dis.get_instructions(code)
+    )
+
+
 def codes(code: types.CodeType) -> list[types.CodeType]:
     """Return the code object and those nested in it."""
     nested = [c for c in code.co_consts if isinstance(c, types.CodeType)]

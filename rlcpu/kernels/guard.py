@@ -1,9 +1,12 @@
-"""Users' functions in the compiler: reads that stay inside of tables, errors of one sentence.
+"""Users' functions in the compiler: indices that stay inside of tables, errors of one sentence.
 
 Plain Python raises IndexError outside of a table, and wraps negative indices around. A kernel
 checks nothing and would read other memory, and an exception would keep all other lanes from their
 step. So in a user's function an index outside of an array or a tuple means its first or last item,
 which costs two instructions and vectorises.
+
+A function that is given arrays reads a whole number of them as Python's: numba would add two uint8
+as uint64, whose difference with an int64 is a float64.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import linecache
 import operator
 import re
 import types as python_types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from numba import types
@@ -51,6 +54,102 @@ def read(typing_context, table, index):
     return kind(table, index), generate
 
 
+@intrinsic(prefer_literal=True)
+def read_item(typing_context, table, index):
+    """`table[index]` of anything, with indices of arrays kept inside; whole numbers are int64."""
+    if isinstance(table, types.BaseTuple):
+        if not isinstance(index, types.IntegerLiteral):
+            return table.dtype(table, index), _pick
+        place = index.literal_value
+        if not -len(table) <= place < len(table):
+            raise errors.TypingError(f"it reads item {place} of a tuple of {len(table)}")
+        kind = table.types[place]
+
+        def pick(context, builder, signature, values):
+            item = builder.extract_value(values[0], place % len(table))
+            return hooks.borrowed(context, builder, kind, item)
+
+        return kind(table, index), pick
+    whole, keep_inside = _position(table, index)
+    kind, get = hooks.generator_of(typing_context, operator.getitem, (table, whole))
+    is_narrow = isinstance(kind, types.Integer) and kind != types.uint64
+
+    def generate(context, builder, signature, values):
+        found = get(context, builder, (values[0], keep_inside(context, builder, *values)))
+        return context.cast(builder, found, kind, types.int64) if is_narrow else found
+
+    return (types.int64 if is_narrow else kind)(table, index), generate
+
+
+@intrinsic(prefer_literal=True)
+def write_item(typing_context, table, index, value):
+    """`table[index] = value` of an array, with indices kept inside."""
+    if not isinstance(table, types.Array) or not table.mutable:
+        raise errors.TypingError("it writes into something else than an array of the state")
+    _check_written("an array", table.dtype, value)
+    whole, keep_inside = _position(table, index)
+    given = types.unliteral(value)
+    _, put = hooks.generator_of(typing_context, operator.setitem, (table, whole, given))
+
+    def generate(context, builder, signature, values):
+        position = keep_inside(context, builder, *values[:2])
+        put(context, builder, (values[0], position, values[2]))
+        return context.get_dummy_value()
+
+    return types.void(table, index, given), generate
+
+
+def _position(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
+    """Type of an index whose numbers are inside, and a generator of it: (..., array, index).
+
+    Raises:
+        numba.core.errors.TypingError: it is neither a whole number, nor a slice, nor several of
+            these.
+    """
+    several = isinstance(index, types.BaseTuple)
+    kinds = index.types if several else (index,)
+    whole = [types.intp if isinstance(kind, _INDICES) else kind for kind in kinds]
+    if not isinstance(table, types.Array):
+        raise errors.TypingError(f"it reads an item of {table}, which has none")
+    if not all(isinstance(kind, types.Integer | types.SliceType) for kind in whole):
+        wanted = "whole numbers and slices"
+        raise errors.TypingError(f"an array takes {wanted}, and is given {types.unliteral(index)}")
+    if len(kinds) > table.ndim:
+        raise errors.TypingError(f"it gives {len(kinds)} indices to an array of {table.ndim} axes")
+    made = types.BaseTuple.from_types(whole) if several else whole[0]
+
+    def keep_inside(context: Any, builder: Any, array: Any, position: Any) -> Any:
+        shape = cgutils.create_struct_proxy(table)(context, builder, array).shape
+        sizes = cgutils.unpack_tuple(builder, shape)
+        numbers = cgutils.unpack_tuple(builder, position) if several else [position]
+        inside = [
+            _clamp(builder, context.cast(builder, number, kind, types.intp), size)
+            if isinstance(kind, _INDICES)
+            else number
+            for number, kind, size in zip(numbers, kinds, sizes, strict=False)
+        ]
+        return context.make_tuple(builder, made, inside) if several else inside[0]
+
+    return made, keep_inside
+
+
+def _check_written(what: str, kind: Any, value: Any) -> None:
+    """Raise TypingError for a real number that is written into whole ones or bools."""
+    real = getattr(value, "dtype", value)
+    if isinstance(real, types.Float) and not isinstance(kind, types.Float):
+        raise errors.TypingError(f"it writes a float into {what} of {kind}: use int()")
+
+
+def _accessed(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
+    """Return the statement, or those that do the same with `read_item` or `write_item`."""
+    variables = hooks.item_access(statement)
+    if variables is None:
+        yield statement
+    else:
+        function = read_item if len(variables) == 2 else write_item
+        yield from hooks.call_before(function, variables, statement, scope)
+
+
 def _pick(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """Return one item of a tuple by comparisons.
 
@@ -83,7 +182,7 @@ _INDICES = (types.Integer, types.IntEnumMember)
 def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[Any]:
     """Return the statement, or several that do the same with `read`.
 
-    With `arrays` the function has arrays that are not constants, and may slice them.
+    With `arrays` the function has arrays that are not constants: see `_accessed`.
     """
     made = hooks.assigned(statement, state)
     is_array = isinstance(made, types.Array) and made.mutable and not arrays
@@ -91,16 +190,15 @@ def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[A
         raise errors.TypingError(
             f"it makes {_named(made)}, and kernels allocate nothing", statement.loc
         )
+    if field := hooks.written_field(statement, state):
+        _check_written(f"the field {field[0]}", *field[1:])
     table, index, is_constant = hooks.table_read(statement, state) or (None, None, False)
-    if table is None or (isinstance(table, types.BaseTuple) and is_constant):
+    if arrays or table is None or (isinstance(table, types.BaseTuple) and is_constant):
         yield statement
         return
     kinds = index.types if isinstance(index, types.BaseTuple) else (index,)
     is_table = isinstance(table, types.Array | types.BaseTuple)
     if not is_table or not all(isinstance(kind, _INDICES) for kind in kinds):
-        if arrays:
-            yield statement
-            return
         raise errors.TypingError(
             f"{_named(table)} is read by {_named(index)}: tables take whole numbers", statement.loc
         )
@@ -126,8 +224,9 @@ def user_compiler(arrays: bool) -> type:
 
     It remembers in one sentence what is wrong with a function.
     """
+    guarded = functools.partial(_guarded, arrays=arrays)
 
-    class Compiler(hooks.linked_compiler(functools.partial(_guarded, arrays=arrays))):  # type: ignore[misc]
+    class Compiler(hooks.linked_compiler(guarded, _accessed if arrays else None)):  # type: ignore[misc]
         def compile_extra(self, function: Any) -> Any:
             try:
                 compiled = super().compile_extra(function)

@@ -19,9 +19,11 @@ import numba
 from llvmlite import ir as llvm
 from numba.core import caching, codegen, compiler, imputils, ir, serialize
 from numba.core.compiler_machinery import FunctionPass, register_pass
+from numba.core.ir_utils import build_definitions
 from numba.core.runtime.context import NRTContext
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.typing.templates import AttributeTemplate
+from numba.core.untyped_passes import GenericRewrites
 
 # ---------------------------------------------------------------- settings and the machine
 
@@ -227,7 +229,17 @@ class _Counts(NRTContext):
         return super().get_meminfos(builder, kind, value) if has_arrays else []
 
 
-def linked_compiler(rewrite: Callable[[Any, Any, Any], Iterable[Any]] | None = None) -> type:
+#: (statement, scope, state) -> the statements that take its place.
+Rewrite = Callable[[Any, Any, Any], Iterable[Any]]
+
+
+def _rewrite_all(rewrite: Rewrite, state: Any) -> None:
+    for block in state.func_ir.blocks.values():
+        new = [rewrite(statement, block.scope, state) for statement in block.body]
+        block.body = [statement for statements in new for statement in statements]
+
+
+def linked_compiler(rewrite: Rewrite | None = None, prepare: Rewrite | None = None) -> type:
     """Numba's compiler for functions without wrappers, which only compiled functions call.
 
     Numba makes machine code of every function, and throws away that of one which is inlined
@@ -238,8 +250,22 @@ def linked_compiler(rewrite: Callable[[Any, Any, Any], Iterable[Any]] | None = N
     consist of. Python that calls such a function gets a TypeError.
 
     Args:
-        rewrite: (statement, scope, state) -> what takes its place, once all types are known.
+        rewrite: what takes the place of each statement, once all types are known.
+        prepare: the same, before any type is known.
     """
+
+    @register_pass(mutates_CFG=False, analysis_only=False)
+    class Prepare(FunctionPass):
+        _name = "rlcpu_prepare"
+
+        def __init__(self) -> None:
+            FunctionPass.__init__(self)
+
+        def run_pass(self, state: Any) -> bool:
+            assert prepare is not None
+            _rewrite_all(prepare, state)
+            state.func_ir._definitions = build_definitions(state.func_ir.blocks)
+            return True
 
     @register_pass(mutates_CFG=False, analysis_only=rewrite is None)
     class Link(FunctionPass):
@@ -250,9 +276,7 @@ def linked_compiler(rewrite: Callable[[Any, Any, Any], Iterable[Any]] | None = N
 
         def run_pass(self, state: Any) -> bool:
             if rewrite:
-                for block in state.func_ir.blocks.values():
-                    new = [rewrite(statement, block.scope, state) for statement in block.body]
-                    block.body = [statement for statements in new for statement in statements]
+                _rewrite_all(rewrite, state)
             state.library = _Linked(state.targetctx.codegen(), state.func_id.func_qualname)
             state.library.enable_object_caching()
             state.targetctx.nrt = _Counts(state.targetctx, state.targetctx.enable_nrt)
@@ -262,6 +286,8 @@ def linked_compiler(rewrite: Callable[[Any, Any, Any], Iterable[Any]] | None = N
         def define_pipelines(self) -> Any:
             (passes,) = super().define_pipelines()
             passes.add_pass_after(Link, NopythonTypeInference)
+            if prepare:
+                passes.add_pass_after(Prepare, GenericRewrites)
             passes.finalize()
             return [passes]
 
@@ -305,20 +331,62 @@ def call_instead(function: Any, statement: Any, scope: Any, state: Any) -> Itera
     yield ir.Assign(call, statement.target, loc)
 
 
+def item_access(statement: Any) -> tuple[Any, ...] | None:
+    """Variables of `x = table[index]`, or of `table[index] = value`; None of other statements.
+
+    Neither of a slice that is a constant: it is numba's own.
+    """
+    if isinstance(statement, ir.SetItem):
+        return statement.target, statement.index, statement.value
+    if isinstance(statement, ir.StaticSetItem):
+        return statement.target, statement.index_var, statement.value
+    expression = getattr(statement, "value", None)
+    if not isinstance(expression, ir.Expr) or expression.op not in ("getitem", "static_getitem"):
+        return None
+    if isinstance(getattr(expression, "index", None), slice | str):
+        return None
+    return expression.value, _index(expression)
+
+
+def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> Iterator[Any]:
+    """Statements that call a function in the place of one, before types are known."""
+    loc = statement.loc
+    callee = scope.redefine("$access", loc)
+    yield ir.Assign(ir.Global("access", function, loc), callee, loc)
+    is_read = isinstance(statement, ir.Assign)
+    target = statement.target if is_read else scope.redefine("$nothing", loc)
+    yield ir.Assign(ir.Expr.call(callee, variables, (), loc), target, loc)
+
+
+def written_field(statement: Any, state: Any) -> tuple[str, Any, Any] | None:
+    """Name, type and value's type of `record.name = value`; None of other statements."""
+    if not isinstance(statement, ir.SetAttr):
+        return None
+    record = state.typemap[statement.target.name]
+    if not isinstance(record, numba.types.Record) or statement.attr not in record.fields:
+        return None
+    value = state.typemap[statement.value.name]
+    return statement.attr, record.typeof(statement.attr), value
+
+
 # ---------------------------------------------------------------- code generation
 
 
 def generator_of(typing_context: Any, operation: Any, kinds: tuple[Any, ...]) -> tuple[Any, Any]:
     """Return the type of an operation's result, and numba's own generator of it.
 
-    `generate(context, builder, values)` emits the code. An intrinsic that calls another function
-    has no public way to name an operator.
+    `generate(context, builder, values)` emits the code, for values of these types. An intrinsic
+    that calls another function has no public way to name an operator.
     """
     kind = typing_context.resolve_value_type(operation)
     signature = kind.get_call_type(typing_context, kinds, {})
 
     def generate(context: Any, builder: Any, values: Any) -> Any:
-        return context.get_function(kind, signature)(builder, values)
+        cast = [
+            context.cast(builder, value, given, wanted)
+            for value, given, wanted in zip(values, kinds, signature.args, strict=True)
+        ]
+        return context.get_function(kind, signature)(builder, cast)
 
     return signature.return_type, generate
 

@@ -59,6 +59,16 @@ def address(typing, array):
 
 
 @intrinsic
+def place_of(typing, array, position):
+    """Address of one number of a contiguous array, or behind a pointer, as a whole number."""
+
+    def generate(context, builder, signature, args):
+        return builder.ptrtoint(pointer_at(context, builder, array, *args), I64)
+
+    return types.intp(array, types.intp), generate
+
+
+@intrinsic
 def pointer_to(typing, place, like):
     """Pointer to numbers of the dtype of `like` from the address of the first, a whole number.
 

@@ -19,6 +19,7 @@ from numba.extending import is_jitted
 from rlcpu.kernels.functions import codes
 from rlcpu.kernels.guard import place
 
+_WRITE = "writes into an object: return what is new"
 #: Instructions, by the beginnings of their names, and what is wrong with them.
 _REFUSED = {
     "RAISE_VARARGS": "raises, and other environments would miss a step: return a result instead",
@@ -28,9 +29,10 @@ _REFUSED = {
     "BUILD_MAP BUILD_CONST_KEY_MAP": "makes a dict, and kernels allocate nothing: use tuples",
     "IMPORT_NAME": "imports a module: do it at the top of the file",
     "STORE_GLOBAL DELETE_GLOBAL": "changes a global: keep in the state what changes",
-    "STORE_SUBSCR STORE_ATTR DELETE_SUBSCR": "writes into an object: return what is new",
+    "STORE_SUBSCR STORE_SLICE STORE_ATTR DELETE_SUBSCR": _WRITE,
 }
 _REASONS = {name: reason for names, reason in _REFUSED.items() for name in names.split()}
+_WRITES = {"STORE_SUBSCR": "items", "STORE_SLICE": "items", "STORE_ATTR": "fields"}
 _LIST = "makes a list, and kernels allocate nothing: use numbers and tuples"
 _ARRAY = "makes an array, and kernels allocate nothing: use numbers and tuples"
 _GENERATOR = "is a generator: write a loop over range()"
@@ -52,14 +54,14 @@ _UNDEFINED = object()
 
 
 def check_source(
-    function: types.FunctionType, visited: set[Any] | None = None, *, may_write: bool = False
+    function: types.FunctionType, visited: set[Any] | None = None, *, writes: tuple[str, ...] = ()
 ) -> None:
     """Refuse what no kernel can do, in a function and in the plain functions that it calls.
 
     Args:
         function: plain Python function.
         visited: functions that are not looked at again.
-        may_write: whether it may write to arrays that it is given.
+        writes: what it may write to: "items" of arrays that it is given, and "fields" of a state.
 
     Raises:
         TypeError: it raises, allocates, prints, draws random numbers of its own, uses a name that
@@ -71,24 +73,24 @@ def check_source(
         return
     visited.add(function)
     for code in codes(function.__code__):
-        for line, reason in _faults(function, code, may_write):
+        for line, reason in _faults(function, code, writes):
             raise TypeError(f"{place(code.co_filename, line, function.__name__)} {reason}")
         for _, _, value in _reads(function, code):
             plain = value.py_func if is_jitted(value) else value
             if isinstance(plain, types.FunctionType):
-                check_source(plain, visited, may_write=may_write)
+                check_source(plain, visited, writes=writes)
 
 
 def _faults(
-    function: types.FunctionType, code: types.CodeType, may_write: bool
+    function: types.FunctionType, code: types.CodeType, writes: tuple[str, ...]
 ) -> Iterator[tuple[int, str]]:
     """Line of everything in a code object that no kernel can do, and what is wrong with it."""
     if code.co_flags & _GENERATORS:
         yield code.co_firstlineno, _GENERATOR
     lists = []  # those that do not become a tuple, as in `(*state, 0.0)`
     for line, instruction in _instructions(code):
-        is_write = instruction.opname == "STORE_SUBSCR" and may_write
-        if instruction.opname in _REASONS and not is_write:
+        is_allowed = _WRITES.get(instruction.opname) in writes
+        if instruction.opname in _REASONS and not is_allowed:
             yield line, _REASONS[instruction.opname]
         if instruction.opname == "BUILD_LIST":
             lists.append(line)
@@ -155,6 +157,7 @@ def _is_changing(value: Any) -> bool:
 
 #: Instructions of Python that a trial call may run.
 MAX_INSTRUCTIONS = 2_000_000
+_UNCOUNTED = ("rlcpu.envs.engine", "numpy")
 
 
 class EndlessError(Exception):
@@ -171,6 +174,8 @@ def call_bounded(function: Callable[..., Any], *inputs: Any) -> Any:
 
     def trace(frame: types.FrameType, event: str, argument: Any) -> Any:
         nonlocal left
+        if frame.f_globals.get("__name__", "").startswith(_UNCOUNTED):
+            return None  # what an item of an array takes in plain Python
         frame.f_trace_opcodes = True  # `while True: pass` is one line, which never ends
         left -= 1
         if left < 0:

@@ -218,6 +218,50 @@ def check_rewriting() -> None:
     assert {None, types.float64} < set(seen)
 
 
+@intrinsic
+def put_or_get(typing, table, index, value=None):
+    """`table[index]`, or `table[index] = value`, at index 2 whatever is asked for."""
+    operation = operator.getitem if value is None else operator.setitem
+    kinds = (table, types.intp) if value is None else (table, types.intp, value)
+    kind, run = hooks.generator_of(typing, operation, kinds)
+
+    def generate(context, builder, signature, args):
+        place = context.get_constant(types.intp, 2)
+        return run(context, builder, (args[0], place, *args[2:])[: len(kinds)])
+
+    return kind(table, index, types.none if value is None else value), generate
+
+
+def check_preparing() -> None:
+    """Reads and writes of items become calls before types are known; writes of fields are seen."""
+    fields = []
+
+    def prepare(statement: Any, scope: Any, state: Any) -> Any:
+        found = hooks.item_access(statement)
+        if found is None:
+            return [statement]
+        return hooks.call_before(put_or_get, found, statement, scope)
+
+    def rewrite(statement: Any, scope: Any, state: Any) -> Any:
+        fields.append(hooks.written_field(statement, state))
+        return [statement]
+
+    def change(record, i):
+        record.items[i] = record.items[0] + 1
+        record.items[1] = 7
+        record.total = len(record.items[1:]) + 0.5
+
+    kind = np.dtype([("items", np.int64, (3,)), ("total", np.float64)], align=True)
+    compiler = hooks.linked_compiler(rewrite, prepare)
+    compiled = numba.njit(pipeline_class=compiler, **LINKED)(change)
+    records = np.zeros(1, kind)
+    records["items"] = [[3, 4, 5]]
+    numba.njit(lambda records: compiled(records[0], 0))(records)
+    assert records["items"].tolist() == [[3, 4, 7]]
+    assert records["total"].tolist() == [2.5]
+    assert [field for field in fields if field] == [("total", types.float64, types.float64)]
+
+
 def check_linked_compiler() -> None:
     """Others link it in, fresh or from their cache; the engine never had it, nor can Python."""
     options: Any = {**LINKED, "pipeline_class": hooks.linked_compiler()}
@@ -322,6 +366,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_code_files: "CodeFiles",
     check_targets: "refresh_target processor",
     check_rewriting: "assigned table_read call_instead",
+    check_preparing: "item_access call_before written_field",
     check_linked_compiler: "linked_compiler",
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",

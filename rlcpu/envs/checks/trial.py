@@ -6,6 +6,8 @@ was expected.
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 import itertools
 import math
@@ -20,6 +22,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from numba import types as nbtypes
 
+from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
 from rlcpu.envs.engine.layout import Layout, fault_of, floats, layout_of
 from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
@@ -67,6 +70,7 @@ def check_spaces(dynamics: Dynamics) -> None:
     """Check that spaces are of a kind that kernels know."""
     for field in ("observation_space", "action_space"):
         space, start = getattr(dynamics, field), f"{dynamics.id}: {field}"
+        is_written = field == "observation_space" and dynamics.writes_observation
         if isinstance(space, Discrete):
             if space.start != 0:
                 raise ValueError(f"{start}={space} has to start at 0")
@@ -79,8 +83,8 @@ def check_spaces(dynamics: Dynamics) -> None:
                 raise ValueError(f"{start}={space} has to be of {shape}")
         elif not (
             isinstance(space, Box)
-            and len(space.shape) == 1
-            and space.shape[0] > 0
+            and (len(space.shape) == 1 or (len(space.shape) > 1 and is_written))
+            and math.prod(space.shape) > 0
             and space.dtype == np.float32
         ):
             others = "MultiBinary" if field == "observation_space" else "MultiDiscrete"
@@ -91,6 +95,25 @@ def check_spaces(dynamics: Dynamics) -> None:
             f"{dynamics.id}: action_mask={dynamics.action_mask!r} has to be None with "
             f"action_space={dynamics.action_space!r}: masks are for Discrete"
         )
+
+
+def layout_of_state(dynamics: Dynamics) -> ArrayLayout | None:
+    """Return what a state with arrays is made of; None for another state.
+
+    Raises:
+        TypeError: it is no subclass of `State`, or a field has a bad type hint.
+    """
+    state = dynamics.state
+    if isinstance(state, ArrayLayout):
+        return state
+    if state is None or isinstance(state, Layout):  # what was found before
+        return None
+    if not isinstance(state, type) or not issubclass(state, State) or state is State:
+        raise TypeError(f"{dynamics.id}: state={state!r} has to be a subclass of rlcpu.envs.State")
+    try:
+        return layout_of_class(state)
+    except TypeError as error:
+        raise TypeError(f"{dynamics.id}: {error}") from None
 
 
 def check_function(dynamics: Dynamics, name: str) -> None:
@@ -121,15 +144,24 @@ def check_function(dynamics: Dynamics, name: str) -> None:
                 "numbers as it is asked for; leave it out"
             )
     try:
-        check_source(function)
+        may_write = dynamics.has_arrays and name in ("step", "reset", "observe")
+        check_source(function, writes=("items", "fields") if may_write else ())
     except TypeError as error:
         raise TypeError(f"{dynamics.id}: {error}") from None
 
 
 def _arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
     """Names of the arguments that drivers give to a function."""
-    if name in ("observe", "randomize", "action_mask"):
+    if name in ("randomize", "action_mask"):
         return ARGUMENTS[name]
+    if name == "observe":
+        return (*ARGUMENTS[name], *(["out"] if dynamics.writes_observation else []))
+    if name == "reset" and dynamics.has_arrays:
+        return "state", *_drawing_arguments(dynamics, name)
+    return _drawing_arguments(dynamics, name)
+
+
+def _drawing_arguments(dynamics: Dynamics, name: str) -> tuple[str, ...]:
     rng = dynamics.takes_rng(name)
     names = tuple(each.format(draws="rng" if rng else "uniforms") for each in ARGUMENTS[name])
     return names[:-1] if name == "step" and not (rng or dynamics.step_draws) else names
@@ -301,13 +333,14 @@ def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:
     return (number,) * getattr(dynamics, f"{name}_draws")
 
 
-def try_functions(dynamics: Dynamics) -> tuple[Layout, bool]:
+def try_functions(dynamics: Dynamics) -> tuple[Layout | ArrayLayout, bool]:
     """Reset, observe and take up to three steps from a few starts, with actions that are allowed.
 
     Returns:
         What a state is made of, and whether `step` truncates.
     """
-    layout, results = floats(0), 0
+    layout: Any = dynamics.state if dynamics.has_arrays else floats(0)
+    results = 0
     for uniform, given in itertools.product(_TRIAL_UNIFORMS, _trial_params(dynamics)):
         draws = trial_draws(dynamics, "reset", uniform)
         params = dynamics.draw_params(TrialRng(uniform), given)
@@ -408,9 +441,40 @@ def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
     return tuple(map(float, np.clip(space.high if last else space.low, -1e3, 1e3)))
 
 
+def call_function(dynamics: Dynamics, name: str, function: Any, *inputs: Any) -> Any:
+    """Call one of the functions of an environment, which changes none of its inputs.
+
+    What writes into a state with arrays, or an observation, is given a new one: `reset` returns the
+    state then, and `step` the state before its other results, as where states have no arrays.
+    """
+    if name == "observe" and dynamics.writes_observation:
+        space: Any = dynamics.observation_space
+        out = np.zeros(space.shape, np.float32)
+        _refuse_result(dynamics, name, "out", function(copy.copy(inputs[0]), inputs[1], out))
+        return out
+    if not dynamics.has_arrays or name not in ("reset", "step"):
+        return function(*inputs)
+    if name == "reset":
+        state = dynamics.state.made()
+        _refuse_result(dynamics, name, "its state", function(state, *inputs))
+        return state
+    state = copy.copy(inputs[0])
+    result = function(state, *inputs[1:])
+    return (state, *result) if isinstance(result, tuple) else result
+
+
+def _refuse_result(dynamics: Dynamics, name: str, what: str, result: Any) -> None:
+    if result is not None:
+        raise TypeError(
+            f"{dynamics.id}: {name} has to write into {what} and to return nothing; "
+            f"returned {result!r}"
+        )
+
+
 def _call(dynamics: Dynamics, name: str, *inputs: Any) -> Any:
+    function = functools.partial(call_function, dynamics, name, getattr(dynamics, name))
     try:
-        return call_bounded(getattr(dynamics, name), *inputs)
+        return call_bounded(function, *inputs)
     except EndlessError as error:
         raise ValueError(
             f"{dynamics.id}: {name} does not end: {error} is run again and again"
@@ -463,13 +527,17 @@ def _holds_none(value: Any) -> bool:
     return value is None or (isinstance(value, tuple) and any(map(_holds_none, value)))
 
 
-def _check_step(dynamics: Dynamics, result: Any, layout: Layout, results: int) -> None:
+def _check_step(dynamics: Dynamics, result: Any, layout: Any, results: int) -> None:
     start = f"{dynamics.id}: step has to return"
+    own = 1 if dynamics.has_arrays else 0  # the state, which `call_function` added
     if not isinstance(result, tuple) or len(result) not in (3, 4):
-        raise TypeError(f"{start} (new_state, reward, terminated); returned {result!r}")
+        wanted = "(reward, terminated)" if own else "(new_state, reward, terminated)"
+        shown = result[own:] if isinstance(result, tuple) else result
+        raise TypeError(f"{start} {wanted}; returned {shown!r}")
     if len(result) != results:
         raise TypeError(
-            f"{start} as many values each time; returned {len(result)} after {results}: {result!r}"
+            f"{start} as many values each time; returned {len(result) - own} after "
+            f"{results - own}: {result[own:]!r}"
         )
     new_state, reward, *flags = result
     _check_value(dynamics, "step", "new_state", new_state, layout)
@@ -482,8 +550,16 @@ def _check_step(dynamics: Dynamics, result: Any, layout: Layout, results: int) -
             raise TypeError(f"{start} {name} as a bool; returned {flag!r}")
 
 
-def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: Layout) -> None:
+def _check_value(dynamics: Dynamics, name: str, what: str, value: Any, layout: Any) -> None:
     """Raise unless a value is what its layout says."""
+    if isinstance(value, np.ndarray):  # an observation that was written
+        if not np.isfinite(value).all():
+            place = tuple(np.argwhere(~np.isfinite(value))[0].tolist())
+            raise ValueError(
+                f"{dynamics.id}: {name} has to write finite numbers; out{list(place)} is "
+                f"{value[place]}"
+            )
+        return
     if layout.is_plain:
         _check_numbers(dynamics, name, what, value, layout.fields[0].size)
         return

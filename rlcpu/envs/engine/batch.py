@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -86,29 +87,42 @@ class Memory:
 
     def get_state(self) -> npt.NDArray[Any]:
         """(num_envs, state rows), a copy."""
-        rows = self._rows(self.real)[: self._return_row]
-        return np.stack([self._lanes(row) for row in rows], axis=1)
+        if self.layout.is_record:
+            records = self._states().transpose(1, 2, 0).reshape(-1, self._return_row)
+            return records[: self.num_envs].copy()
+        return np.stack([self._lanes(row) for row in self._states()], axis=1)
+
+    def _states(self) -> npt.NDArray[Any]:
+        """(state rows, blocks, LANES), without a copy; with arrays each state is in one piece."""
+        held = self.real[:, : self._return_row * LANES]
+        if self.layout.is_record:
+            return held.reshape(-1, LANES, self._return_row).transpose(2, 0, 1)
+        return held.reshape(-1, self._return_row, LANES).swapaxes(0, 1)
 
     def set_state(self, state: npt.NDArray[Any]) -> None:
         """Copy (num_envs, state rows) in; finished episodes become running ones."""
-        padded = self.pad(state)
-        rows = self._rows(self.real)
-        for row, values in zip(rows[: self._return_row], padded.T, strict=True):
+        for row, values in zip(self._states(), self.pad(state).T, strict=True):
             row[...] = values.reshape(-1, LANES)
-        elapsed, returns = self._rows(self.words)[ELAPSED], rows[self._return_row]
+        elapsed = self._rows(self.words)[ELAPSED]
+        returns = self._rows(self.real)[self._return_row]
         returns[elapsed == PENDING] = 0.0
         elapsed[elapsed == PENDING] = 0
 
     def take(self, part: slice) -> dict[str, npt.NDArray[Any]]:
         """Copy states, streams and clocks of some environments, for `put`."""
-        real, words = (self._rows(x)[self._places(part)] for x in (self.real, self.words))
+        places = self._places(part)
+        others = self._rows(self.real)[self._return_row :]
+        real = np.concatenate([self._states()[places], others[places]])
+        words = self._rows(self.words)[places]
         words[KEY_LOW] += self.clock[:1] * GOLDEN  # another memory has another counter
         return {"real": real, "words": words}
 
     def put(self, part: slice, taken: Mapping[str, npt.NDArray[Any]]) -> None:
         """Go on in some environments as the memory would have that this was taken from."""
         places = self._places(part)
-        self._rows(self.real)[places], words = taken["real"], self._rows(self.words)
+        self._states()[places] = taken["real"][: self._return_row]
+        self._rows(self.real)[self._return_row :][places] = taken["real"][self._return_row :]
+        words = self._rows(self.words)
         words[places] = taken["words"]
         words[KEY_LOW][places[1:]] -= self.clock[:1] * GOLDEN
 
@@ -257,7 +271,7 @@ def _make_driver(dtype: type, is_whole: bool) -> Kernels:
     of bad actions; nothing is written unless that is 0.
     """
     step_blocks = make_call(_blocks_type(dtype, is_whole))
-    count_bad: Any = _out_of_range if is_whole else _not_a_number
+    count_bad: Any = count_bad_of(is_whole)
     chosen_type = np.int32 if is_whole else dtype
     nothing, blank, real_bytes = dtype(0), np.float32(0), np.dtype(dtype).itemsize
 
@@ -379,6 +393,11 @@ def _make_get_action(env: Structure) -> Any:
     if env.action_size == 0:
         return inline(lambda rows, stride, i: peek(rows, i))
     return load_rows(env.action_size, "actions")
+
+
+def count_bad_of(is_whole: bool) -> Any:
+    """Inlinable function (actions, limits, count) -> how many of the first numbers are bad."""
+    return _out_of_range if is_whole else _not_a_number
 
 
 @inline
@@ -546,6 +565,14 @@ def check_masks(env: Any, rows: npt.NDArray[Any], waiting: npt.NDArray[Any] | No
         f"{env.memory.elapsed()[i] % PENDING} of its episode, for state={state!r} ({empty.sum()} "
         "such environments): expected one action at least, or the end of the episode"
     )
+
+
+def physical_memory() -> int:
+    """Bytes of memory of this machine; a large number where nobody says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**62
 
 
 #: New arrays of any content.

@@ -16,9 +16,9 @@ from rlcpu.envs.policies import NETWORK, VALUE_NETWORK, PolicyCode
 from rlcpu.kernels.boards import append_cells
 from rlcpu.kernels.compile import define, inline, merge, specialise
 from rlcpu.kernels.matmul import MANY_ONES
-from rlcpu.kernels.memory import address, shifted
+from rlcpu.kernels.memory import address, array_at, place_of, shifted
 from rlcpu.kernels.random import uniforms
-from rlcpu.kernels.rows import load_rows, row_access, store_rows
+from rlcpu.kernels.rows import ANY, load_rows, row_access, store_rows
 from rlcpu.nn.acting import Tile, job_at, run_network
 from rlcpu.nn.heads import UNROLLED, act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
@@ -58,9 +58,7 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     assert policy.act is not None
     act = specialise(policy.act, np.float32)
     size = env.observation_rows
-    single = (
-        _singles(size) if env.observation.is_plain else make_decode(env.observation, np.float32)
-    )
+    single = _make_inputs(env)
     items = "".join(f"weights[{k}], " for k in range(policy.num_params))
     made = f"Params({items})" if policy.params_type else f"({items})"
     unpack = define(f"def unpack(weights, log_std): return {made}", Params=policy.params_type)
@@ -85,6 +83,40 @@ def _decide_by_function(env: Structure, policy: PolicyCode, draws: Callable[...,
     return Decide(inline(unpack), scratch, prepare, choose)
 
 
+def _make_inputs(env: Structure) -> Callable[..., Any]:
+    """Inlinable function: rows of an observation -> the observation that a function gets."""
+    size, shape, blank = env.observation_rows, env.shape, np.float32(0)
+    if shape:
+        return inline(lambda rows: array_at(place_of(rows, 0), shape, blank))
+    return _singles(size) if env.observation.is_plain else make_decode(env.observation, np.float32)
+
+
+@functools.cache
+def make_take(env: Structure) -> Callable[..., Any]:
+    """Inlinable function (seen, i) -> rows of the observation of environment i, in flat memory.
+
+    A tuple, or an array where `observe` writes into one.
+    """
+    size, blank = env.shown_rows, np.float32(0)
+    if env.shape:  # not a slice, whose owner would be counted
+        return inline(lambda seen, i: array_at(place_of(seen, i * size), (size,), blank))
+    load = load_rows(size, ANY)
+    return inline(lambda seen, i: load(seen, 1, i * size))
+
+
+def _make_read(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (state, params, i) -> rows of the observation of lane i of a block.
+
+    With arrays in states, `state` is what `make_take` reads.
+    """
+    if env.state.is_record:
+        take = make_take(env)
+        return inline(lambda seen, params, i: take(seen, i))
+    lane = compile_lane(env, dtype)
+    load, observe, vary = lane.load, lane.observe, lane.vary
+    return inline(lambda state, params, i: observe(load(state, LANES, i), vary(params, state, i)))
+
+
 def _decide_by_network(
     env: Structure, dtype: type, policy: PolicyCode, draws: Callable[..., Any]
 ) -> Decide:
@@ -106,7 +138,7 @@ def _decide_by_network(
     has_value = policy.value != "none"
     none = np.float32(0)
 
-    plain, size = env.observation.is_plain, env.observation_rows
+    plain, size = env.observation.is_plain or env.shape != (), env.observation_rows
 
     rows_of = _make_rows(policy.value == "separate")
 
@@ -152,14 +184,12 @@ def _make_prepare(
 
     The last `cells` numbers of scratch are not its own.
     """
-    lane = compile_lane(env, dtype)
-    load, observe, vary = lane.load, lane.observe, lane.vary
-    size = env.observation_rows
-    see, is_binary = _make_see(env, dtype), not env.observation.is_plain
+    read, size, is_written = _make_read(env, dtype), env.observation_rows, env.shape != ()
+    see, is_binary = _make_see(env, dtype), not (env.observation.is_plain or is_written)
     find: Any = _make_find(env) if is_binary else None
     take = inline(
         (lambda row: row)
-        if is_binary
+        if is_binary or is_written
         else define(f"def take(row): return ({''.join(f'row[{k}], ' for k in range(size))})")
     )
     put = store_rows(size, "observations")
@@ -179,8 +209,7 @@ def _make_prepare(
             rows, starts = scratch[end : end + size * LANES], scratch[begin:end].view(np.int32)
             columns = scratch[: inputs * lanes].view(np.int32)  # in the place of the inputs
             for i in range(lanes):
-                own = vary(params, state, i)
-                put(rows, lanes, i, observe(load(state, LANES, i), own))
+                put(rows, lanes, i, read(state, params, i))
             takes_ones = job.takes_ones
             if separate:
                 takes_ones &= job_at(policy.settings[VALUE_NETWORK]).takes_ones
@@ -189,10 +218,12 @@ def _make_prepare(
                 few = find(rows, lanes, count, inputs, starts, columns, most) <= most
             if not few:
                 see(rows, lanes, scratch, mean, scale)
+        elif is_written:
+            for i in range(lanes):
+                see(read(state, params, i), mean, scale, scratch, lanes, i)
         else:
             for i in range(lanes):
-                seen = observe(load(state, LANES, i), vary(params, state, i))
-                put(scratch, lanes, i, see(seen, mean, scale))
+                put(scratch, lanes, i, see(read(state, params, i), mean, scale))
         place, words = address(scratch), address(scratch.view(np.int32))
         tile = Tile(
             policy.settings[NETWORK], place, shifted(place, first * LANES),
@@ -282,9 +313,18 @@ def _make_see(env: Structure, dtype: type) -> Callable[..., Any]:
 
     Of floats, an inlinable function (observation, mean, scale) -> tuple of one lane. Of a choice or
     of planes, (rows, lanes, inputs, mean, scale), which writes zeros and ones, normalised, to the
-    first rows of `inputs`: one row of `lanes` numbers for each choice or cell.
+    first rows of `inputs`: one row of `lanes` numbers for each choice or cell. Of what is written
+    by a loop, (observation, mean, scale, inputs, lanes, i), which does so for one lane.
     """
     single, low, high = np.float32, np.float32(-CLIP), np.float32(CLIP)
+    if env.shape:
+
+        @inline
+        def see_written(seen, mean, scale, inputs, lanes, i):
+            for k in range(mean.size):
+                inputs[k * lanes + i] = min(max((seen[k] - mean[k]) * scale[k], low), high)
+
+        return see_written
     if env.observation.is_plain:
         items = "".join(
             f"min(max((single(seen[{k}]) - mean[{k}]) * scale[{k}], low), high), "

@@ -69,12 +69,13 @@ class Structure(NamedTuple):
     Attributes:
         params_type: class of the params NamedTuple.
         options: for each field of params its constant, or None where it is read at run time.
-        state, observation: what a state and an observation are made of.
+        state, observation: what a state and an observation are made of: `Layout`, or `ArrayLayout`.
         reset_draws, step_draws: how many `uniforms` the functions take; None for an `Rng`.
         truncates: whether `step` returns a fourth value, which truncates the episode.
         varied: the fields of params that have a row in memory, in their order.
         randomized: those of them that `randomize` draws.
         action_mask: None where all actions are always allowed.
+        shape: of the array into which `observe` writes; () where it returns an observation.
         choices: of each number of a `MultiDiscrete`; () for other actions.
     """
 
@@ -84,8 +85,9 @@ class Structure(NamedTuple):
     action_mask: Callable[..., Any] | None
     params_type: type
     options: tuple[bool | None, ...]
-    state: Layout
+    state: Any
     observation: Layout
+    shape: tuple[int, ...]
     action_size: int
     num_actions: int
     choices: tuple[int, ...]
@@ -123,7 +125,7 @@ def structure(dynamics: Dynamics) -> Structure:
     """
     if dynamics.engine is not None:
         return dynamics.engine.structure(dynamics)
-    given = ("params_type", "options", "reset_draws", "step_draws", "varied")
+    given = ("params_type", "options", "reset_draws", "step_draws", "varied", "shape")
     fields = [name for name in Structure._fields if name not in given]
     draws: dict[str, Any] = {
         f"{name}_draws": None if dynamics.takes_rng(name) else getattr(dynamics, f"{name}_draws")
@@ -135,6 +137,7 @@ def structure(dynamics: Dynamics) -> Structure:
         Structure(
             params_type=type(dynamics.params),
             options=options,
+            shape=dynamics.written_shape,
             varied=tuple(name for name in dynamics.params._fields if name in varied),
             **draws,
             **{name: getattr(dynamics, name) for name in fields},
@@ -166,8 +169,6 @@ class Lane(NamedTuple):
         observe: (state, params) -> rows of the observation, which are in float32 unless it is a
             tuple of floats, and of the action mask.
         rows: rows of memory that hold a state.
-        functions: the specialised user functions by name.
-        scalars: those whose precision is checked.
     """
 
     load: Callable[..., Any]
@@ -184,22 +185,25 @@ class Lane(NamedTuple):
     reset: Callable[..., Any]
     observe: Callable[..., Any]
     rows: int
-    functions: dict[str, Any]
-    scalars: tuple[Any, ...]
+
+
+@functools.cache
+def user_functions(env: Structure, dtype: type) -> dict[str, Any]:
+    """Return the specialised functions of an environment's author, by name."""
+    names = ["step", "reset", "observe"]
+    names += [name for name in ("action_mask", "randomize") if getattr(env, name) is not None]
+    exact, arrays = dtype is np.float64, env.state.is_record
+    return {name: specialise(getattr(env, name), dtype, exact, arrays) for name in names}
 
 
 @functools.cache
 def compile_lane(env: Structure, dtype: type) -> Lane:
     """Return the functions of an environment; float64 is exact, float32 fast."""
-    exact = dtype is np.float64
-    user_step = specialise(env.step, dtype, exact)
-    user_reset = specialise(env.reset, dtype, exact)
-    user_observe = specialise(env.observe, dtype, exact)
-    reset_draws = _make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
-    step_draws = _make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
-    user_mask: Any = specialise(env.action_mask, dtype, exact) if env.action_mask else None
-    functions = {"step": user_step, "reset": user_reset, "observe": user_observe}
-    functions |= {"action_mask": user_mask} if env.action_mask else {}
+    users = user_functions(env, dtype)
+    user_step, user_reset, user_observe = users["step"], users["reset"], users["observe"]
+    reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
+    step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
+    user_mask: Any = users.get("action_mask")
     noisy, truncates, size = env.step_draws != 0, env.truncates, env.state.rows(dtype)
     decode, encode = make_decode(env.state, dtype), make_encode(env.state, dtype)
     load_all, store_all = load_rows(size, "state"), store_rows(size, "state")
@@ -247,43 +251,45 @@ def compile_lane(env: Structure, dtype: type) -> Lane:
         store_all(rows, stride, i, encode(state))
 
     plain = env.state.is_plain
-    redraw, randomize = _make_redraw(env, dtype)
-    functions |= {"randomize": randomize} if randomize else {}
+    redraw = make_redraw(env, dtype)
     return Lane(
         load=load_all if plain else load,
         store=store_all if plain else store,
         decode=decode,
         encode=encode,
         select=make_select(env.state, dtype),
-        unpack=_unpack(env),
-        vary=_make_vary(env, dtype),
+        unpack=make_unpack_params(env),
+        vary=make_vary(env, dtype),
         redraw=redraw,
         choose=_make_choose(env),
-        keep=_make_keep(env, dtype),
+        keep=make_keep(env, dtype),
         step=advance if truncates else step,
         reset=reset,
         observe=user_observe if env.observation.is_plain and not is_masked else observe,
         rows=size,
-        functions=functions,
-        scalars=() if exact else tuple(functions.values()),
     )
 
 
-def _make_draws(count: int | None, first: int, group: int, dtype: type) -> Callable[..., Any]:
+def make_draws(count: int | None, first: int, group: int, dtype: type) -> Callable[..., Any]:
     """Inlinable function (a, b) -> the random numbers that a user's function takes."""
     return make_rng(group, dtype) if count is None else uniforms(count, first, dtype)
 
 
 def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
     """Decorator of an environment's driver: `kernel`, fast in float32 and exact in float64."""
+    functions = user_functions(env, dtype)
     options: dict[str, Any] = {
         "parallel": parallel,
         "fastmath": EXACT if dtype is np.float64 else FAST,
-        "scalars": compile_lane(env, dtype).scalars,
-        "check": functools.partial(_refuse_none, env, compile_lane(env, dtype).functions),
+        "scalars": () if dtype is np.float64 else tuple(functions.values()),
+        "check": functools.partial(_refuse_none, env, functions),
         "subject": ids.get(env),
     }
-    if dtype is np.float64 or env.step.__module__.partition(".")[0] == "rlcpu":
+    if (
+        dtype is np.float64
+        or env.state.is_record
+        or env.step.__module__.partition(".")[0] == "rlcpu"
+    ):
         return kernel(**options)
 
     def made(function: Callable[..., Any]) -> Any:
@@ -299,8 +305,11 @@ def env_kernel(env: Structure, dtype: type, parallel: bool = False) -> Any:
 def _refuse_none(env: Structure, functions: dict[str, Any]) -> None:
     """Raise what a trial raises for None, if a compiled function returns it in some branch."""
     params: Any = env.params_type(*(0.0 if option is None else option for option in env.options))
-    fields = {**env._asdict(), "id": ids.get(env), "params": params, "varied": ()}
+    fields: dict[str, Any] = {"has_arrays": env.state.is_record, **env._asdict()}
+    fields |= {"id": ids.get(env), "params": params, "varied": ()}
     for name, function in functions.items():
+        if env.state.is_record and (name == "reset" or (name == "observe" and env.shape)):
+            continue  # they write
         for result in results_with_none(function):
             try:
                 check_result(SimpleNamespace(**fields), name, result)
@@ -396,7 +405,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Any
     return turn
 
 
-def _unpack(env: Structure) -> Callable[..., Any]:
+def make_unpack_params(env: Structure) -> Callable[..., Any]:
     """Inlinable function that makes the params NamedTuple from its run-time numbers.
 
     Real fields are read at run time, so that another gravity compiles nothing; bool fields are
@@ -424,7 +433,7 @@ def _places(env: Structure, dtype: type) -> dict[str, int]:
     return {name: (first + k) * LANES for k, name in enumerate(env.varied)}
 
 
-def _make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
+def make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
     """`vary` of `Lane`."""
     if not env.varied:
         return inline(lambda params, rows, i: params)
@@ -434,20 +443,20 @@ def _make_vary(env: Structure, dtype: type) -> Callable[..., Any]:
     return inline(define(source, Params=env.params_type, peek=row_access("state")[0]))
 
 
-def _make_redraw(env: Structure, dtype: type) -> tuple[Callable[..., Any], Any]:
-    """`redraw` of `Lane`, and the specialised user function that it calls, or None.
+def make_redraw(env: Structure, dtype: type) -> Callable[..., Any]:
+    """`redraw` of `Lane`.
 
     `randomize` is given what the numbers were when the environments were made, so that what it
     draws does not depend on what it drew before.
     """
     if env.randomize is None:
-        return inline(lambda params, own, a, b: own), None
-    user, drawn = specialise(env.randomize, dtype, dtype is np.float64), env.randomized
+        return inline(lambda params, own, a, b: own)
+    user, drawn = user_functions(env, dtype)["randomize"], env.randomized
     given = _params_of(env, lambda n: f"params.{n}" if n in drawn else f"own.{n}")
     made = _params_of(env, lambda n: f"real(fresh.{n})" if n in drawn else f"own.{n}")
     source = f"def redraw(params, own, a, b):\n fresh = user(rng(a, b), {given})\n return {made}"
     rng = make_rng(RANDOMIZE_GROUP, dtype)
-    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype)), user
+    return inline(define(source, Params=env.params_type, rng=rng, user=user, real=dtype))
 
 
 def _make_choose(env: Structure) -> Callable[..., Any]:
@@ -459,7 +468,7 @@ def _make_choose(env: Structure) -> Callable[..., Any]:
     return inline(define(f"def choose(condition, x, y): return {made}", Params=env.params_type))
 
 
-def _make_keep(env: Structure, dtype: type) -> Callable[..., None]:
+def make_keep(env: Structure, dtype: type) -> Callable[..., None]:
     """`keep` of `Lane`."""
     at = _places(env, dtype)
     lines = [f"poke(rows, {at[name]} + i, params.{name})" for name in env.randomized]

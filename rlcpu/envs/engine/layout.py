@@ -22,6 +22,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 
+from rlcpu.envs.engine.arrays import ArrayLayout
 from rlcpu.kernels.boards import BOARD, Board
 from rlcpu.kernels.compile import define, inline, source_of_tuple
 
@@ -38,7 +39,7 @@ class Field(NamedTuple):
 
     Attributes:
         name: as the NamedTuple has it; "" in a plain tuple.
-        kind: "float", "int", "bool" or "board".
+        kind: "float", "int", "bool" or "board"; "array" of an observation that is written.
         size: values of a tuple; 0 for a single one.
     """
 
@@ -62,6 +63,11 @@ class Layout(NamedTuple):
 
     made: Any
     fields: tuple[Field, ...]
+
+    @property
+    def is_record(self) -> bool:
+        """Whether a state is one record of memory, as one with arrays is: see `ArrayLayout`."""
+        return False
 
     def rows(self, dtype: type) -> int:
         """Return the number of rows of memory that hold it."""
@@ -127,8 +133,10 @@ def _field(name: str, hint: Any, made: type, what: str) -> Field:
     return Field(name, _KINDS[items[0]], count)
 
 
-def describe(layout: Layout) -> str:
+def describe(layout: Layout | ArrayLayout) -> str:
     """Describe the parts of a layout."""
+    if isinstance(layout, ArrayLayout):
+        return str(layout)
     if layout.made is None:
         return f"{layout.fields[0].size} floats"
     items = (f"{f.name}: {f.kind}{f' x {f.size}' if f.size else ''}" for f in layout.fields)
@@ -138,16 +146,22 @@ def describe(layout: Layout) -> str:
 # ---------------------------------------------------------------- checks of plain values
 
 
-def fault_of(layout: Layout, value: Any) -> str:
+def fault_of(layout: Layout | ArrayLayout, value: Any) -> str:
     """Describe the fault of a plain value of a layout; "" for none."""
-    if layout.made is not None and type(value) is not layout.made:
-        return f"a {layout.made.__name__}; returned {value!r}"
-    if layout.made is None:
+    made: Any = layout.made
+    kind: Any = type(value)
+    if made is not None and kind is not made:
+        return f"a {made.__name__}; returned {value!r}"
+    if isinstance(layout, ArrayLayout):
+        name = layout.made.__name__
+        bad = [f.name for f in layout.fields if not np.isfinite(value._record[f.name]).all()]
+        return f"a {name}, finite; returned {bad[0]} of {value!r}" if bad else ""
+    if made is None:
         return _fault_of_field(layout.fields[0], value)
     for field, item in zip(layout.fields, value, strict=True):
         fault = _fault_of_field(field, item)
         if fault:
-            return f"{layout.made.__name__}.{field.name} as {fault}"
+            return f"{made.__name__}.{field.name} as {fault}"
     return ""
 
 
@@ -348,7 +362,7 @@ def decode_field(field: Field, rows: Array) -> Array:
         length 2: the low and the high word. A copy.
     """
     n, dtype = rows.shape[1], rows.dtype.type
-    if field.kind == "float":
+    if field.kind in ("float", "array"):
         values = np.ascontiguousarray(rows.T)
     elif field.kind == "board":
         words = np.ascontiguousarray(rows.T).view(np.uint64)
@@ -390,18 +404,25 @@ def encode_field(field: Field, values: Any, n: int, dtype: type) -> Array:
     return np.ascontiguousarray(array.reshape(n, -1).T)
 
 
-def numbers_of(layout: Layout, value: Any) -> list[float]:
+def numbers_of(layout: Layout | ArrayLayout, value: Any) -> list[float]:
     """Return a plain value as floats: a board as its four words of 32 cells."""
+    if isinstance(layout, ArrayLayout):
+        return list(layout.columns(layout.memory([value], np.float64))[0].tolist())
     numbers: list[float] = []
     for field, held in zip(layout.fields, (value,) if layout.made is None else value, strict=True):
+        if field.kind == "array":
+            numbers += held.ravel().tolist()
+            continue
         for item in held if field.size else (held,):
             words = [int(item) >> 32 * k & 0xFFFFFFFF for k in range(4)]
             numbers += map(float, words if field.kind == "board" else [item])
     return numbers
 
 
-def columns_of(layout: Layout, rows: Array) -> Array:
+def columns_of(layout: Layout | ArrayLayout, rows: Array) -> Array:
     """Return n values as (n, numbers) float64, from (rows, n) of memory."""
+    if isinstance(layout, ArrayLayout):
+        return layout.columns(rows.T)
     columns = []
     for field, first in layout.places(rows.dtype.type):
         values = decode_field(field, rows[first : first + field.rows(rows.dtype.type)])
@@ -411,8 +432,10 @@ def columns_of(layout: Layout, rows: Array) -> Array:
     return np.concatenate(columns, axis=1)
 
 
-def values_of(layout: Layout, rows: Array) -> list[Any]:
+def values_of(layout: Layout | ArrayLayout, rows: Array) -> list[Any]:
     """Plain values from memory (rows, n)."""
+    if isinstance(layout, ArrayLayout):
+        return layout.states(rows.T)
     columns = []
     for field, first in layout.places(rows.dtype.type):
         values = decode_field(field, rows[first : first + field.rows(rows.dtype.type)]).tolist()
@@ -429,8 +452,10 @@ def _boards(words: list[list[int]]) -> list[Board]:
     return [Board(low | high << 64) for low, high in words]
 
 
-def rows_of(layout: Layout, values: Sequence[Any], dtype: type) -> Array:
+def rows_of(layout: Layout | ArrayLayout, values: Sequence[Any], dtype: type) -> Array:
     """Memory (rows, n) of plain values."""
+    if isinstance(layout, ArrayLayout):
+        return layout.memory(values, dtype).T
     held = zip(*([(value,) for value in values] if layout.made is None else values), strict=True)
     rows = []
     for field, column in zip(layout.fields, held, strict=True):
@@ -449,7 +474,8 @@ class States:
 
     Reading a field gives a copy, assigning an array to it sets it in all environments: float (N,)
     of the environment's dtype, int (N,) int64, bool (N,), and `Board` (N, 2) uint64, the words of
-    cells 0 to 63 and of 64 to 127; a tuple of k of these has one more axis, (N, k). `env.state =
+    cells 0 to 63 and of 64 to 127; a tuple of k of these has one more axis, (N, k), and an `Array`
+    those of its shape, (N, *shape) of its dtype. `env.state =
     other` sets all fields, from the `state` of another environment, or from the NamedTuple of the
     state with arrays in its fields.
 
@@ -459,16 +485,20 @@ class States:
             then.
     """
 
-    _layout: Layout
+    _layout: Layout | ArrayLayout
     _get: Callable[[], Array]
     _put: Callable[[Array], None]
 
     def __init__(
-        self, layout: Layout, get: Callable[[], Array], put: Callable[[Array], None]
+        self,
+        layout: Layout | ArrayLayout,
+        get: Callable[[], Array],
+        put: Callable[[Array], None],
     ) -> None:
         vars(self).update(_layout=layout, _get=get, _put=put)
 
     def _place(self, name: str, dtype: type) -> tuple[Field, slice]:
+        assert isinstance(self._layout, Layout)
         for field, first in self._layout.places(dtype):
             if field.name == name:
                 return field, slice(first, first + field.rows(dtype))
@@ -479,6 +509,8 @@ class States:
         if name.startswith("__"):
             raise AttributeError(name)
         rows = self._get()
+        if isinstance(self._layout, ArrayLayout):
+            return self._layout.records(rows)[self._layout.field(name).name].copy()
         field, place = self._place(name, rows.dtype.type)
         return decode_field(field, rows[:, place].T)
 
@@ -489,6 +521,9 @@ class States:
         """Set some fields, or none of them."""
         rows = self._get()
         for name, value in values.items():
+            if isinstance(self._layout, ArrayLayout):
+                self._layout.set_field(name, value, rows)
+                continue
             field, place = self._place(name, rows.dtype.type)
             rows[:, place] = encode_field(field, value, len(rows), rows.dtype.type).T
         self._put(rows)

@@ -108,7 +108,7 @@ class View(NamedTuple):
         if self.num_masked:
             rows = rows[..., : -mask_rows(self.num_masked)]
         if self.kind == "floats":
-            return rows
+            return rows if len(self.size) == 1 else rows.reshape(*rows.shape[:-1], *self.size)
         if self.kind == "choice":
             return rows[..., 0].view(np.int32).astype(np.int64)
         before = rows.shape[:-1]
@@ -122,7 +122,7 @@ class View(NamedTuple):
     def inputs(self, rows: Any) -> Any:
         """Return rows (n, observation rows) for networks: (n, observation_size) float32."""
         if self.kind == "floats":
-            return self.decode(rows).astype(np.float32, copy=False)
+            return self.decode(rows).astype(np.float32, copy=False).reshape(len(rows), -1)
         if self.kind == "choice":
             return np.eye(self.size[0], dtype=np.float32)[self.decode(rows)]
         return self._replace(form="float32").decode(rows).reshape(len(rows), -1)
@@ -172,7 +172,7 @@ class View(NamedTuple):
     def inputs_of(self, kept: Any) -> Any:
         """Return n stored observations as networks read them: (n, observation_size) float32."""
         if self.kind == "floats":
-            return kept
+            return kept.reshape(len(kept), -1)
         rows = kept.reshape(len(kept), -1).view(np.float32)
         return self._replace(num_masked=0).inputs(rows)
 

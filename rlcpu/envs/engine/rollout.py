@@ -146,7 +146,7 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
     of all.
     """
     function = _compile_block("simulate", env, dtype, policy, _make_sums(env, dtype))
-    drivers = _SIMULATE._replace(grain=16384 if policy.act else 1024)
+    drivers = SIMULATE._replace(grain=16384 if policy.act else 1024)
     return Rollouts(drivers, function, address_of(function))
 
 
@@ -154,7 +154,7 @@ def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollout
 def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
     """Kernels that record every step; outputs are `Records` as a plain tuple."""
     function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
-    drivers = _COLLECT._replace(grain=8192 if policy.act else 1024)
+    drivers = COLLECT._replace(grain=8192 if policy.act else 1024)
     return Rollouts(drivers, function, address_of(function))
 
 
@@ -174,7 +174,7 @@ def _compile_block(
     unpack, load, observe, vary = lane.unpack, lane.load, lane.observe, lane.vary
     unpack_policy, scratch, prepare, choose = decide
     open_outputs, start, put, save, finish = recorder
-    open_env, open_policy = _make_open_env(env, dtype), _make_open_policy()
+    open_env, open_policy = make_open_env(env, dtype), make_open_policy()
     exact = dtype is np.float64
     widen = wide if env.state.rows(dtype) < LONG else inline(lambda: None)
 
@@ -260,7 +260,7 @@ def _define_open(fields: tuple[tuple[str, Any], ...], made: Any, first: int) -> 
 _same = inline(lambda array: array)
 
 
-def _make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
+def make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
     """Inlinable function (frame, number) -> `EnvArrays`, with the rows of one block."""
     kinds = {"real": dtype, "words": u32, "numbers": dtype, "bounds": np.float32, "clock": u32}
     open_all = _make_open(kinds, EnvArrays, 0)
@@ -280,7 +280,7 @@ def _make_open_env(env: Structure, dtype: type) -> Callable[..., Any]:
     return open_env
 
 
-def _make_open_policy() -> Callable[..., Any]:
+def make_open_policy() -> Callable[..., Any]:
     """Inlinable function: frame -> `KernelPolicy`."""
     return _make_open(POLICY_DTYPES, KernelPolicy, FIRST_POLICY)
 
@@ -354,12 +354,7 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
     get, add = row_access("rewards")
     one, nothing, real = dtype(1), dtype(0), dtype
     spot = make_spot(env, dtype)
-    open_sums = _make_open({"sums": np.float64}, _same, FIRST_OUTPUT)
     real_rows = *env.state.real_rows(dtype), env.state.rows(dtype)  # the last: returns
-
-    @inline
-    def open(frame, number):
-        return open_sums(frame)[number * WIDTH : (number + 1) * WIDTH]
 
     @merge
     def start(sums, words, count, num_steps):
@@ -397,7 +392,19 @@ def _make_sums(env: Structure, dtype: type) -> Recorder:
                 sums[FAULTS] += state[row * LANES + i] * nothing
         return 1 if sums[FAULTS] != 0.0 else 0
 
-    return Recorder(open, start, put, save, finish)
+    return Recorder(make_open_sums(), start, put, save, finish)
+
+
+@functools.cache
+def make_open_sums() -> Callable[..., Any]:
+    """Inlinable function (frame, number) -> the sums of a block."""
+    open_sums = _make_open({"sums": np.float64}, _same, FIRST_OUTPUT)
+
+    @inline
+    def open(frame, number):
+        return open_sums(frame)[number * WIDTH : (number + 1) * WIDTH]
+
+    return open
 
 
 @inline
@@ -440,14 +447,6 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
     lane = compile_lane(env, dtype)
     load, observe, vary = lane.load, lane.observe, lane.vary
     real, nothing = dtype, dtype(0)
-    stored = np.float32 if env.action_size and not env.choices else np.int64
-    kinds: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
-    kinds |= {"actions": stored, "rewards": real, "totals": real, "lengths": u32, "flags": np.bool_}
-    open_records = _make_open(kinds, Records, FIRST_OUTPUT)
-
-    @inline
-    def open(frame, number):
-        return open_records(frame)
 
     @merge
     def start(records, words, count, num_steps):
@@ -517,7 +516,21 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
             broken += rows.last[i] != nothing
         return broken
 
-    return Recorder(open, start, put, save, finish)
+    return Recorder(make_open_records(env, dtype), start, put, save, finish)
 
 
-_SIMULATE, _COLLECT = _make_driver(True), _make_driver(False)
+def make_open_records(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (frame, number) -> the `Records`."""
+    stored = np.float32 if env.action_size and not env.choices else np.int64
+    kinds: dict[str, Any] = dict.fromkeys(Records._fields, np.float32)
+    kinds |= {"actions": stored, "rewards": dtype, "totals": dtype}
+    open_records = _make_open(kinds | {"lengths": u32, "flags": np.bool_}, Records, FIRST_OUTPUT)
+
+    @inline
+    def open(frame, number):
+        return open_records(frame)
+
+    return open
+
+
+SIMULATE, COLLECT = _make_driver(True), _make_driver(False)

@@ -361,7 +361,7 @@ class MuJoCoDynamics(base.Dynamics):
                 f"it takes {inspect.signature(function)}"
             ) from None
         try:
-            check_source(function, may_write=name in _WRITERS)
+            check_source(function, writes=("items",) if name in _WRITERS else ())
         except TypeError as error:
             raise TypeError(f"{self.id}: {error}") from None
 

@@ -1,0 +1,703 @@
+"""The engine of states with arrays: one environment after the other, each in memory of its own.
+
+A block's memory is as in `rlcpu.envs.engine.batch`, but for the state: in the place of its rows it
+has `LANES` records, one environment's numbers side by side (`rlcpu.envs.engine.arrays`). Nothing
+runs along the lanes of a register here. A step changes its record and takes branches as they come;
+loops over an array become vectors. What an observation consists of is side by side as well.
+
+One function does all that `VectorEnv` asks for and is compiled once for it, a second one is
+`simulate` and a third one `collect`; they are called for some environments, by address.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import from_dtype, prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rlcpu.envs.engine import batch
+from rlcpu.envs.engine.arrays import ArrayLayout
+from rlcpu.envs.engine.batch import (
+    Steps,
+    asarray,
+    check_masks,
+    count_bad_of,
+    empty,
+    final_observations,
+    find_kernels,
+    to_host,
+)
+from rlcpu.envs.engine.decide import make_decide, make_take
+from rlcpu.envs.engine.lane import (
+    ELAPSED,
+    KEY_LOW,
+    LANES,
+    NUM_WORDS,
+    PENDING,
+    Structure,
+    env_kernel,
+    make_draw_words,
+    make_draws,
+    make_keep,
+    make_redraw,
+    make_unpack_params,
+    make_vary,
+    pack,
+    user_functions,
+)
+from rlcpu.envs.engine.layout import make_encode
+from rlcpu.envs.engine.masks import make_pack
+from rlcpu.envs.engine.rollout import (
+    COLLECT,
+    EPISODES,
+    FAULTS,
+    FIRST_FAULT,
+    LENGTHS,
+    RETURNS,
+    SIMULATE,
+    SQUARES,
+    Rollouts,
+    make_clip,
+    make_open_env,
+    make_open_policy,
+    make_open_records,
+    make_open_sums,
+    make_spot,
+    sum_elapsed,
+)
+from rlcpu.envs.policies import GREEDY, PolicyCode
+from rlcpu.kernels.calls import View, kind_of, make_call
+from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, outline
+from rlcpu.kernels.functions import reads_argument
+from rlcpu.kernels.hooks import address_of
+from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifted
+from rlcpu.kernels.random import GOLDEN, RESET_GROUP, STEP_GROUP
+from rlcpu.kernels.rows import ANY, row_access, store_rows
+from rlcpu.kernels.threads import Kernels, launch
+
+__all__ = [
+    "asarray", "check_masks", "empty", "final_observations", "find_kernels", "pack",
+    "to_host",
+]  # fmt: skip
+
+Array = npt.NDArray[Any]
+#: Environments that one core takes at a time, of whose steps some are longer than others.
+SHARE = 16
+u32 = np.uint32
+
+
+# ---------------------------------------------------------------- one environment
+
+
+class Functions(NamedTuple):
+    """What kernels inline of one environment, in one dtype.
+
+    `rows` are a block's numbers, and `i` is a lane of it.
+
+    Attributes:
+        state_at: (rows, i) -> the record of a lane.
+        vary: (params, rows, i) -> the params of a lane, some of which have rows of their own.
+        advance: (rows, words, i, action, bits, params, limit) -> `End`: steps a lane.
+        renew: (rows, words, i, bits, params): starts a new episode.
+        show: (rows, i, own, target, place): writes an observation and its mask, `shown_rows`
+            float32, to `target` from `place` on; `own` is what `vary` returns.
+    """
+
+    state_at: Callable[..., Any]
+    vary: Callable[..., Any]
+    advance: Callable[..., Any]
+    renew: Callable[..., None]
+    show: Callable[..., None]
+
+
+class End(NamedTuple):
+    """What a step leads to, besides the state.
+
+    Attributes:
+        reward: of the step.
+        terminated, truncated: whether and how the episode ended with it.
+        total: return of the episode so far, this step included.
+        elapsed: steps of the episode so far, this one included.
+    """
+
+    reward: Any
+    terminated: Any
+    truncated: Any
+    total: Any
+    elapsed: Any
+
+
+@functools.cache
+def compile_functions(env: Structure, dtype: type) -> Functions:
+    """Return the functions of an environment; float64 is exact, float32 fast."""
+    users = user_functions(env, dtype)
+    user_step, user_reset = users["step"], users["reset"]
+    step_draws = make_draws(env.step_draws, env.reset_draws or 0, STEP_GROUP, dtype)
+    reset_draws = make_draws(env.reset_draws, 0, RESET_GROUP, dtype)
+    state_at, clear = _make_state_at(env.state, dtype)
+    vary, keep, widened = make_vary(env, dtype), make_keep(env, dtype), _make_widened(env)
+    redraw = make_redraw(env, dtype)
+    get_word, set_word = row_access("words")
+    get_return, set_return = row_access("state")
+    return_row, real, truncates = env.state.rows(dtype) * LANES, dtype, env.truncates
+    nothing, noisy = dtype(0), env.step_draws != 0
+
+    @merge
+    def step(state, action, params, bits):
+        if noisy:
+            return user_step(state, widened(action), params, step_draws(bits[0], bits[1]))
+        return user_step(state, widened(action), params)
+
+    @merge
+    def advance(rows, words, i, action, bits, params, limit):
+        result = step(state_at(rows, i), action, vary(params, rows, i), bits)
+        reward = real(result[0])
+        total = get_return(rows, return_row + i) + reward
+        elapsed = u32(get_word(words, ELAPSED * LANES + i) + u32(1))
+        set_return(rows, return_row + i, total)
+        set_word(words, ELAPSED * LANES + i, elapsed)
+        truncated = elapsed >= limit
+        if truncates:
+            truncated = truncated | bool(result[2])
+        return End(reward, bool(result[1]), truncated, total, elapsed)
+
+    @outline
+    def renew(rows, words, i, bits, params):
+        own = vary(params, rows, i)
+        drawn = redraw(params, own, bits[0], bits[1])
+        keep(rows, i, drawn)
+        state = state_at(rows, i)
+        clear(state)
+        user_reset(state, reset_draws(bits[0], bits[1]), drawn)
+        set_return(rows, return_row + i, nothing)
+        set_word(words, ELAPSED * LANES + i, u32(0))
+
+    return Functions(state_at, vary, advance, renew, _make_show(env, dtype, state_at))
+
+
+@functools.cache
+def _make_state_at(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
+    """Intrinsics (rows, i) -> the record of lane i, and (record), which fills it with zeros."""
+    kind = from_dtype(layout.record(dtype))
+    size = layout.record(dtype).itemsize
+
+    @intrinsic
+    def state_at(typing, rows, i):
+        def generate(context, builder, signature, args):
+            first = pointer_at(context, builder, rows, args[0], _I64(0), to=ir.IntType(8))
+            place = builder.gep(first, [builder.mul(args[1], _I64(size))])
+            return builder.bitcast(place, context.get_value_type(kind))
+
+        return kind(rows, types.intp), generate
+
+    @intrinsic
+    def clear(typing, record):
+        def generate(context, builder, signature, args):
+            place = builder.bitcast(args[0], ir.IntType(8).as_pointer())
+            cgutils.memset(builder, place, _I64(size), 0)
+            return context.get_dummy_value()
+
+        return types.void(record), generate
+
+    return state_at, clear
+
+
+_I64 = ir.IntType(64)
+
+
+def _make_widened(env: Structure) -> Callable[..., Any]:
+    """Inlinable function: an action whose whole numbers have 64 bits, as those of a state have."""
+    if env.action_size == 0:
+        return inline(lambda action: np.int64(action))
+    if not env.choices:
+        return inline(lambda action: action)
+    items = "".join(f"whole(action[{k}]), " for k in range(env.action_size))
+    return inline(define(f"def widened(action): return ({items})", whole=np.int64))
+
+
+def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None]:
+    """`show` of `Functions`."""
+    users, size, is_written = user_functions(env, dtype), env.observation_rows, env.shape != ()
+    user_observe: Any = users["observe"]
+    user_mask: Any = users.get("action_mask")
+    encode: Any = None if is_written else make_encode(env.observation, np.float32)
+    put, pack_mask = store_rows(size, ANY), make_pack(env.num_actions)
+    put_mask, is_masked = store_rows(env.shown_rows - size, ANY), user_mask is not None
+    shape, blank = env.shape, np.float32(0)
+
+    @outline
+    def show(rows, i, own, target, place):
+        state = state_at(rows, i)
+        if is_written:
+            out = array_at(place_of(target, place), shape, blank)
+            out[:] = blank
+            user_observe(state, own, out)
+        else:
+            put(target, 1, place, encode(user_observe(state, own)))
+        if is_masked:
+            put_mask(target, 1, place + size, pack_mask(user_mask(state, own)))
+
+    return show
+
+
+# ---------------------------------------------------------------- what VectorEnv asks for
+
+#: What a job is: to show states, to start episodes where `mask` is set, to step.
+SHOW, RESTART, STEP = range(3)
+
+
+class Job(NamedTuple):
+    """What the function of some environments is given: numbers and pointers.
+
+    Attributes:
+        mode: `SHOW`, `RESTART` or `STEP`.
+        same_step: whether a step that ends an episode starts the next one.
+        begin, count: the environments.
+        state, words, numbers, clock: see `rlcpu.envs.engine.batch.Memory`; of all environments.
+        mask: (num_envs,) uint8.
+        actions: (num_envs, action_size), as users give them.
+        observations, rewards, terminated, truncated, finals: outputs, of all environments. Those of
+            observations are (num_envs, shown rows).
+    """
+
+    mode: Any
+    same_step: Any
+    begin: Any
+    count: Any
+    state: Any
+    words: Any
+    numbers: Any
+    clock: Any
+    mask: Any
+    actions: Any
+    observations: Any
+    rewards: Any
+    terminated: Any
+    truncated: Any
+    finals: Any
+
+
+@functools.cache
+def _job_type(dtype: type, is_whole: bool) -> Any:
+    """Numba's type of a `Job`."""
+    real, single, flags = (types.CPointer(from_dtype(np.dtype(x))) for x in (dtype, "f4", "?"))
+    words, size = types.CPointer(types.uint32), types.int64
+    actions = types.CPointer(types.int64) if is_whole else single
+    memory = real, words, real, words, types.CPointer(types.uint8)
+    return kind_of(
+        Job(size, size, size, size, *memory, actions, single, real, flags, flags, single)
+    )
+
+
+@functools.cache
+def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
+    """Kernels of one step of N environments, as `rlcpu.envs.engine.batch.step_kernels` has them."""
+    function, is_whole = _compile_job(env, dtype), env.action_size == 0 or bool(env.choices)
+    choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
+    limits = np.tile(np.array(choices, np.int64), LANES)
+    drivers = _make_step(dtype, is_whole, same_step)
+    return Steps(drivers, function, address_of(function), limits)
+
+
+@functools.cache
+def _compile_job(env: Structure, dtype: type) -> Any:
+    """Function of a view of a `Job`, compiled for C."""
+    _, vary, advance, renew, show = compile_functions(env, dtype)
+    unpack, draw_words, size = make_unpack_params(env), make_draw_words(), env.shown_rows
+    get_action = _make_get_action(env, dtype)
+    get_word, set_word = row_access("words")
+    _, set_reward = row_access("rewards")
+    _, set_terminated = row_access("terminated")
+    _, set_truncated = row_access("truncated")
+    stride, nothing = (env.state.rows(dtype) + 1 + len(env.varied)) * LANES, dtype(0)
+
+    @env_kernel(env, dtype)
+    def run(job):
+        params, counter, limit = unpack(job.numbers), job.clock[0], job.clock[1]
+        mode, same_step = job.mode, job.same_step
+        for k in range(job.begin, job.begin + job.count):
+            i, block = k % LANES, k // LANES
+            rows = shifted(job.state, block * stride)
+            words = shifted(job.words, block * NUM_WORDS * LANES)
+            bits = draw_words(words, i, counter)
+            if mode == RESTART:
+                if job.mask[k] != 0:
+                    renew(rows, words, i, bits, params)
+                else:  # its stream does not depend on this turn of the clock
+                    key = get_word(words, KEY_LOW * LANES + i)
+                    set_word(words, KEY_LOW * LANES + i, u32(key - GOLDEN))
+                continue
+            if mode == STEP:
+                reward, terminated, truncated = nothing, False, False
+                if get_word(words, ELAPSED * LANES + i) == u32(PENDING):
+                    renew(rows, words, i, bits, params)
+                else:
+                    end = advance(rows, words, i, get_action(job.actions, k), bits, params, limit)
+                    reward, terminated, truncated = end.reward, end.terminated, end.truncated
+                    if terminated or truncated:
+                        if same_step != 0:
+                            show(rows, i, vary(params, rows, i), job.finals, k * size)
+                            renew(rows, words, i, bits, params)
+                        else:
+                            set_word(words, ELAPSED * LANES + i, u32(PENDING))
+                set_reward(job.rewards, k, reward)
+                set_terminated(job.terminated, k, terminated)
+                set_truncated(job.truncated, k, truncated)
+            show(rows, i, vary(params, rows, i), job.observations, k * size)
+
+    run.compile((View(_job_type(dtype, env.action_size == 0 or bool(env.choices))),))
+    return run
+
+
+def _make_get_action(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (actions, k) -> the action of environment k."""
+    size, kind = max(env.action_size, 1), dtype
+    if env.action_size == 0:
+        return inline(lambda actions, k: np.int32(actions[k]))
+    kind = np.int32 if env.choices else dtype
+    items = "".join(f"kind(actions[k * {size} + {n}]), " for n in range(size))
+    return inline(define(f"def get_action(actions, k): return ({items})", kind=kind))
+
+
+@functools.cache
+def _make_step(dtype: type, is_whole: bool, same_step: bool) -> Kernels:
+    """Driver with the arguments of `batch`'s: checks all actions, then steps all environments."""
+    call = make_call(_job_type(dtype, is_whole))
+    count_bad: Any = count_bad_of(is_whole)
+    is_same = int(same_step)
+
+    def step(
+        where, limits, state, words, actions, numbers, clock,
+        observations, rewards, terminated, truncated, finals,
+    ):  # fmt: skip
+        n, bad = rewards.shape[0], 0
+        width = actions.size // n
+        for begin in range(0, n, LANES):
+            given = shifted(address(actions), begin * width)
+            bad += count_bad(given, address(limits), min(LANES, n - begin) * width)
+        if bad > 0:
+            return bad
+        mask = np.empty(1, np.uint8)
+        for c in prange((n + SHARE - 1) // SHARE):
+            call(
+                where,
+                Job(
+                    STEP, is_same, c * SHARE, min(SHARE, n - c * SHARE), address(state),
+                    address(words), address(numbers), address(clock), address(mask),
+                    address(actions), address(observations), address(rewards),
+                    address(terminated), address(truncated), address(finals),
+                ),
+            )  # fmt: skip
+        clock[0] += u32(1)
+        mask[0] = 0  # keeps it alive until now: an address does not
+        return bad
+
+    return Kernels(
+        kernel(step, fastmath=EXACT), kernel(step, fastmath=EXACT, parallel=True), SHARE * 4
+    )
+
+
+@functools.cache
+def _make_other(dtype: type, is_whole: bool) -> Kernels:
+    """Driver of `SHOW` and `RESTART`."""
+    call = make_call(_job_type(dtype, is_whole))
+
+    def run(where, mode, state, words, numbers, clock, mask, actions, observations, rewards, flags):
+        n = mask.shape[0]
+        for c in prange((n + SHARE - 1) // SHARE):
+            call(
+                where,
+                Job(
+                    mode, 0, c * SHARE, min(SHARE, n - c * SHARE), address(state),
+                    address(words), address(numbers), address(clock), address(mask),
+                    address(actions), address(observations), address(rewards),
+                    address(flags), address(flags), address(observations),
+                ),
+            )  # fmt: skip
+        if mode == RESTART:
+            clock[0] += u32(1)
+        return 0
+
+    return Kernels(
+        kernel(run, fastmath=EXACT), kernel(run, fastmath=EXACT, parallel=True), SHARE * 4
+    )
+
+
+def allocate(env: Any, limit: int) -> None:
+    """Give the environments their memory.
+
+    Raises:
+        MemoryError: this machine has too little.
+    """
+    layout = env.code.state
+    size = env.num_envs * layout.record(env.scalar_type).itemsize
+    if size > (most := batch.physical_memory()):
+        raise MemoryError(
+            f"{env.dynamics.id}: {env.num_envs} states of "
+            f"{layout.record(env.scalar_type).itemsize} bytes take {size / 2**30:.1f} GiB, and "
+            f"this machine has {most / 2**30:.1f}: {layout}"
+        )
+    batch.allocate(env, limit)
+
+
+def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
+    """As `rlcpu.envs.engine.batch.step`."""
+    if env._disabled:
+        env.check_running()
+    if env._steps is None:
+        env._steps = step_kernels(env.code, env.scalar_type, env._same_step)
+    n, memory, steps, shape = env.num_envs, env.memory, env._steps, (env.num_envs, env.rows)
+    observations, rewards = np.empty(shape, np.float32), np.empty(n, env.dtype)
+    terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
+    finals = np.empty(shape if env._same_step else (0, 0), np.float32)
+    if launch(
+        steps.drivers, n, env.num_threads, steps.address, steps.limits,
+        memory.real, memory.words, actions, env.numbers, memory.clock,
+        observations, rewards, terminated, truncated, finals,
+    ):  # fmt: skip
+        return None
+    return observations.T, rewards, terminated, truncated, finals.T
+
+
+def _run(env: Any, mode: int, mask: Array, numbers: Array, observations: Array) -> None:
+    code, memory = env.code, env.memory
+    is_whole = code.action_size == 0 or bool(code.choices)
+    where = address_of(_compile_job(code, env.scalar_type))
+    actions: Any = np.empty(0, np.int64 if is_whole else np.float32)
+    launch(
+        _make_other(env.scalar_type, is_whole), env.num_envs, env.num_threads, where, mode,
+        memory.real, memory.words, numbers, memory.clock, mask.view(np.uint8), actions,
+        observations, np.empty(0, env.dtype), np.empty(0, np.bool_),
+    )  # fmt: skip
+
+
+def restart(env: Any, mask: Array, numbers: Array) -> None:
+    """As `rlcpu.envs.engine.batch.restart`."""
+    _run(env, RESTART, mask, numbers, np.empty(0, np.float32))
+
+
+def observe(env: Any) -> Array:
+    """As `rlcpu.envs.engine.batch.observe`."""
+    observations = np.empty((env.num_envs, env.rows), np.float32)
+    _run(env, SHOW, env._all, env.numbers, observations.reshape(-1))
+    return observations.T
+
+
+# ---------------------------------------------------------------- simulate and collect
+
+
+@functools.cache
+def simulate_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
+    """As `rlcpu.envs.engine.rollout.simulate_kernels`."""
+    function = _compile_block("simulate", env, dtype, policy, _make_sums(env, dtype))
+    return Rollouts(SIMULATE._replace(grain=1024), function, address_of(function))
+
+
+@functools.cache
+def collect_kernels(env: Structure, dtype: type, policy: PolicyCode) -> Rollouts:
+    """As `rlcpu.envs.engine.rollout.collect_kernels`."""
+    function = _compile_block("collect", env, dtype, policy, _make_records(env, dtype))
+    return Rollouts(COLLECT._replace(grain=1024), function, address_of(function))
+
+
+class Recorder(NamedTuple):
+    """What a rollout does with the results of its steps: functions that its loop inlines.
+
+    Attributes:
+        open: (frame, number) -> outputs, of block `number`.
+        watches: whether it keeps observations.
+        start: (outputs, words, count, num_steps) -> (LANES,) faults, which are 0, or NaN where a
+            number was not finite.
+        put: (outputs, faults, place, i, seen, first, chosen, end) keeps one step of lane i, which
+            is number `place` in time-major order; its observation begins at `seen[first]`.
+        end: (outputs, faults, place, i, end, rows, own) keeps the end of an episode; the lane still
+            has its last state.
+        finish: (outputs, faults, rows, words, begin, count, seen) -> whether the block had numbers
+            that are not finite.
+    """
+
+    open: Callable[..., Any]
+    watches: bool
+    start: Callable[..., Any]
+    put: Callable[..., None]
+    end: Callable[..., None]
+    finish: Callable[..., Any]
+
+
+def _compile_block(
+    name: str, env: Structure, dtype: type, policy: PolicyCode, recorder: Recorder
+) -> Any:
+    """Function (frame, num_steps, num_envs, number), compiled for C: all steps of one block.
+
+    Where a function chooses the actions, an environment takes all its steps before the next one
+    begins, so that its state stays in the first cache; networks choose those of a whole block.
+    """
+    _, vary, advance, renew, show = compile_functions(env, dtype)
+    decide, clip = make_decide(env, dtype, policy), make_clip(env, dtype)
+    unpack, draw_words = make_unpack_params(env), make_draw_words()
+    unpack_policy, scratch, prepare, choose = decide
+    open_outputs, records, start, put, end_episode, finish = recorder
+    open_env, open_policy = make_open_env(env, dtype), make_open_policy()
+    group, size = (LANES if policy.act is None else 1), env.shown_rows
+    watches = records or policy.act is None or policy.masked or reads_argument(policy.act, 0)
+    take = make_take(env)
+
+    def run(frame, num_steps, num_envs, number):
+        env, policy = open_env(frame, number), open_policy(frame)
+        outputs = open_outputs(frame, number)
+        rows, words, begin = env.real, env.words, number * LANES
+        counter, limit = env.clock[0], env.clock[1]
+        count = min(LANES, num_envs - begin)
+        params, constants = unpack(env.numbers), unpack_policy(policy.weights, policy.log_std)
+        greedy = policy.settings[GREEDY] != 0
+        space, seen = scratch(policy.settings), np.zeros(LANES * size, np.float32)
+        faults = start(outputs, words, count, num_steps)
+        if watches:
+            for i in range(count):
+                show(rows, i, vary(params, rows, i), seen, i * size)
+        for first in range(0, count, group):
+            for step in range(num_steps):
+                now = u32(counter + u32(step))
+                layout = prepare(seen, params, policy, count, space)
+                for i in range(first, min(first + group, count)):
+                    bits, place = draw_words(words, i, now), step * num_envs + begin + i
+                    chosen = choose(take(seen, i), constants, greedy, bits, space, layout, i)
+                    action = clip(chosen[0], env.bounds)
+                    end = advance(rows, words, i, action, bits, params, limit)
+                    put(outputs, faults, place, i, seen, i * size, chosen, end)
+                    if end.terminated or end.truncated:
+                        end_episode(outputs, faults, place, i, end, rows, vary(params, rows, i))
+                        renew(rows, words, i, bits, params)
+                    if watches:
+                        show(rows, i, vary(params, rows, i), seen, i * size)
+        frame[FIRST_FAULT + number] = finish(outputs, faults, rows, words, begin, count, seen)
+
+    run.__name__ = run.__qualname__ = name
+    compiled = env_kernel(env, dtype)(run)
+    compiled.compile((types.CPointer(types.int64), types.int64, types.int64, types.int64))
+    return compiled
+
+
+def _make_fault_of_state(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (rows, i) -> 0, or NaN if a float of lane i's state is not finite."""
+    spans = env.state.real_spans(dtype)
+    size, nothing = env.state.rows(dtype), dtype(0)
+    lines = ["def fault_of(rows, i):", "    fault = nothing"]
+    for first, count in spans:
+        lines += [f"    for k in range({count}):"]
+        lines += [f"        fault += rows[i * {size} + {first} + k] * nothing"]
+    return inline(define("\n".join([*lines, "    return fault"]), nothing=nothing))
+
+
+def _make_fault_of_shown(env: Structure, dtype: type) -> Callable[..., Any]:
+    """Inlinable function (seen, first) -> 0, or NaN if a number of an observation is not finite.
+
+    Of those that are written by a loop: `make_spot` looks at the others.
+    """
+    count, nothing = (env.observation_rows if env.shape else 0), np.float32(0)
+    real = dtype
+
+    @inline
+    def fault_of(seen, first):
+        fault = nothing
+        for k in range(count):
+            fault += seen[first + k] * nothing
+        return real(fault)
+
+    return fault_of
+
+
+def _make_sums(env: Structure, dtype: type) -> Recorder:
+    """Sums over the lanes of a block, which `outputs` (5,) float64 gets."""
+    spot, fault_of_state = make_spot(env, dtype), _make_fault_of_state(env, dtype)
+    return_row, nothing, real = env.state.rows(dtype) * LANES, dtype(0), dtype
+    blank = np.zeros
+    take = make_take(env)
+
+    @merge
+    def start(sums, words, count, num_steps):
+        sums[:] = 0.0
+        sums[LENGTHS] = count * num_steps + sum_elapsed(words, count)
+        faults: Any = blank(LANES, real)
+        return faults
+
+    @inline
+    def put(sums, faults, place, i, seen, first, chosen, end):
+        faults[i] += spot(take(seen, i), chosen) + end.reward * nothing
+
+    @inline
+    def end_episode(sums, faults, place, i, end, rows, own):
+        total = np.float64(end.total)
+        sums[EPISODES] += 1.0
+        sums[RETURNS] += total
+        sums[SQUARES] += total * total
+
+    @merge
+    def finish(sums, faults, rows, words, begin, count, seen):
+        sums[LENGTHS] -= sum_elapsed(words, count)
+        for i in range(count):
+            fault = faults[i] + fault_of_state(rows, i) + rows[return_row + i] * nothing
+            sums[FAULTS] += np.float64(fault)
+        return 1 if sums[FAULTS] != 0.0 else 0
+
+    return Recorder(make_open_sums(), False, start, put, end_episode, finish)
+
+
+def _make_records(env: Structure, dtype: type) -> Recorder:
+    """Every step goes to its place in the `Records`."""
+    width, size, discrete = max(env.action_size, 1), env.shown_rows, env.action_size == 0
+    spot, fault_of_shown = make_spot(env, dtype), _make_fault_of_shown(env, dtype)
+    numbers = env.observation_rows if env.observation.is_plain or env.shape else 0
+    *_, show = compile_functions(env, dtype)
+    real, nothing, take = dtype, dtype(0), make_take(env)
+    stored: Any = np.float32 if env.action_size and not env.choices else np.int64
+    put_actions: Any = store_rows(width, ANY)
+
+    @merge
+    def start(records, words, count, num_steps):
+        faults: Any = np.zeros(LANES, real)
+        return faults
+
+    @inline
+    def put(records, faults, place, i, seen, first, chosen, end):
+        for k in range(size):
+            records.observations[place * size + k] = seen[first + k]
+        if discrete:
+            records.actions[place] = stored(chosen[0])
+        else:
+            put_actions(records.actions, 1, place * width, chosen[0])
+        records.log_probs[place] = chosen[1]
+        records.values[place] = chosen[2]
+        records.rewards[place] = end.reward
+        records.flags[place] = end.terminated
+        records.flags[records.flags.size // 2 + place] = end.truncated
+        fault = spot(take(seen, i), chosen) + fault_of_shown(seen, first)
+        faults[i] += fault + end.reward * nothing
+
+    @inline
+    def end_episode(records, faults, place, i, end, rows, own):
+        show(rows, i, own, records.finals, place * size)
+        records.totals[place] = end.total
+        records.lengths[place] = end.elapsed
+        for k in range(numbers):
+            faults[i] += real(records.finals[place * size + k]) * nothing
+
+    @merge
+    def finish(records, faults, rows, words, begin, count, seen):
+        broken = 0
+        for i in range(count):
+            for k in range(size):
+                records.last[(begin + i) * size + k] = seen[i * size + k]
+            for k in range(numbers):
+                faults[i] += real(seen[i * size + k]) * nothing
+            broken += faults[i] != nothing
+        return broken
+
+    return Recorder(make_open_records(env, dtype), True, start, put, end_episode, finish)
