@@ -155,6 +155,29 @@ def view(typing, values):
     return View(values)(values), generate
 
 
+@intrinsic
+def contents(typing, here):
+    """Return the NamedTuple behind a view, all fields of which are read now."""
+
+    def generate(context, builder, signature, args):
+        return context.unpack_value(builder, here.kind, args[0])
+
+    return here.kind(here), generate
+
+
+def make_view(kind: Any) -> Callable[[int], Any]:
+    """`view_at(address)` for kernels: the view of a NamedTuple of a type that lies in memory."""
+
+    @intrinsic
+    def view_at(typing, address):
+        def generate(context, builder, signature, args):
+            return builder.inttoptr(args[0], context.get_value_type(View(kind)))
+
+        return View(kind)(types.int64), generate
+
+    return view_at
+
+
 def _without_owner(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     """Return a value whose arrays belong to nobody: nothing is counted, and nothing freed."""
     if isinstance(kind, types.Array):

@@ -7,7 +7,6 @@ are expanded. The equations are read twice.
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,11 +16,18 @@ from rlcpu.kernels.compile import EXACT
 from rlcpu.kernels.memory import VECTOR_BYTES
 from rlcpu.kernels.threads import launch
 from rlcpu.scan.arguments import Array, is_same
-from rlcpu.scan.blocks import GRAIN, run
 from rlcpu.scan.device import for_cores
-from rlcpu.scan.plans import Cut, Input, batch_order, even, fitted, make_plan, parts_of
 from rlcpu.scan.tridiagonal import lanes
 from rlcpu.scan.tridiagonal.equations import REST, WIDTH, join
+from rlcpu.scan.tridiagonal.layouts import (
+    Input,
+    arranged,
+    by_system,
+    layout_of_systems,
+    target_of,
+)
+from rlcpu.scan.tridiagonal.panels import GRAIN, parts_of
+from rlcpu.scan.tridiagonal.plans import Call, Cut, even, run
 from rlcpu.scan.tridiagonal.status import REFINED
 
 #: Unknowns from which systems are cut. Of 10,000 side by side, whole ones take 0.6 of the time of
@@ -39,7 +45,7 @@ STEPS = 3  # of refinement at most; one leaves 1e-14
 
 
 class Arrays(NamedTuple):
-    """Arrays (batch..., n) of one dtype."""
+    """Arrays of one dtype: (batch..., n) where they come from, (outer, n, inner) in `layouts`."""
 
     lower: Array
     diagonal: Array
@@ -51,7 +57,7 @@ class Arrays(NamedTuple):
 class Mode(NamedTuple):
     """How to solve."""
 
-    pivoting: float = 1.0  # 0 for none
+    pivoting: bool = True
     periodic: bool = False  # whether lower[0] is about x[n-1], and upper[n-1] about x[0]
     transposed: bool = False  # whether to solve the transposed systems, which are not periodic
     num_threads: int | None = None
@@ -63,7 +69,7 @@ def solve_arrays(
     """Solve systems, all checked.
 
     Args:
-        arrays: any strides; out, which may be rhs, is overwritten.
+        arrays: (batch..., n) of any strides; out, which may be rhs, is overwritten.
         lengths: (batch...,) int64, unknowns of each system; None for n.
         mode: how to solve.
         check: whether to refine all solutions that are not accurate; else chunks are refined if a
@@ -75,62 +81,65 @@ def solve_arrays(
     result = arrays.out
     if result.size == 0:
         return True, np.zeros(result.shape[:-1], result.dtype)
-    arrays = Arrays(*map(fitted, arrays))
-    cut = cut_systems(result)
-    may_refine = check or (mode.pivoting > 0 and (cut is not None or mode.periodic))
-    if may_refine and is_same(arrays.out, arrays.rhs):
-        arrays = arrays._replace(rhs=arrays.rhs.copy("K"))
-    is_finite, is_doubtful = _solve(arrays, lengths, mode, cut)
+    layout = layout_of_systems(result, in_rows=lengths is not None)
+    target, out = target_of(layout, result)
+    inputs = [arranged(layout, array) for array in arrays[:4]]
+    systems = Arrays._make([*inputs, out])
+    ends = None if lengths is None else np.ravel(lengths)
+    cut = _cut(out)
+    may_refine = check or (mode.pivoting and (cut is not None or mode.periodic))
+    if may_refine and is_same(systems.out, systems.rhs):
+        systems = systems._replace(rhs=systems.rhs.copy("K"))
+    is_finite, is_doubtful = _solve(systems, ends, mode, cut)
     errors = None
     if check or (may_refine and is_doubtful):
-        errors = backward_errors(arrays, lengths, mode)
-        refine(arrays, lengths, mode, errors)
-    if arrays.out is not result:
-        result[...] = arrays.out
-    return is_finite, errors if check else None
+        errors = backward_errors(systems, ends, mode)
+        refine(systems, ends, mode, errors)
+    if target is not result:
+        result[...] = target
+    return is_finite, by_system(layout, errors) if check and errors is not None else None
 
 
 def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, cut: Cut | None) -> tuple[bool, bool]:
     """Solve systems once; whether all solutions are finite, and whether a pivot was small."""
     out = arrays.out
-    cut = cut or (Cut(1, even(out.shape[-1])) if mode.periodic else None)
-    options: Any = {"cut": cut, "periodic": mode.periodic, "lengths": lengths}
-    plan = make_plan(lanes.inputs_of(arrays, mode.transposed), out, **options)
-    work = plan, out.dtype, mode.pivoting, out.size, mode.num_threads
+    outer, n, inner = out.shape
+    inputs = lanes.inputs_of(arrays, mode.transposed)
+    cut = cut or (Cut(1, even(n)) if mode.periodic else None)
+    call = Call(cut, mode.periodic, mode.pivoting, lengths, num_threads=mode.num_threads)
+    is_doubtful = False
     if cut is None:
-        return run(lanes.SOLVE, *work), False
-    systems = out.size // out.shape[-1]
-    rests = np.empty((systems, cut.chunks, 2 * REST + 1))
-    run(lanes.REDUCE, *work, None, rests)
-    parts = np.maximum(parts_of(_ends(lengths, out).reshape(-1), cut.rows), 1)
-    ends = np.zeros((systems, cut.chunks, 4))
-    launch(JOIN, out.size, mode.num_threads, rests, parts, ends)
-    is_finite = run(lanes.EXPAND, *work, ends)
+        is_finite = run(lanes.SOLVE, inputs, out, call)
+    else:
+        rests = np.empty((outer * inner, cut.chunks, 2 * REST + 1))
+        run(lanes.REDUCE, inputs, out, call._replace(reported=rests))
+        parts = np.maximum(parts_of(_lengths(lengths, out).ravel(), cut.rows), 1)
+        ends = np.zeros((outer * inner, cut.chunks, 4))
+        launch(JOIN, out.size, mode.num_threads, rests, parts, ends)
+        is_finite = run(lanes.EXPAND, inputs, out, call._replace(given=ends))
+        is_doubtful = bool(np.fmax.reduce(rests[..., -1], None) > DOUBTFUL)
     if lengths is not None:
-        out[np.arange(out.shape[-1]) >= lengths[..., None]] = 0
-    return is_finite, bool(np.fmax.reduce(rests[..., -1], None) > DOUBTFUL)
+        out[np.arange(n) >= lengths[:, None]] = 0
+    return is_finite, is_doubtful
 
 
-def _ends(lengths: Array | None, out: Array) -> Array:
-    """Unknowns of each system (batch...,), batch axes in the order of a driver."""
-    ends = np.full(out.shape[:-1], out.shape[-1]) if lengths is None else lengths
-    return ends.transpose(batch_order(out))
+def _lengths(lengths: Array | None, out: Array) -> Array:
+    """Return the number of unknowns of each system (outer, inner)."""
+    if lengths is None:
+        return np.full((out.shape[0], out.shape[2]), out.shape[1])
+    return lengths[:, None]
 
 
-def _by_system(errors: Array, out: Array) -> Array:
-    """Return the largest error of each system (batch...,) from those of its chunks."""
-    order = batch_order(out)
-    shape = [out.shape[i] for i in order]
-    return errors.max(-1).reshape(shape).transpose(np.argsort(order)).astype(out.dtype)
-
-
-def cut_systems(out: Array) -> Cut | None:
-    """Return how to cut systems (batch..., n); None for whole ones."""
-    n, systems = out.shape[-1], math.prod(out.shape[:-1])
-    if n < LONG and (systems >= VECTOR_BYTES // out.itemsize or n < SHORT):
+def cut_systems(count: int, n: int, dtype: Any) -> Cut | None:
+    """Return how to cut so many systems of n unknowns; None for whole ones."""
+    if n < LONG and (count >= VECTOR_BYTES // dtype.itemsize or n < SHORT):
         return None
-    rows = min(max(systems * n // CHUNKS, LEAST), MOST)
+    rows = min(max(count * n // CHUNKS, LEAST), MOST)
     return Cut(parts_of(n, rows), rows)
+
+
+def _cut(out: Array) -> Cut | None:
+    return cut_systems(out.shape[0] * out.shape[2], out.shape[1], out.dtype)
 
 
 def join_all(rests, parts, ends):
@@ -159,66 +168,67 @@ def backward_errors(
     """Measure how exact solutions are.
 
     Args:
-        arrays: systems, and their solutions in `out`.
-        lengths: (batch...,) int64, unknowns of each system; None for n.
+        arrays: systems (outer, n, inner), and their solutions in `out`.
+        lengths: (outer,) int64, unknowns of each system; None for n.
         mode: how they were solved.
-        residuals: (batch..., n), overwritten with the residual of each equation; None if nobody
-            needs them.
+        residuals: like out, overwritten with the residual of each equation; None if nobody needs
+            them.
 
     Returns:
-        (batch...,) of the systems' dtype: the smallest relative change of single numbers of each
+        (outer, inner) of the systems' dtype: the smallest relative change of single numbers of each
         system that makes its solution exact (Oettli and Prager 1964, see
         `equations.backward_error`), NaN where there is no solution, or none whose error can be
         computed without overflow.
     """
-    out, cut = arrays.out, cut_systems(arrays.out)
-    like = out if residuals is None else residuals
-    chunks, order = cut.chunks if cut else 1, batch_order(like)
+    out, cut = arrays.out, _cut(arrays.out)
+    outer, n, inner = out.shape
     inputs = [*lanes.inputs_of(arrays, mode.transposed), Input(out)]
-    plan = make_plan(inputs, like, cut=cut, periodic=mode.periodic, lengths=lengths)
-    around = np.zeros((math.prod(out.shape[:-1]), chunks, 2))
+    chunks = cut.chunks if cut else 1
+    around, errors = np.zeros((outer, inner, chunks, 2)), np.empty((outer, inner, chunks))
     if mode.periodic or cut is not None:
-        ends = _ends(lengths, like)
-        _look_around(out.transpose(*order, -1), ends, mode.periodic, cut, around)
-    errors = np.empty((math.prod(out.shape[:-1]), chunks))
-    kind = lanes.ERRORS if residuals is None else lanes.RESIDUALS
-    run(kind, plan, out.dtype, 0.0, out.size, mode.num_threads, around, errors)
-    return _by_system(errors, like)
+        ends = _lengths(lengths, out)
+        _look_around(np.moveaxis(out, 1, 2), ends, mode.periodic, cut or Cut(1, n), around)
+    kind, target = (lanes.ERRORS, out) if residuals is None else (lanes.RESIDUALS, residuals)
+    call = Call(cut, mode.periodic, lengths=lengths, given=around, reported=errors)
+    run(kind, inputs, target, call._replace(num_threads=mode.num_threads))
+    worst: Array = errors.max(-1).astype(out.dtype)
+    return worst
 
 
-def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut | None, around: Array) -> None:
-    """Overwrite (systems, chunks, 2) with the unknowns before and after each chunk, zero if none.
+def _look_around(x: Array, lengths: Array, periodic: bool, cut: Cut, around: Array) -> None:
+    """Overwrite (outer, inner, chunks, 2) with the unknowns before and after each chunk, or zero.
 
-    x is (batch..., n) and lengths (batch...,), with batch axes in the order of a driver.
+    x is (outer, inner, n) and lengths (outer, inner).
     """
-    cut = cut or Cut(1, x.shape[-1])
     parts = np.maximum(parts_of(lengths, cut.rows), 1)[..., None]
     ends, chunk = lengths[..., None], np.arange(cut.chunks)
     for side in range(2):
         border = ends * (chunk + side) // parts
         inside = (ends > 0) & (chunk < parts) & (periodic | ((border > 0) & (border < ends)))
         at = (border - 1 + side) % np.maximum(ends, 1)
-        numbers = np.take_along_axis(x, at, -1)
-        around[..., side] = np.where(inside, numbers, 0).reshape(around.shape[:-1])
+        around[..., side] = np.where(inside, np.take_along_axis(x, at, -1), 0)
 
 
 def refine(arrays: Arrays, lengths: Array | None, mode: Mode, errors: Array) -> None:
-    """Refine solutions whose backward errors (batch...,) are above `REFINED`; overwrites both."""
+    """Refine solutions whose backward errors (outer, inner) are above `REFINED`.
+
+    Overwrites both.
+    """
     limit = REFINED * float(np.finfo(errors.dtype).eps)
-    inaccurate = errors > limit
-    if not inaccurate.any():
+    is_inaccurate = errors > limit
+    if not is_inaccurate.any():
         return
-    part: Any = ... if inaccurate.all() else inaccurate
-    systems = Arrays(*(array[part] for array in arrays))
-    ends, change = None if lengths is None else lengths[part], np.empty_like(systems.out)
+    # Those that are refined become rows.
+    rows = [np.moveaxis(array, 1, 2)[is_inaccurate][..., None] for array in arrays]
+    systems = Arrays(*rows)
+    ends, change = None if lengths is None else lengths[is_inaccurate[:, 0]], np.empty_like(rows[4])
     left = backward_errors(systems, ends, mode, change)
     for _ in range(STEPS):
-        wrong = left > limit
-        if not wrong.any():
+        is_wrong = left > limit
+        if not is_wrong.any():
             break
-        _solve(systems._replace(rhs=change, out=change), ends, mode, cut_systems(change))
-        systems.out[...] += np.where(np.isfinite(change) & wrong[..., None], change, 0)
+        _solve(systems._replace(rhs=change, out=change), ends, mode, _cut(change))
+        systems.out[...] += np.where(np.isfinite(change) & is_wrong[:, None], change, 0)
         left = backward_errors(systems, ends, mode, change)
-    errors[part] = left
-    if part is not ...:
-        arrays.out[part] = systems.out
+    errors[is_inaccurate] = left[:, 0]
+    np.moveaxis(arrays.out, 1, 2)[is_inaccurate] = systems.out[..., 0]

@@ -27,9 +27,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import register_jitable
 
+from rlcpu.kernels.compile import EXACT, INLINE
 from rlcpu.kernels.vectors import fma, inverse_power, maximum, smallest_normal, where
-from rlcpu.scan.plans import called, inlined
+
+#: Decorators of what kernels call, in IEEE arithmetic: inlined, or functions of their own.
+inlined: Any = register_jitable(fastmath=EXACT, **INLINE)
+called: Any = register_jitable(fastmath=EXACT, **{**INLINE, "forceinline": False})
 
 
 class Equation(NamedTuple):

@@ -24,11 +24,11 @@ from rlcpu.scan.arguments import (
     common_shape,
     repeated,
 )
-from rlcpu.scan.blocks import run
 from rlcpu.scan.device import check_on_host
-from rlcpu.scan.plans import Input, even, fitted, make_plan
 from rlcpu.scan.tridiagonal.chunks import SHORT, Arrays, Mode, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import FACTORED, FACTORS, factor_matrix
+from rlcpu.scan.tridiagonal.layouts import Input, arranged, layout_of_systems, target_of
+from rlcpu.scan.tridiagonal.plans import Call, even, run
 from rlcpu.scan.tridiagonal.status import SingularMatrixError, Status, status_of
 
 
@@ -191,9 +191,10 @@ def _factor(matrix: Sequence[Array]) -> Array | None:
 
 def _solve_factored(factors: Array, rhs: Array, out: Array, num_threads: int | None) -> bool:
     """Overwrite `out` (batch..., n); whether all of it is finite."""
-    source, target = fitted(rhs), fitted(out)
-    plan = make_plan([Input(source)], target, shared=factors)
-    well = run(FACTORED, plan, out.dtype, 0.0, out.size, num_threads)
+    layout = layout_of_systems(out, in_rows=False)
+    target, systems = target_of(layout, out)
+    call = Call(shared=factors, num_threads=num_threads)
+    is_finite = run(FACTORED, [Input(arranged(layout, rhs))], systems, call)
     if target is not out:
         out[...] = target
-    return well
+    return is_finite

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlcpu.kernels.compile import EXACT, kernel
-from rlcpu.kernels.memory import address, store
+from rlcpu.kernels.memory import address, pointer_to, store
 from rlcpu.kernels.vectors import fill, maximum, where
-from rlcpu.scan.blocks import (
+from rlcpu.scan.tridiagonal.blocks import (
+    ONE,
     SOON,
     Lanes,
     get,
@@ -21,12 +22,9 @@ from rlcpu.scan.blocks import (
     put,
     read,
     report,
-    shared,
     stops,
     write,
 )
-from rlcpu.scan.gather import ONE
-from rlcpu.scan.plans import Input, inlined
 from rlcpu.scan.tridiagonal.equations import (
     REST,
     Factors,
@@ -42,6 +40,7 @@ from rlcpu.scan.tridiagonal.equations import (
     eliminate_pair,
     enter_chunk,
     factor,
+    inlined,
     meet,
     mirrored,
     nan_or_zero,
@@ -51,6 +50,7 @@ from rlcpu.scan.tridiagonal.equations import (
     scaled,
     substitute,
 )
+from rlcpu.scan.tridiagonal.layouts import Input
 
 LOWER, DIAGONAL, UPPER, RHS, X = range(5)  # planes of inputs
 #: Planes of a pivot, which takes the place of an equation; the unknown that of its right-hand side.
@@ -58,7 +58,7 @@ PIVOT_UPPER, PIVOT_SECOND, SOLUTION = range(3)
 
 
 def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
-    """Return the inputs of a plan, from lower, diagonal, upper and rhs (batch..., n).
+    """Return the inputs of a plan, from lower, diagonal, upper and rhs (outer, n, inner).
 
     The lower coefficients of the transposed systems are the upper ones one row before, and the
     other way round.
@@ -203,7 +203,7 @@ def factor_matrix(planes):
 @inlined
 def shared_number(block, plane, k):
     """Return a number of the factors that all lanes share."""
-    return fill(shared(block)[plane * block.rows + k], ONE)
+    return fill(pointer_to(block.plan.shared, block.memory[0])[plane * block.rows + k], ONE)
 
 
 @inlined

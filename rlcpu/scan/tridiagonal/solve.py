@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -10,15 +11,14 @@ import numpy.typing as npt
 
 from rlcpu.kernels.threads import check_num_threads
 from rlcpu.scan.arguments import Array, check_lengths, check_systems
-from rlcpu.scan.blocks import run
 from rlcpu.scan.device import backend_of, check_on_host
-from rlcpu.scan.plans import make_plan, place_arrays
 from rlcpu.scan.tridiagonal.chunks import Arrays, Mode, cut_systems, solve_arrays
 from rlcpu.scan.tridiagonal.lanes import SOLVE, inputs_of
+from rlcpu.scan.tridiagonal.plans import Call, plan_of, run_plan
 from rlcpu.scan.tridiagonal.status import SingularSystemError, TridiagonalInfo, info_of, status_of
 
 #: Whether a method pivots, see `equations`.
-METHODS = {"pivot": 1.0, "thomas": 0.0}
+METHODS = {"pivot": True, "thomas": False}
 
 
 def solve_tridiagonal(
@@ -145,7 +145,7 @@ def _solve(arrays: Arrays, lengths: Array | None, mode: Mode, check: bool) -> Tr
 
 
 def _solve_ordinary(
-    arrays: tuple[Any, ...], out: Any, pivoting: float, num_threads: int | None
+    arrays: tuple[Any, ...], out: Any, pivoting: bool, num_threads: int | None
 ) -> Array | None:
     """Solve systems along the last axis of contiguous arrays of one shape, with few checks.
 
@@ -170,12 +170,24 @@ def _solve_ordinary(
         and (out is None or _may_write(out, arrays))
     ):
         return None
-    template = _ordinary_plan(rhs.shape, rhs.dtype)
-    if template is None:
+    plan = _ordinary_plan(rhs.shape, rhs.dtype, pivoting)
+    if plan is None:
         return None
     x = np.empty_like(rhs) if out is None else out
-    plan = place_arrays(template, (*arrays, x))
-    return x if run(SOLVE, plan, rhs.dtype, pivoting, x.size, num_threads) else None
+    return x if run_plan(plan.copy(), (*arrays, x), num_threads) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _ordinary_plan(shape: tuple[int, ...], dtype: Any, pivoting: bool) -> Array | None:
+    """Return a plan without addresses; None for systems that are cut or cannot be solved."""
+    if dtype.char not in "fd" or not dtype.isnative or not shape or 0 in shape:
+        return None
+    n = shape[-1]
+    count = math.prod(shape) // n
+    like = np.empty((count, n, 1), dtype)  # memory that is not touched is not there
+    if cut_systems(count, n, dtype):
+        return None
+    return plan_of(SOLVE, inputs_of([like] * 4), like, Call(pivoting=pivoting))
 
 
 def _may_write(out: Any, arrays: tuple[Any, ...]) -> bool:
@@ -185,12 +197,3 @@ def _may_write(out: Any, arrays: tuple[Any, ...]) -> bool:
     if out.dtype is not arrays[3].dtype or not out.flags.carray:
         return False
     return not any(np.may_share_memory(out, array) for array in arrays)
-
-
-@functools.lru_cache(maxsize=256)
-def _ordinary_plan(shape: tuple[int, ...], dtype: Any) -> Array | None:
-    """Return a plan without addresses; None for systems that are cut or cannot be solved."""
-    if dtype.char not in "fd" or not dtype.isnative or not shape or 0 in shape:
-        return None
-    like = np.empty(shape, dtype)  # memory that is not touched is not there
-    return None if cut_systems(like) else make_plan(inputs_of([like] * 4), like)

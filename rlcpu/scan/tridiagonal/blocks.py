@@ -1,0 +1,205 @@
+"""Blocks of lanes: what a lane function sees, and how it reads and writes.
+
+A lane is a system, or a chunk of a long one. A block has as many lanes as a register has numbers.
+A lane function works on the rows of a block, as vectors, in plain Python; `panels` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from rlcpu.kernels.calls import kind_of
+from rlcpu.kernels.memory import load, pointer_to, prefetch, prefetch_far, shifted, store, stream
+from rlcpu.kernels.vectors import width
+from rlcpu.scan.tridiagonal.equations import inlined
+
+ONE = 1  # register of a vector
+SOON = 2  # rows between one that is asked for and one that is read, of long lanes
+
+
+class Lanes(NamedTuple):
+    """A lane function, which `run` calls on blocks."""
+
+    #: (block, pivoting) on vectors; overwrites rows of planes and returns zeros, NaN in the lanes
+    #: that fail. Rows beyond a lane's stop are `Input.other`.
+    function: Callable[..., Any]
+    planes: int  # that it uses; the inputs are the first ones
+    output: int = -1  # plane of the plan's output; -1 if nothing is written
+    reads: int = 0  # numbers that go into each lane besides, see `given`
+    writes: int = 0  # numbers that come out besides, see `report`
+
+
+# ---------------------------------------------------------------- in memory
+
+
+class Plan(NamedTuple):
+    """One call, for kernels: whole numbers.
+
+    A panel is a block of rows, or several blocks of columns side by side.
+    """
+
+    run: Any  # address of `run_panels`
+    function: Any  # address of the lane function
+    inputs: Any  # number of inputs, whose places come first
+    output: Any  # plane of the output, whose place is the last; -1 if nothing is written
+    reads: Any  # numbers that go into each lane besides
+    writes: Any  # numbers that come out of it besides
+    outer: Any  # sizes of the arrays
+    length: Any
+    inner: Any
+    chunks: Any  # of a system
+    rows: Any  # of a chunk at most, rounded up to pairs
+    periodic: Any  # whether the last equation is next to the first
+    pivoting: Any  # 1 or 0, for the lane function
+    plane: Any  # numbers of a plane
+    planes: Any  # numbers of all planes
+    scratch: Any  # bytes of numbers; lists of whole numbers follow
+    memory: Any  # bytes of both
+    panels: Any
+    slices: Any  # panels side by side
+    room: Any  # lanes of a panel
+    head: Any  # lanes before the first whole line of the output, a panel of their own
+    line: Any  # lines of a panel side by side, which are prefetched so; 0 for later rows of a block
+    ahead: Any  # whether to prefetch
+    stream: Any  # whether to write past the caches
+    lengths: Any  # address of the length of each system, or 0
+    shared: Any  # address of an array that all lanes read, or 0
+    given: Any  # address of what goes into lanes besides, float64 (systems, chunks, reads)
+    reported: Any  # address of what comes out, float64 (systems, chunks, writes)
+
+
+class Place(NamedTuple):
+    """Where an array is: strides in numbers."""
+
+    address: Any
+    outer: Any
+    step: Any  # over the equations; 1 in rows
+    lane: Any  # over systems side by side: 1, or 0 where a vector repeats one number
+    reach: Any  # -1 or 1 if the first or last equation of a system has no such number
+    other: Any  # number in the place of those
+
+
+FIELDS = len(Place._fields)
+PLAN: Any = kind_of(Plan._make([types.int64] * len(Plan._fields)))
+
+
+@inlined
+def place_at(places, i):
+    """Return the place of array i."""
+    p = shifted(places, i * FIELDS)
+    return Place(p[0], p[1], p[2], p[3], p[4], p[5])
+
+
+class Block(NamedTuple):
+    """As many lanes as a vector has numbers, and scratch of their own.
+
+    With each row lines are prefetched: lines of the next panel, or later rows of long lanes. Line
+    q of a panel of rows is number q % line of lane q // line, and of one of columns number
+    q % line of row q // line: lines are asked for in the order of memory, which makes this pay.
+    """
+
+    memory: Any  # pointer to the planes, the inputs' first; rows of lanes
+    plane: Any  # numbers of a plane
+    beside: Any  # pointer to the lanes' stops, and what goes in and out besides
+    trace: Any  # pointer to a row: NaN in lanes that failed
+    sources: Any  # addresses of row 0 of each input, where `begin` and `end` say
+    steps: Any  # numbers between their rows
+    target: Any  # pointer to row 0 of the output
+    target_step: Any
+    rows: Any  # that the lane function computes
+    least: Any  # rows that all lanes have
+    begin: Any  # first row of inputs that is where `sources` says; other rows are in planes
+    end: Any  # last one, exclusive
+    written: Any  # rows of the output
+    past: Any  # whether to write past the caches
+    plan: Any  # view
+    places: Any  # pointer, for prefetches: see `place_at`
+    starts: Any  # pointer to `Lists.starts` of the panel to prefetch
+    number: Any  # line that is prefetched with row 0
+    column: Any  # lanes of the panel before this block
+
+
+@inlined
+def get(block, plane, k):
+    """Row k of a plane."""
+    return load(block.memory, plane * block.plane + k * width(block.memory, ONE), ONE)
+
+
+@inlined
+def put(value, block, plane, k):
+    """Overwrite row k of a plane."""
+    store(value, block.memory, plane * block.plane + k * width(block.memory, ONE))
+
+
+@inlined
+def read(block, i, k):
+    """Row k of input i, whose plane was not written to there."""
+    if block.begin <= k < block.end:
+        return load(pointer_to(block.sources[i], block.memory[0]), k * block.steps[i], ONE)
+    return get(block, i, k)
+
+
+@inlined
+def write(value, block, k):
+    """Write row k of the output."""
+    if k < block.written:
+        if block.past != 0:
+            stream(value, block.target, k * block.target_step)
+        else:
+            store(value, block.target, k * block.target_step)
+
+
+@inlined
+def stops(block):
+    """Return the number of rows of each lane, as a vector."""
+    return load(block.beside, 0, ONE)
+
+
+@inlined
+def given(block, i):
+    """Return number i of those that go into each lane besides."""
+    return load(block.beside, (1 + i) * width(block.beside, ONE), ONE)
+
+
+@inlined
+def report(value, block, i):
+    """Set number i of those that come out of each lane besides."""
+    store(value, block.beside, (1 + i) * width(block.beside, ONE))
+
+
+@inlined
+def prefetch_row(block, inputs, number, later):
+    """Prefetch a row of so many inputs; called once for each row that is read.
+
+    Args:
+        block: of which rows are read.
+        inputs: number of them.
+        number: of the call.
+        later: row that is read soon.
+    """
+    if block.plan.ahead == 0:
+        return
+    lanes, per, is_rows = width(block.memory, ONE), block.plan.line, block.plan.inner == 1
+    lane, row, column = 0, later, block.column
+    if per > 0:
+        line = block.number + number
+        major: Any = np.int64(np.uint32(line) // np.uint32(per))
+        minor = (line - major * per) * lanes
+        if is_rows:
+            lane, row, column = major, minor, 0
+        else:
+            row, column = major, minor
+    for i in range(inputs):
+        place = place_at(block.places, i)
+        source = pointer_to(place.address, block.memory[0])
+        at = block.starts[i * lanes + lane] + row * place.step + column * place.lane
+        if is_rows:  # the first cache holds this panel and little more
+            prefetch_far(source, at)
+        else:
+            prefetch(source, at)
+            if per == 0:  # lanes of two lines
+                prefetch(source, at + lanes - 1)

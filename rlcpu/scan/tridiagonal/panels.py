@@ -1,0 +1,335 @@
+"""Panels of lanes: which numbers of arrays make a lane, and how they get to blocks and back.
+
+Arrays are (outer, n, inner), in one of two layouts, into which `layouts` copies others:
+
+* rows, where `inner` is 1: the numbers of a system are side by side. Squares of them are transposed
+  in registers, into planes of scratch with a row for each equation and a number for each lane, and
+  results go back in the same way.
+* columns: systems are side by side, and a row of a block is a vector in memory, read and written
+  there. First and last equations, which lack a neighbour, and blocks that are not full go through
+  planes too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+
+from rlcpu.kernels.calls import make_view, view
+from rlcpu.kernels.compile import EXACT
+from rlcpu.kernels.memory import (
+    call_at,
+    fence,
+    load,
+    load_tile,
+    pointer_to,
+    shifted,
+    store,
+    store_tile,
+    stream,
+    to_line,
+)
+from rlcpu.kernels.vectors import VECTOR_BYTES, fill, width
+from rlcpu.scan.device import for_cores
+from rlcpu.scan.tridiagonal.blocks import ONE, PLAN, Block, Plan, place_at
+from rlcpu.scan.tridiagonal.equations import called, inlined
+
+GRAIN = 2**14  # numbers from which a second core is worth waking
+PARTS = 64  # that cores take in turn
+plan_at = make_view(PLAN)
+
+
+class Lists(NamedTuple):
+    """Pointers to a number for each lane of a panel; of columns, all lanes have the same ones."""
+
+    starts: Any  # where the lane begins in each array: `lanes` numbers, array by array
+    stop: Any  # equations of the lane
+    first: Any  # first equation that has a neighbour before it
+    last: Any  # last one, exclusive, that has a neighbour after it
+
+
+INPUTS = 5  # at most
+LISTS, PLACES = len(Lists._fields) - 1, len(Plan._fields)
+
+
+@inlined
+def parts_of(length: Any, rows: Any) -> Any:
+    """Return the number of chunks of at most so many rows; all are about as long."""
+    return (length + rows - 1) // rows
+
+
+# ---------------------------------------------------------------- rows
+
+
+@inlined
+def extremes(numbers, count):
+    """Return the smallest and the largest of some numbers."""
+    least: Any = numbers[0]
+    most: Any = numbers[0]
+    for i in range(1, count):
+        least, most = min(least, numbers[i]), max(most, numbers[i])
+    return least, most
+
+
+@called
+def gather_rows(place, starts, lists, plane, rows):
+    """Fill rows of a plane with those of an input that lie along lanes, transposed."""
+    plane[0] = place.other
+    other, lanes = plane[0], width(plane, ONE)
+    source, ends = pointer_to(place.address, other), lists.stop
+    first = 0
+    if place.reach < 0:
+        first = extremes(lists.first, lanes)[1]
+    if place.reach > 0:
+        ends = lists.last
+    least = extremes(ends, lanes)[0]
+    for k in range(0, rows, lanes):
+        tile = shifted(plane, k * lanes)
+        if k >= first and k + lanes <= least:
+            load_tile(source, starts, k, tile, ONE)
+        else:
+            load_tile(source, starts, k, tile, ONE, (first, ends), other)
+    if first > 0:  # chunks that do not begin their system have a neighbour there
+        for lane in range(lanes):
+            if lists.first[lane] == 0:
+                plane[lane] = source[starts[lane]]
+
+
+@called
+def scatter_rows(plane, target, starts, ends):
+    """Write a plane to rows along lanes, transposed."""
+    lanes = width(plane, ONE)
+    least = extremes(ends, lanes)[0]
+    whole = least // lanes * lanes
+    for k in range(0, whole, lanes):
+        store_tile(shifted(plane, k * lanes), target, starts, k, ONE)
+    store_tile(shifted(plane, whole * lanes), target, starts, whole, ONE, least - whole)
+    for lane in range(lanes):
+        for k in range(least, ends[lane]):
+            target[starts[lane] + k] = plane[k * lanes + lane]
+
+
+@called
+def stream_rows(plane, target, start, ends, linear, inside):
+    """Write a plane past the caches to rows of equal length that follow each other.
+
+    They are transposed to `linear`, whose lines are lines of the target, and written in one run.
+    """
+    lanes, head, count = width(plane, ONE), to_line(target, start), ends[0] * width(plane, ONE)
+    for lane in range(lanes):
+        inside[lane] = lane * ends[0]
+    linear = shifted(linear, lanes - head)
+    scatter_rows(plane, linear, inside, ends)
+    head = min(head, count)
+    for i in range(head):
+        target[start + i] = linear[i]
+    end = head + (count - head) // lanes * lanes
+    for i in range(head, end, lanes):
+        stream(load(linear, i, ONE), target, start + i)
+    for i in range(end, count):
+        target[start + i] = linear[i]
+
+
+# ---------------------------------------------------------------- columns
+
+
+@called
+def gather_columns(place, start, lists, count, inside, plane, rows):
+    """Fill rows of a plane with those of an input that lie across lanes, but for rows `inside`."""
+    plane[0] = place.other
+    other, lanes = plane[0], width(plane, ONE)
+    source = shifted(pointer_to(place.address, other), start)
+    first = lists.first[0] if place.reach < 0 else 0
+    last = lists.last[0] if place.reach > 0 else lists.stop[0]
+    for begin, end in ((first, min(inside[0], last)), (max(first, inside[1]), last)):
+        for k in range(begin, end):  # lanes that are not there repeat the last one
+            row = shifted(source, k * place.step)
+            numbers = load(row, 0, ONE, count, row[(count - 1) * place.lane])
+            store(numbers, plane, k * lanes)
+    for begin, end in ((0, first), (last, rows)):
+        for k in range(begin, end):
+            store(fill(other, ONE), plane, k * lanes)
+
+
+@called
+def scatter_columns(plane, target, start, step, count, rows):
+    """Write rows of a plane to the first lanes of rows in memory."""
+    lanes = width(plane, ONE)
+    for k in range(rows):
+        store(load(plane, k * lanes, ONE), target, start + k * step, count)
+
+
+# ---------------------------------------------------------------- panels
+
+
+@inlined
+def lists_at(pointer, arrays, lanes):
+    """Return the lists that begin at a pointer."""
+    rest = shifted(pointer, arrays * lanes)
+    return Lists(pointer, rest, shifted(rest, lanes), shifted(rest, 2 * lanes))
+
+
+@inlined
+def find_lane(plan, places, index, lists, lanes, lane):
+    """Write the lists of a lane from its outer index, the number of its chunk, and its column."""
+    outer, chunk, column = index
+    length = plan.length
+    if plan.lengths != 0:
+        length = pointer_to(plan.lengths, np.int64(0))[outer]
+    begin, stop, parts = 0, length, 1
+    if plan.chunks > 1:
+        parts = max(parts_of(length, plan.rows), 1)
+        begin = length * chunk // parts if chunk < parts else 0
+        stop = length * (chunk + 1) // parts - begin if chunk < parts else 0
+    is_first, is_last = plan.periodic == 0 and chunk == 0, plan.periodic == 0 and chunk == parts - 1
+    lists.stop[lane] = stop
+    lists.first[lane] = 1 if is_first or stop == 0 else 0
+    lists.last[lane] = max(stop - 1, 0) if is_last else stop
+    for i in range(plan.inputs + 1):
+        place = place_at(places, i)
+        at = outer * place.outer + begin * place.step + column * place.lane
+        lists.starts[i * lanes + lane] = at
+
+
+@called
+def find_panel(plan, places, panel, lists, lanes):
+    """Write the lists of a panel; how many lanes there are, and the number of the first one."""
+    chunks = plan.chunks
+    if plan.inner == 1:
+        first = panel * lanes
+        count = min(plan.outer * chunks - first, lanes)
+        for lane in range(lanes):
+            unit = first + min(lane, count - 1)
+            index = (unit, 0, 0) if chunks == 1 else (unit // chunks, unit % chunks, 0)
+            find_lane(plan, places, index, lists, lanes, lane)
+        return count, first
+    number, group = panel % plan.slices, panel // plan.slices
+    outer, chunk = group // chunks, group % chunks
+    first, count = number * plan.room, plan.room
+    if plan.head > 0:
+        first, count = max(first + plan.head - plan.room, 0), count if number > 0 else plan.head
+    for lane in range(lanes):
+        find_lane(plan, places, (outer, chunk, first), lists, lanes, lane)
+    return min(plan.inner - first, count), (outer * plan.inner + first) * chunks + chunk
+
+
+def run_panels(plan, places, memory, lists, start, stop, failed):
+    """Run a lane function on some panels.
+
+    Args:
+        plan: view of a `Plan`.
+        places: pointer to the places of all arrays.
+        memory: pointer to scratch of numbers.
+        lists: pointer to scratch of whole numbers.
+        start: first panel.
+        stop: last one, exclusive.
+        failed: pointer to a number, overwritten with whether a lane failed.
+    """
+    lanes, arrays, output = width(memory, ONE), plan.inputs + 1, plan.output
+    is_rows, plane, chunks = plan.inner == 1, plan.plane, plan.chunks
+    trace = shifted(memory, plan.planes)
+    beside = shifted(trace, lanes)
+    linear = shifted(beside, (1 + max(plan.reads, plan.writes)) * lanes)
+    for lane in range(lanes):
+        trace[lane] = 0.0
+    size = (arrays + LISTS) * lanes
+    here, there = lists_at(lists, arrays, lanes), lists_at(shifted(lists, size), arrays, lanes)
+    inside = shifted(lists, 2 * size)
+    sources, steps = shifted(inside, lanes), shifted(inside, lanes + INPUTS)
+    into, out = pointer_to(plan.given, np.float64(0.0)), pointer_to(plan.reported, np.float64(0.0))
+    target_place, like = place_at(places, plan.inputs), memory[0]
+    target_memory, out_plane = pointer_to(target_place.address, like), memory
+    if output >= 0:
+        out_plane = shifted(memory, output * plane)
+    present, number = find_panel(plan, places, start, here, lanes)
+    for panel in range(start, stop):
+        following = find_panel(plan, places, min(panel + 1, plan.panels - 1), there, lanes)
+        for by in range(0, present, lanes):
+            count, (least, most) = min(present - by, lanes), extremes(here.stop, lanes)
+            rows = max(most + most % 2, 2)
+            begin, end = 0, 0
+            if not is_rows and count == lanes:
+                begin, end = here.first[0], here.last[0]
+            for i in range(plan.inputs):
+                place = place_at(places, i)
+                row = shifted(memory, i * plane)
+                sources[i] = place.address
+                if is_rows:
+                    gather_rows(place, shifted(here.starts, i * lanes), here, row, rows)
+                else:
+                    at = here.starts[i * lanes] + by * place.lane
+                    sources[i] += at * (VECTOR_BYTES // lanes)
+                    steps[i] = place.step
+                    gather_columns(place, at, here, count, (begin, max(begin, end)), row, rows)
+            target, target_step, written, past = out_plane, lanes, rows, 0
+            to = here.starts[plan.inputs * lanes] + by
+            if not is_rows and count == lanes:
+                target, target_step = shifted(target_memory, to), target_place.step
+                written, past = most, plan.stream
+            for k in range(lanes):
+                beside[k] = here.stop[k]
+                one = number + (min(by + k, present - 1)) * (1 if is_rows else chunks)
+                for i in range(plan.reads):
+                    beside[(1 + i) * lanes + k] = into[one * plan.reads + i]
+            block = Block(
+                memory,
+                plane,
+                beside,
+                trace,
+                (sources[0], sources[1], sources[2], sources[3], sources[4]),
+                (steps[0], steps[1], steps[2], steps[3], steps[4]),
+                target,
+                target_step,
+                rows,
+                least,
+                begin,
+                end,
+                written if output >= 0 else 0,
+                past,
+                plan,
+                places,
+                there.starts if plan.line > 0 else here.starts,
+                by // lanes * rows,
+                by,
+            )
+            call_at(plan.function, (view(block),))
+            for k in range(count):
+                one = number + (by + k) * (1 if is_rows else chunks)
+                for i in range(plan.writes):
+                    out[one * plan.writes + i] = beside[(1 + i) * lanes + k]
+            if output >= 0 and is_rows:
+                starts = shifted(here.starts, plan.inputs * lanes)
+                if plan.stream != 0 and count == lanes:
+                    stream_rows(out_plane, target_memory, to, here.stop, linear, inside)
+                else:
+                    scatter_rows(out_plane, target_memory, starts, here.stop)
+            elif output >= 0 and count < lanes:
+                scatter_columns(out_plane, target_memory, to, target_place.step, count, most)
+        here, there = there, here
+        present, number = following
+    fence()
+    failed[0] = 0
+    for lane in range(lanes):
+        failed[0] |= np.isnan(trace[lane])
+
+
+def drive(plan):
+    """Run a lane function over a `Plan`, which places follow; whether no lane failed."""
+    named = plan_at(plan.ctypes.data)
+    panels, run_at, size, scratch = named.panels, named.run, named.memory, named.scratch
+    places = plan.ctypes.data + 8 * PLACES
+    parts = min(panels, PARTS)
+    failed = np.zeros(parts, np.int64)
+    for i in prange(parts):
+        memory = np.empty(size + VECTOR_BYTES, np.uint8)
+        begin = (memory.ctypes.data + VECTOR_BYTES - 1) & -VECTOR_BYTES
+        there = plan.ctypes.data, places, begin, begin + scratch
+        panel = panels * i // parts, panels * (i + 1) // parts
+        call_at(run_at, (*there, *panel, failed.ctypes.data + 8 * i))
+        memory[0] = 0  # keeps it alive until now: an address does not
+    return not failed.any()
+
+
+DRIVERS = for_cores(drive, GRAIN, fastmath=EXACT)

@@ -1,0 +1,147 @@
+"""Blocks of lanes: layouts, repeated arrays, lengths, chunks, neighbours, against plain NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlcpu.scan.tridiagonal import blocks, plans
+from rlcpu.scan.tridiagonal.blocks import Lanes
+from rlcpu.scan.tridiagonal.equations import inlined
+from rlcpu.scan.tridiagonal.layouts import Input, arranged, by_system, layout_of_systems, target_of
+from rlcpu.scan.tridiagonal.panels import parts_of
+from rlcpu.scan.tridiagonal.plans import Call, Cut
+
+
+@inlined
+def sums(block, start):
+    """Running sums of products, from a number on; the end besides."""
+    total = blocks.given(block, 0) + start
+    for k in range(block.rows):
+        blocks.prefetch_row(block, 2, k, k + 3)
+        total = total + blocks.read(block, 0, k) * blocks.read(block, 1, k)
+        blocks.write(total, block, k)
+    blocks.report(total, block, 0)
+    blocks.report(-total, block, 1)
+    return total * 0.0
+
+
+SUMS = Lanes(sums, planes=3, output=2, reads=1, writes=2)
+
+
+def run(x: Any, y: Any, out: Any, starts: Any, reach: int = 0, **options: Any) -> Any:
+    """Sums of arrays (batch..., n), and what lanes report (batch..., chunks, 2)."""
+    call = Call(**options)
+    layout = layout_of_systems(out, in_rows=call.lengths is not None)
+    target, systems = target_of(layout, out)
+    chunks = call.cut.chunks if call.cut else 1
+    inputs = [Input(arranged(layout, x), 0, reach), Input(arranged(layout, y), 1)]
+    axes = [i for i in layout.order if i != out.ndim - 1]
+    numbers = np.repeat(starts.transpose(axes).reshape(-1, 1), chunks, 1)
+    reported = np.full((starts.size, chunks, 2), 7.0)
+    assert plans.run(SUMS, inputs, systems, call._replace(given=numbers, reported=reported))
+    if target is not out:
+        out[...] = target
+    return np.stack(
+        [np.stack([by_system(layout, n) for n in c.T], -1) for c in reported.swapaxes(0, 1)], -2
+    )
+
+
+def strided(data: Any, array: Any) -> Any:
+    """The same numbers with other strides: padded, negative, or in another order of axes."""
+    order = data.draw(st.permutations(range(array.ndim)))
+    steps = [data.draw(st.sampled_from([1, 1, 1, 2, -1])) for _ in order]
+    moved = array.transpose(order)
+    wide = np.zeros([s * abs(p) for s, p in zip(moved.shape, steps, strict=True)], array.dtype)
+    view = wide[(*(slice(None, None, p) for p in steps), ...)]
+    view[...] = moved
+    return view.transpose(np.argsort(order))
+
+
+def thinned(data: Any, array: Any) -> Any:
+    """Some axes repeated from one number."""
+    keep = tuple(
+        slice(0, 1) if data.draw(st.integers(0, 3)) == 0 else slice(None) for _ in array.shape
+    )
+    return np.broadcast_to(strided(data, array[keep].copy()), array.shape)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_any_arrays(data: Any) -> None:
+    dtype = data.draw(st.sampled_from([np.float32, np.float64]))
+    batch = tuple(data.draw(st.lists(st.integers(1, 20), max_size=3)))
+    n, reach = data.draw(st.integers(1, 30)), data.draw(st.sampled_from([-1, 0, 1]))
+    rng = np.random.default_rng(n)
+    x, y = (thinned(data, rng.integers(-9, 9, (*batch, n)).astype(dtype)) for _ in range(2))
+    out = strided(data, np.zeros((*batch, n), dtype))
+    lengths = rng.integers(0, n + 1, batch).reshape(-1) if data.draw(st.booleans()) else None
+    starts, periodic = np.asarray(rng.integers(-9, 9, batch), float), data.draw(st.booleans())
+    ends = run(x, y, out, starts, reach, lengths=lengths, periodic=periodic)
+    lasts = np.full(batch, n) if lengths is None else lengths.reshape(batch)
+    inside = np.arange(n) < lasts[..., None]
+    factors, others = np.where(inside, x, 0), np.where(inside, y, 1)
+    if reach < 0 and not periodic:
+        factors[..., 0] = 0
+    if reach > 0 and not periodic:
+        factors[np.arange(n) == lasts[..., None] - 1] = 0
+    expected = starts[..., None] + np.cumsum(factors * others, -1)
+    np.testing.assert_array_equal(np.where(inside, out, 0), np.where(inside, expected, 0))
+    np.testing.assert_array_equal(ends[..., 0, 0], expected[..., -1])
+    np.testing.assert_array_equal(ends[..., 0, 1], -expected[..., -1])
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("layout", ["rows", "columns", "lengths"])
+def test_chunks(layout: str, periodic: bool) -> None:
+    """Each chunk from zero on, wherever systems are cut."""
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(-9, 9, (2, 37, 29)).astype(float)
+    x, y = (np.asarray(a, order="F" if layout == "columns" else "C") for a in (x, y))
+    out, cut = np.full_like(x, 7.0), Cut(5, 6)
+    lengths = rng.integers(0, 30, 37) if layout == "lengths" else None
+    options: dict[str, Any] = {"cut": cut, "periodic": periodic, "lengths": lengths}
+    ends = run(x, y, out, np.zeros(37), -1, **options)
+    for i in range(37):
+        length = 29 if lengths is None else lengths[i]
+        parts = max(parts_of(length, cut.rows), 1)
+        for j in range(parts):
+            begin, end = length * j // parts, length * (j + 1) // parts
+            row = x[i, begin:end].copy()
+            if j == 0 and not periodic:
+                row[:1] = 0
+            expected = np.cumsum(row * y[i, begin:end])
+            np.testing.assert_array_equal(out[i, begin:end], expected)
+            assert ends[i, j, 0] == (expected[-1] if length else 0)
+        assert (out[i, length:] == 7.0).all()
+
+
+@pytest.mark.parametrize("offset", [0, 3])
+@pytest.mark.parametrize("shape", [(1003, 600), (600, 1003), (600, 1024)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_large_results_are_written_past_the_caches(
+    axis: int, shape: tuple[int, int], offset: int
+) -> None:
+    """Wherever lines of memory begin; by any number of threads."""
+    rng, size = np.random.default_rng(1), shape[0] * shape[1]
+    memory = np.full(size + 8, 7.0)
+    out = memory[offset : offset + size].reshape(shape)
+    x, y = rng.integers(-9, 9, (2, *shape)).astype(float)
+    views = [np.moveaxis(array, axis, -1) for array in (x, y, out)]
+    for threads in (1, None):
+        run(*views, np.zeros(size // shape[axis]), num_threads=threads)
+        np.testing.assert_array_equal(out, np.cumsum(x * y, axis))
+        out[...] = 0
+    assert (memory[:offset] == 7.0).all()
+    assert (memory[offset + size :] == 7.0).all()
+
+
+def test_lanes_that_fail() -> None:
+    x = np.ones((30, 4, 1))
+    x[17, 2] = np.nan
+    call = Call(given=np.zeros((30, 1)), reported=np.zeros((30, 2)))
+    assert not plans.run(SUMS, [Input(x), Input(x)], np.empty_like(x), call)
