@@ -6,21 +6,23 @@ Importing this module imports torch, the extra `torch`.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
-from rlcpu.envs.networks import MLP
+from rlcpu.envs.networks import MLP as MLP  # of an example
+from rlcpu.envs.networks import NetworkPolicy
 from rlcpu.envs.results import Rollout
-from rlcpu.nn.network import CLIP
+from rlcpu.nn.export.program import Statement, statements_of
+from rlcpu.nn.layers.norm import NORM_EPSILON
+from rlcpu.nn.network import CLIP, Network
 from rlcpu.replay.items import Batch
 
 Tensor = Any  # torch.Tensor
-_ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 
 
 class TensorBatch(NamedTuple):
@@ -110,39 +112,42 @@ def as_tensors(data: Any) -> Any:
 
 
 class ActorCritic(nn.Module):
-    """An `MLP` policy as a module; `to_torch` makes it.
+    """A policy as a module; `to_torch` makes it.
 
     Attributes:
-        policy: `torch.nn.Sequential`, the policy network; its last output is the value if the
-            policy's value is "shared".
-        value: `torch.nn.Sequential`, the value network if it is a separate one, else None.
-        log_std: (action_size,) parameter, logarithms of a Gaussian's standard deviations.
+        policy: the policy network, a `torch.nn.Sequential` unless its layers are joined otherwise;
+            its last output is the value if the policy's value is "shared".
+        value: the value network if it is a separate one, else None.
+        log_std: (action_size,) parameter, logarithms of a Gaussian's standard deviations; those of
+            an agent that learns off-policy, if any, are among the outputs.
         observation_mean, observation_scale: (observation_size,) buffers.
     """
 
-    def __init__(self, policy: MLP) -> None:
+    def __init__(self, policy: Any) -> None:
         super().__init__()
-        if policy.activation not in _ACTIVATIONS:
-            raise ValueError(f"activation={policy.activation!r}: expected one of {_ACTIVATIONS}")
-        self.shape, self.kind = policy.observation_shape, policy.value
-        has_value = policy.value == "separate"
-        self.policy = _sequential(policy, "parameters", policy.sizes)
-        self.value = (
-            _sequential(policy, "value_parameters", policy.value_sizes) if has_value else None
-        )
-        self.log_std = nn.Parameter(_shared(policy, "log_std"))
+        self.shape, self.kind = policy.observation_shape, getattr(policy, "value", None)
+        self.head = policy.head
+        for name in ("parameters", "value_parameters"):
+            if hasattr(policy, name):
+                _shared(policy, name)
+        networks = {name: _module(name, each) for name, each in policy.networks().items()}
+        self.policy, self.value = networks["policy"], networks.get("value")
+        if isinstance(policy, NetworkPolicy):
+            self.log_std = nn.Parameter(_shared(policy, "log_std"))
         for name in ("observation_mean", "observation_scale"):
             self.register_buffer(name, _shared(policy, name))
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits or means, and values.
+        """Outputs of the policy, and values.
 
         Args:
             observations: (..., *observation_shape), as environments give them.
 
         Returns:
-            Logits (..., num_actions) or means (..., action_size), and values (...,), or None
-            without a value head.
+            Logits (..., num_actions) or means (..., action_size) of PPO. Of DQN and PQN values of
+            the actions, with dueling that of the state behind them; of SAC means, then logarithms
+            of deviations, both in front of tanh; of TD3 and DDPG actions in front of tanh. Beside
+            it values (...,), or None without a value head.
         """
         inputs = (self._inputs(observations) - self.observation_mean) * self.observation_scale
         inputs = inputs.clamp(-CLIP, CLIP)
@@ -150,6 +155,27 @@ class ActorCritic(nn.Module):
         if self.kind == "shared":
             return outputs[..., :-1], outputs[..., -1]
         return outputs, None if self.value is None else self.value(inputs)[..., 0]
+
+    def act(self, observations: Tensor, allowed: Tensor | None = None) -> Tensor:
+        """Return the most likely actions, as an agent's `predict` does.
+
+        Args:
+            observations: (..., *observation_shape), as environments give them.
+            allowed: (..., num_actions) bool, which actions are allowed; None where all are.
+
+        Returns:
+            Actions (...,) or (..., action_size), within their bounds.
+        """
+        head, outputs = self.head, self(observations)[0][..., : self.head.size]
+        if head.choices:
+            outputs = outputs if allowed is None else outputs.masked_fill(~allowed, -math.inf)
+            groups = outputs.split(head.choices, dim=-1)
+            chosen = torch.stack([group.argmax(dim=-1) for group in groups], dim=-1)
+            return chosen if head.is_list else chosen[..., 0]
+        bounds = head.center, head.half, head.low, head.high
+        center, half, low, high = (torch.from_numpy(x).to(outputs) for x in bounds)
+        x = outputs.tanh() if head.is_squashed else outputs
+        return (center + half * x).clamp(low, high)
 
     def _inputs(self, observations: Tensor) -> Tensor:
         """(..., observation_size) float32; of a choice zeros and one one."""
@@ -165,7 +191,7 @@ class ActorCritic(nn.Module):
         return observations.float().reshape(*lead, size)
 
 
-def to_torch(policy: MLP) -> ActorCritic:
+def to_torch(policy: Any) -> ActorCritic:
     """Return a policy as a module whose parameters are the policy's own memory.
 
     A step of an optimiser changes the policy: `collect` and `simulate` act with the new weights at
@@ -173,13 +199,16 @@ def to_torch(policy: MLP) -> ActorCritic:
     own. A network of torch gets in by `load_state_dict` of the parts, or by `MLP.from_torch`.
 
     Args:
-        policy: an `MLP` or `Linear`. Arrays of another dtype than float32 are replaced by such.
+        policy: one of networks, such as an `MLP` or the `policy` of any agent. Arrays of another
+            dtype than float32 are replaced by such.
 
     Returns:
         The module, on the CPU.
 
     Raises:
-        TypeError, ValueError: another policy, or an attribute replaced by an array of another size.
+        TypeError: another policy.
+        ValueError: an attribute was replaced by an array of another size, or torch has no module
+            for a layer.
 
     Example:
         >>> from gymnasium.spaces import Box, Discrete
@@ -190,12 +219,12 @@ def to_torch(policy: MLP) -> ActorCritic:
         >>> policy.parameters[:3]
         array([0.5, 0.5, 0.5], dtype=float32)
     """
-    if not isinstance(policy, MLP):
-        raise TypeError(f"policy={policy!r}: expected an MLP or Linear")
+    if not (hasattr(policy, "networks") and hasattr(policy, "head")):
+        raise TypeError(f"policy={policy!r}: expected one of networks, such as agent.policy")
     return ActorCritic(policy)
 
 
-def _shared(policy: MLP, name: str) -> Tensor:
+def _shared(policy: Any, name: str) -> Tensor:
     """Return an array of the policy as a tensor over its memory."""
     array = np.require(getattr(policy, name), np.float32, ("C", "W"))
     if array is not getattr(policy, name):
@@ -203,22 +232,93 @@ def _shared(policy: MLP, name: str) -> Tensor:
     return torch.from_numpy(array)
 
 
-def _sequential(policy: MLP, name: str, sizes: Any) -> nn.Sequential:
-    """Return a network over flat parameters.
+# ---------------------------------------------------------------- networks
 
-    Layers in order, weights (inputs, outputs), then biases.
+
+class Layers(nn.Module):
+    """Layers that are joined in another way than one after the other.
+
+    Args:
+        statements: of a network, see `rlcpu.nn.export.program`.
+        layers: a module for each.
     """
-    flat = _shared(policy, name)
-    pairs = list(itertools.pairwise(sizes.tolist()))
-    if flat.shape != (sum((inputs + 1) * outputs for inputs, outputs in pairs),):
-        raise ValueError(f"policy.{name} has shape {tuple(flat.shape)}: does not fit {sizes}")
-    layers: list[nn.Module] = []
-    begin = 0
-    for inputs, outputs in pairs:
-        middle, end = begin + inputs * outputs, begin + (inputs + 1) * outputs
-        layer = nn.Linear(inputs, outputs, device="meta")  # without memory of its own
-        layer.weight = nn.Parameter(flat[begin:middle].view(inputs, outputs).T)
-        layer.bias = nn.Parameter(flat[middle:end])
-        layers += [layer, _ACTIVATIONS[policy.activation]()]
-        begin = end
-    return nn.Sequential(*layers[:-1])
+
+    def __init__(self, statements: list[Statement], layers: list[nn.Module]) -> None:
+        super().__init__()
+        self.sources = [each.sources for each in statements]
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs of the last layer."""
+        values = [inputs]
+        for sources, layer in zip(self.sources, self.layers, strict=True):
+            values.append(layer(*(values[k] for k in sources)))
+        return values[-1]
+
+
+class Choices(nn.Module):
+    """The sum of a row of weights for each choice; see `rlcpu.nn.Embedding`."""
+
+    def __init__(self, weights: Tensor, choices: int, inputs: int) -> None:
+        super().__init__()
+        self.weight, self.choices = nn.Parameter(weights), choices
+        self.register_buffer("offsets", torch.arange(inputs) * choices)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (..., size) for (..., inputs); a number that is no choice counts as 0."""
+        is_choice = (inputs >= 0) & (inputs < self.choices)
+        rows = torch.where(is_choice, inputs, 0.0).long() + self.offsets
+        return self.weight[rows].sum(dim=-2)
+
+
+class Joined(nn.Module):
+    """What several layers made, one after the other, or their sum."""
+
+    def __init__(self, is_sum: bool) -> None:
+        super().__init__()
+        self.is_sum = is_sum
+
+    def forward(self, *parts: Tensor) -> Tensor:
+        """Return the sum of parts (..., size), or (..., all of their sizes)."""
+        return sum(parts) if self.is_sum else torch.cat(parts, dim=-1)
+
+
+def _linear(statement: Statement, weights: Tensor, biases: Tensor) -> nn.Module:
+    layer = nn.Linear(*weights.shape, device="meta")  # without memory of its own
+    layer.weight, layer.bias = nn.Parameter(weights.T), nn.Parameter(biases)
+    return layer
+
+
+def _layer_norm(statement: Statement, gains: Tensor, shifts: Tensor) -> nn.Module:
+    layer = nn.LayerNorm(len(gains), eps=NORM_EPSILON, device="meta")
+    layer.weight, layer.bias = nn.Parameter(gains), nn.Parameter(shifts)
+    return layer
+
+
+#: Modules of operations: (statement, arrays...) -> a module.
+_MODULES: dict[str, Callable[..., nn.Module]] = {
+    "add": lambda _: Joined(is_sum=True),
+    "concatenate": lambda _: Joined(is_sum=False),
+    "dense": _linear,
+    "elu": lambda _: nn.ELU(),
+    "embedding": lambda statement, weights: Choices(weights, **statement.options),
+    "layer_norm": _layer_norm,
+    "relu": lambda _: nn.ReLU(),
+    "silu": lambda _: nn.SiLU(),
+    "tanh": lambda _: nn.Tanh(),
+}
+
+
+def _module(name: str, network: Network) -> nn.Module:
+    """Return a network as a module over its own parameters."""
+    plan, flat = network.plan, network.parameters
+    if flat.shape != (plan.flat,):
+        raise ValueError(f"parameters of the {name} have shape {flat.shape}: expected {plan.flat}")
+    arrays = {key: torch.from_numpy(view) for key, view in network.arrays().items()}
+    statements, layers = statements_of(plan), []
+    for each in statements:
+        if each.operation not in _MODULES:
+            raise ValueError(f"the layer {each.operation!r} cannot be a module of torch")
+        layers.append(_MODULES[each.operation](each, *(arrays[key] for key in each.arrays)))
+    is_chain = all(each.sources == [k] for k, each in enumerate(statements))
+    return nn.Sequential(*layers) if is_chain else Layers(statements, layers)

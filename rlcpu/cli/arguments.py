@@ -194,6 +194,16 @@ def output_file(text: str) -> Path:
     return Path(text)
 
 
+def policy_file(text: str) -> Path:
+    """Return a parser of files that policies can be exported to."""
+    from rlcpu.nn.export import FORMATS
+
+    path = output_file(text)
+    if path.suffix not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected an ending of {', '.join(FORMATS)}")
+    return path
+
+
 def picture_file(text: str) -> Path:
     """Return a parser of picture files that matplotlib can write."""
     try:

@@ -24,6 +24,7 @@ from rlcpu.cli.arguments import (
     known_environments,
     output_file,
     picture_file,
+    policy_file,
     seed,
     span,
     video_file,
@@ -35,6 +36,7 @@ from rlcpu.cli.train import (
     EPISODES,
     EXIT_FAILED,
     evaluate,
+    load_agent,
     train,
 )
 from rlcpu.terminal import Bar, is_watched, say
@@ -47,6 +49,7 @@ examples:
   rlcpu train CartPole-v1                        about a minute the first time, then seconds
   rlcpu train CartPole-v1 --save cartpole.npz    keep the agent
   rlcpu eval cartpole.npz --video cartpole.gif   evaluate and film it
+  rlcpu export cartpole.npz cartpole.c           write its policy as a file of C
   rlcpu train balance:Balance-v0                 your own environment, of balance.py
   rlcpu check balance:Balance-v0                 what is wrong with it
   rlcpu list CartPole-v1                         its spaces, parameters and settings
@@ -204,6 +207,18 @@ def explain(env_id: str) -> int:
     return 0
 
 
+def export(args: argparse.Namespace) -> int:
+    """Write the policy of a saved agent to a file that acts without this library."""
+    args.threads = 1
+    agent = load_agent(args)
+    try:
+        agent.export(args.policy)
+    except (OSError, ValueError) as error:  # a layer of the user's
+        raise CommandError(f"{args.policy}: {error}") from None
+    print(f"wrote {args.policy}")
+    return 0
+
+
 # ---------------------------------------------------------------- rlcpu warmup
 
 
@@ -287,6 +302,7 @@ def build_parser() -> Parser:
         ("train", train, add_train_arguments, "train an agent and evaluate it"),
         ("check", check, add_check_arguments, "try an environment and say what is wrong with it"),
         ("eval", evaluate, add_eval_arguments, "evaluate a saved agent, or film it"),
+        ("export", export, add_export_arguments, "write the policy of a saved agent to one file"),
         ("plot", plot, add_plot_arguments, "draw learning curves of several runs"),
         (
             "list",
@@ -372,6 +388,15 @@ def add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", metavar="R", type=finite, help=HELP_TARGET)
     add("--threads", metavar="N", type=whole(1), help=HELP_THREADS)
     add("--video", metavar="FILE.gif", type=video_file, help=HELP_VIDEO)
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Return the arguments of `rlcpu export`."""
+    add = parser.add_argument
+    add("load", metavar="FILE", help="an agent that `rlcpu train --save` or agent.save wrote")
+    of_policy = "the file: .c, .json, .npz or .onnx; what reads each says the page on deployment"
+    add("policy", metavar="POLICY", type=policy_file, help=of_policy)
+    add("env", metavar="ENV", nargs="?", type=environment, help="module:MyEnv-v0, if it is yours")
 
 
 def add_plot_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,13 +10,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, Space
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.policies import Array, PolicyArrays, PolicyCode
 from rlcpu.kernels.checks import as_numbers, check_count, check_seed
 from rlcpu.nn.acting import Actings
-from rlcpu.nn.heads import ActCategoricals
+from rlcpu.nn.heads import ActCategoricals, Head
 from rlcpu.nn.network import ACTIVATIONS, CLIP, Network, num_parameters, orthogonal
 
 #: What these attributes may be.
@@ -50,6 +50,7 @@ class NetworkPolicy:
         parameters, value_parameters: (P,) and (Q,) float32, those of the networks.
         log_std, observation_mean, observation_scale, deterministic, value: see `MLP`; the value of
             a network of its own is "separate".
+        head: makes the most likely action of outputs, see `rlcpu.nn.heads.Head`.
 
     Raises:
         TypeError, ValueError: a network does not fit the spaces.
@@ -76,7 +77,7 @@ class NetworkPolicy:
         elif value == "separate":
             raise ValueError(f'value={value!r}: expected a network, "shared" or None')
         inputs = self._begin(observation_space, action_space, value)
-        outputs = _action_outputs(action_space)[0] + (value == "shared")
+        outputs = self.head.size + (value == "shared")
         for (name, each), made in zip(networks.items(), (outputs, 1), strict=False):
             check_network(name, each, inputs, made)
         self._networks = networks
@@ -94,7 +95,8 @@ class NetworkPolicy:
             if isinstance(observation_space, Discrete)
             else math.prod(self.observation_shape)
         )
-        self.log_std = np.zeros(_action_outputs(action_space)[1], np.float32)
+        self.head = Head.of(action_space)
+        self.log_std = np.zeros(self.head.center.size, np.float32)
         self.observation_mean = np.zeros(inputs, np.float32)
         self.observation_scale = np.ones(inputs, np.float32)
         return inputs
@@ -156,7 +158,8 @@ class NetworkPolicy:
             ValueError: the sizes do not fit the environment.
         """
         self.networks()
-        outputs, stds = _action_outputs(dynamics.action_space)
+        needed = Head.of(dynamics.action_space)
+        outputs, stds = needed.size, needed.center.size
         wanted = (dynamics.observation_size, outputs + (self.value == "shared"), stds)
         sizes = (self.num_inputs, self.num_outputs, self.log_std.size)
         if sizes != wanted:
@@ -317,7 +320,7 @@ class MLP(NetworkPolicy):
         self._networks = {}
         self.activation = activation
         inputs = self._begin(observation_space, action_space, value)
-        outputs, _ = _action_outputs(action_space)
+        outputs = self.head.size
         layers = _check_hidden(hidden)
         most = max(map(math.prod, itertools.pairwise([inputs, *layers, outputs])))
         if most > _MOST_WEIGHTS:
@@ -370,7 +373,7 @@ class MLP(NetworkPolicy):
                 f"module={module!r}: expected a torch.nn.Sequential of Linear layers with biases, "
                 "and all Tanh or all ReLU between them"
             )
-        outputs, _ = _action_outputs(action_space)
+        outputs = Head.of(action_space).size
         policy = cls(
             observation_space,
             action_space,
@@ -470,18 +473,6 @@ def as_inputs(observations: Array, shape: tuple[int, ...], size: int) -> Array:
         return observations.reshape(1, size)
     expected = ", ".join(map(str, ("n", *shape)))
     raise ValueError(f"observations have shape {given}: expected ({expected}{',' * (not shape)})")
-
-
-def _action_outputs(space: Any) -> tuple[int, int]:
-    """Outputs of the policy's head, and its standard deviations."""
-    if isinstance(space, Discrete):
-        return int(space.n), 0
-    if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
-        return int(space.nvec.sum()), 0
-    if not isinstance(space, Box) or len(space.shape) != 1:
-        kinds = "a Discrete, or a MultiDiscrete or Box of one dimension"
-        raise TypeError(f"action_space={space!r}: expected {kinds}")
-    return int(space.shape[0]), int(space.shape[0])
 
 
 def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:

@@ -6,8 +6,9 @@ Acting is one scalar function, which rollouts compile into their kernels,
 
 with the outputs of one observation, random numbers in [0, 1), the network's free parameters, and
 whether to take the most likely action in place of drawing one. The masked form of a head, which
-environments with action masks need, takes as a fifth argument which actions are allowed. See
-`rlcpu.nn.distributions` for the other side, which learns.
+environments with action masks need, takes as a fifth argument which actions are allowed. `Head`
+takes the most likely actions in Python. See `rlcpu.nn.distributions` for the other side, which
+learns.
 
 Sources: Williams (1992) for stochastic policies; the Gaussian is drawn by Box & Muller (1958).
 """
@@ -18,12 +19,15 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu.kernels.compile import define
 
+Array = npt.NDArray[Any]
 TWO_PI = 2.0 * math.pi
 HALF_LOG_2_PI = 0.5 * math.log(TWO_PI)
 #: Logit of an action that is not allowed: e**x is 0, and 0 * x is not NaN as for -inf.
@@ -232,3 +236,77 @@ def act_gaussian(size: int) -> Callable[..., Any]:
     lines += [f"return ({actions}), {' + '.join(f'l{k}' for k in range(size))}"]
     source = "def act(means, uniforms, log_stds, greedy):" + "".join(f"\n    {x}" for x in lines)
     return define(source, normal=standard_normal, density=log_density, exp=math.exp)
+
+
+# ---------------------------------------------------------------- the most likely action
+
+
+class Head(NamedTuple):
+    """How the most likely action follows from a network's outputs.
+
+    Attributes:
+        choices: sizes of one group of outputs after another, of each of which the action has the
+            place of the largest, the first of equals; empty where actions are real numbers.
+        is_list: whether an action of choices is a list of them.
+        is_squashed: whether tanh makes numbers of (-1, 1) of the outputs.
+        center, half: (action_size,) float32, numbers are scaled to center + half * x,
+        low, high: (action_size,) float32, and clipped to this range.
+    """
+
+    choices: tuple[int, ...]
+    is_list: bool
+    is_squashed: bool
+    center: Array
+    half: Array
+    low: Array
+    high: Array
+
+    @property
+    def size(self) -> int:
+        """Return how many outputs it reads."""
+        return sum(self.choices) or self.center.size
+
+    @classmethod
+    def of(cls, space: Any) -> Head:
+        """Return the head of actions that are what the network says, within their bounds.
+
+        Raises:
+            TypeError: it is another space than a Discrete, a MultiDiscrete or a Box of one axis.
+        """
+        if isinstance(space, Discrete):
+            return cls.of_choices((int(space.n),))
+        if isinstance(space, MultiDiscrete) and space.nvec.ndim == 1:
+            return cls.of_choices(tuple(map(int, space.nvec)), True)
+        if not isinstance(space, Box) or len(space.shape) != 1:
+            kinds = "a Discrete, or a MultiDiscrete or Box of one dimension"
+            raise TypeError(f"action_space={space!r}: expected {kinds}")
+        most = np.finfo(np.float32).max
+        low, high = (np.clip(x, -most, most).astype(np.float32) for x in (space.low, space.high))
+        return cls((), True, False, np.zeros_like(low), np.ones_like(low), low, high)
+
+    @classmethod
+    def of_choices(cls, choices: tuple[int, ...], is_list: bool = False) -> Head:
+        """Return the head of choices, by the sizes of their groups."""
+        none = np.zeros(0, np.float32)
+        return cls(choices, is_list, False, none, none, none, none)
+
+    @classmethod
+    def squashed(cls, center: Array, half: Array) -> Head:
+        """Return the head of squashed numbers."""
+        return cls((), True, True, center, half, center - half, center + half)
+
+    def actions(self, outputs: Array, allowed: Array | None = None) -> Array:
+        """Return the most likely actions (n,) or (n, action_size) of outputs (n, size or more).
+
+        Args:
+            outputs: of the network.
+            allowed: (n, size) bool, which choices are allowed; None where all are.
+        """
+        outputs = outputs[:, : self.size]
+        if self.choices:
+            outputs = outputs if allowed is None else np.where(allowed, outputs, -np.inf)
+            groups = np.split(outputs, np.cumsum(self.choices)[:-1], axis=1)
+            chosen: Array = np.stack([np.argmax(group, axis=1) for group in groups], axis=1)
+            return chosen if self.is_list else chosen[:, 0]
+        x = np.tanh(outputs) if self.is_squashed else outputs
+        return np.clip(self.center + self.half * x, self.low, self.high).astype(np.float32)

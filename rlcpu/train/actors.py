@@ -24,7 +24,7 @@ from rlcpu.envs.results import Rollout
 from rlcpu.kernels.checks import as_numbers
 from rlcpu.kernels.compile import define
 from rlcpu.nn.acting import Actings
-from rlcpu.nn.heads import FORBIDDEN, log_density, loop_largest, standard_normal
+from rlcpu.nn.heads import FORBIDDEN, Head, log_density, loop_largest, standard_normal
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.network import CLIP, Network, orthogonal
 
@@ -248,6 +248,15 @@ class Actor:
         check_network("the policy's network", network, dynamics.observation_size, outputs)
         self.network = network
 
+    def networks(self) -> dict[str, Network]:
+        """Return the network, "policy"."""
+        return {"policy": self.network}
+
+    @property
+    def head(self) -> Head:
+        """Return what makes the most likely action of outputs."""
+        raise NotImplementedError
+
     def _draws(self, dynamics: Dynamics) -> int:
         return 2 if dynamics.is_discrete else 2 * dynamics.action_size + 1
 
@@ -353,6 +362,11 @@ class EpsilonGreedy(Actor):
         outputs = self.num_actions + dueling
         super().__init__(dynamics, outputs, hidden, activation, [1.0], 1.0, seed, layer_norm)
 
+    @property
+    def head(self) -> Head:
+        """Return what makes the most likely action of outputs."""
+        return Head.of_choices((self.num_actions,))
+
     def _outputs(self, dynamics: Dynamics) -> int:
         return self.num_actions
 
@@ -425,6 +439,11 @@ class Squashed(Actor):
         outputs = self.per_number * dynamics.action_size
         super().__init__(dynamics, outputs, hidden, activation, params, 0.01, seed)
 
+    @property
+    def head(self) -> Head:
+        """Return what makes the most likely action of outputs."""
+        return Head.squashed(self.center, self.half)
+
     def _count(self, dynamics: Dynamics) -> int:
         return self.own_params + 2 * dynamics.action_size
 
@@ -445,7 +464,7 @@ class SquashedGaussian(Squashed):
         if rng is not None:
             stds = np.exp(np.clip(log_stds, LOWEST_LOG_STD, HIGHEST_LOG_STD))
             means = means + stds * rng.standard_normal(means.shape)
-        return (self.center + self.half * np.tanh(means)).astype(np.float32)
+        return self.head.actions(means)
 
 
 class Noisy(Squashed):

@@ -26,6 +26,7 @@ from rlcpu.envs.gymnasium.task import GymnasiumTask
 from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
+from rlcpu.nn.export import FORMATS, Program
 from rlcpu.nn.network import num_parameters
 from rlcpu.train.actors import check_masks
 from rlcpu.train.config import check_config, check_env, describe_unknown, signature_of
@@ -221,6 +222,32 @@ class Agent:
         parts = {"format": _format(type(self)), "description": json.dumps(describe(self))}
         with replacing(path) as file:
             write_parts(file, {**parts, **{f"state {name}": x for name, x in arrays.items()}})
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the policy to one file that acts without this library.
+
+        It takes the actions of `predict` without drawing, from the same observations: they are
+        normalised in the file.
+
+        Args:
+            path: the ending chooses the format. ".c" is a file of C99 that includes `math.h` alone;
+                ".onnx" a model for ONNX's runtimes; ".npz" and ".json" hold arrays and a list of
+                what to compute with them, for a reader of thirty lines in any language.
+
+        Raises:
+            ValueError: there is no format of this ending, or the format has no such layer.
+            OSError: it cannot be written.
+        """
+        stem, ending = os.path.splitext(os.path.basename(os.fspath(path)))
+        if ending not in FORMATS:
+            *others, last = FORMATS
+            raise ValueError(f"path={path!r}: expected a name with {', '.join(others)} or {last}")
+        dynamics = self.env.dynamics
+        title = f"A policy for {dynamics.id}, learnt by {self.algorithm} in rlcpu"
+        program = Program.of(title, self.policy, dynamics.num_masked > 0)
+        content = FORMATS[ending](program, stem)
+        with replacing(path) as file:
+            file.write(content)
 
     @classmethod
     def load(

@@ -378,17 +378,15 @@ class PPO(checkpoint.Agent):
     def _actions_of(self, observations: npt.ArrayLike, greedy: bool, masks: Array | None) -> Array:
         self._finish_going_back()
         outputs = forbid(self.policy.outputs(observations), masks)
-        stds = np.exp(self.policy.log_std)
-        space: Any = self.env.single_action_space
-        if stds.size == 0:
-            noise = 0.0 if greedy else self.rng.gumbel(size=outputs.shape)
-            choices = self.env.dynamics.choices
-            parts = np.split(outputs + noise, np.cumsum(choices)[:-1], axis=1)
-            chosen = [np.argmax(part, axis=1) for part in parts]
-            return np.stack(chosen, axis=1) if choices else chosen[0]
-        noise = 0.0 if greedy else self.rng.standard_normal(outputs.shape) * stds
-        actions: Array = np.clip(outputs + noise, space.low, space.high).astype(np.float32)
-        return actions
+        if not greedy:
+            stds = np.exp(self.policy.log_std)
+            is_choice = stds.size == 0
+            outputs = outputs + (
+                self.rng.gumbel(size=outputs.shape)
+                if is_choice
+                else self.rng.standard_normal(outputs.shape) * stds
+            )
+        return self.policy.head.actions(outputs)
 
     def evaluate(
         self, num_episodes: int = 100, seed: int = 0, deterministic: bool = True

@@ -183,9 +183,9 @@ def test_module_with_a_forward_of_its_own_is_refused() -> None:
 
 
 def test_what_is_no_network_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"policy=Uniform\(\): expected an MLP or Linear"):
+    with pytest.raises(TypeError, match=r"policy=Uniform\(\): expected one of networks"):
         to_torch(Uniform())  # type: ignore[arg-type]
     policy = MLP(SEEN, CHOICES)
     policy.parameters = np.zeros(3)
-    with pytest.raises(ValueError, match=r"policy\.parameters has shape \(3,\): does not fit"):
+    with pytest.raises(ValueError, match=r"parameters of the policy have shape \(3,\): expected 4"):
         to_torch(policy)

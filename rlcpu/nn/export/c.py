@@ -1,0 +1,328 @@
+"""Policies as one file of C99 that needs nothing but `math.h`.
+
+The file has a function for each operation that the network uses, the parameters as constant arrays,
+and three functions with the file's name in front: `_outputs`, `_act`, and `_check`, which compares
+with what this library computed. With `POLICY_MAIN` defined it is a program of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from rlcpu.nn.export.program import Array, Program, Statement, shortest, sizes_of
+from rlcpu.nn.layers.norm import NORM_EPSILON
+from rlcpu.nn.network import CLIP
+
+#: Numbers between layers that a function keeps on the stack: 16 KB. Beyond, they are static.
+ON_STACK = 4096
+
+_EACH = """\
+static void {name}(const float *x, float *y, int size)
+{{
+    int k;
+    for (k = 0; k < size; k++) y[k] = {formula};
+}}
+"""
+#: Functions of operations; all write `size` numbers y, and none writes what another one has read.
+FUNCTIONS = {
+    "add": """\
+static void add(const float *x, const float *other, float *y, int size)
+{
+    int k;
+    for (k = 0; k < size; k++) y[k] = x[k] + other[k];
+}
+""",
+    "concatenate": """\
+static float *append(const float *x, float *y, int size)
+{
+    int k;
+    for (k = 0; k < size; k++) y[k] = x[k];
+    return y + size;
+}
+""",
+    "dense": """\
+static void dense(const float *x, int inputs, const float *weights, const float *biases,
+                  float *restrict y, int size)
+{
+    int i, k;
+    for (k = 0; k < size; k++) y[k] = biases[k];
+    for (i = 0; i < inputs; i++)
+        for (k = 0; k < size; k++) y[k] += x[i] * weights[i * size + k];
+}
+""",
+    "elu": _EACH.format(name="elu", formula="x[k] < 0 ? expf(x[k]) - 1 : x[k]"),
+    "embedding": """\
+static void embedding(const float *x, int inputs, int choices, const float *weights, float *y,
+                      int size)
+{
+    int i, k;
+    for (k = 0; k < size; k++) y[k] = 0;
+    for (i = 0; i < inputs; i++) {
+        int row = i * choices + (x[i] >= 0 && x[i] < (float)choices ? (int)x[i] : 0);
+        for (k = 0; k < size; k++) y[k] += weights[row * size + k];
+    }
+}
+""",
+    "layer_norm": """\
+static void layer_norm(const float *x, const float *gains, const float *shifts, float *y, int size)
+{
+    float mean = 0, variance = 0;
+    int k;
+    for (k = 0; k < size; k++) mean += x[k];
+    mean /= (float)size;
+    for (k = 0; k < size; k++) variance += (x[k] - mean) * (x[k] - mean);
+    variance = variance / (float)size + EPSILONf;
+    for (k = 0; k < size; k++) y[k] = (x[k] - mean) / sqrtf(variance) * gains[k] + shifts[k];
+}
+""".replace("EPSILON", str(NORM_EPSILON)),
+    "relu": _EACH.format(name="relu", formula="x[k] < 0 ? 0 : x[k]"),
+    "silu": _EACH.format(name="silu", formula="x[k] / (1 + expf(-x[k]))"),
+    "tanh": _EACH.format(name="hyperbolic", formula="tanhf(x[k])"),
+}
+_LARGEST = """\
+static int largest(const float *x, {mask}int size)
+{{
+    int k, best = {first};
+    for (k = 0; k < size; k++)
+        if ({condition}x[k] > x[best]{after}) best = k;
+    return {result};
+}}
+"""
+_FILE = """\
+/* {title}.
+
+   {signature}
+       {says}
+   void {name}_outputs(const float *observation, float *outputs);
+       writes the {made} numbers from which actions follow.
+   float {name}_check(void);
+       returns how far outputs are from those that rlcpu computed, relative to numbers above 1:
+       at most about 1e-6.
+
+   An observation has {seen}; it is normalised here. Compile this file
+   together with yours, or with -DPOLICY_MAIN alone: the program reads observations{then_masks}
+   and prints actions; with the argument --check it prints {name}_check() and fails above 1e-4.
+   C99; link with -lm. */
+#include <math.h>
+
+{arrays}
+{functions}
+void {name}_outputs(const float *observation, float *outputs);
+{signature}
+float {name}_check(void);
+
+void {name}_outputs(const float *observation, float *outputs)
+{{
+    {storage}float {values};
+    int k;
+{inputs}
+{calls}
+    for (k = 0; k < {made}; k++) outputs[k] = v{last}[k];
+}}
+
+{act}
+
+float {name}_check(void)
+{{
+    static const float probe[] = {probe};
+    static const float expected[] = {expected};
+    float outputs[{made}], worst = 0;
+    int k;
+    {name}_outputs(probe, outputs);
+    for (k = 0; k < {made}; k++) {{
+        float difference = fabsf(outputs[k] - expected[k]) / fmaxf(1, fabsf(expected[k]));
+        if (!(difference <= worst)) worst = difference;
+    }}
+    return worst;
+}}
+
+#ifdef POLICY_MAIN
+#include <stdio.h>
+#include <string.h>
+
+int main(int count, char **words)
+{{
+    static float observation[{numbers}];{declared}
+    int k;
+    if (count > 1 && strcmp(words[1], "--check") == 0) {{
+        float worst = {name}_check();
+        printf("%g\\n", (double)worst);
+        return !(worst <= 1e-4f);
+    }}
+    for (;;) {{
+        for (k = 0; k < {numbers}; k++)
+            if (scanf("%f", &observation[k]) != 1) return 0;{scan}
+        {decide}
+        printf("\\n");
+    }}
+}}
+#endif
+"""
+_SCAN_MASK = """
+        for (k = 0; k < {made}; k++) {{
+            int one;
+            if (scanf("%d", &one) != 1) return 1;
+            allowed[k] = (unsigned char)(one != 0);
+        }}"""
+
+
+def as_c(program: Program, name: str) -> bytes:
+    """Return the source of a policy.
+
+    Args:
+        program: the policy.
+        name: begins the names of its functions; what C does not allow in names becomes "_".
+
+    Raises:
+        ValueError: C has no function for a layer.
+    """
+    program.refuse_others(FUNCTIONS, "C")
+    name = re.sub(r"\W", "_", name, flags=re.ASCII)
+    name = name if re.match(r"[A-Za-z]", name) else f"policy_{name}"
+    head, sizes = program.head, sizes_of(program)
+    numbers = max(1, math.prod(program.shape))
+    used = {each.operation for each in program.statements}
+    between = [f"v{k}[{size}]" for k, size in enumerate(sizes)]
+    mask = ", const unsigned char *allowed" if program.is_masked else ""
+    result = "int *action" if head.choices else "float *action"
+    signature = f"void {name}_act(const float *observation{mask}, {result});"
+    if not head.is_list:
+        signature = f"int {name}_act(const float *observation{mask});"
+    declared = f"\n    static unsigned char allowed[{head.size}];" if program.is_masked else ""
+    listed = len(head.choices) or head.size
+    if head.is_list:
+        declared += f"\n    {result.replace('*', '')}[{listed}];"
+    text = _FILE.format(
+        title=program.title,
+        signature=signature,
+        name=name,
+        says=_describe(program),
+        made=head.size,
+        seen="one number, a choice" if not program.shape else f"{numbers} numbers",
+        then_masks=", each followed by its mask," if program.is_masked else "",
+        arrays="".join(_arrays(program)),
+        functions="\n".join(FUNCTIONS[each] for each in sorted(used)) + _functions_of_head(program),
+        storage="static " if sum(sizes) > ON_STACK else "",
+        values=", ".join(between),
+        inputs=_inputs(program),
+        calls="\n".join(f"    {call}" for k, each in enumerate(program.statements, 1)
+                        for call in _calls(each, k, sizes)),
+        last=len(program.statements),
+        act=_act(program, signature.rstrip(";"), name),
+        probe=_numbers(program.probe),
+        expected=_numbers(program.expected),
+        numbers=numbers,
+        declared=declared,
+        scan=_SCAN_MASK.format(made=head.size) if program.is_masked else "",
+        decide=_decide(program, name, listed),
+    )  # fmt: skip
+    return text.encode()
+
+
+def _describe(program: Program) -> str:
+    """Return what the function that acts does."""
+    head, masked = program.head, program.is_masked
+    if not head.choices:
+        return f"writes an action, {head.size} numbers within their bounds."
+    if head.is_list:
+        return f"writes an action, {len(head.choices)} choices."
+    says = f"returns an action, 0 to {head.size - 1}"
+    return f"{says}, one whose number in `allowed` is not 0." if masked else f"{says}."
+
+
+def _arrays(program: Program) -> Iterator[str]:
+    """Yield constants."""
+    head = program.head
+    named = {**program.arrays, "mean": program.mean, "scale": program.scale}
+    if not head.choices:
+        named |= {name: getattr(head, name) for name in ("center", "half", "low", "high")}
+    for name, array in named.items():
+        yield f"static const float {_identifier(name)}[{array.size}] = {_numbers(array)};\n"
+
+
+def _numbers(array: Array) -> str:
+    """Return numbers as C has them, the shortest that are read as the same."""
+    texts = [f"{x!r}f" for x in shortest(array)]
+    lines = [", ".join(texts[k : k + 8]) for k in range(0, len(texts), 8)]
+    return "{" + ",\n    ".join(lines) + "}"
+
+
+def _identifier(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _inputs(program: Program) -> str:
+    """Return lines that make the network's inputs of an observation."""
+    seen = "observation[k]" if program.shape else "(float)(k == (int)observation[0])"
+    clip = f"{CLIP}f"
+    return (
+        f"    for (k = 0; k < {program.size}; k++)\n"
+        f"        v0[k] = fminf(fmaxf(({seen} - mean[k]) * scale[k], -{clip}), {clip});"
+    )
+
+
+def _calls(statement: Statement, number: int, sizes: list[int]) -> list[str]:
+    """Return the calls of a statement, which makes the value of a number."""
+    operation, sources, size = statement.operation, statement.sources, statement.size
+    out = f"v{number}"
+    if operation == "concatenate":
+        ends = [sum(sizes[k] for k in sources[:j]) for j in range(len(sources))]
+        parts = zip(sources, ends, strict=True)
+        return [f"append(v{k}, {out} + {end}, {sizes[k]});" for k, end in parts]
+    arguments = [f"v{k}" for k in sources]
+    arguments += [*map(str, statement.options.values()), *map(_identifier, statement.arrays)]
+    name = "hyperbolic" if operation == "tanh" else operation
+    return [f"{name}({', '.join([*arguments, out, str(size)])});"]
+
+
+def _functions_of_head(program: Program) -> str:
+    """Return the function that looks for the largest output, if there are choices."""
+    if not program.head.choices:
+        return ""
+    words = {"mask": "", "first": "0", "condition": "", "after": "", "result": "best"}
+    if program.is_masked:
+        words = {
+            "mask": "const unsigned char *allowed, ",
+            "first": "-1",
+            "condition": "allowed[k] && (best < 0 || ",
+            "after": ")",
+            "result": "best < 0 ? 0 : best",
+        }
+    return "\n" + _LARGEST.format(**words)
+
+
+def _act(program: Program, signature: str, name: str) -> str:
+    """Return the function that acts."""
+    head = program.head
+    lines = [f"float outputs[{head.size}];"]
+    if not head.choices:
+        lines.append("int k;")
+    lines.append(f"{name}_outputs(observation, outputs);")
+    if not head.choices:
+        x = "tanhf(outputs[k])" if head.is_squashed else "outputs[k]"
+        scaled = f"center[k] + half[k] * {x}"
+        lines.append(f"for (k = 0; k < {head.size}; k++)")
+        lines.append(f"    action[k] = fminf(fmaxf({scaled}, low[k]), high[k]);")
+    elif head.is_list:
+        first = 0
+        for k, count in enumerate(head.choices):
+            lines.append(f"action[{k}] = largest(outputs + {first}, {count});")
+            first += count
+    else:
+        mask = "allowed, " if program.is_masked else ""
+        lines.append(f"return largest(outputs, {mask}{head.size});")
+    return "\n".join([signature, "{", *(f"    {line}" for line in lines), "}"])
+
+
+def _decide(program: Program, name: str, listed: int) -> str:
+    """Return the lines of the program that act, and print the action."""
+    head, mask = program.head, ", allowed" if program.is_masked else ""
+    if not head.is_list:
+        return f'printf("%d", {name}_act(observation{mask}));'
+    format, cast = ("%d", "") if head.choices else ("%.9g", "(double)")
+    return (
+        f"{name}_act(observation, action);\n        for (k = 0; k < {listed}; k++)"
+        f' printf("%s{format}", k ? " " : "", {cast}action[k]);'
+    )

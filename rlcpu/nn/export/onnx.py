@@ -1,0 +1,207 @@
+"""Policies as files of ONNX, of opset 17, for its runtimes in C++, JavaScript and others.
+
+The files are protocol buffers, of which they need few kinds of fields: these are written here, so
+that nothing else has to be installed. Source: onnx.proto3 and Operators.md of ONNX 1.12.
+
+Inputs are "observation", (n, *shape) float32, or (n,) int64 of a choice, and, where there are
+masks, "allowed", (n, number of actions) bool. Outputs are "action" and "outputs".
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcpu.nn.export.program import Array, Program, Statement
+from rlcpu.nn.layers.norm import NORM_EPSILON
+from rlcpu.nn.network import CLIP
+
+OPSET, IR_VERSION = 17, 8
+#: Numbers of types in ONNX.
+TYPES = {"float32": 1, "int64": 7, "bool": 9}
+
+
+# ---------------------------------------------------------------- protocol buffers
+
+
+def _varint(number: int) -> bytes:
+    """Return a whole number, seven bits a byte, the lowest first."""
+    number &= 2**64 - 1
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*parts, number])
+
+
+def _message(*fields: tuple[int, Any]) -> bytes:
+    """Return a message of (number, value): whole numbers, floats, texts, or other messages."""
+    parts = []
+    for number, value in fields:
+        if isinstance(value, int):
+            parts.append(_varint(number << 3) + _varint(value))
+        elif isinstance(value, float):
+            parts.append(_varint(number << 3 | 5) + struct.pack("<f", value))
+        else:
+            content = value.encode() if isinstance(value, str) else value
+            parts.append(_varint(number << 3 | 2) + _varint(len(content)) + content)
+    return b"".join(parts)
+
+
+def _tensor(name: str, array: Array) -> bytes:
+    """Return a `TensorProto`."""
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    shape = [(1, int(size)) for size in array.shape]
+    return _message(*shape, (2, TYPES[array.dtype.name]), (8, name), (9, little.tobytes()))
+
+
+def _attribute(name: str, value: Any) -> bytes:
+    """Return an `AttributeProto` of a whole number, a float, or a list of whole numbers."""
+    if isinstance(value, int):
+        return _message((1, name), (3, value), (20, 2))
+    if isinstance(value, float):
+        return _message((1, name), (2, value), (20, 1))
+    return _message((1, name), *((8, each) for each in value), (20, 7))
+
+
+def _end(name: str, dtype: str, *shape: int) -> bytes:
+    """Return a `ValueInfoProto` of n rows of this shape."""
+    sizes = [(1, _message((2, "n"))), *((1, _message((1, size))) for size in shape)]
+    tensor = _message((1, TYPES[dtype]), (2, _message(*sizes)))
+    return _message((1, name), (2, _message((1, tensor))))
+
+
+# ---------------------------------------------------------------- nodes
+
+
+class Nodes:
+    """Nodes of a graph and its constants, as they are added."""
+
+    def __init__(self) -> None:
+        self.nodes: list[bytes] = []
+        self.constants: dict[str, bytes] = {}
+
+    def add(self, operator: str, *inputs: str | Array, out: str = "", **attributes: Any) -> str:
+        """Add a node of one output, and return its name; inputs that are arrays are constants."""
+        names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
+        out = out or f"{operator}_{len(self.nodes)}"
+        fields = [(1, name) for name in names]
+        more = [(5, _attribute(name, value)) for name, value in attributes.items()]
+        self.nodes.append(_message(*fields, (2, out), (4, operator), *more))
+        return out
+
+    def constant(self, array: Array, name: str = "") -> str:
+        """Add a constant, and return its name."""
+        name = name or f"constant_{len(self.constants)}"
+        self.constants[name] = _tensor(name, array)
+        return name
+
+
+def _layer_norm(nodes: Nodes, x: str, gains: str, shifts: str, _: Any) -> str:
+    return nodes.add("LayerNormalization", x, gains, shifts, epsilon=NORM_EPSILON)
+
+
+def _silu(nodes: Nodes, x: str, _: Any) -> str:
+    return nodes.add("Mul", x, nodes.add("Sigmoid", x))
+
+
+def _embedding(nodes: Nodes, x: str, weights: str, statement: Statement) -> str:
+    """Add up the rows of choices; a number that is none counts as 0."""
+    choices = statement.options["choices"]
+    one = np.float32(0), np.float32(choices)
+    above = nodes.add("GreaterOrEqual", x, np.array(one[0]))
+    inside = nodes.add("And", above, nodes.add("Less", x, np.array(one[1])))
+    chosen = nodes.add("Cast", nodes.add("Where", inside, x, np.array(one[0])), to=TYPES["int64"])
+    offsets = np.arange(statement.options["inputs"], dtype=np.int64) * choices
+    rows = nodes.add("Gather", weights, nodes.add("Add", chosen, offsets))
+    return nodes.add("ReduceSum", rows, np.array([1]), keepdims=0)
+
+
+#: Nodes of operations: (nodes, values..., arrays..., statement) -> the name of what they make.
+OPERATORS: dict[str, Callable[..., str]] = {
+    "add": lambda nodes, x, y, _: nodes.add("Add", x, y),
+    "concatenate": lambda nodes, *xs: nodes.add("Concat", *xs[:-1], axis=1),
+    "dense": lambda nodes, x, w, b, _: nodes.add("Gemm", x, w, b),
+    "elu": lambda nodes, x, _: nodes.add("Elu", x),
+    "embedding": _embedding,
+    "layer_norm": _layer_norm,
+    "relu": lambda nodes, x, _: nodes.add("Relu", x),
+    "silu": _silu,
+    "tanh": lambda nodes, x, _: nodes.add("Tanh", x),
+}
+
+
+def as_onnx(program: Program, name: str) -> bytes:
+    """Return a model.
+
+    Raises:
+        ValueError: ONNX has no nodes for a layer.
+    """
+    program.refuse_others(OPERATORS, "ONNX")
+    nodes, head = Nodes(), program.head
+    values = [_inputs(nodes, program)]
+    for key, array in program.arrays.items():
+        nodes.constant(array, key)
+    for each in program.statements:
+        read = [values[k] for k in each.sources]
+        values.append(OPERATORS[each.operation](nodes, *read, *each.arrays, each))
+    rows = np.array([0]), np.array([head.size]), np.array([1])
+    outputs = nodes.add("Slice", values[-1], *rows, out="outputs")
+    _act(nodes, program, outputs)
+    seen = "float32" if program.shape else "int64"
+    inputs = [_end("observation", seen, *program.shape)]
+    if program.is_masked:
+        inputs.append(_end("allowed", "bool", head.size))
+    action = _end("action", "int64" if head.choices else "float32", *_action_shape(program))
+    graph = _message(
+        *((1, node) for node in nodes.nodes),
+        (2, name),
+        *((5, tensor) for tensor in nodes.constants.values()),
+        *((11, each) for each in inputs),
+        *((12, each) for each in (action, _end("outputs", "float32", head.size))),
+    )
+    opset = _message((1, ""), (2, OPSET))
+    producer = [(2, "rlcpu"), (6, program.title)]
+    return _message((1, IR_VERSION), *producer, (7, graph), (8, opset))
+
+
+def _action_shape(program: Program) -> list[int]:
+    head = program.head
+    return [len(head.choices) or head.size] if head.is_list else []
+
+
+def _inputs(nodes: Nodes, program: Program) -> str:
+    """Add what makes the network's inputs of observations, (n, size)."""
+    size, values = program.size, np.array([0, 1], np.float32)
+    if program.shape:
+        x = nodes.add("Reshape", "observation", np.array([-1, size]))
+    else:
+        x = nodes.add("OneHot", "observation", np.array([size]), values, axis=-1)
+    x = nodes.add("Mul", nodes.add("Sub", x, program.mean), program.scale)
+    return nodes.add("Clip", x, np.array(-CLIP, np.float32), np.array(CLIP, np.float32))
+
+
+def _act(nodes: Nodes, program: Program, outputs: str) -> None:
+    """Add what makes the action of outputs."""
+    head = program.head
+    if not head.choices:
+        x = nodes.add("Tanh", outputs) if head.is_squashed else outputs
+        x = nodes.add("Add", nodes.add("Mul", x, head.half), head.center)
+        nodes.add("Min", nodes.add("Max", x, head.low), head.high, out="action")
+        return
+    if program.is_masked:
+        outputs = nodes.add("Where", "allowed", outputs, np.array(-np.inf, np.float32))
+    if not head.is_list:
+        nodes.add("ArgMax", outputs, axis=1, keepdims=0, out="action")
+        return
+    ends = np.cumsum((0, *head.choices))
+    groups = [
+        nodes.add("Slice", outputs, np.array([begin]), np.array([end]), np.array([1]))
+        for begin, end in itertools.pairwise(ends)
+    ]
+    chosen = [nodes.add("ArgMax", each, axis=1, keepdims=1) for each in groups]
+    nodes.add("Concat", *chosen, axis=1, out="action")

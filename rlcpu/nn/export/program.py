@@ -1,0 +1,195 @@
+"""A policy as a list of statements: what every format of `rlcpu.nn.export` is written from.
+
+Values are numbered: 0 is the normalised observation, k the outcome of statement k - 1. Nothing is
+in place, nothing padded, and no order of memory is left but that of the parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.nn.heads import Head
+from rlcpu.nn.layers import KINDS, activations, dense, embedding, joins, norm
+from rlcpu.nn.layers.kind import Step
+from rlcpu.nn.network import CLIP, Network
+from rlcpu.nn.plan import Plan
+
+Array = npt.NDArray[Any]
+#: Names of operations, by the kinds of layers that make them.
+OPERATIONS = {
+    activations.ELU: "elu",
+    activations.RELU: "relu",
+    activations.SILU: "silu",
+    activations.TANH: "tanh",
+    dense.DENSE: "dense",
+    embedding.EMBEDDING: "embedding",
+    joins.ADD: "add",
+    norm.LAYER_NORM: "layer_norm",
+}
+
+
+class Statement(NamedTuple):
+    """One operation on rows of numbers.
+
+    Attributes:
+        operation: its name.
+        sources: numbers of the values that it reads.
+        size: how many numbers it makes.
+        arrays: names of its parameters, in the order of the layer's.
+        options: whole numbers by their names.
+    """
+
+    operation: str
+    sources: list[int]
+    size: int
+    arrays: list[str]
+    options: dict[str, Any]
+
+
+class Program(NamedTuple):
+    """A policy that draws nothing.
+
+    Attributes:
+        title: of what, for whom.
+        shape: of an observation; () of a choice.
+        size: numbers that the network sees.
+        mean, scale: (size,) float32, it sees (observation - mean) * scale, within +-`CLIP`; a
+            choice counts as zeros and one one.
+        statements: the last one makes the outputs.
+        arrays: parameters by their names, float32.
+        head: makes actions of the outputs.
+        is_masked: whether the caller says which actions are allowed.
+        probe: an observation, for a test.
+        expected: (head.size,) float32, outputs for it.
+    """
+
+    title: str
+    shape: tuple[int, ...]
+    size: int
+    mean: Array
+    scale: Array
+    statements: list[Statement]
+    arrays: dict[str, Array]
+    head: Head
+    is_masked: bool
+    probe: Array
+    expected: Array
+
+    @classmethod
+    def of(cls, title: str, policy: Any, is_masked: bool) -> Program:
+        """Return the program of a policy: one with `networks`, `head` and a normalisation.
+
+        Raises:
+            ValueError: a layer has no operation here.
+        """
+        network: Network = policy.networks()["policy"]
+        mean, scale = policy.observation_mean, policy.observation_scale
+        probe = _probe(policy.observation_shape, mean, scale)
+        return cls(
+            title,
+            policy.observation_shape,
+            mean.size,
+            mean,
+            scale,
+            statements_of(network.plan),
+            {name: array.astype(np.float32) for name, array in network.arrays().items()},
+            policy.head,
+            is_masked,
+            probe,
+            policy.outputs(probe[None])[0, : policy.head.size],
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return all but the arrays and the test, as JSON takes it."""
+        head = self.head
+        numbers = {
+            name: shortest(getattr(head, name)) for name in ("center", "half", "low", "high")
+        }
+        return {
+            "format": "rlcpu policy 1",
+            "title": self.title,
+            "shape": list(self.shape),
+            "size": self.size,
+            "clip": CLIP,
+            "statements": [each._asdict() for each in self.statements],
+            "choices": list(head.choices),
+            "is_list": head.is_list,
+            "is_masked": self.is_masked,
+            "is_squashed": head.is_squashed,
+            **numbers,
+        }
+
+    def refuse_others(self, known: Any, format: str) -> None:
+        """Raise ValueError where a format has no entry for an operation."""
+        for each in self.statements:
+            if each.operation not in known:
+                raise ValueError(f"the layer {each.operation!r} cannot be exported to {format}")
+
+
+def shortest(array: Array) -> list[float]:
+    """Return float32 numbers as those of the fewest digits that are read as the same."""
+    return [float(str(x)) for x in array.ravel()]
+
+
+def _probe(shape: tuple[int, ...], mean: Array, scale: Array) -> Array:
+    """Return an observation that a test can be made with: near the mean, or a choice."""
+    rng = np.random.default_rng(0)
+    if not shape:
+        return np.array(mean.size - 1)
+    spread = np.where(scale > 0, scale, 1.0)
+    return (mean + rng.normal(size=mean.size) / spread).astype(np.float32).reshape(shape)
+
+
+def statements_of(plan: Plan) -> list[Statement]:
+    """Return the statements of a network with one input; its outputs follow each other.
+
+    Raises:
+        ValueError: a layer has no operation here.
+    """
+    statements: list[Statement] = []
+    values = {int(plan.inputs[0, 0]): 0}
+    parts: dict[int, list[int]] = {}
+
+    def state(operation: str, sources: list[int], size: int, *more: Any) -> int:
+        arrays, options = more or ([], {})
+        statements.append(Statement(operation, sources, size, arrays, options))
+        return len(statements)
+
+    for step in plan.steps:
+        kind, source, place = KINDS[step.kind], values[step.inputs], step.outputs
+        if kind is joins.COPY and step.size_in == step.size_out:
+            values[place] = source
+        elif kind is joins.COPY:
+            joined = parts.setdefault(place, [])
+            joined.append(source)
+            if step.option + step.size_in == step.size_out:
+                values[place] = state("concatenate", joined, step.size_out)
+        elif kind not in OPERATIONS:
+            raise ValueError(
+                f"the layer {kind.name!r} cannot be exported: no file has words for it"
+            )
+        else:
+            sources = [values[place], source] if kind is joins.ADD else [source]
+            arrays = [x.name for x in plan.arrays if step.parameters <= x.packed < step.end]
+            more = arrays, _options_of(OPERATIONS[kind], step)
+            values[place] = state(OPERATIONS[kind], sources, step.size_out, *more)
+    outputs = [values[int(place)] for place in plan.outputs[:, 0]]
+    if len(outputs) > 1 or outputs[0] != len(statements):
+        state("concatenate", outputs, int(plan.outputs[:, 2].sum()))
+    return statements
+
+
+def _options_of(operation: str, step: Step) -> dict[str, int]:
+    """Return the options of a statement."""
+    options = {"inputs": step.size_in}
+    if operation == "embedding":
+        return {**options, "choices": step.option}
+    return options if operation == "dense" else {}
+
+
+def sizes_of(program: Program) -> list[int]:
+    """Return numbers of each value."""
+    return [program.size, *(each.size for each in program.statements)]

@@ -1,0 +1,333 @@
+"""Exported policies say what `predict` says: in C, ONNX, NumPy, JavaScript and PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+import re
+import shutil
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+import rlcpu
+from rlcpu import nn
+from rlcpu.policies import NetworkPolicy
+from rlcpu.train import DQN, PPO, PQN, SAC, TD3
+from tests.envs.masked import TIC_TAC_TOE
+from tests.envs.test_multi_discrete import LEVERS
+
+Array = np.ndarray
+PAGES = Path(__file__).parents[2] / "docs" / "howto"
+CC, NODE = shutil.which("cc") or shutil.which("gcc"), shutil.which("node")
+FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-pedantic")
+
+
+def graph(outputs: int) -> Any:
+    """Every layer there is, joined in every way."""
+    wide = nn.Dense(12) >> nn.LayerNorm() >> nn.Elu()
+    parts = nn.Concatenate(nn.Dense(5) >> nn.Tanh(), nn.Embedding(7, choices=3) >> nn.Silu())
+    sums = nn.Sum(nn.Dense(12), nn.Dense(12) >> nn.Relu())
+    return parts >> nn.Residual(wide) >> sums >> nn.Dense(outputs)
+
+
+def by_network(layers: Any) -> PPO:
+    """An agent by this network."""
+    networks = nn.Network(4, layers), nn.Network(4, nn.Dense(1))
+    policy = NetworkPolicy(Box(-1.0, 1.0, (4,)), Discrete(2), *networks)
+    return PPO("CartPole-v1", num_envs=2, policy=policy)
+
+
+CASES: dict[str, Callable[[], Any]] = {
+    "choices": lambda: PPO("CartPole-v1", num_envs=2),
+    "bounded": lambda: PPO("Pendulum-v1", num_envs=2, value="shared", activation="relu"),
+    "several": lambda: PPO(LEVERS, num_envs=2),
+    "masked": lambda: PPO(TIC_TAC_TOE, num_envs=2),
+    "masked values": lambda: DQN(TIC_TAC_TOE, num_envs=2),
+    "choice seen": lambda: PPO("FrozenLake-v1", num_envs=2),
+    "dueling": lambda: DQN("CartPole-v1", num_envs=2, dueling=True),
+    "planes": lambda: PQN("MinAtar/Breakout-v1", num_envs=2),
+    "squashed": lambda: SAC("Pendulum-v1", num_envs=2, hidden=(16,)),
+    "noisy": lambda: TD3("MountainCarContinuous-v0", num_envs=2, hidden=(16, 16)),
+    "graph": lambda: by_network(graph(2)),
+}
+
+
+@functools.cache
+def agent_of(name: str) -> Any:
+    """An agent with numbers of its own in all arrays."""
+    agent = CASES[name]()
+    rng = np.random.default_rng(1)
+    policy = agent.policy
+    for array in (policy.observation_mean, policy.observation_scale):
+        array += rng.uniform(0.1, 0.6, array.shape).astype(np.float32)
+    for network in policy.networks().values():
+        network.parameters += rng.normal(0, 0.1, network.parameters.shape).astype(np.float32)
+    return agent
+
+
+def observations_of(agent: Any, count: int = 40) -> tuple[Array, Array | None]:
+    """Observations, and action masks or None."""
+    rng = np.random.default_rng(2)
+    shape, dynamics = agent.policy.observation_shape, agent.env.dynamics
+    seen: Array = rng.normal(0, 3, (count, *shape)).astype(np.float32)
+    if not shape:
+        seen = rng.integers(dynamics.observation_size, size=count)
+    if not dynamics.num_masked:
+        return seen, None
+    masks = rng.random((count, dynamics.num_actions)) < 0.3
+    masks[np.arange(count), rng.integers(dynamics.num_actions, size=count)] = True
+    return seen, masks
+
+
+def check(agent: Any, outputs: Any, actions: Any) -> None:
+    """Compare with what the agent says: outputs to 1e-6 of the largest of them."""
+    seen, masks = observations_of(agent)
+    expected = agent.policy.outputs(seen)[:, : agent.policy.head.size]
+    np.testing.assert_allclose(outputs, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+    predicted = agent.predict(seen, action_masks=masks)
+    assert np.shape(actions) == predicted.shape
+    if predicted.dtype.kind == "f":
+        np.testing.assert_allclose(actions, predicted, rtol=1e-6, atol=2e-6)
+    else:
+        np.testing.assert_array_equal(actions, predicted)
+
+
+@pytest.fixture(params=CASES, scope="module")
+def agent(request: pytest.FixtureRequest) -> Any:
+    return agent_of(request.param)
+
+
+# ---------------------------------------------------------------- C
+
+
+def compile_c(path: Path, out: Path, *options: str) -> None:
+    """Compile a file; a warning is an error."""
+    if CC is None:
+        pytest.skip("needs a C compiler")
+    command = [CC, *FLAGS, *options, str(path), "-lm", "-o", str(out)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def place(array: Array, dtype: Any) -> Any:
+    """The address of an array, and the array, which has to live as long."""
+    array = np.ascontiguousarray(array, dtype)
+    return ctypes.c_void_p(array.ctypes.data), array
+
+
+def test_c(agent: Any, tmp_path: Path) -> None:
+    agent.export(tmp_path / "my-policy.c")
+    compile_c(tmp_path / "my-policy.c", tmp_path / "policy.so", "-shared", "-fPIC")
+    library = ctypes.CDLL(str(tmp_path / "policy.so"))
+    library.my_policy_check.restype = ctypes.c_float
+    assert library.my_policy_check() < 1e-6
+    head, outputs, actions = agent.policy.head, [], []
+    seen, masks = observations_of(agent)
+    for k, row in enumerate(seen):
+        observation, _1 = place(row, np.float32)
+        made = np.full(head.size, np.nan, np.float32)
+        library.my_policy_outputs(observation, place(made, np.float32)[0])
+        outputs.append(made)
+        arguments = [observation]
+        if masks is not None:
+            allowed, _2 = place(masks[k], np.uint8)
+            arguments.append(allowed)
+        if not head.is_list:
+            actions.append(library.my_policy_act(*arguments))
+            continue
+        count, dtype = len(head.choices) or head.size, np.int32 if head.choices else np.float32
+        action = np.zeros(count, dtype)
+        library.my_policy_act(*arguments, place(action, dtype)[0])
+        actions.append(action)
+    check(agent, outputs, actions)
+
+
+@pytest.mark.parametrize("name", ["choices", "several", "masked", "squashed"])
+def test_c_as_a_program(name: str, tmp_path: Path) -> None:
+    agent = agent_of(name)
+    agent.export(tmp_path / "policy.c")
+    compile_c(tmp_path / "policy.c", tmp_path / "policy", "-DPOLICY_MAIN")
+    program = str(tmp_path / "policy")
+    assert float(subprocess.check_output([program, "--check"])) < 1e-6
+    seen, masks = observations_of(agent)
+    lines = [" ".join(map(repr, row.ravel().tolist())) for row in seen]
+    if masks is not None:
+        mask_lines = (" ".join(map(str, mask.astype(int))) for mask in masks)
+        lines = [f"{line}\n{mask}" for line, mask in zip(lines, mask_lines, strict=True)]
+    printed = subprocess.check_output([program], input="\n".join(lines), text=True)
+    actions = np.array([line.split() for line in printed.splitlines()], float)
+    expected = agent.predict(seen, action_masks=masks).reshape(len(seen), -1)
+    np.testing.assert_allclose(actions, expected, rtol=1e-6, atol=2e-6)
+
+
+# ---------------------------------------------------------------- files of arrays
+
+
+def test_onnx(agent: Any, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    path = str(tmp_path / "policy.onnx")
+    agent.export(path)
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    seen, masks = observations_of(agent)
+    feed = {"observation": seen, **({} if masks is None else {"allowed": masks})}
+    actions, outputs = session.run(["action", "outputs"], feed)
+    check(agent, outputs, actions)
+
+
+def shown(name: str) -> dict[str, Any]:
+    """What a program that the page shows defines."""
+    page = (PAGES / "deploy.md").read_text("utf-8")
+    pattern = rf"^```python\n# {name}\.py\n(.*?)^```$"
+    (source,) = re.findall(pattern, page, re.DOTALL | re.MULTILINE)
+    module = types.ModuleType(name)
+    exec(source, vars(module))
+    return vars(module)
+
+
+def test_npz(agent: Any, tmp_path: Path) -> None:
+    agent.export(tmp_path / "policy.npz")
+    policy = shown("reader")["Policy"](tmp_path / "policy.npz")
+    seen, masks = observations_of(agent)
+    outputs = policy.outputs(seen)[:, : agent.policy.head.size]
+    check(agent, outputs, policy.act(seen, True if masks is None else masks))
+    probed = policy.outputs(policy.arrays["probe"][None])[0, : agent.policy.head.size]
+    np.testing.assert_allclose(probed, policy.arrays["expected"], rtol=1e-5, atol=1e-6)
+
+
+def run_node(script: str, given: Any) -> Any:
+    """What a script of JavaScript prints as JSON, with `given` in front of it."""
+    if NODE is None:
+        pytest.skip("needs node")
+    source = f"const given = {json.dumps(given)};\n{script}"
+    printed = subprocess.run([NODE], input=source, capture_output=True, text=True, check=False)
+    assert printed.returncode == 0, printed.stderr
+    return json.loads(printed.stdout)
+
+
+def test_json(agent: Any, tmp_path: Path) -> None:
+    agent.export(tmp_path / "policy.json")
+    seen, masks = observations_of(agent)
+    script = (PAGES / "policy.js").read_text("utf-8")
+    script += f"""
+        const policy = {(tmp_path / "policy.json").read_text()};
+        const all = given.seen.map((x, k) => [
+            outputs(policy, x).slice(0, given.size), act(policy, x, given.masks?.[k])]);
+        console.log(JSON.stringify(all));
+    """
+    rows = seen.reshape(len(seen), *([-1] if agent.policy.observation_shape else [])).tolist()
+    given = {"seen": rows, "masks": None if masks is None else masks.tolist()}
+    made = run_node(script, {**given, "size": agent.policy.head.size})
+    check(agent, [outputs for outputs, _ in made], np.array([action for _, action in made]))
+
+
+def test_torch(agent: Any) -> None:
+    torch = pytest.importorskip("torch")
+    from rlcpu.adapters.torch import to_torch
+
+    module = to_torch(agent.policy)
+    seen, masks = (None if x is None else torch.from_numpy(x) for x in observations_of(agent))
+    with torch.no_grad():
+        outputs = module(seen)[0][..., : agent.policy.head.size]
+        check(agent, outputs.numpy(), module.act(seen, masks).numpy())
+        before = agent.policy.outputs(observations_of(agent)[0])
+        parameters = list(module.policy.parameters())
+        for tensor in parameters:
+            tensor.add_(0.125)
+        after = agent.policy.outputs(observations_of(agent)[0])
+        for tensor in parameters:
+            tensor.sub_(0.125)
+    network = agent.policy.networks()["policy"]
+    assert sum(tensor.numel() for tensor in parameters) == network.parameters.size
+    assert np.abs(after - before).max() > 0.01
+
+
+# ---------------------------------------------------------------- what else the page shows
+
+
+def test_the_page_plays_the_same_game() -> None:
+    """The page's steps are those of the environment, and its policy balances for a minute."""
+    env = rlcpu.make_vec("CartPole-v1", 8, dtype="float64")
+    env.reset(seed=0)
+    states, actions = np.array(env.state), np.arange(8) % 2
+    env.step(actions)
+    files = ("policy.js", "cartpole_policy.js", "cartpole.js")
+    script = "\n".join((PAGES / name).read_text("utf-8") for name in files)
+    script += """
+        let state = given.states[0], steps = 0;
+        while (steps < 3000 && !cartpole.isOver(state)) {
+            state = cartpole.step(state, act(cartpolePolicy, state)), steps += 1;
+        }
+        const after = given.states.map((each, k) => cartpole.step(each, given.actions[k]));
+        console.log(JSON.stringify([after, steps]));
+    """
+    given = {"states": states.tolist(), "actions": actions.tolist()}
+    after, steps = run_node(script, given)
+    np.testing.assert_allclose(after, env.state, rtol=1e-12, atol=1e-15)
+    assert steps == 3000
+
+
+def test_the_node_of_ros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It publishes what the policy says; modules of this test stand in the place of ROS."""
+    agent = agent_of("choices")
+    agent.export(tmp_path / "policy.npz")
+    sent: list[float] = []
+
+    class Node:
+        def __init__(self, name: str) -> None:
+            assert name == "balance"
+
+        def create_publisher(self, kind: Any, topic: str, depth: int) -> Any:
+            return types.SimpleNamespace(publish=lambda message: sent.append(message.data))
+
+        def create_subscription(self, kind: Any, topic: str, call: Any, depth: int) -> None:
+            self.call = call
+
+    def message(**fields: Any) -> Any:
+        return types.SimpleNamespace(**fields)
+
+    for name, fields in {
+        "rclpy": {},
+        "rclpy.node": {"Node": Node},
+        "sensor_msgs.msg": {"JointState": message},
+        "std_msgs.msg": {"Float64": message},
+        "reader": {"Policy": shown("reader")["Policy"]},
+    }.items():
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+        vars(sys.modules[name]).update(fields)
+    monkeypatch.chdir(tmp_path)
+    node, (seen, _) = shown("balance_node")["Balance"](), observations_of(agent)
+    for x, speed, angle, turning in seen:
+        node.call(message(position=[x, angle], velocity=[speed, turning]))
+    assert set(sent) == {-10.0, 10.0}
+    np.testing.assert_array_equal(np.array(sent) > 0, agent.predict(seen) == 1)
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_unknown_endings_and_layers_are_refused(tmp_path: Path) -> None:
+    agent = agent_of("choices")
+    with pytest.raises(
+        ValueError, match=r"policy\.txt.*expected a name with \.c, \.json, \.npz or"
+    ):
+        agent.export(tmp_path / "policy.txt")
+
+    def cubed(x):
+        return x * x * x
+
+    odd = by_network(nn.Dense(8) >> nn.Activation(cubed) >> nn.Dense(2))
+    for name in ("policy.c", "policy.onnx", "policy.npz"):
+        with pytest.raises(ValueError, match="the layer 'cubed' cannot be exported"):
+            odd.export(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
