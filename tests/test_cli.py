@@ -210,6 +210,8 @@ def test_save_and_plot(trainer: type[FakeAgent], tmp_path: Path) -> None:
         (["train", "CartPole-v1", "--set", "gamma=1", "--set", "gamma=1"], "given twice"),
         (["train", "CartPole-v1", "--num-envs", "8", "--set", "num_envs=8"], "given twice"),
         (["train", "CartPole-v1", "--video", "film.avi"], "does not end in .gif or .mp4"),
+        (["export", "no_such.npz", "a.c"], "there is no file 'no_such.npz'"),
+        (["export", "a.npz", "a.txt"], "'a.txt': expected an ending of .c, .json, .npz, .onnx"),
         (["plot", "no_such.csv", "--out", "a.png"], "cannot read 'no_such.csv': No such file"),
         (["plot", str(Path(__file__)), "--out", "a.png"], "expected a table with numbers in its"),
         (["plot", "a.csv"], "the following arguments are required: --out"),

@@ -13,9 +13,12 @@ const cartpole = {
 
 function playCartpole(place, policy) {
   place.innerHTML =
-    '<canvas role="img" aria-label="A cart that balances a pole"></canvas><p class="buttons">' +
-    ["Push left", "Push right", "Pause"].map((name) => `<button class="md-button">${name}</button>`).join("") +
-    '</p><p aria-live="off"></p>';
+    '<canvas role="img" aria-label="A cart that balances a pole"></canvas>' +
+    '<p style="display: flex; flex-wrap: wrap; gap: 0.5rem">' +
+    ["Push left", "Push right", "Pause"]
+      .map((name) => `<button class="md-button" style="padding: 0.4em 1em; color: var(--md-typeset-a-color)">${name}</button>`)
+      .join("") +
+    "</p><p></p>";
   const canvas = place.querySelector("canvas"), [left, right, pause] = place.querySelectorAll("button");
   const line = place.lastElementChild, pen = canvas.getContext("2d");
   let state = cartpole.reset(), steps = 0, best = 0, last = 0, isPaused = false, arrow = 0;
@@ -35,7 +38,7 @@ function playCartpole(place, policy) {
 
   function draw() {
     const style = getComputedStyle(place), ink = style.getPropertyValue("--md-default-fg-color") || "black";
-    const colour = style.getPropertyValue("--md-accent-fg-color") || "blue";
+    const colour = style.getPropertyValue("--md-typeset-a-color") || "blue";
     const ratio = devicePixelRatio || 1, width = place.clientWidth, height = Math.min(width * 0.45, 260);
     if (canvas.width !== Math.round(width * ratio)) {
       canvas.width = width * ratio; canvas.height = height * ratio;

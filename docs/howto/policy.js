@@ -1,15 +1,16 @@
-// Runs what `agent.export("policy.json")` wrote: act(policy, observation) returns the action.
+// act(policy, observation) returns the action of what agent.export("policy.json") wrote.
 const times = (n, f) => Array.from({ length: n }, (_, k) => f(k));
 const clip = (x, low, high) => Math.min(Math.max(x, low), high);
 const mean = (x) => x.reduce((sum, each) => sum + each, 0) / x.length;
 const operations = {
   add: ([x, y]) => x.map((each, k) => each + y[k]),
   concatenate: (parts) => parts.flat(),
-  dense: ([x], [weights, biases]) =>
-    biases.map((bias, k) => x.reduce((sum, each, i) => sum + each * weights[i * biases.length + k], bias)),
+  dense: ([x], [weights, biases], _, size) =>
+    biases.map((bias, k) => x.reduce((sum, each, i) => sum + each * weights[i * size + k], bias)),
   elu: ([x]) => x.map((each) => (each < 0 ? Math.exp(each) - 1 : each)),
-  embedding: ([x], [weights], { inputs, choices }, size) => {
-    const rows = x.map((each, i) => i * choices + (each >= 0 && each < choices ? Math.trunc(each) : 0));
+  embedding: ([x], [weights], { choices }, size) => {
+    const choose = (each) => (each >= 0 && each < choices ? Math.trunc(each) : 0);
+    const rows = x.map((each, i) => i * choices + choose(each));
     return times(size, (k) => rows.reduce((sum, row) => sum + weights[row * size + k], 0));
   },
   layer_norm: ([x], [gains, shifts]) => {
@@ -27,14 +28,16 @@ function outputs(policy, observation) {
   const seen = policy.shape.length ? observation : mean.map((_, k) => Number(k === observation));
   const values = [seen.map((x, k) => clip((x - mean[k]) * scale[k], -policy.clip, policy.clip))];
   for (const each of policy.statements) {
-    const read = each.sources.map((k) => values[k]), arrays = each.arrays.map((name) => policy.arrays[name]);
+    const read = each.sources.map((k) => values[k]);
+    const arrays = each.arrays.map((name) => policy.arrays[name]);
     values.push(operations[each.operation](read, arrays, each.options, each.size));
   }
   return values.at(-1);
 }
 
 function act(policy, observation, allowed) {
-  const x = outputs(policy, observation).map((each, k) => (allowed && !allowed[k] ? -Infinity : each));
+  const isAllowed = (k) => !allowed || allowed[k];
+  const x = outputs(policy, observation).map((each, k) => (isAllowed(k) ? each : -Infinity));
   if (policy.choices.length) {
     let first = 0;
     const chosen = policy.choices.map((count) => {
@@ -43,6 +46,7 @@ function act(policy, observation, allowed) {
     });
     return policy.is_list ? chosen : chosen[0];
   }
-  return policy.center.map((center, k) => clip(
-    center + policy.half[k] * (policy.is_squashed ? Math.tanh(x[k]) : x[k]), policy.low[k], policy.high[k]));
+  const squash = policy.is_squashed ? Math.tanh : (each) => each;
+  return policy.center.map((center, k) =>
+    clip(center + policy.half[k] * squash(x[k]), policy.low[k], policy.high[k]));
 }

@@ -232,7 +232,7 @@ class Agent:
         Args:
             path: the ending chooses the format. ".c" is a file of C99 that includes `math.h` alone;
                 ".onnx" a model for ONNX's runtimes; ".npz" and ".json" hold arrays and a list of
-                what to compute with them, for a reader of thirty lines in any language.
+                what to compute with them, for a short reader in any language.
 
         Raises:
             ValueError: there is no format of this ending, or the format has no such layer.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.nn.heads import Head
-from rlcpu.nn.layers import KINDS, activations, dense, embedding, joins, norm
+from rlcpu.nn.layers import activations, dense, embedding, joins, norm
 from rlcpu.nn.layers.kind import Step
 from rlcpu.nn.network import CLIP, Network
 from rlcpu.nn.plan import Plan
@@ -158,8 +158,8 @@ def statements_of(plan: Plan) -> list[Statement]:
         statements.append(Statement(operation, sources, size, arrays, options))
         return len(statements)
 
-    for step in plan.steps:
-        kind, source, place = KINDS[step.kind], values[step.inputs], step.outputs
+    for step, kind in zip(plan.steps, plan.kinds, strict=True):
+        source, place = values[step.inputs], step.outputs
         if kind is joins.COPY and step.size_in == step.size_out:
             values[place] = source
         elif kind is joins.COPY:
