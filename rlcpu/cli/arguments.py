@@ -196,7 +196,7 @@ def output_file(text: str) -> Path:
 
 def policy_file(text: str) -> Path:
     """Return a parser of files that policies can be exported to."""
-    from rlcpu.nn.export import FORMATS
+    from rlcpu.train.checkpoint import FORMATS
 
     path = output_file(text)
     if path.suffix not in FORMATS:

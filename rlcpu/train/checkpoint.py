@@ -26,7 +26,8 @@ from rlcpu.envs.gymnasium.task import GymnasiumTask
 from rlcpu.envs.registration import find, is_of_gymnasium, make_vec, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.nn.export import FORMATS, Program
+from rlcpu.nn.export import FORMATS as FORMATS
+from rlcpu.nn.export import Program
 from rlcpu.nn.network import num_parameters
 from rlcpu.train.actors import check_masks
 from rlcpu.train.config import check_config, check_env, describe_unknown, signature_of
