@@ -74,8 +74,13 @@ def numbered_function_of(body: Callable[..., Any], kind: Any) -> int:
 
 
 def make_numbered_call(kind: Any) -> Callable[..., None]:
-    """`call(where, view, number)` for kernels, see `numbered_function_of`."""
-    check = _make_check(View(kind))
+    """`call(where, view, number)` for kernels, see `numbered_function_of`.
+
+    Args:
+        kind: type of the NamedTuples; or a function that says for a view's type which it has to be.
+    """
+    is_type = isinstance(kind, types.Type)
+    check = _make_check(View(kind) if is_type else lambda values: View(kind(values)))
 
     @merge
     def call(where, values, number):
@@ -90,8 +95,9 @@ def _make_check(kind: Any) -> Callable[[Any], None]:
 
     @intrinsic
     def check(typing, values):
-        if values != kind:
-            raise errors.TypingError(f"a function is called with {values}: expected {kind}")
+        expected = kind if isinstance(kind, types.Type) else kind(values)
+        if values != expected:
+            raise errors.TypingError(f"a function is called with {values}: expected {expected}")
         return types.void(values), lambda context, *_: context.get_dummy_value()
 
     return check

@@ -21,10 +21,10 @@ from rlcpu.kernels.compile import inline, kernel
 from rlcpu.kernels.matmul import Matrix, transpose
 from rlcpu.kernels.memory import address, aligned_zeros
 from rlcpu.kernels.vectors import width
-from rlcpu.nn.layers.embedding import make_sum_ones
+from rlcpu.nn.layers.embedding import sum_ones
 from rlcpu.nn.layers.kind import STEP, UNIT, padded
 from rlcpu.nn.packed import Packed, input_place, output_place
-from rlcpu.nn.passes import link, make_passes
+from rlcpu.nn.passes import forward, link
 from rlcpu.nn.plan import Plan
 
 Array = npt.NDArray[Any]
@@ -152,10 +152,6 @@ def to_lanes(units, begin, outputs, row, lanes, size, across):
             transpose(Matrix(cells, begin + lane * across + k, across, 1), target)
 
 
-_forward, _ = make_passes(np.float32)
-_sum_ones = make_sum_ones(np.float32)
-
-
 def run_tile(tile):
     """Make the outputs of a `Tile`."""
     job, lanes, samples = job_at(tile.job), tile.lanes, tile.samples
@@ -170,11 +166,11 @@ def run_tile(tile):
     if tile.few:
         for i in range(samples):
             bounds = np.int64(tile.starts[i]), np.int64(tile.starts[i + 1])
-            _sum_ones(units, network, samples, i, bounds, carray(tile.columns, (bounds[1],)))
+            sum_ones(units, network, samples, i, bounds, carray(tile.columns, (bounds[1],)))
     else:
         place = input_place(network, 0)
         to_rows(tile.inputs, units, place.cells * samples, lanes, place.size, place.width)
-    _forward(network, units, samples, tile.few)
+    forward(network, units, samples, tile.few)
     row = 0
     for k in range(job.num_outputs):
         place = output_place(network, k)

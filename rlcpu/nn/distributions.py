@@ -10,7 +10,7 @@ from typing import Any
 
 import rlcpu.nn.operations as nn
 from rlcpu.nn.heads import HALF_LOG_2_PI
-from rlcpu.nn.tape import Tensor
+from rlcpu.nn.tensors import Tensor
 
 
 def categorical(logits: Any, action: Any, allowed: Any = None) -> tuple[Tensor, Tensor]:

@@ -2,64 +2,33 @@
 
 A function is plain Python of a few numbers. The arguments through which derivatives go carry their
 slopes (see `rlcpu.nn.duals`); one loop writes the results and their derivatives by each of these
-arguments, and is called by address: the kernel of updates is the same whatever functions there are.
+arguments, and is called by address as all instructions are.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from rlcpu.kernels.calls import function_of, kind_of, make_call
-from rlcpu.kernels.compile import define, inline, merge, specialise
+from rlcpu.kernels.calls import numbered_function_of
+from rlcpu.kernels.compile import define, inline, specialise
 from rlcpu.nn import dual_types as dual_types  # teaches numba duals
 from rlcpu.nn.duals import slopes_of, value_of, variables
-from rlcpu.nn.tape import Function
-
-
-class Work(NamedTuple):
-    """Arguments of a loop.
-
-    Attributes:
-        rows: (height, samples), of which results and derivatives are overwritten.
-        operands: int64, those of an instruction EACH; see `rlcpu.nn.tape.Program`.
-        width: numbers of a result.
-    """
-
-    rows: Any
-    operands: Any
-    width: int
+from rlcpu.nn.program import Function
 
 
 @functools.cache
-def _kind(dtype: type) -> Any:
-    rows: Any = np.zeros((0, 0), dtype)
-    return kind_of(Work(rows, np.zeros(0, np.int64), 0))
+def function_at(dtype: type, function: Function, chunk: Any) -> int:
+    """Return the address of the forward pass of "each", compiled for a scalar function.
 
+    It finds its rows by the operands: those of the arguments, three numbers each, then of each
+    result and of its derivatives.
 
-@functools.cache
-def make_call_each(dtype: type) -> Callable[..., None]:
-    """Make `call_each(chunk, instruction)`, which runs the loop of an instruction EACH."""
-    call = make_call(_kind(dtype))
-
-    @merge
-    def call_each(chunk, instruction):
-        program = chunk.frame.program
-        operands = program.operands[instruction.a :]
-        call(program.functions[instruction.index], Work(chunk.rows, operands, instruction.width))
-
-    return call_each
-
-
-@functools.cache
-def function_at(dtype: type, function: Function) -> int:
-    """Return the address of the loop over a scalar function, compiled.
-
-    The loop, `each(work)`, finds its rows by the operands: those of the arguments, three numbers
-    each, then of each result and of its derivatives.
+    Args:
+        dtype: in which it computes.
+        function: the scalar function.
+        chunk: numba's type of a `rlcpu.nn.instructions.chunk.Chunk`.
     """
     loop, count = _make_loop(dtype, function), len(function.gradients)
     slopes, results = sum(function.gradients), max(function.results, 1)
@@ -67,12 +36,14 @@ def function_at(dtype: type, function: Function) -> int:
     written = range(3 * count, 3 * count + results * (1 + slopes))
     arguments += [f"rows[operands[{k}] + w]" for k in written]
     source = (
-        "def each(work):\n"
-        "    rows, operands = work.rows, work.operands\n"
-        "    for w in range(work.width):\n"
+        "def each(chunk, number):\n"
+        "    program, rows = chunk.frame.program, chunk.rows\n"
+        "    instruction = program.instructions[number]\n"
+        "    operands = program.operands[instruction.a :]\n"
+        "    for w in range(instruction.width):\n"
         f"        loop({', '.join(arguments)})"
     )
-    return function_of(define(source, loop=loop), _kind(dtype))
+    return numbered_function_of(define(source, loop=loop), chunk)
 
 
 def _make_loop(dtype: type, function: Function) -> Callable[..., None]:

@@ -16,25 +16,21 @@ from rlcpu.kernels.calls import View, kind_of
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.kernels.memory import aligned_zeros
-from rlcpu.nn import flat
+from rlcpu.nn import flat, instructions, passes
 from rlcpu.nn.flat import FlatLearner
-from rlcpu.nn.functions import function_at
-from rlcpu.nn.instructions import COLUMN_RECORD, Chunk, backward_at, forward_at
+from rlcpu.nn.instructions.chunk import COLUMN_RECORD, Chunk
 from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.layers.kind import Step, padded
 from rlcpu.nn.network import Network
-from rlcpu.nn.passes import link
-from rlcpu.nn.tape import (
+from rlcpu.nn.program import (
     APPLICATION,
-    COLUMN,
     FROM_COLUMN,
     INSTRUCTION,
-    NUMBER,
     OPERAND,
     NetworkSizes,
     Program,
-    Tape,
 )
+from rlcpu.nn.tape import Tape
 from rlcpu.nn.update import (
     CHUNK,
     MOST_PARTS,
@@ -280,21 +276,21 @@ class Learner(FlatLearner):
         if missing:
             raise ValueError(f"per_sample={missing[0]!r}: the algorithm has no such statistic")
         floats = len(tape.settings)
-        instructions = np.array([tuple(each.values()) for each in tape.instructions], INSTRUCTION)
-        is_number = instructions["code"] == NUMBER
-        index = instructions["index"]  # settings come before the constants
+        rows = [tuple(each[name] for name in INSTRUCTION.names or ()) for each in tape.instructions]
+        table = np.array(rows, INSTRUCTION)
+        is_number = [each["kind"] == "number" for each in tape.instructions]
+        index = table["index"]  # settings come before the constants
         index[is_number] = np.where(index < 0, -1 - index, index + floats)[is_number]
         self._constants: Array = np.array(tape.constants, self.dtype)
         self._floats = tape.settings
         self._program = Program(
-            instructions,
+            table,
             np.array(tape.bounds),
             np.array(tape.heights),
             tape.cells,
             np.array([tuple(each.values()) for each in tape.applications], APPLICATION),
             np.array(tape.inputs or [(0, 0, 0, 0, 0)], OPERAND),
             np.array(tape.operands or [0], np.int64),
-            np.zeros(max(len(tape.functions), 1), np.int64),
             np.zeros(floats + len(tape.constants), self.dtype),
         )
         self._standardised = np.array(tape.standardised, np.int64)
@@ -311,14 +307,12 @@ class Learner(FlatLearner):
         if self.awaited is not None:  # it goes the other way, until both meet
             self.awaited = None
             kernel.compile(self._types())
-            backward_at(self.dtype, kind)
-            forward_at(self.dtype, kind)
-        addresses = [function_at(self.dtype, each) for each in self.tape.functions]
-        self._program.functions[: len(addresses)] = addresses
+        kinds = [each["kind"] for each in self.tape.instructions]
+        functions = self.tape.functions
+        instructions.link(kinds, self._program.instructions, functions, self.dtype, kind)
         for table, each in zip(self.layout.tables, self.networks, strict=True):
-            table[: len(each.plan.table)] = link(each.plan, self.dtype)
-        forward, backward = forward_at(self.dtype, kind), backward_at(self.dtype, kind)
-        self._compiled = _Compiled(kernel, forward, backward)
+            table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
+        self._compiled = kernel
         self._is_ready = True
 
     @property
@@ -392,12 +386,10 @@ class Learner(FlatLearner):
             key_low=self.key[0],
             key_high=self.key[1],
             patience=self._patience(part),
-            forward=self._compiled.forward,
-            backward=self._compiled.backward,
         )
         outputs: Array = np.zeros((max(len(self.tape.per_sample), 1), count), real)
         self.per_sample = dict(zip(self.tape.per_sample, outputs, strict=False))
-        samples, kernel = Batch(count, columns, outputs), self._compiled.kernel
+        samples, kernel = Batch(count, columns, outputs), self._compiled
         workers = self._workers_for(minibatch, part, epochs * -(-count // minibatch))
 
         def run(*arguments: Any, alive: Any = references) -> None:
@@ -556,7 +548,7 @@ class Learner(FlatLearner):
 
     def _find_takes_ones(self, name: str) -> bool:
         column, tape = list(self.columns).index(name), self.tape
-        if any(each["code"] == COLUMN and each["index"] == column for each in tape.instructions):
+        if any((each["kind"], each["index"]) == ("column", column) for each in tape.instructions):
             return False
         for use in tape.applications:
             first, count = use["first"], use["inputs"]
@@ -593,7 +585,7 @@ class Learner(FlatLearner):
     def compile(self) -> None:
         """Make the kernel and what it calls ready, without an update."""
         self._prepare()
-        self._compiled.kernel.compile(self._types())
+        self._compiled.compile(self._types())
 
     def is_uncompiled(self) -> bool:
         """Tell whether the kernel would be compiled by the first update, and kept in a cache."""
@@ -616,7 +608,7 @@ class Learner(FlatLearner):
         batch = Batch(1, np.zeros(1, COLUMN_RECORD), np.zeros((1, 1), real))
         settings = Settings(
             *(1, 1, 1, 1, False, numbers, 0, 0, numbers, 1, real(0), reals, real(0), real(0)),
-            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0, 0, 0),
+            *(False, real(0), -1, 0.0, self.key[0], self.key[1], 0),
         )
         return self._program, batch, self._make_space(1, 1, 32), settings
 
@@ -636,14 +628,6 @@ class Learner(FlatLearner):
         }
 
 
-class _Compiled(NamedTuple):
-    """Machine code: the kernel, and addresses of what it calls."""
-
-    kernel: Any
-    forward: int
-    backward: int
-
-
 _NO_PAIR = (None, None)
 
 
@@ -655,7 +639,7 @@ class _Column(NamedTuple):
         array: these in a form that the kernel reads: themselves, or a copy.
         numbers: mean and scale in that form.
         samples: how many.
-        record: fields of `rlcpu.nn.instructions.COLUMN_RECORD`.
+        record: fields of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
     """
 
     values: Any

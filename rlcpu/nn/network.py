@@ -19,9 +19,10 @@ import numpy.typing as npt
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.compile import kernel
 from rlcpu.kernels.memory import aligned_zeros
+from rlcpu.nn import passes
 from rlcpu.nn.layers import Dense, Graph, LayerNorm, Relu, Tanh
 from rlcpu.nn.packed import Packed
-from rlcpu.nn.passes import ADDED, BY_INPUTS, link, make_passes
+from rlcpu.nn.passes import ADDED, BY_INPUTS
 from rlcpu.nn.plan import plan_of
 
 Array = npt.NDArray[Any]
@@ -143,10 +144,9 @@ class Network:
         rows = self._check("inputs", inputs, self._inputs)
         outputs = self._empty(self._outputs, len(rows[0]))
         packed = self.packed(is_learnt=False)
-        forward, _ = _make_runs(self._dtype)
         for part, units in self._parts(len(rows[0])):
             self._inputs.write(units, part, rows)
-            forward(packed, units, part.stop - part.start)
+            _run_forward(packed, units, part.stop - part.start)
             self._outputs.read(units, part, outputs)
         return self._outputs.give(outputs)
 
@@ -176,13 +176,12 @@ class Network:
         plan, packed = self.plan, self.packed()
         by_inputs, gradients = self._empty(self._inputs, count), np.zeros_like(packed.parameters)
         scratch = aligned_zeros(((min(count, BATCH) + 1) * plan.slopes,), self._dtype)
-        forward, backward = _make_runs(self._dtype)
         for part, units in self._parts(count):
             samples = part.stop - part.start
             self._inputs.write(units, part, rows)
-            forward(packed, units, samples)
+            _run_forward(packed, units, samples)
             self._outputs.write(units, part, by_outputs)
-            backward(packed, units, scratch, gradients, samples)
+            _run_backward(packed, units, scratch, gradients, samples)
             self._inputs.read(units, part, by_inputs)
         return plan.unpack(gradients, self._dtype), self._inputs.give(by_inputs)
 
@@ -195,7 +194,7 @@ class Network:
         plan = self.plan
         parameters = plan.pack(self.parameters, self._dtype)
         copies = np.zeros(plan.copies, self._dtype)
-        table = link(plan, self._dtype, is_learnt)
+        table = passes.link(plan, self._dtype, is_learnt)
         packed = Packed(table, plan.inputs, plan.outputs, parameters, copies)
         for copy, weights in plan.copied_views(parameters, copies):
             copy[...] = weights
@@ -274,20 +273,16 @@ class Ends(NamedTuple):
         return dict(zip(self.names, arrays, strict=True)) if self.are_named else arrays[0]
 
 
-@functools.cache
-def _make_runs(dtype: type) -> tuple[Any, Any]:
-    """Make the passes as Python calls them; backward adds gradients, and those by inputs too."""
-    forward, backward = make_passes(dtype)
+@kernel
+def _run_forward(network, units, samples):
+    """Make the outputs."""
+    passes.forward(network, units, samples, False)
 
-    @kernel
-    def run_forward(network, units, samples):
-        forward(network, units, samples, False)
 
-    @kernel
-    def run_backward(network, units, slopes, gradients, samples):
-        backward(network, units, slopes, gradients, samples, False, ADDED | BY_INPUTS)
-
-    return run_forward, run_backward
+@kernel
+def _run_backward(network, units, slopes, gradients, samples):
+    """Add gradients, and write derivatives by inputs."""
+    passes.backward(network, units, slopes, gradients, samples, False, ADDED | BY_INPUTS)
 
 
 def _named(values: Any, name: str) -> dict[str, Any]:

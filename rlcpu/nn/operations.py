@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rlcpu.nn.tape import (
-    ARGMAX,
-    ENTROPY,
-    NORMAL,
-    SOFTMAX,
-    SUM,
-    TAKE,
-    UNIFORM,
-    Column,
-    Mean,
-    Tape,
-    Tensor,
-    at_user,
-)
+from rlcpu.nn.tape import Tape
+from rlcpu.nn.tensors import Column, Mean, Tensor, at_user
 
 
 def each(function: Callable[..., Any], *arguments: Any, results: int = 0) -> Any:
@@ -42,7 +30,7 @@ def take(tensor: Any, index: Any) -> Tensor:
     source = tape.tensor(tensor)
     if isinstance(index, Column):
         tape.limit_index(index, source.width)
-    return _reduce(TAKE, source, b=tape.tensor(index).place)
+    return _reduce("take", source, b=tape.tensor(index).place)
 
 
 def argmax(tensor: Any, allowed: Any = None) -> Tensor:
@@ -50,7 +38,7 @@ def argmax(tensor: Any, allowed: Any = None) -> Tensor:
     tape = _tape_of((tensor,))
     source = tape.tensor(tensor)
     out = tape.new(1, False, scratch=1)
-    tape.write(ARGMAX, out, a=source.place, a_step=source.width, c=_mask(tape, source, allowed))
+    tape.write("argmax", out, a=source.place, a_step=source.width, c=_mask(tape, source, allowed))
     return out
 
 
@@ -74,7 +62,7 @@ def log_softmax(logits: Any, allowed: Any = None) -> Tensor:
     source = tape.tensor(logits)
     out = tape.new(source.width, source.has_gradient, scratch=1)
     tape.write(
-        SOFTMAX,
+        "log_softmax",
         out,
         arguments=[source],
         a=source.place,
@@ -86,22 +74,22 @@ def log_softmax(logits: Any, allowed: Any = None) -> Tensor:
 
 def entropy(log_probs: Any) -> Tensor:
     """Return the entropy (nats) of a distribution, -sum(p log p)."""
-    return _reduce(ENTROPY, _tape_of((log_probs,)).tensor(log_probs))
+    return _reduce("entropy", _tape_of((log_probs,)).tensor(log_probs))
 
 
 def sum(tensor: Any) -> Tensor:
     """Return the sum of the numbers of each sample."""
-    return _reduce(SUM, _tape_of((tensor,)).tensor(tensor))
+    return _reduce("sum", _tape_of((tensor,)).tensor(tensor))
 
 
 def normal(like: Any) -> Tensor:
     """Draw standard normal noise, new in each update, of the width of another tensor."""
-    return _draw(NORMAL, like)
+    return _draw("normal", like)
 
 
 def uniform(like: Any) -> Tensor:
     """Draw noise from [0, 1), new in each update, of the width of another tensor."""
-    return _draw(UNIFORM, like)
+    return _draw("uniform", like)
 
 
 def mean(value: Any) -> Mean:
@@ -124,11 +112,11 @@ def standardise(column: Any) -> Tensor:
     return column.tape.read_column(column, standardise=True)
 
 
-def _reduce(code: int, source: Tensor, **fields: int) -> Tensor:
+def _reduce(kind: str, source: Tensor, **fields: int) -> Tensor:
     """Write an instruction that makes one number of all numbers of a tensor."""
     out = source.tape.new(1, source.has_gradient)
     source.tape.write(
-        code,
+        kind,
         out,
         arguments=[source],
         a=source.place,
@@ -139,10 +127,10 @@ def _reduce(code: int, source: Tensor, **fields: int) -> Tensor:
     return out
 
 
-def _draw(code: int, like: Any) -> Tensor:
+def _draw(kind: str, like: Any) -> Tensor:
     tape = _tape_of((like,))
     out = tape.new(tape.tensor(like).width, False)
-    tape.write(code, out, index=tape.streams)
+    tape.write(kind, out, index=tape.streams)
     tape.streams += 1
     return out
 

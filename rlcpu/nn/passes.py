@@ -1,11 +1,9 @@
 """Passes of networks over samples, a sample a row.
 
-One pair of functions for each dtype runs every network: they go through its table of instructions
+One pair of functions runs every network: they go through its table of instructions
 (`rlcpu.nn.plan`), forwards and backwards, and call the function of each one's kind of layer
 (`rlcpu.nn.layers`) by its address, which `link` writes to the table. Each function is compiled for
 the first network that needs it: a new network of known kinds compiles nothing.
-
-    forward, backward = make_passes(dtype)         # for kernels
 
     forward(network, units, samples, is_summed)
         makes the outputs, and returns where the first one begins in `units`
@@ -39,6 +37,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 
 from rlcpu.kernels.calls import kind_of, make_numbered_call, numbered_function_of, view
 from rlcpu.kernels.compile import merge
@@ -63,34 +62,39 @@ class Work(NamedTuple):
 
 
 @functools.cache
-def make_passes(dtype: type) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """Make `forward` and `backward`, by which kernels run the passes of one dtype; see above."""
-    call = make_numbered_call(_work_kind(dtype))
-
-    @merge
-    def forward(network, units, samples, is_summed):
-        none = units[:0]
-        work = view(Work(network, units, samples, none, none, is_summed, FORWARD))
-        for i in range(1 if is_summed else 0, network.table.shape[0]):
-            call(network.table[i].forward, work, i)
-        return output_place(network, 0).cells * samples
-
-    @merge
-    def backward(network, units, slopes, gradients, samples, is_summed, mode):
-        work = view(Work(network, units, samples, slopes, gradients, is_summed, mode))
-        for i in range(network.table.shape[0] - 1, -1, -1):
-            call(network.table[i].backward, work, i)
-
-    return forward, backward
-
-
-@functools.cache
 def _work_kind(dtype: type) -> Any:
     """Return numba's type of a `Work`."""
     none: Any = np.zeros(0, dtype)
     places: Any = np.zeros((0, 0), np.int64)
     network = Packed(np.zeros(0, STEP), places, places, none, none)
     return kind_of(Work(network, none, 0, none, none, False, FORWARD))
+
+
+def _expected(work: Any) -> Any:
+    """Return the type of a `Work` that the functions of layers are compiled for, by its units."""
+    _, units = work.field("units")
+    return _work_kind(np.float32 if units.dtype == types.float32 else np.float64)
+
+
+_call = make_numbered_call(_expected)
+
+
+@merge
+def forward(network, units, samples, is_summed):
+    """Make the outputs, in kernels; see above."""
+    none = units[:0]
+    work = view(Work(network, units, samples, none, none, is_summed, FORWARD))
+    for i in range(1 if is_summed else 0, network.table.shape[0]):
+        _call(network.table[i].forward, work, i)
+    return output_place(network, 0).cells * samples
+
+
+@merge
+def backward(network, units, slopes, gradients, samples, is_summed, mode):
+    """Make derivatives by parameters, by inputs, or both, in kernels; see above."""
+    work = view(Work(network, units, samples, slopes, gradients, is_summed, mode))
+    for i in range(network.table.shape[0] - 1, -1, -1):
+        _call(network.table[i].backward, work, i)
 
 
 def link(plan: Plan, dtype: type, is_learnt: bool = True) -> Array:

@@ -22,266 +22,15 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rlcpu.kernels.compile import define
-
-#: Kinds of instructions; `rlcpu.nn.instructions` says what each computes.
-(
-    COLUMN,
-    NUMBER,
-    PARAMETER,
-    NETWORK,
-    EACH,
-    ADD,
-    SUBTRACT,
-    MULTIPLY,
-    TAKE,
-    ARGMAX,
-    SOFTMAX,
-    ENTROPY,
-    SUM,
-    NORMAL,
-    UNIFORM,
-    LOSS,
-    STATISTIC,
-    PER_SAMPLE,
-) = range(18)
-
-#: One instruction. `out` and `width` are the rows it writes, `a`, `b` and `c` first rows that it
-#: reads (-1 for none). `a_step` and `b_step` are 1 where each row of the result reads the next row,
-#: and 0 where all read the first; of TAKE, ARGMAX, ENTROPY and SUM `a_step` counts the rows they
-#: read. `a_gradient` and `b_gradient` say whether derivatives by a and b are wanted. `index` is the
-#: number of a column, constant, application, function, sum or stream of random numbers, or the
-#: place of a parameter. EACH reads its operands: `a` is the first, `b` the number of arguments, `c`
-#: that of results.
-INSTRUCTION = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "code", "out", "width", "a", "a_step", "a_gradient", "b", "b_step", "b_gradient", "c",
-            "index",
-        )
-    ]
-)  # fmt: skip
-#: One use of a network: its number, where its units begin in scratch memory (for one sample, -1 for
-#: memory that is shared), its first `OPERAND` and how many there are, whether derivatives by its
-#: parameters and by its operands are wanted, and whether it overwrites gradients.
-APPLICATION = np.dtype(
-    [
-        (name, np.int64)
-        for name in (
-            "network",
-            "units",
-            "first",
-            "inputs",
-            "by_parameters",
-            "by_inputs",
-            "is_first",
-        )
-    ]
-)
-#: Numbers that go into a network: their source (a column of the batch, rows, or rows without
-#: derivatives), that column or first row, their number, the network's input, and the place in it.
-OPERAND = np.dtype([(name, np.int64) for name in ("kind", "source", "width", "input", "begin")])
-FROM_COLUMN, FROM_ROWS, FROM_HELD = range(3)
-
-
-class Program(NamedTuple):
-    """Instructions of all updates, as the kernel reads them.
-
-    Attributes:
-        instructions: of `INSTRUCTION`, those of one update after those of the other.
-        bounds: (num_updates + 1,) int64, bounds of the instructions of each update.
-        heights: (num_updates,) int64, rows of each update.
-        cells: units of a sample that stay for the backward pass; others lie behind them.
-        applications: of `APPLICATION`.
-        inputs: of `OPERAND`, those of each application after those of the one before.
-        operands: (any,) int64: arguments of scalar functions, three each: first row, step, whether
-            derivatives are wanted; then the first rows of the results and of their derivatives.
-        functions: (any,) int64, addresses of scalar functions; see `rlcpu.nn.functions`.
-        numbers: (any,) constants, then settings.
-    """
-
-    instructions: Any
-    bounds: Any
-    heights: Any
-    cells: int
-    applications: Any
-    inputs: Any
-    operands: Any
-    functions: Any
-    numbers: Any
-
-
-class NetworkSizes(NamedTuple):
-    """Sizes of a network.
-
-    Attributes:
-        inputs, outputs: numbers of a sample that go in and come out, by name.
-        are_named: whether it gives its outputs by their names.
-        cells: units of a sample, of all its layers.
-    """
-
-    inputs: dict[str, int]
-    outputs: dict[str, int]
-    are_named: bool
-    cells: int
-
-
-class Function(NamedTuple):
-    """A scalar function as the tape uses it.
-
-    Attributes:
-        function: plain Python.
-        gradients: for each argument whether it carries slopes.
-        results: how many numbers it returns; 0 for one that is no tuple.
-    """
-
-    function: Callable[..., Any]
-    gradients: tuple[bool, ...]
-    results: int
-
-
-# ---------------------------------------------------------------- stand-ins
-
-
-class Tensor:
-    """Stands for a number, or `width` numbers, of each sample while an algorithm is traced.
-
-    Attributes:
-        tape: the tape that it is on.
-        place: its first row.
-        width: numbers of a sample.
-        has_gradient: whether derivatives go through it.
-        is_common: whether its numbers are the same for all samples, as settings are.
-    """
-
-    def __init__(
-        self, tape: Tape, place: int, width: int, has_gradient: bool, is_common: bool = False
-    ) -> None:
-        self.tape, self.place, self.width = tape, place, width
-        self.has_gradient, self.is_common = has_gradient, is_common
-
-    def __getitem__(self, index: int | slice) -> Tensor:
-        """Return some of the numbers, such as the first two outputs of a network."""
-        rows = range(self.width)[
-            index if isinstance(index, slice) else slice(index, index + 1 or None)
-        ]
-        if rows.step != 1 or len(rows) == 0:
-            raise IndexError(at_user(f"reads [{index}] of a tensor of width {self.width}"))
-        start = self.place + rows.start
-        return Tensor(self.tape, start, len(rows), self.has_gradient, self.is_common)
-
-    def __add__(self, other: Any) -> Any:
-        return _either(ADD, self, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return _either(SUBTRACT, self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return self.tape.combine(SUBTRACT, other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _either(MULTIPLY, self, other)
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> Tensor:
-        return self * -1.0
-
-    def __truediv__(self, other: Any) -> Tensor:
-        if isinstance(other, int | float):
-            return self * (1.0 / other)
-        return self.tape.call(_quotient, (self, other), 0)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return self.tape.call(_quotient, (other, self), 0)
-
-    def __bool__(self) -> bool:
-        raise TypeError(
-            at_user(
-                "branches on data: an algorithm is traced once for all samples; "
-                "let a scalar function decide, in nn.each"
-            )
-        )
-
-    __hash__ = object.__hash__
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
-
-    def __repr__(self) -> str:
-        return f"Tensor(width={self.width})"
-
-
-def _either(code: int, left: Tensor, right: Any) -> Any:
-    """Return the result of an operator, or leave it to `Mean`, which takes common tensors."""
-    return NotImplemented if isinstance(right, Mean) else left.tape.combine(code, left, right)
-
-
-def _quotient(dividend: float, divisor: float) -> float:
-    return dividend / divisor
-
-
-class Mean:
-    """Stands for the mean of a number over a minibatch; sums and multiples of means are means."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-    def __add__(self, other: Any) -> Mean:
-        return Mean(self.tensor + self._common(other))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Mean:
-        return self + -1.0 * other
-
-    def __mul__(self, other: Any) -> Mean:
-        if isinstance(other, Mean):
-            raise TypeError(at_user("multiplies means, which is no mean over the samples"))
-        return Mean(self.tensor * self._common(other))
-
-    def _common(self, other: Any) -> Any:
-        """Return the tensor or number of an operand, which is a mean or common to all samples."""
-        if isinstance(other, Mean):
-            return other.tensor
-        if isinstance(other, Tensor) and not other.is_common:
-            raise TypeError(at_user("joins a mean and a number of each sample: nn.mean first"))
-        return other
-
-    __rmul__ = __mul__
-
-    def __rsub__(self, other: Any) -> Mean:
-        return -1.0 * self + other
-
-    def __neg__(self) -> Mean:
-        return self * -1.0
-
-    def __truediv__(self, other: Any) -> Mean:
-        return Mean(self.tensor / self._common(other))
-
-    def __bool__(self) -> bool:
-        return bool(self.tensor)
-
-
-class Column(Tensor):
-    """Stands for a column of the batch; it becomes rows where it is no input of a network."""
-
-    def __init__(self, tape: Tape, name: str, number: int, width: int) -> None:
-        self.tape, self.name, self.number = tape, name, number
-        self.width, self.has_gradient, self.is_common = width, False, False
-
-    @property
-    def place(self) -> int:  # type: ignore[override]
-        """Return the first of the rows, which the first access reads from the batch."""
-        return self.tape.read_column(self).place
+from rlcpu.nn.program import FROM_COLUMN, FROM_HELD, FROM_ROWS, INSTRUCTION, Function
+from rlcpu.nn.tensors import Column, Mean, Tensor, at_user
 
 
 class Tape:
@@ -300,7 +49,7 @@ class Tape:
         parameters: Mapping[str, tuple[int, int]],
     ) -> None:
         self.columns, self.networks, self.parameters = dict(columns), dict(networks), parameters
-        self.instructions: list[dict[str, int]] = []
+        self.instructions: list[dict[str, Any]] = []
         #: Of each instruction the rows that it writes, and those that get derivatives from it.
         self.rows: list[tuple[list[int], list[int]]] = []
         self.bounds = [0]
@@ -381,14 +130,14 @@ class Tape:
         arrays = {place: name for name, (place, _) in self.parameters.items()}
         for number in range(len(self.instructions) - 1, self.bounds[-2] - 1, -1):
             instruction, (results, arguments) = self.instructions[number], self.rows[number]
-            code = instruction["code"]
-            if code == LOSS or not needed.isdisjoint(results):
+            kind = instruction["kind"]
+            if kind == "loss" or not needed.isdisjoint(results):
                 needed.update(arguments)
             else:
                 instruction["a_gradient"] = instruction["b_gradient"] = 0
-            if code == PARAMETER and instruction["a_gradient"]:
+            if kind == "parameter" and instruction["a_gradient"]:
                 unused.discard(arrays[instruction["index"]])
-            if code != NETWORK:
+            if kind != "network":
                 continue
             use = self.applications[instruction["index"]]
             name = names[use["network"]]
@@ -417,17 +166,17 @@ class Tape:
         """Write the instructions of loss, statistics and numbers of each sample."""
         names = [function.__name__]
         tensor = self.tensor(loss.tensor)
-        self.write(LOSS, arguments=[tensor], a=tensor.place, index=0)
+        self.write("loss", arguments=[tensor], a=tensor.place, index=0)
         for name, value in statistics.items():
             tensor = self.tensor(value.tensor if isinstance(value, Mean) else value)
             if tensor.width != 1:
                 raise ValueError(
                     f"statistic {name!r} has {tensor.width} numbers of a sample: expected 1"
                 )
-            self.write(STATISTIC, a=tensor.place, index=len(names))
+            self.write("statistic", a=tensor.place, index=len(names))
             names.append(name)
             if name in per_sample:
-                self.write(PER_SAMPLE, a=tensor.place, index=len(self.per_sample))
+                self.write("per_sample", a=tensor.place, index=len(self.per_sample))
                 self.per_sample.append(name)
         self.statistics.append(names)
         self.bounds.append(len(self.instructions))
@@ -444,18 +193,18 @@ class Tape:
         return Tensor(self, place, width, has_gradient, is_common)
 
     def write(
-        self, code: int, *results: Tensor, arguments: Sequence[Tensor] = (), **fields: int
+        self, kind: str, *results: Tensor, arguments: Sequence[Tensor] = (), **fields: int
     ) -> None:
         """Append an instruction.
 
         Args:
-            code: its kind.
+            kind: of `rlcpu.nn.instructions.INSTRUCTIONS`, or "each".
             *results: tensors whose rows it writes; "out" and "width" are those of the first.
             arguments: tensors by which it has derivatives, if derivatives go through them.
             **fields: other fields of `INSTRUCTION`.
         """
-        values = dict.fromkeys(INSTRUCTION.names or (), -1)
-        values |= {"code": code, "a_step": 0, "b_step": 0, "a_gradient": 0, "b_gradient": 0}
+        values: dict[str, Any] = dict.fromkeys(INSTRUCTION.names or (), -1)
+        values |= {"kind": kind, "a_step": 0, "b_step": 0, "a_gradient": 0, "b_gradient": 0}
         if results:
             values |= {"out": results[0].place, "width": results[0].width}
         values |= {name: int(value) for name, value in fields.items()}
@@ -494,7 +243,7 @@ class Tape:
                 if column.number not in self.standardised:
                     self.standardised.append(column.number)
                 moments = self.standardised.index(column.number)
-            self.write(COLUMN, out, index=column.number, c=moments)
+            self.write("column", out, index=column.number, c=moments)
             return out
 
         return self._once(("column", column.number, standardise), make)
@@ -516,7 +265,7 @@ class Tape:
         out = self.new(1, False, is_common=True)
         if value not in self.constants:
             self.constants.append(value)
-        self.write(NUMBER, out, index=self.constants.index(value))
+        self.write("number", out, index=self.constants.index(value))
         return out
 
     def read_setting(self, name: str) -> Tensor:
@@ -526,7 +275,7 @@ class Tape:
 
         def make() -> Tensor:
             out = self.new(1, False, is_common=True)
-            self.write(NUMBER, out, index=-1 - self.settings.index(name))
+            self.write("number", out, index=-1 - self.settings.index(name))
             return out
 
         return self._once(("setting", name), make)
@@ -537,7 +286,7 @@ class Tape:
 
         def make() -> Tensor:
             out = self.new(size, name in self.learns, is_common=True)
-            self.write(PARAMETER, out, index=place, a_gradient=out.has_gradient)
+            self.write("parameter", out, index=place, a_gradient=out.has_gradient)
             return out
 
         return self._once(("parameter", name), make)
@@ -573,7 +322,7 @@ class Tape:
         by_inputs = any(tensor.has_gradient for tensor in tensors)
         out = self.new(sum(network.outputs.values()), by_parameters or by_inputs)
         self.write(
-            NETWORK, out, arguments=tensors, index=len(self.applications),
+            "network", out, arguments=tensors, index=len(self.applications),
             a_gradient=out.has_gradient,
         )  # fmt: skip
         self.applications.append(
@@ -596,14 +345,14 @@ class Tape:
             begin += size
         return SimpleNamespace(**parts)
 
-    def combine(self, code: int, left: Any, right: Any) -> Tensor:
+    def combine(self, kind: str, left: Any, right: Any) -> Tensor:
         """Return a sum, difference or product, number by number."""
         a, b = self.tensor(left), self.tensor(right)
         width = self._common_width(a, b)
         common = a.is_common and b.is_common
         out = self.new(width, a.has_gradient or b.has_gradient, is_common=common)
         self.write(
-            code, out, arguments=(a, b), a=a.place, a_step=a.width > 1, a_gradient=a.has_gradient,
+            kind, out, arguments=(a, b), a=a.place, a_step=a.width > 1, a_gradient=a.has_gradient,
             b=b.place, b_step=b.width > 1, b_gradient=b.has_gradient,
         )  # fmt: skip
         return out
@@ -640,7 +389,7 @@ class Tape:
         for out, by in zip(outs, slopes, strict=True):
             self.operands += out.place, *(each.place for each in by)
         self.write(
-            EACH, *outs, arguments=tensors, a=first, b=len(tensors), c=len(outs),
+            "each", *outs, arguments=tensors, a=first, b=len(tensors), c=len(outs),
             a_gradient=any(gradients), index=self.functions.index(made),
         )  # fmt: skip
         return tuple(outs) if results else outs[0]
@@ -682,19 +431,7 @@ class _Applier:
         return self._tape.apply(self._name, inputs)
 
 
-# ---------------------------------------------------------------- errors
-
-
 def _name_of(function: Callable[..., Any]) -> str:
     code = getattr(function, "__code__", None)
     name = getattr(function, "__qualname__", repr(function))
     return f"{name} ({code.co_filename}, line {code.co_firstlineno})" if code else name
-
-
-def at_user(sentence: str) -> str:
-    """Put the place in the algorithm that a sentence is about in front of it."""
-    frame: Any = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcpu.nn"):
-        frame = frame.f_back
-    code = frame.f_code
-    return f"{code.co_filename}, line {frame.f_lineno}, in {code.co_name}: {sentence}"

@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlcpu.kernels.calls import make_call, view
-from rlcpu.kernels.compile import inline, inline_exact, kernel, merge, outline
+from rlcpu.kernels.calls import make_numbered_call, view
+from rlcpu.kernels.compile import inline, inline_exact, kernel, outline
 from rlcpu.kernels.memory import array_at
 from rlcpu.kernels.random import mix
 from rlcpu.nn.adam import make_adam, make_rectified_rates, make_sums
-from rlcpu.nn.instructions import Chunk
+from rlcpu.nn.instructions.chunk import Chunk
 from rlcpu.nn.layers.rows import fill
 from rlcpu.nn.order import bits_of, shuffled
 from rlcpu.nn.packed import copy_rows, network_of
-from rlcpu.nn.tape import Program
+from rlcpu.nn.program import Program
 from rlcpu.nn.workers import Board, claim, finish, item_of, stop, wait
 
 u32 = np.uint32
@@ -75,7 +75,7 @@ class Batch(NamedTuple):
 
     Attributes:
         size: S.
-        columns: of `rlcpu.nn.instructions.COLUMN_RECORD`.
+        columns: of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
         per_sample: (any, S), numbers of each sample that the algorithm writes.
     """
 
@@ -130,7 +130,6 @@ class Settings(NamedTuple):
         watched, most: the call ends at a minibatch whose mean of this sum is above `most`.
         key_low, key_high: uint32, of the random stream.
         patience: see `rlcpu.nn.workers.wait`.
-        forward, backward: addresses, see `rlcpu.nn.instructions`.
     """
 
     epochs: int
@@ -154,8 +153,6 @@ class Settings(NamedTuple):
     key_low: Any
     key_high: Any
     patience: int
-    forward: int
-    backward: int
 
 
 class Frame(NamedTuple):
@@ -219,7 +216,7 @@ def make_order(dtype: type) -> Callable[..., None]:
             total += (column[samples[i]] - mean) ** 2
         return np.sqrt(total / max(samples.size - 1, 1)) + 1e-8
 
-    @merge
+    @outline
     def order(frame, epoch, minibatch):
         space, settings = frame.space, frame.settings
         count = space.indices.size
@@ -255,23 +252,24 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
 
     `kind` is numba's type of a `Chunk`.
     """
-    call, one = make_call(kind), dtype(1)
+    call, zero, one = make_numbered_call(kind), dtype(0), dtype(1)
 
-    @merge
+    @outline
     def gradient(turn, part, frame):
         space, settings, worker = frame.space, frame.settings, turn.worker
         first = turn.minibatch * settings.minibatch
         last = min(first + settings.minibatch, space.indices.size)
         begin = first + part * settings.part
         end = min(begin + settings.part, last)
-        height = frame.program.heights[turn.update]
-        fill(space.gradients[part, frame.layout.parameters :], dtype(0))
+        program, height = frame.program, frame.program.heights[turn.update]
+        fill(space.gradients[part, frame.layout.parameters :], zero)
         fill(space.sums[part], 0.0)
         for start in range(begin, end, settings.chunk):
             samples = space.indices[start : min(start + settings.chunk, end)]
             cells = height * samples.size
             shape = height, samples.size
-            chunk = Chunk(
+            slopes = space.slopes[worker, :cells]
+            values = Chunk(
                 worker,
                 turn.update,
                 turn.number,
@@ -280,14 +278,20 @@ def make_gradient(dtype: type, kind: Any) -> Callable[..., None]:
                 one / dtype(last - first),
                 start == begin,
                 space.rows[worker, :cells].reshape(shape),
-                space.slopes[worker, :cells].reshape(shape),
+                slopes.reshape(shape),
                 space.units[worker],
                 space.gradients[part],
                 space.sums[part],
                 frame,
             )
-            call(settings.forward, chunk)
-            call(settings.backward, chunk)
+            chunk = view(values)
+            first, last = program.bounds[turn.update], program.bounds[turn.update + 1]
+            for number in range(first, last):
+                call(program.instructions[number].forward, chunk, number)
+            fill(slopes, zero)
+            for number in range(last - 1, first - 1, -1):
+                if program.instructions[number].backward != 0:
+                    call(program.instructions[number].backward, chunk, number)
 
     return gradient
 
@@ -313,7 +317,7 @@ def make_step(dtype: type) -> Callable[..., None]:
         for i in range(targets.size):
             targets[i] += tau * (parameters[i] - targets[i])
 
-    @merge
+    @outline
     def step(item, factor, rates, follow, frame):
         learnt, layout, space = frame.learnt, frame.layout, frame.space
         cut = layout.slices[item]
@@ -381,7 +385,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         part = frame.settings.part
         return (samples_of(minibatch, frame) + part - 1) // part
 
-    @merge
+    @outline
     def order_all(crew, minibatches, phase, epoch, frame):
         """Choose the samples of all minibatches of an epoch."""
         board = Board(frame.space.claims, frame.space.done)
@@ -391,7 +395,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                 order(frame, epoch, item)
                 finish(board)
 
-    @merge
+    @outline
     def add_parts(turn, parts, frame):
         """Compute the gradients of parts of a minibatch."""
         board = Board(frame.space.claims, frame.space.done)
@@ -401,7 +405,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                 gradient(turn, item, frame)
                 finish(board)
 
-    @merge
+    @outline
     def sum_slices(turn, first, slices, parts, frame):
         """Add up the parts' gradients of slices, and sum the squares of each total."""
         layout, space = frame.layout, frame.space
@@ -423,7 +427,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
             total += sums[part, k]
         return total
 
-    @merge
+    @outline
     def report(turn, parts, norm, frame):
         """Add the means over a minibatch to the report."""
         sums, row = frame.space.sums, frame.space.report[turn.update]
@@ -433,7 +437,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
         row[count] += norm
         row[count + 1] += 1.0
 
-    @merge
+    @outline
     def step_slices(turn, first, slices, parts, frame):
         """Step slices, unless the loss is not finite or the call is to end before this step."""
         space, settings = frame.space, frame.settings
@@ -465,7 +469,7 @@ def make_update(dtype: type, kind: Any) -> Callable[..., None]:
                         report(turn, parts, norm, frame)
                 finish(board)
 
-    @merge
+    @outline
     def run(crew, frame):
         """Run epochs, minibatches, updates and their phases, and wait after each phase."""
         layout, space, settings = frame.layout, frame.space, frame.settings

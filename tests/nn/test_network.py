@@ -13,28 +13,25 @@ import pytest
 from rlcpu import nn
 from rlcpu.kernels.compile import kernel
 from rlcpu.nn import Network, packed
-from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, make_passes
+from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN, backward, forward
 from tests.train import naive
 
 ARCHITECTURES = [(4, 64, 64, 2), (4, 2), (20, 3), (6, 33, 17, 5), (1, 1), (30, 100, 40, 20, 18)]
 DTYPES = [np.float32, np.float64]
 
 
-@functools.cache
-def passes(dtype: Any) -> tuple[Any, Any]:
-    forward, backward = make_passes(dtype)
+@kernel
+def run_forward(net: Any, units: Any, samples: int) -> int:
+    for i in range(net.table.shape[0]):
+        packed.copy_rows(net.table[i], net, 0, net.table[i].rows)
+    return forward(net, units, samples, False)
 
-    @kernel
-    def run_forward(net, units, samples):
-        for i in range(net.table.shape[0]):
-            packed.copy_rows(net.table[i], net, 0, net.table[i].rows)
-        return forward(net, units, samples, False)
 
-    @kernel
-    def run_backward(net, units, slopes, gradients, samples, found):
-        backward(net, units, slopes, gradients, samples, False, found)
-
-    return run_forward, run_backward
+@kernel
+def run_backward(
+    net: Any, units: Any, slopes: Any, gradients: Any, samples: int, found: int
+) -> None:
+    backward(net, units, slopes, gradients, samples, False, found)
 
 
 def make_network(sizes: Any, activation: str, dtype: Any, layer_norm: bool = False) -> Network:
@@ -91,7 +88,6 @@ def test_passes_equal_numpy(
     inputs[:] = 0.0
     inputs[:, : sizes[0]] = rng.normal(size=(samples, sizes[0]))
     seen = inputs[:, : sizes[0]].astype(np.float64)
-    run_forward, run_backward = passes(dtype)
     assert run_forward(net, units, samples) == first_output * samples
     outputs = units[first_output * samples :][: samples * width_out].reshape(samples, width_out)
     expected = naive.run_network(sizes, flat, activation, seen)
@@ -122,7 +118,6 @@ def test_what_a_backward_pass_writes() -> None:
     inputs = {"a": rng.normal(size=(7, 3)), "b": rng.normal(size=(7, 2)), "c": np.ones((7, 1))}
     slopes = {"x": rng.normal(size=(7, 2)), "y": rng.normal(size=(7, 1))}
     by_parameters, by_inputs = network.gradients(inputs, slopes)
-    run_forward, run_backward = passes(np.float64)
     net, plan = network.packed(), network.plan
 
     def blocks(units: Any, places: Any) -> list[Any]:

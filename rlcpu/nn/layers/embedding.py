@@ -196,30 +196,23 @@ class Ones(NamedTuple):
         return len(self.columns) <= MANY_ONES * (len(self.starts) - 1) * self.size
 
 
-@functools.cache
-def make_sum_ones(dtype: type) -> Callable[..., None]:
-    """Make `sum_ones(units, network, samples, i, bounds, columns)`: the first layer of one sample.
+@inline
+def sum_ones(units, network, samples, i, bounds, columns):
+    """Write the outputs of the first layer for sample i of `samples`.
 
-    It overwrites the outputs of the first layer for sample i of `samples`, whose ones are
-    columns[bounds[0]:bounds[1]]; a forward pass with `is_summed` goes on from these.
+    Its ones are columns[bounds[0]:bounds[1]]; a forward pass with `is_summed` goes on from these.
     """
-    zero, none = dtype(0), dtype(-np.inf)
-
-    @inline
-    def sum_ones(units, network, samples, i, bounds, columns):
-        step, weights = network.table[0], address(network.parameters)
-        size = step.width_out
-        sum_of_rows(
-            address(columns),
-            bounds,
-            Matrix(weights, step.parameters, size, 1),
-            Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),
-            Matrix(address(units), samples * step.outputs + i * size, size, 1),
-            size,
-            zero if step.floor != 0 else none,
-        )
-
-    return sum_ones
+    step, weights = network.table[0], address(network.parameters)
+    size, number = step.width_out, units.dtype.type
+    sum_of_rows(
+        address(columns),
+        bounds,
+        Matrix(weights, step.parameters, size, 1),
+        Matrix(weights, step.parameters + step.rows * step.columns, 0, 1),
+        Matrix(address(units), samples * step.outputs + i * size, size, 1),
+        size,
+        number(0) if step.floor != 0 else number(-np.inf),
+    )
 
 
 @inline

@@ -1,0 +1,94 @@
+"""Instructions of a tape as kernels run them, forward and backward, for some samples.
+
+Between networks all numbers lie in `rows` (height, samples), a row for each number of a sample, and
+the derivatives of the loss by them in `slopes` of the same shape. Networks keep samples as rows of
+their own: their inputs are gathered, and their outputs are transposed. See `rlcpu.nn.program` for
+the fields of instructions, and for the backward pass Griewank & Walther 2008, "Evaluating
+derivatives".
+
+Each is plain Python, `compute(chunk, instruction)`. It is compiled for the first tape that needs
+it, and called by the address that `link` writes to the program. A new one is a function here, one
+for the way back if derivatives go through it, and an entry in `INSTRUCTIONS`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from rlcpu.kernels.calls import numbered_function_of
+from rlcpu.kernels.compile import specialise
+from rlcpu.nn.functions import function_at
+from rlcpu.nn.instructions import distributions, networks, numbers
+from rlcpu.nn.program import Function
+
+Compute = Callable[[Any, Any], None]
+
+
+class Instruction(NamedTuple):
+    """A kind of instruction.
+
+    Attributes:
+        forward: (chunk, instruction): writes its rows.
+        backward: (chunk, instruction): adds derivatives by what it reads; None if there are none.
+    """
+
+    forward: Compute
+    backward: Compute | None = None
+
+
+#: All kinds; those of "each" are compiled for every scalar function.
+INSTRUCTIONS = {
+    "column": Instruction(numbers.read_column),
+    "number": Instruction(numbers.read_number),
+    "parameter": Instruction(numbers.read_parameter, numbers.learn_parameter),
+    "network": Instruction(networks.apply, networks.learn),
+    "add": Instruction(numbers.add, numbers.through_sum),
+    "subtract": Instruction(numbers.subtract, numbers.through_difference),
+    "multiply": Instruction(numbers.multiply, numbers.through_product),
+    "take": Instruction(numbers.take, numbers.give),
+    "argmax": Instruction(numbers.choose_best),
+    "log_softmax": Instruction(distributions.log_softmax, distributions.through_log_softmax),
+    "entropy": Instruction(distributions.entropy, distributions.through_entropy),
+    "sum": Instruction(numbers.add_up, numbers.spread),
+    "normal": Instruction(distributions.draw_normal),
+    "uniform": Instruction(distributions.draw_uniform),
+    "loss": Instruction(numbers.add_to_statistic, numbers.begin),
+    "statistic": Instruction(numbers.add_to_statistic),
+    "per_sample": Instruction(numbers.scatter),
+}
+
+
+def link(
+    kinds: Iterable[str], table: Any, functions: Sequence[Function], dtype: type, chunk: Any
+) -> None:
+    """Write the addresses of functions, compiled if need be, to a program's instructions.
+
+    Args:
+        kinds: of the instructions.
+        table: (num_instructions,) of `rlcpu.nn.program.INSTRUCTION`, overwritten.
+        functions: scalar ones, which instructions "each" have the numbers of.
+        dtype: in which they compute.
+        chunk: numba's type of a `rlcpu.nn.instructions.chunk.Chunk`.
+    """
+    for row, kind in zip(table, kinds, strict=True):
+        if kind == "each":
+            row["forward"] = function_at(dtype, functions[row["index"]], chunk)
+            backward: Compute | None = numbers.through_each
+        else:
+            forward, backward = INSTRUCTIONS[kind]
+            row["forward"] = _address(forward, dtype, chunk)
+        is_needed = kind == "loss" or row["a_gradient"] or row["b_gradient"]
+        is_absent = backward is None or not is_needed
+        row["backward"] = 0 if is_absent else _address(backward, dtype, chunk)
+
+
+@functools.cache
+def _address(compute: Any, dtype: type, chunk: Any) -> int:
+    specialised = specialise(compute, dtype, arrays=True)
+
+    def run(chunk, number):
+        specialised(chunk, chunk.frame.program.instructions[number])
+
+    return numbered_function_of(run, chunk)

@@ -1,0 +1,179 @@
+"""The instruction that applies a network to some samples.
+
+A network whose input is a column of `Ones` gets the first layer's product, `is_summed`, in the
+place of the input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlcpu.kernels.compile import inline
+from rlcpu.kernels.memory import array_at
+from rlcpu.nn import passes
+from rlcpu.nn.instructions.chunk import floats_at
+from rlcpu.nn.instructions.numbers import fill_row
+from rlcpu.nn.layers.embedding import add_slopes, sum_ones
+from rlcpu.nn.network import CLIP
+from rlcpu.nn.packed import input_place, network_of, output_place
+from rlcpu.nn.passes import ADDED, BY_INPUTS, OVERWRITTEN
+from rlcpu.nn.program import FROM_COLUMN, FROM_ROWS
+
+
+def apply(chunk: Any, instruction: Any) -> None:
+    """Gather a network's inputs from columns and rows, and write its outputs to rows."""
+    application = chunk.frame.program.applications[instruction.index]
+    network, units, count = (
+        network_at(chunk, application),
+        units_of(chunk, application),
+        chunk.samples.size,
+    )
+    first = chunk.frame.program.inputs[application.first]
+    is_summed = reads_ones(chunk, first)
+    if is_summed:
+        sum_all_ones(chunk, first, network, units)
+    else:
+        for k in range(application.inputs):
+            gather(chunk, chunk.frame.program.inputs[application.first + k], network, units)
+    passes.forward(network, units, count, is_summed)
+    out = instruction.out
+    for k in range(network.outputs.shape[0]):
+        cells, width, size = output_place(network, k)
+        for j in range(size):
+            from_units(chunk.rows[out + j], units[cells * count :], width, j)
+        out += size
+
+
+def learn(chunk: Any, instruction: Any) -> None:
+    """Take derivatives by a network's outputs from slopes, and add those by inputs to slopes."""
+    program, layout, count = chunk.frame.program, chunk.frame.layout, chunk.samples.size
+    application = program.applications[instruction.index]
+    network, units = network_at(chunk, application), units_of(chunk, application)
+    out = instruction.out
+    for k in range(network.outputs.shape[0]):
+        cells, width, size = output_place(network, k)
+        outputs = units[cells * count : (cells + width) * count]
+        fill_row(outputs, 0.0)
+        for j in range(size):
+            to_units(outputs, width, j, chunk.slopes[out + j])
+        out += size
+    mode, number = 0, application.network
+    if application.by_parameters != 0:
+        mode = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
+    if application.by_inputs != 0:
+        mode |= BY_INPUTS
+    begin, end = layout.begins[number] + layout.free[number], layout.begins[number + 1]
+    gradients, first = chunk.gradients[begin:end], program.inputs[application.first]
+    is_summed, scratch = reads_ones(chunk, first), chunk.frame.space.products[chunk.worker]
+    passes.backward(network, units, scratch, gradients, count, is_summed, mode)
+    if is_summed and application.by_parameters != 0:
+        add_all_slopes(chunk, first, network, units, gradients)
+    if application.by_inputs != 0:
+        for k in range(application.inputs):
+            operand = program.inputs[application.first + k]
+            cells, width, _ = input_place(network, operand.input)
+            if operand.kind == FROM_ROWS:
+                for j in range(operand.width):
+                    slopes = chunk.slopes[operand.source + j]
+                    add_from_units(slopes, units[cells * count :], width, operand.begin + j)
+
+
+def network_at(chunk: Any, application: Any) -> Any:
+    """Return the network of an application, as kernels have it."""
+    return network_of(chunk.frame.learnt, chunk.frame.layout, application.network)
+
+
+def units_of(chunk: Any, application: Any) -> Any:
+    """Return the scratch memory of an application."""
+    place = application.units if application.units >= 0 else chunk.frame.program.cells
+    return chunk.units[place * chunk.frame.settings.chunk :]
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def gather(chunk: Any, operand: Any, network: Any, units: Any) -> None:
+    """Write numbers of a column or of rows to an input of a network."""
+    cells, width, _ = input_place(network, operand.input)
+    count, begin = chunk.samples.size, operand.begin
+    inputs = units[cells * count : (cells + width) * count]
+    if begin == 0:
+        fill_row(inputs, 0.0)
+    if operand.kind == FROM_COLUMN:
+        write_column(inputs, begin, width, chunk, chunk.frame.batch.columns[operand.source])
+    else:
+        for j in range(operand.width):
+            to_units(inputs, width, begin + j, chunk.rows[operand.source + j])
+
+
+def write_column(units: Any, place: int, width: int, chunk: Any, column: Any) -> None:
+    """Write numbers of a column to units, normalised and clipped if it has a mean."""
+    samples, size = chunk.samples, column.width
+    values = floats_at(column.values, chunk.frame.batch.size * size)
+    if column.mean == 0:
+        for i in range(samples.size):
+            begin, out = samples[i] * size, i * width + place
+            for k in range(size):
+                units[out + k] = values[begin + k]
+        return
+    mean, scale = floats_at(column.mean, size), floats_at(column.scale, size)
+    for i in range(samples.size):
+        begin, out = samples[i] * size, i * width + place
+        for k in range(size):
+            x = (values[begin + k] - mean[k]) * scale[k]
+            x = -CLIP if x < -CLIP else x
+            units[out + k] = CLIP if x > CLIP else x
+
+
+def to_units(units: Any, width: int, place: int, row: Any) -> None:
+    """Copy a row to a column of units."""
+    for i in range(row.size):
+        units[i * width + place] = row[i]
+
+
+def from_units(row: Any, units: Any, width: int, place: int) -> None:
+    """Copy a column of units to a row."""
+    for i in range(row.size):
+        row[i] = units[i * width + place]
+
+
+def add_from_units(row: Any, units: Any, width: int, place: int) -> None:
+    """Add a column of units to a row."""
+    for i in range(row.size):
+        row[i] += units[i * width + place]
+
+
+# ---------------------------------------------------------------- ones among zeros
+
+
+def reads_ones(chunk: Any, operand: Any) -> bool:
+    """Tell whether an operand is a column of ones."""
+    columns = chunk.frame.batch.columns
+    return operand.kind == FROM_COLUMN and columns[operand.source].ones != 0
+
+
+@inline
+def ones_of(column, count):
+    """Return where the ones of each of `count` samples begin, and all ones."""
+    starts = array_at(column.values, (count + 1,), np.int64(0))
+    return starts, array_at(column.ones, (starts[count],), np.int32(0))
+
+
+def sum_all_ones(chunk: Any, operand: Any, network: Any, units: Any) -> None:
+    """Make the product of the first layer."""
+    batch, count = chunk.frame.batch, chunk.samples.size
+    starts, columns = ones_of(batch.columns[operand.source], batch.size)
+    for i in range(count):
+        sample = chunk.samples[i]
+        sum_ones(units, network, count, i, (starts[sample], starts[sample + 1]), columns)
+
+
+def add_all_slopes(chunk: Any, operand: Any, network: Any, units: Any, gradients: Any) -> None:
+    """Add the gradients of the first layer's weights."""
+    batch, count = chunk.frame.batch, chunk.samples.size
+    starts, columns = ones_of(batch.columns[operand.source], batch.size)
+    for i in range(count):
+        bounds = starts[chunk.samples[i]], starts[chunk.samples[i] + 1]
+        add_slopes(gradients, units, network, count, i, bounds, columns)

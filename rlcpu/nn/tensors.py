@@ -1,0 +1,151 @@
+"""Stand-ins for numbers while an algorithm is traced; see `rlcpu.nn.tape`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcpu.nn.tape import Tape
+
+
+class Tensor:
+    """Stands for a number, or `width` numbers, of each sample while an algorithm is traced.
+
+    Attributes:
+        tape: the tape that it is on.
+        place: its first row.
+        width: numbers of a sample.
+        has_gradient: whether derivatives go through it.
+        is_common: whether its numbers are the same for all samples, as settings are.
+    """
+
+    def __init__(
+        self, tape: Tape, place: int, width: int, has_gradient: bool, is_common: bool = False
+    ) -> None:
+        self.tape, self.place, self.width = tape, place, width
+        self.has_gradient, self.is_common = has_gradient, is_common
+
+    def __getitem__(self, index: int | slice) -> Tensor:
+        """Return some of the numbers, such as the first two outputs of a network."""
+        rows = range(self.width)[
+            index if isinstance(index, slice) else slice(index, index + 1 or None)
+        ]
+        if rows.step != 1 or len(rows) == 0:
+            raise IndexError(at_user(f"reads [{index}] of a tensor of width {self.width}"))
+        start = self.place + rows.start
+        return Tensor(self.tape, start, len(rows), self.has_gradient, self.is_common)
+
+    def __add__(self, other: Any) -> Any:
+        return _either("add", self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return _either("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return self.tape.combine("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _either("multiply", self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Tensor:
+        return self * -1.0
+
+    def __truediv__(self, other: Any) -> Tensor:
+        if isinstance(other, int | float):
+            return self * (1.0 / other)
+        return self.tape.call(_quotient, (self, other), 0)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return self.tape.call(_quotient, (other, self), 0)
+
+    def __bool__(self) -> bool:
+        raise TypeError(
+            at_user(
+                "branches on data: an algorithm is traced once for all samples; "
+                "let a scalar function decide, in nn.each"
+            )
+        )
+
+    __hash__ = object.__hash__
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
+
+    def __repr__(self) -> str:
+        return f"Tensor(width={self.width})"
+
+
+def _either(kind: str, left: Tensor, right: Any) -> Any:
+    """Return the result of an operator, or leave it to `Mean`, which takes common tensors."""
+    return NotImplemented if isinstance(right, Mean) else left.tape.combine(kind, left, right)
+
+
+def _quotient(dividend: float, divisor: float) -> float:
+    return dividend / divisor
+
+
+class Mean:
+    """Stands for the mean of a number over a minibatch; sums and multiples of means are means."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __add__(self, other: Any) -> Mean:
+        return Mean(self.tensor + self._common(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Mean:
+        return self + -1.0 * other
+
+    def __mul__(self, other: Any) -> Mean:
+        if isinstance(other, Mean):
+            raise TypeError(at_user("multiplies means, which is no mean over the samples"))
+        return Mean(self.tensor * self._common(other))
+
+    def _common(self, other: Any) -> Any:
+        """Return the tensor or number of an operand, which is a mean or common to all samples."""
+        if isinstance(other, Mean):
+            return other.tensor
+        if isinstance(other, Tensor) and not other.is_common:
+            raise TypeError(at_user("joins a mean and a number of each sample: nn.mean first"))
+        return other
+
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: Any) -> Mean:
+        return -1.0 * self + other
+
+    def __neg__(self) -> Mean:
+        return self * -1.0
+
+    def __truediv__(self, other: Any) -> Mean:
+        return Mean(self.tensor / self._common(other))
+
+    def __bool__(self) -> bool:
+        return bool(self.tensor)
+
+
+class Column(Tensor):
+    """Stands for a column of the batch; it becomes rows where it is no input of a network."""
+
+    def __init__(self, tape: Tape, name: str, number: int, width: int) -> None:
+        self.tape, self.name, self.number = tape, name, number
+        self.width, self.has_gradient, self.is_common = width, False, False
+
+    @property
+    def place(self) -> int:  # type: ignore[override]
+        """Return the first of the rows, which the first access reads from the batch."""
+        return self.tape.read_column(self).place
+
+
+def at_user(sentence: str) -> str:
+    """Put the place in the algorithm that a sentence is about in front of it."""
+    frame: Any = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rlcpu.nn"):
+        frame = frame.f_back
+    code = frame.f_code
+    return f"{code.co_filename}, line {frame.f_lineno}, in {code.co_name}: {sentence}"
