@@ -2,6 +2,14 @@
 const times = (n, f) => Array.from({ length: n }, (_, k) => f(k));
 const clip = (x, low, high) => Math.min(Math.max(x, low), high);
 const mean = (x) => x.reduce((sum, each) => sum + each, 0) / x.length;
+// Of each window the pixels inside of the image: where they begin in it, and in the window.
+const windows = ({ height, width, channels, window, stride, padding }) => {
+  const along = (size) => times(Math.floor((size + 2 * padding - window) / stride) + 1, (k) => k * stride - padding);
+  const inside = (begin, size) => times(window, (k) => k).filter((k) => begin + k >= 0 && begin + k < size);
+  return along(height).flatMap((top) => along(width).map((left) =>
+    inside(top, height).flatMap((i) => inside(left, width).map((j) =>
+      [((top + i) * width + left + j) * channels, (i * window + j) * channels]))));
+};
 const operations = {
   add: ([x, y]) => x.map((each, k) => each + y[k]),
   concatenate: (parts) => parts.flat(),
@@ -13,11 +21,21 @@ const operations = {
     const rows = x.map((each, i) => i * choices + choose(each));
     return times(size, (k) => rows.reduce((sum, row) => sum + weights[row * size + k], 0));
   },
-  layer_norm: ([x], [gains, shifts]) => {
-    const center = mean(x), centered = x.map((each) => each - center);
-    const deviation = Math.sqrt(mean(centered.map((each) => each ** 2)) + 1e-5);
-    return centered.map((each, k) => (each / deviation) * gains[k] + shifts[k]);
+  layer_norm: ([x], [gains, shifts], { group }) => times(x.length / group, (g) => {
+    const part = x.slice(g * group, (g + 1) * group), center = mean(part);
+    const deviation = Math.sqrt(mean(part.map((each) => (each - center) ** 2)) + 1e-5);
+    return part.map((each, k) => ((each - center) / deviation) * gains[k] + shifts[k]);
+  }).flat(),
+  channels_last: ([x], _, { channels }) => {
+    const pixels = x.length / channels;
+    return x.map((_, k) => x[(k % channels) * pixels + Math.floor(k / channels)]);
   },
+  convolution: ([x], [weights, biases], sizes) => windows(sizes).map((inside) =>
+    biases.map((bias, k) => inside.reduce((sum, [place, row]) => sum
+      + times(sizes.channels, (c) => x[place + c] * weights[(row + c) * biases.length + k])
+        .reduce((a, b) => a + b), bias))).flat(),
+  max_pool: ([x], _, sizes) => windows(sizes).map((inside) =>
+    times(sizes.channels, (c) => Math.max(...inside.map(([place]) => x[place + c])))).flat(),
   relu: ([x]) => x.map((each) => Math.max(each, 0)),
   silu: ([x]) => x.map((each) => each / (1 + Math.exp(-each))),
   tanh: ([x]) => x.map(Math.tanh),

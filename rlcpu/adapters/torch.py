@@ -289,20 +289,74 @@ def _linear(statement: Statement, weights: Tensor, biases: Tensor) -> nn.Module:
     return layer
 
 
+class OfImages(nn.Module):
+    """A layer of torch on images whose channels come last, in rows; see `rlcpu.nn.Convolution`."""
+
+    def __init__(self, shape: tuple[int, int, int], layer: nn.Module) -> None:
+        super().__init__()
+        self.shape, self.layer = shape, layer
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (..., numbers made) for (..., height * width * channels)."""
+        images = inputs.reshape(-1, *self.shape).permute(0, 3, 1, 2)
+        made = self.layer(images).permute(0, 2, 3, 1)
+        return made.reshape(*inputs.shape[:-1], -1)
+
+
+class ChannelsLast(nn.Module):
+    """Planes, one after the other, turned into an image whose channels come last."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return numbers (..., n) in another order."""
+        planes = inputs.unflatten(-1, (self.channels, -1))
+        return planes.transpose(-1, -2).flatten(-2)
+
+
+class NormOfGroups(nn.LayerNorm):
+    """`torch.nn.LayerNorm` of each group of numbers, such as channels of a pixel."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return (..., n) for (..., n)."""
+        return super().forward(inputs.unflatten(-1, (-1, *self.normalized_shape))).flatten(-2)
+
+
 def _layer_norm(statement: Statement, gains: Tensor, shifts: Tensor) -> nn.Module:
-    layer = nn.LayerNorm(len(gains), eps=NORM_EPSILON, device="meta")
+    kind = nn.LayerNorm if len(gains) == statement.size else NormOfGroups
+    layer = kind(len(gains), eps=NORM_EPSILON, device="meta")
     layer.weight, layer.bias = nn.Parameter(gains), nn.Parameter(shifts)
     return layer
+
+
+def _of_images(statement: Statement, kind: Any, *channels: int, **more: Any) -> OfImages:
+    of = statement.options
+    layer = kind(*channels, of["window"], of["stride"], of["padding"], **more)
+    return OfImages((of["height"], of["width"], of["channels"]), layer)
+
+
+def _convolution(statement: Statement, weights: Tensor, biases: Tensor) -> nn.Module:
+    window, channels, made = statement.options["window"], statement.options["channels"], len(biases)
+    module = _of_images(statement, nn.Conv2d, channels, made, device="meta")
+    rows = weights.reshape(window, window, channels, made)
+    module.layer.weight = nn.Parameter(rows.permute(3, 2, 0, 1))
+    module.layer.bias = nn.Parameter(biases)
+    return module
 
 
 #: Modules of operations: (statement, arrays...) -> a module.
 _MODULES: dict[str, Callable[..., nn.Module]] = {
     "add": lambda _: Joined(is_sum=True),
+    "channels_last": lambda statement: ChannelsLast(**statement.options),
     "concatenate": lambda _: Joined(is_sum=False),
+    "convolution": _convolution,
     "dense": _linear,
     "elu": lambda _: nn.ELU(),
     "embedding": lambda statement, weights: Choices(weights, **statement.options),
     "layer_norm": _layer_norm,
+    "max_pool": lambda statement: _of_images(statement, nn.MaxPool2d),
     "relu": lambda _: nn.ReLU(),
     "silu": lambda _: nn.SiLU(),
     "tanh": lambda _: nn.Tanh(),

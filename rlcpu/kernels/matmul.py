@@ -12,7 +12,8 @@ Nothing is checked here. A tile may hang over the last row of its matrix: rows a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -63,6 +64,33 @@ class Matrix(NamedTuple):
     column_stride: int
 
 
+class Windows(NamedTuple):
+    """Left factor whose rows are windows of an image, gathered from where they lie.
+
+    Row r of it is `segments` pieces of the contraction, of as many numbers as the product's depth:
+    number k of piece g is
+
+        values[begin + (r // per_line) * line + (r % per_line) * step + g * segment + k * stride]
+
+    Attributes:
+        values: pointer from `address`.
+        begin: position of the first number of row 0.
+        first: row that a product begins with.
+        per_line, line, step: see above.
+        segments, segment, stride: see above.
+    """
+
+    values: Any
+    begin: int
+    first: int
+    per_line: int
+    line: int
+    step: int
+    segments: int
+    segment: int
+    stride: int
+
+
 # ---------------------------------------------------------------- LLVM pieces
 
 
@@ -74,6 +102,48 @@ def _rows(builder: Any, matrix: Any, rows: int, last_row: Any) -> list[Any]:
         clamped = builder.select(builder.icmp_signed("<", row, last_row), row, last_row)
         pointers.append(builder.gep(values, [builder.add(begin, builder.mul(clamped, row_stride))]))
     return pointers
+
+
+def _window_rows(builder: Any, windows: Any, rows: int, last_row: Any) -> list[Any]:
+    """Pointers to the first numbers of so many rows, clamped to the last row.
+
+    One division finds the first: eight take as long as a contraction of 40 numbers.
+    """
+    values, begin, first, per_line, line, step, *_ = cgutils.unpack_tuple(builder, windows)
+    over = builder.sdiv(first, per_line)
+    inside = builder.sub(first, builder.mul(over, per_line))
+    place = builder.add(begin, builder.add(builder.mul(over, line), builder.mul(inside, step)))
+    to_next_line = builder.sub(line, builder.mul(builder.sub(per_line, I64(1)), step))
+    pointers = [builder.gep(values, [place])]
+    for row in map(I64, range(1, rows)):
+        inside = builder.add(inside, I64(1))
+        is_over = builder.icmp_signed("==", inside, per_line)
+        inside = builder.select(is_over, I64(0), inside)
+        after = builder.add(place, builder.select(is_over, to_next_line, step))
+        place = builder.select(builder.icmp_signed("<=", row, last_row), after, place)
+        pointers.append(builder.gep(values, [place]))
+    return pointers
+
+
+@contextlib.contextmanager
+def _contraction(
+    builder: Any, left: Any, depth: Any, is_windows: bool
+) -> Iterator[tuple[Any, Any]]:
+    """Loop over a contraction: yields where a number is in rows of `left`, and a row of `right`."""
+    if not is_windows:
+        stride = builder.extract_value(left, 3)
+        with cgutils.for_range(builder, depth) as loop:
+            yield builder.mul(loop.index, stride), loop.index
+            body = builder.block
+    else:
+        segments, segment, stride = (builder.extract_value(left, k) for k in (6, 7, 8))
+        with cgutils.for_range(builder, segments) as outer:
+            begin, first = builder.mul(outer.index, segment), builder.mul(outer.index, depth)
+            with cgutils.for_range(builder, depth) as loop:
+                place = builder.add(begin, builder.mul(loop.index, stride))
+                yield place, builder.add(first, loop.index)
+                body = builder.block
+    _keep_rolled(builder.module, body.terminator)
 
 
 def _hide(builder: Any, value: Any) -> Any:
@@ -123,14 +193,33 @@ def _at(matrix: Matrix, row: int, column: int) -> Matrix:
     return Matrix(matrix.values, begin, matrix.row_stride, matrix.column_stride)
 
 
-def make_tile_product(rows: int, registers: int, is_column: bool) -> Callable[..., None]:
+@inline
+def _row_of_matrix(matrix: Matrix, row: int) -> Matrix:
+    return _at(matrix, row, 0)
+
+
+@inline
+def _row_of_windows(windows, row):
+    """Return windows from a row on."""
+    w, first = windows, windows.first + row
+    return Windows(
+        w.values, w.begin, first, w.per_line, w.line, w.step, w.segments, w.segment, w.stride
+    )
+
+
+def make_tile_product(
+    rows: int, registers: int, is_column: bool, from_row: Callable[..., Any] = _row_of_matrix
+) -> Callable[..., None]:
     """Function of one tile: out = max(start + left @ right, floor), from a corner (row, column) on.
 
-    The matrices are those of `_make_product`; `depth` is at least 1, and NaN stays NaN.
+    The matrices are those of `_make_product`, `left` is one or `Windows`; `depth` is at least 1,
+    and NaN stays NaN.
     """
 
     @intrinsic
     def multiply(typing, left, right, start, out, depth, last_row, floor):
+        is_windows = left.instance_class is Windows
+        place_rows = _window_rows if is_windows else _rows
         dtype = out[0].dtype
         vector = Vector(dtype, registers * lanes_of(dtype)).code
         fma = f"llvm.fma.{suffix(vector)}"
@@ -144,20 +233,16 @@ def make_tile_product(rows: int, registers: int, is_column: bool) -> Callable[..
             left, right, start, out, depth, last_row, floor = args
             places = _rows(builder, start, rows, last_row)
             sums = [cgutils.alloca_once_value(builder, first(builder, p)) for p in places]
-            pointers = [_hide(builder, p) for p in _rows(builder, left, rows, last_row)]
+            pointers = [_hide(builder, p) for p in place_rows(builder, left, rows, last_row)]
             values, begin, row_stride, _ = cgutils.unpack_tuple(builder, right)
-            stride = builder.extract_value(left, 3)
-            with cgutils.for_range(builder, depth) as loop:
-                position = builder.add(begin, builder.mul(loop.index, row_stride))
+            with _contraction(builder, left, depth, is_windows) as (column, index):
+                position = builder.add(begin, builder.mul(index, row_stride))
                 row = load_vector(builder, vector, builder.gep(values, [position]))
-                column = builder.mul(loop.index, stride)
                 for pointer, total in zip(pointers, sums, strict=True):
                     number = builder.load(builder.gep(pointer, [column]))
                     factor = splat(builder, number, vector.count)
                     added = call(builder, fma, vector, [factor, row, builder.load(total)])
                     builder.store(added, total)
-                body = builder.block
-            _keep_rolled(builder.module, body.terminator)
             level = splat(builder, floor, vector.count)
             for total, pointer in zip(sums, _rows(builder, out, rows, last_row), strict=True):
                 result = builder.load(total)
@@ -170,17 +255,19 @@ def make_tile_product(rows: int, registers: int, is_column: bool) -> Callable[..
     @inline
     def tile_product(left, right, start, out, corner, depth, last_row, floor):
         row, column = corner
-        left, right, start = _at(left, row, 0), _at(right, 0, column), _at(start, row, column)
+        left, right, start = from_row(left, row), _at(right, 0, column), _at(start, row, column)
         multiply(left, right, start, _at(out, row, column), depth, last_row, floor)
 
     return tile_product
 
 
-def _make_product(is_column: bool, decorate: Any) -> Callable[..., None]:
+def _make_product(
+    is_column: bool, decorate: Any, from_row: Callable[..., Any] = _row_of_matrix
+) -> Callable[..., None]:
     """Whole product out of tiles: full ones, a last row of low ones, a last column of slim ones."""
-    full = make_tile_product(TILE_ROWS, 2, is_column)
-    low = make_tile_product(FEW_ROWS, 2, is_column)
-    slim = make_tile_product(TILE_ROWS, 1, is_column)
+    full = make_tile_product(TILE_ROWS, 2, is_column, from_row)
+    low = make_tile_product(FEW_ROWS, 2, is_column, from_row)
+    slim = make_tile_product(TILE_ROWS, 1, is_column, from_row)
 
     @decorate
     def product(left, right, start, out, shape, floor):
@@ -205,6 +292,8 @@ def _make_product(is_column: bool, decorate: Any) -> Callable[..., None]:
 product_from_column = _make_product(True, inline)
 #: out = max(start + left @ right, floor); `start` is a matrix, or one row with a row stride of 0.
 product = _make_product(False, outline)
+#: The same, of `Windows` on the left; the depth of the shape is that of one piece.
+product_of_windows = _make_product(False, outline, _row_of_windows)
 
 
 # ---------------------------------------------------------------- products of few columns

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from rlcpu.nn.layers.activations import RELU
 from rlcpu.nn.layers.dense import DENSE
-from rlcpu.nn.layers.graph import Draft, Graph, Tensor, Trace
+from rlcpu.nn.layers.graph import Draft, Graph, Picture, Tensor, Trace
 from rlcpu.nn.layers.joins import COPY
 from rlcpu.nn.layers.kind import IN_PLACE, STEP, Kind, Parameters, Sizes, Step, padded
 
@@ -226,7 +226,7 @@ def _is_spare(copy: Draft, ends: list[Tensor]) -> bool:
 
 def _insert_copy(tensor: Tensor, readers: list[Draft]) -> Draft:
     """Return a step that copies a tensor, and let some of its readers read the copy."""
-    copy = Draft(COPY, tensor, Tensor(tensor.size))
+    copy = Draft(COPY, tensor, Tensor(tensor.size, tensor.picture))
     tensor.readers = [each for each in tensor.readers if each not in readers] + [copy]
     copy.target.makers.append(copy)
     for reader in readers:
@@ -260,7 +260,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
         width_in, width_out = padded(source.size), padded(target.size)
         saved = next_unit
         if draft.layer is not None:
-            next_unit += draft.layer.saved
+            next_unit += draft.layer.saved_of(_sizes_of(draft))
         if target not in units:
             if target.shares is None:
                 units[target], next_unit = next_unit, next_unit + width_out
@@ -281,6 +281,7 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
             output_slopes=slopes.get(target, IN_PLACE),
             adds=int(draft is not source.readers[-1]),
             learns_below=int(source in learns),
+            **draft.fields,
         )
         parameters = _parameters_of(draft)
         for k, each in enumerate(parameters):
@@ -315,12 +316,13 @@ def _place(drafts: list[Draft], inputs: list[Tensor], ends: list[Tensor]) -> Pla
 
 
 def _parameters_of(draft: Draft) -> list[Parameters]:
-    source, target = draft.source, draft.target
-    if draft.layer is None:
-        return []
-    return draft.layer.parameters(
-        Sizes(source.size, target.size, source.is_input, target.is_output)
-    )
+    return [] if draft.layer is None else draft.layer.parameters(_sizes_of(draft))
+
+
+def _sizes_of(draft: Draft) -> Sizes:
+    source, target, none = draft.source, draft.target, Picture(0, 0, 0)
+    pictures = source.picture or none, target.picture or none
+    return Sizes(source.size, target.size, source.is_input, target.is_output, *pictures)
 
 
 def _places(tensors: list[Tensor], units: dict[Tensor, int]) -> npt.NDArray[np.int64]:

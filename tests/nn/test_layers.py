@@ -37,6 +37,16 @@ class Weights:
     def norm(self, x: Any) -> Any:
         return functional.layer_norm(x, x.shape[1:], self._left.pop(0), self._left.pop(0))
 
+    def norm_pixels(self, x: Any) -> Any:
+        """Of x (n, height, width, channels)."""
+        return functional.layer_norm(x, x.shape[3:], self._left.pop(0), self._left.pop(0))
+
+    def convolution(self, x: Any, window: int, stride: int = 1, padding: int = 0) -> Any:
+        """Of x (n, channels, height, width)."""
+        weights, biases = self._left.pop(0), self._left.pop(0)
+        rows = weights.reshape(window, window, -1, weights.shape[1])
+        return functional.conv2d(x, rows.permute(3, 2, 0, 1), biases, stride, padding)
+
     def embedding(self, x: Any, choices: int) -> Any:
         rows = x.detach().long() + torch.arange(x.shape[1]) * choices
         return functional.embedding_bag(rows, self._left.pop(0), mode="sum")

@@ -39,6 +39,22 @@ def graph(outputs: int) -> Any:
     return parts >> nn.Residual(wide) >> sums >> nn.Dense(outputs)
 
 
+def image(outputs: int) -> Any:
+    """Layers for images, of which an observation of four numbers is one."""
+    seen = nn.Image(2, 2, 1) >> nn.Convolution(5, 3, padding=1)
+    seen = seen >> nn.LayerNorm(each_pixel=True) >> nn.MaxPool(2, stride=1, padding=1)
+    return seen >> nn.Residual(nn.Relu() >> nn.Convolution(5, 1)) >> nn.Dense(outputs)
+
+
+def on_planes() -> PPO:
+    """An agent that plays a game by a convolution."""
+    agent = PPO("MinAtar/Breakout-v1", num_envs=2)
+    spaces = agent.env.single_observation_space, agent.env.single_action_space
+    seen = nn.Planes(4, 10, 10) >> nn.Convolution(16, 3, stride=2) >> nn.Relu()
+    policy = NetworkPolicy(*spaces, nn.Network(400, seen >> nn.Dense(spaces[1].n + 1)), "shared")
+    return PPO("MinAtar/Breakout-v1", num_envs=2, policy=policy)
+
+
 def by_network(layers: Any) -> PPO:
     """An agent by this network."""
     networks = nn.Network(4, layers), nn.Network(4, nn.Dense(1))
@@ -58,6 +74,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "squashed": lambda: SAC("Pendulum-v1", num_envs=2, hidden=(16,)),
     "noisy": lambda: TD3("MountainCarContinuous-v0", num_envs=2, hidden=(16, 16)),
     "graph": lambda: by_network(graph(2)),
+    "convolution": on_planes,
+    "image": lambda: by_network(image(2)),
 }
 
 

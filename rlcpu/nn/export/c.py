@@ -34,12 +34,44 @@ static void add(const float *x, const float *other, float *y, int size)
     for (k = 0; k < size; k++) y[k] = x[k] + other[k];
 }
 """,
+    "channels_last": """\
+static void channels_last(const float *x, int channels, float *y, int size)
+{
+    int k, c, pixels = size / channels;
+    for (k = 0; k < pixels; k++)
+        for (c = 0; c < channels; c++) y[k * channels + c] = x[c * pixels + k];
+}
+""",
     "concatenate": """\
 static float *append(const float *x, float *y, int size)
 {
     int k;
     for (k = 0; k < size; k++) y[k] = x[k];
     return y + size;
+}
+""",
+    "convolution": """\
+static void convolution(const float *x, int height, int width, int channels, int window, int stride,
+                        int padding, const float *weights, const float *biases, float *y, int size)
+{
+    int high = (height + 2 * padding - window) / stride + 1;
+    int wide = (width + 2 * padding - window) / stride + 1;
+    int made = size / (high * wide), pixel, row, column, c, k;
+    for (pixel = 0; pixel < high * wide; pixel++) {
+        float *restrict out = y + pixel * made;
+        int top = pixel / wide * stride - padding, left = pixel % wide * stride - padding;
+        for (k = 0; k < made; k++) out[k] = biases[k];
+        for (row = 0; row < window; row++)
+            for (column = 0; column < window; column++) {
+                int i = top + row, j = left + column;
+                if (i < 0 || i >= height || j < 0 || j >= width) continue;
+                for (c = 0; c < channels; c++) {
+                    const float *w = weights + ((row * window + column) * channels + c) * made;
+                    float number = x[(i * width + j) * channels + c];
+                    for (k = 0; k < made; k++) out[k] += number * w[k];
+                }
+            }
+    }
 }
 """,
     "dense": """\
@@ -66,17 +98,39 @@ static void embedding(const float *x, int inputs, int choices, const float *weig
 }
 """,
     "layer_norm": """\
-static void layer_norm(const float *x, const float *gains, const float *shifts, float *y, int size)
+static void layer_norm(const float *x, int group, const float *gains, const float *shifts, float *y,
+                       int size)
 {
-    float mean = 0, variance = 0;
     int k;
-    for (k = 0; k < size; k++) mean += x[k];
-    mean /= (float)size;
-    for (k = 0; k < size; k++) variance += (x[k] - mean) * (x[k] - mean);
-    variance = variance / (float)size + EPSILONf;
-    for (k = 0; k < size; k++) y[k] = (x[k] - mean) / sqrtf(variance) * gains[k] + shifts[k];
+    for (; size > 0; size -= group, x += group, y += group) {
+        float mean = 0, variance = 0;
+        for (k = 0; k < group; k++) mean += x[k];
+        mean /= (float)group;
+        for (k = 0; k < group; k++) variance += (x[k] - mean) * (x[k] - mean);
+        variance = variance / (float)group + EPSILONf;
+        for (k = 0; k < group; k++) y[k] = (x[k] - mean) / sqrtf(variance) * gains[k] + shifts[k];
+    }
 }
 """.replace("EPSILON", str(NORM_EPSILON)),
+    "max_pool": """\
+static void max_pool(const float *x, int height, int width, int channels, int window, int stride,
+                     int padding, float *y, int size)
+{
+    int wide = (width + 2 * padding - window) / stride + 1, pixel, row, column, c;
+    for (pixel = 0; pixel < size / channels; pixel++) {
+        float *out = y + pixel * channels;
+        int top = pixel / wide * stride - padding, left = pixel % wide * stride - padding;
+        for (c = 0; c < channels; c++) out[c] = -INFINITY;
+        for (row = 0; row < window; row++)
+            for (column = 0; column < window; column++) {
+                int i = top + row, j = left + column;
+                if (i < 0 || i >= height || j < 0 || j >= width) continue;
+                for (c = 0; c < channels; c++)
+                    out[c] = fmaxf(out[c], x[(i * width + j) * channels + c]);
+            }
+    }
+}
+""",
     "relu": _EACH.format(name="relu", formula="x[k] < 0 ? 0 : x[k]"),
     "silu": _EACH.format(name="silu", formula="x[k] / (1 + expf(-x[k]))"),
     "tanh": _EACH.format(name="hyperbolic", formula="tanhf(x[k])"),

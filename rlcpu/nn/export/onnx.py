@@ -101,8 +101,40 @@ class Nodes:
         return name
 
 
-def _layer_norm(nodes: Nodes, x: str, gains: str, shifts: str, _: Any) -> str:
-    return nodes.add("LayerNormalization", x, gains, shifts, epsilon=NORM_EPSILON)
+def _reshape(nodes: Nodes, x: str, *shape: int) -> str:
+    return nodes.add("Reshape", x, np.array(shape))
+
+
+def _channels_last(nodes: Nodes, x: str, each: Statement) -> str:
+    planes = _reshape(nodes, x, -1, each.options["channels"], each.size // each.options["channels"])
+    return _reshape(nodes, nodes.add("Transpose", planes, perm=(0, 2, 1)), -1, each.size)
+
+
+def _windows(nodes: Nodes, operator: str, each: Statement, x: str, *arrays: str) -> str:
+    """Add what looks at images through windows, which ONNX has channels first."""
+    of = each.options
+    image = _reshape(nodes, x, -1, of["height"], of["width"], of["channels"])
+    seen = nodes.add("Transpose", image, perm=(0, 3, 1, 2))
+    sizes: dict[str, Any] = {"kernel_shape": 2 * [of["window"]], "strides": 2 * [of["stride"]]}
+    made = nodes.add(operator, seen, *arrays, **sizes, pads=4 * [of["padding"]])
+    return _reshape(nodes, nodes.add("Transpose", made, perm=(0, 2, 3, 1)), -1, each.size)
+
+
+def _convolution(nodes: Nodes, x: str, weights: str, biases: str, each: Statement) -> str:
+    window, channels = each.options["window"], each.options["channels"]
+    rows = _reshape(nodes, weights, window, window, channels, -1)
+    first = nodes.add("Transpose", rows, perm=(3, 2, 0, 1))
+    return _windows(nodes, "Conv", each, x, first, biases)
+
+
+def _max_pool(nodes: Nodes, x: str, each: Statement) -> str:
+    return _windows(nodes, "MaxPool", each, x)
+
+
+def _layer_norm(nodes: Nodes, x: str, gains: str, shifts: str, each: Statement) -> str:
+    groups = _reshape(nodes, x, -1, each.size // each.options["group"], each.options["group"])
+    made = nodes.add("LayerNormalization", groups, gains, shifts, epsilon=NORM_EPSILON)
+    return _reshape(nodes, made, -1, each.size)
 
 
 def _silu(nodes: Nodes, x: str, _: Any) -> str:
@@ -124,11 +156,14 @@ def _embedding(nodes: Nodes, x: str, weights: str, statement: Statement) -> str:
 #: Nodes of operations: (nodes, values..., arrays..., statement) -> the name of what they make.
 OPERATORS: dict[str, Callable[..., str]] = {
     "add": lambda nodes, x, y, _: nodes.add("Add", x, y),
+    "channels_last": _channels_last,
     "concatenate": lambda nodes, *xs: nodes.add("Concat", *xs[:-1], axis=1),
+    "convolution": _convolution,
     "dense": lambda nodes, x, w, b, _: nodes.add("Gemm", x, w, b),
     "elu": lambda nodes, x, _: nodes.add("Elu", x),
     "embedding": _embedding,
     "layer_norm": _layer_norm,
+    "max_pool": _max_pool,
     "relu": lambda nodes, x, _: nodes.add("Relu", x),
     "silu": _silu,
     "tanh": lambda nodes, x, _: nodes.add("Tanh", x),

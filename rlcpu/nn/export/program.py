@@ -1,7 +1,8 @@
 """A policy as a list of statements: what every format of `rlcpu.nn.export` is written from.
 
 Values are numbered: 0 is the normalised observation, k the outcome of statement k - 1. Nothing is
-in place, nothing padded, and no order of memory is left but that of the parameters.
+in place, and nothing padded. Images are row by row, the channels of a pixel together; planes are
+turned into such by a statement "channels_last".
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.nn.heads import Head
-from rlcpu.nn.layers import activations, dense, embedding, joins, norm
+from rlcpu.nn.layers import activations, dense, embedding, images, joins, norm
 from rlcpu.nn.layers.kind import Step
 from rlcpu.nn.network import CLIP, Network
 from rlcpu.nn.plan import Plan
@@ -26,6 +27,8 @@ OPERATIONS = {
     activations.TANH: "tanh",
     dense.DENSE: "dense",
     embedding.EMBEDDING: "embedding",
+    images.CONVOLUTION: "convolution",
+    images.MAX_POOL: "max_pool",
     joins.ADD: "add",
     norm.LAYER_NORM: "layer_norm",
 }
@@ -175,6 +178,9 @@ def statements_of(plan: Plan) -> list[Statement]:
             sources = [values[place], source] if kind is joins.ADD else [source]
             arrays = [x.name for x in plan.arrays if step.parameters <= x.packed < step.end]
             more = arrays, _options_of(OPERATIONS[kind], step)
+            if step.are_planes:
+                planes = {"channels": step.channels}
+                sources = [state("channels_last", sources, step.size_in, [], planes)]
             values[place] = state(OPERATIONS[kind], sources, step.size_out, *more)
     outputs = [values[int(place)] for place in plan.outputs[:, 0]]
     if len(outputs) > 1 or outputs[0] != len(statements):
@@ -184,10 +190,15 @@ def statements_of(plan: Plan) -> list[Statement]:
 
 def _options_of(operation: str, step: Step) -> dict[str, int]:
     """Return the options of a statement."""
-    options = {"inputs": step.size_in}
+    inputs = {"inputs": step.size_in}
     if operation == "embedding":
-        return {**options, "choices": step.option}
-    return options if operation == "dense" else {}
+        return {**inputs, "choices": step.option}
+    if operation == "layer_norm":
+        return {"group": step.channels or step.size_in}
+    if operation in ("convolution", "max_pool"):
+        names = "height", "width", "channels", "window", "stride", "padding"
+        return {name: getattr(step, name) for name in names}
+    return inputs if operation == "dense" else {}
 
 
 def sizes_of(program: Program) -> list[int]:

@@ -8,19 +8,24 @@ from rlcpu.nn.layers.activations import Activation, Elu, Relu, Silu, Tanh
 from rlcpu.nn.layers.dense import Dense
 from rlcpu.nn.layers.embedding import Embedding, Ones
 from rlcpu.nn.layers.graph import Graph, Input
+from rlcpu.nn.layers.images import Convolution, Image, MaxPool, Planes
 from rlcpu.nn.layers.joins import Concatenate, Residual, Sum
 from rlcpu.nn.layers.norm import LayerNorm
 
 __all__ = [
     "Activation",
     "Concatenate",
+    "Convolution",
     "Dense",
     "Elu",
     "Embedding",
     "Graph",
+    "Image",
     "Input",
     "LayerNorm",
+    "MaxPool",
     "Ones",
+    "Planes",
     "Relu",
     "Residual",
     "Silu",

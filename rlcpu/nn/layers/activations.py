@@ -135,6 +135,7 @@ class Tanh(Layer):
     """tanh(x)."""
 
     kind = TANH
+    keeps_image = True
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -142,6 +143,7 @@ class Relu(Layer):
     """max(x, 0)."""
 
     kind = RELU
+    keeps_image = True
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,6 +151,7 @@ class Elu(Layer):
     """Return x, below 0 exp(x) - 1 (Clevert et al. 2016)."""
 
     kind = ELU
+    keeps_image = True
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -156,6 +159,7 @@ class Silu(Layer):
     """x / (1 + exp(-x)) (Elfwing et al. 2018)."""
 
     kind = SILU
+    keeps_image = True
 
 
 class Activation(Layer):
@@ -177,6 +181,8 @@ class Activation(Layer):
         >>> nn.Dense(64) >> nn.Activation(softplus) >> nn.Dense(2)
         Dense(64) >> Activation(softplus) >> Dense(2)
     """
+
+    keeps_image = True
 
     def __init__(self, function: Callable[[float], float]) -> None:
         if not isinstance(function, FunctionType):

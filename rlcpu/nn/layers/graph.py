@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rlcpu.nn.layers.kind import Kind, Layer
@@ -65,18 +65,34 @@ class Input(Graph):
         return trace.inputs[self.name]
 
 
+class Picture(NamedTuple):
+    """Sizes of an image between layers, row by row, channels together unless `are_planes`."""
+
+    height: int
+    width: int
+    channels: int
+    are_planes: bool = False
+
+    @property
+    def size(self) -> int:
+        """Return how many numbers it has."""
+        return self.height * self.width * self.channels
+
+
 @dataclasses.dataclass(eq=False)
 class Tensor:
     """Numbers between two layers.
 
     Attributes:
         size: how many for a sample.
+        picture: the image that they are, or None.
         shares: the tensor in whose place these are, or None.
         makers, readers: the steps that write and read it.
         is_input, is_output: of the network.
     """
 
     size: int
+    picture: Picture | None = None
     shares: Tensor | None = None
     makers: list[Draft] = dataclasses.field(default_factory=list)
     readers: list[Draft] = dataclasses.field(default_factory=list)
@@ -96,6 +112,7 @@ class Draft:
         kind: what is done.
         source, target: tensors.
         option: see `rlcpu.nn.layers.kind.Step`.
+        fields: further ones of the `Step`.
         layer: what it is made for, or None.
         floor: whether it includes a relu, or is one that is included.
     """
@@ -104,6 +121,7 @@ class Draft:
     source: Tensor
     target: Tensor
     option: int = 0
+    fields: Mapping[str, int] = dataclasses.field(default_factory=dict)
     layer: Layer | None = None
     floor: bool = False
 
@@ -135,15 +153,20 @@ class Trace:
             self._made[key] = graph.trace(self, source)
         return self._made[key]
 
-    def add_layer(self, layer: Layer, source: Tensor | None) -> Tensor:
-        """Add the step of a layer, and return its outputs."""
+    def check(self, graph: Graph, source: Tensor | None) -> Tensor:
+        """Return the tensor in front of a graph, or raise ValueError if there is none."""
         if source is None:
             names = " or ".join(f"nn.Input({name!r})" for name in self.inputs)
-            raise ValueError(f"{layer!r} has nothing in front of it: begin with {names}")
+            raise ValueError(f"{graph!r} has nothing in front of it: begin with {names}")
+        return source
+
+    def add_layer(self, layer: Layer, source: Tensor | None) -> Tensor:
+        """Add the step of a layer, and return its outputs."""
+        source = self.check(layer, source)
         if any(draft.layer is layer for draft in self.drafts):
             raise ValueError(f"{layer!r} stands in two places: make another one for the second")
-        target = Tensor(layer.output_size(source.size))
-        self.add(Draft(layer.kind, source, target, layer.option, layer))
+        target, fields = layer.output(source), layer.fields(source)
+        self.add(Draft(layer.kind, source, target, layer.option, fields, layer))
         return target
 
     def add(self, draft: Draft) -> None:

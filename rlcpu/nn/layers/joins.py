@@ -145,7 +145,10 @@ def _add_up(join: Graph, trace: Trace, parts: list[Tensor]) -> Tensor:
     sizes = [part.size for part in parts]
     if len(set(sizes)) > 1:
         raise ValueError(f"{join!r} adds {' and '.join(map(str, sizes))} numbers: expected as many")
-    target = Tensor(sizes[0])
+    pictures = {part.picture for part in parts}
+    if len(pictures) > 1:
+        raise ValueError(f"{join!r} adds images of other sizes, or an image and other numbers")
+    target = Tensor(sizes[0], picture=pictures.pop())
     for k, part in enumerate(parts):
         trace.add(Draft(ADD if k else COPY, part, target))
     return target

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import inline
-from rlcpu.nn.layers.graph import Graph, Tensor, Trace
+from rlcpu.nn.layers.graph import Graph, Picture, Tensor, Trace
 
 #: Rows of units are padded to whole vectors of the widest machine.
 UNIT = 16
@@ -54,6 +54,8 @@ class Step(NamedTuple):
             `IN_PLACE`: where the inputs and outputs are.
         adds: 1 where derivatives by the inputs are added to those of another layer.
         learns_below: 1 where layers in front of it have parameters.
+        height, width, channels, are_planes: of an image in front, see `rlcpu.nn.layers.images`.
+        window, stride, padding: of windows of the image.
     """
 
     forward: int = 0
@@ -77,6 +79,13 @@ class Step(NamedTuple):
     output_slopes: int = IN_PLACE
     adds: int = 0
     learns_below: int = 0
+    height: int = 0
+    width: int = 0
+    channels: int = 0
+    are_planes: int = 0
+    window: int = 0
+    stride: int = 0
+    padding: int = 0
 
 
 #: Dtype of a row of a network's table: kernels read its fields by their names too.
@@ -115,12 +124,15 @@ class Sizes(NamedTuple):
     Attributes:
         inputs, outputs: numbers of a sample.
         is_first, is_last: it reads an input of the network; it makes an output of it.
+        seen, made: images that it reads and makes, if these are images.
     """
 
     inputs: int
     outputs: int
-    is_first: bool
-    is_last: bool
+    is_first: bool = False
+    is_last: bool = False
+    seen: Picture = Picture(0, 0, 0)
+    made: Picture = Picture(0, 0, 0)
 
 
 class Parameters(NamedTuple):
@@ -147,8 +159,8 @@ class Layer(Graph):
     """A layer as users write it; one object stands in one place of a network."""
 
     kind: ClassVar[Kind]
-    #: Further units of a sample that the backward pass needs.
-    saved: ClassVar[int] = 0
+    #: Whether an image that it is given stays one.
+    keeps_image: ClassVar[bool] = False
     #: See `Step`.
     option: int = 0
 
@@ -159,6 +171,23 @@ class Layer(Graph):
             ValueError: it does not take so many.
         """
         return inputs
+
+    def output(self, source: Tensor) -> Tensor:
+        """Return a tensor for what it makes of another.
+
+        Raises:
+            ValueError: it does not take that.
+        """
+        size = self.output_size(source.size)
+        return Tensor(size, picture=source.picture if self.keeps_image else None)
+
+    def fields(self, source: Tensor) -> dict[str, int]:
+        """Return fields of its `Step` that no other layer has."""
+        return {}
+
+    def saved_of(self, sizes: Sizes) -> int:
+        """Return how many further units a sample has, which the backward pass needs."""
+        return 0
 
     def parameters(self, sizes: Sizes) -> list[Parameters]:
         """Return its arrays, matrices first."""

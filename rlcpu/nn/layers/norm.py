@@ -17,9 +17,9 @@ from collections.abc import Callable
 import numpy as np
 
 from rlcpu.kernels.compile import inline, outline
+from rlcpu.nn.layers.graph import Tensor
 from rlcpu.nn.layers.kind import (
     OVERWRITTEN,
-    UNIT,
     Kind,
     Layer,
     Parameters,
@@ -28,15 +28,22 @@ from rlcpu.nn.layers.kind import (
     inputs_of,
     output_slopes,
     outputs_of,
+    padded,
     parameters_of,
     saved_of,
     vector,
     wants_parameters,
 )
-from rlcpu.nn.layers.rows import add_rows, fill
+from rlcpu.nn.layers.rows import add_to, fill
 
 #: Added to the variance of a layer; torch's.
 NORM_EPSILON = 1e-5
+
+
+@inline
+def group_of(step):
+    """Return how many numbers are normalised together: all of a sample, or those of a pixel."""
+    return step.channels if step.channels > 0 else step.size_in
 
 
 @functools.cache
@@ -67,27 +74,21 @@ def make_forward(dtype: type) -> Callable[..., None]:
             row[k] *= inverse
             units[k] = max(row[k] * gains[k] + shifts[k], floor)
 
-    @inline
-    def normalise(units, rows, inverses, parameters, size, floor):
-        width = parameters.size // 2
-        gains, shifts = parameters[:size], parameters[width : width + size]
-        fill(units, zero)
-        for i in range(inverses.size):
-            row = rows[i * width : i * width + size]
-            center(row)
-            inverses[i] = one / np.sqrt(variance(row) + epsilon)
-            scale(units[i * width : i * width + size], row, inverses[i], gains, shifts, floor)
-
     @outline
     def forward(step, work):
-        normalise(
-            outputs_of(step, work),
-            inputs_of(step, work),
-            saved_of(step, work)[: work.samples],
-            parameters_of(step, work),
-            step.size_in,
-            zero if step.floor != 0 else none,
-        )
+        floor = zero if step.floor != 0 else none
+        outputs, inputs = outputs_of(step, work), inputs_of(step, work)
+        size, parameters = group_of(step), parameters_of(step, work)
+        shifts = parameters.size // 2
+        count = step.size_in // size
+        inverses = saved_of(step, work)[: work.samples * count]
+        fill(outputs, zero)
+        for i in range(inverses.size):
+            begin = i // count * step.width_in + i % count * size
+            row, made = inputs[begin : begin + size], outputs[begin : begin + size]
+            center(row)
+            inverses[i] = one / np.sqrt(variance(row) + epsilon)
+            scale(made, row, inverses[i], parameters[:size], parameters[shifts:], floor)
 
     return forward
 
@@ -98,12 +99,9 @@ def make_backward(dtype: type) -> Callable[..., None]:
     zero = dtype(0)
 
     @inline
-    def add_products(sums, rows, others):
-        width = sums.size
-        for begin in range(0, rows.size, width):
-            row, other = rows[begin : begin + width], others[begin : begin + width]
-            for i in range(width):
-                sums[i] += row[i] * other[i]
+    def add_products(sums, row, other):
+        for k in range(row.size):
+            sums[k] += row[k] * other[k]
 
     @inline
     def through_one(row, slopes, inverse, gains):
@@ -116,24 +114,21 @@ def make_backward(dtype: type) -> Callable[..., None]:
         for k in range(row.size):
             row[k] = inverse * (slopes[k] - mean - row[k] * product_mean)
 
-    @inline
-    def through_all(rows, slopes, inverses, gains, size):
-        width = gains.size
-        for i in range(inverses.size):
-            begin, end = i * width, i * width + size
-            through_one(rows[begin:end], slopes[begin:end], inverses[i], gains[:size])
-
     @outline
     def backward(step, work):
-        rows, slopes, width = inputs_of(step, work), output_slopes(step, work), step.width_in
-        if wants_parameters(work):
-            gradients = gradients_of(step, work)
-            if work.mode & OVERWRITTEN:
-                fill(gradients, zero)
-            add_products(gradients[:width], slopes, rows)
-            add_rows(gradients[width:], slopes)
-        gains, inverses = parameters_of(step, work)[:width], saved_of(step, work)[: work.samples]
-        through_all(rows, slopes, inverses, gains, step.size_in)
+        rows, slopes, size = inputs_of(step, work), output_slopes(step, work), group_of(step)
+        parameters, gradients = parameters_of(step, work), gradients_of(step, work)
+        shifts, count = parameters.size // 2, step.size_in // size
+        inverses = saved_of(step, work)[: work.samples * count]
+        if wants_parameters(work) and work.mode & OVERWRITTEN:
+            fill(gradients, zero)
+        for i in range(inverses.size):
+            begin = i // count * step.width_in + i % count * size
+            row, slope = rows[begin : begin + size], slopes[begin : begin + size]
+            if wants_parameters(work):
+                add_products(gradients[:size], slope, row)
+                add_to(gradients[shifts : shifts + size], slope)
+            through_one(row, slope, inverses[i], parameters[:size])
 
     return backward
 
@@ -146,11 +141,39 @@ class LayerNorm(Layer):
     """Bring each sample's numbers to mean 0 and variance 1, then scale and shift them.
 
     As `torch.nn.LayerNorm` does (Ba et al. 2016); gains begin with 1, shifts with 0.
+
+    Attributes:
+        each_pixel: of an image, do so with the channels of each pixel, which share gains and
+            shifts, as `flax.linen.LayerNorm` does.
     """
 
+    each_pixel: bool = False
     kind = LAYER_NORM
-    saved = UNIT
+    keeps_image = True
+
+    def __repr__(self) -> str:
+        return f"LayerNorm({'each_pixel=True' * self.each_pixel})"
+
+    def fields(self, source: Tensor) -> dict[str, int]:
+        """Return fields of its `Step`; see `Layer`.
+
+        Raises:
+            ValueError: it is of pixels, and there is no image in front of it.
+        """
+        if not self.each_pixel:
+            return {}
+        if source.picture is None or source.picture.are_planes:
+            raise ValueError(f"{self!r} has no image in front of it, such as of nn.Convolution")
+        return {"channels": source.picture.channels}
+
+    def _size(self, sizes: Sizes) -> int:
+        return sizes.seen.channels if self.each_pixel else sizes.outputs
+
+    def saved_of(self, sizes: Sizes) -> int:
+        """Return how many further units a sample has; see `Layer`."""
+        return padded(sizes.outputs // self._size(sizes))
 
     def parameters(self, sizes: Sizes) -> list[Parameters]:
         """Return its arrays; see `Layer`."""
-        return [vector("gains", sizes.outputs, 1.0), vector("shifts", sizes.outputs, 0.0)]
+        size = self._size(sizes)
+        return [vector("gains", size, 1.0), vector("shifts", size, 0.0)]
