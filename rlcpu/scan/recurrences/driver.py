@@ -24,28 +24,38 @@ import numpy as np
 import numpy.typing as npt
 from numba import prange, types
 
-from rlcpu.kernels.compile import EXACT, c_function, compact, define, inline_exact, njit
+from rlcpu.kernels.calls import View
+from rlcpu.kernels.compile import EXACT, c_function, compact, inline_exact, njit
 from rlcpu.kernels.memory import (
     address,
     call_at,
     fence,
     load,
-    load_mask,
     load_tile,
     pointer_to,
-    prefetch,
     shifted,
     store,
     store_tile,
-    stream,
     to_line,
 )
 from rlcpu.kernels.threads import check_num_threads, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill, smallest_normal, where
-from rlcpu.kernels.vectors import width as width_of
 from rlcpu.scan.device import for_cores
 from rlcpu.scan.layout import REPEATED, Layout, Place, address_of
-from rlcpu.scan.recurrences.rules import FLAGS, Rule, Step, link, link_always
+from rlcpu.scan.recurrences.rules import Rule, Step, link, link_always
+from rlcpu.scan.recurrences.steps import (
+    PLAN,
+    State,
+    lanes_of,
+    make_begin,
+    make_loads,
+    make_read_after,
+    make_readers,
+    place,
+    rows_of,
+    used,
+    write,
+)
 
 Array = npt.NDArray[Any]
 
@@ -59,119 +69,8 @@ PIECES = 4  # pieces of a row from which one more costs less than to write throu
 #: Windows of a row, at least, and steps and registers of columns, that are computed together.
 WINDOWS, TALL, WIDE = 512, 32, 4
 
-#: Positions in a plan, what a kernel takes: sizes of the arrays; lanes of a block, or steps of a
-#: piece of rows, and by how many the first one is shorter; how many outputs are written past the
-#: caches; 1 if the last step is computed first, else -1; address of `Problem.ends` or 0; steps of a
-#: window, and windows of a lane that a block has.
-OUTER, STEPS, INNER, WIDTH, OFFSET, STREAMED, DIRECTION, ENDS, WINDOW, SPAN, HEADER = range(11)
-#: Numbers of the arrays that follow the fields of `Step`: values after the last step, what is
-#: carried into the step that is computed first, and the outputs.
-LAST, INITIAL, FIRST, SECOND, ARRAYS = range(9, 14)
-#: Where a plan has addresses and strides of all arrays.
-ADDRESS, OUTERS, TIMES, LANES = (HEADER + i * ARRAYS for i in range(4))
-
 #: Decorator of a function that is called: compiled once for all that call it.
 called: Any = njit(nogil=True, error_model="numpy", fastmath=EXACT)
-
-
-def lanes_of(dtype: Any) -> int:
-    """Return how many numbers a register holds."""
-    return VECTOR_BYTES // np.dtype(dtype).itemsize
-
-
-# ---------------------------------------------------------------- from a plan to vectors
-
-
-@inline_exact
-def place(plan, array, outer, step, lane, like):
-    """Return a pointer to a number of an array of the plan."""
-    by = outer * plan[OUTERS + array] + step * plan[TIMES + array] + lane * plan[LANES + array]
-    return shifted(pointer_to(plan[ADDRESS + array], like), by)
-
-
-def make_loads(dtype: Any) -> tuple[Any, Any]:
-    """Return functions (pointer, by, count) of the first `count` numbers or flags, then 0."""
-    full, zero = lanes_of(dtype), dtype(0.0)
-
-    @inline_exact
-    def numbers(pointer, by, count):
-        if count < full:
-            return load(pointer, by, 1, count, zero)
-        return load(pointer, by, 1)
-
-    @inline_exact
-    def flags(pointer, by, count):
-        if count < full:
-            return load_mask(pointer, by, fill(zero, 1), count)
-        return load_mask(pointer, by, fill(zero, 1))
-
-    return numbers, flags
-
-
-@inline_exact
-def write(vector, pointer, by, count, streamed):
-    """Write the first `count` numbers of a vector; `streamed`, past the caches."""
-    if count < width_of(pointer, 1):
-        store(vector, pointer, by, count)
-    elif streamed:
-        stream(vector, pointer, by)
-    else:
-        store(vector, pointer, by)
-
-
-def of_steps(names: str, expressions: dict[str, str], **namespace: Any) -> Any:
-    """Return a function of so named arguments: a `Step` of expressions by field, 0 elsewhere."""
-    parts = [expressions.get(field, "0") for field in Step._fields]
-    source = f"def of_steps({names}):\n    return Step({', '.join(parts)})"
-    return inline_exact(define(source, Step=Step, **namespace))
-
-
-def for_each(names: str, lines: list[str], **namespace: Any) -> Any:
-    """Return a function of so named arguments that runs all lines, one for each of some arrays."""
-    source = "\n    ".join([f"def for_each({names}):", *lines, "return"])
-    return inline_exact(define(source, **namespace))
-
-
-def make_readers(rule: Rule, dtype: Any) -> tuple[Any, Any, Any]:
-    """Return functions: pointers to the arrays of steps; their vectors; `prefetch_arrays`.
-
-    Their arguments are (plan, k, outer, step, lane), where k is 0, (pointers, by, count) and
-    (pointers, by). `prefetch_arrays` prefetches lines.
-    """
-    numbers, flags = make_loads(dtype)
-    kinds = [(i, f, "flag" if f in FLAGS else "number") for i, f in enumerate(Step._fields)]
-    kinds = [each for each in kinds if each[1] in rule.reads]
-    # Were the first array a constant, `place` would be compiled for each of them.
-    places = {f: f"place(plan, k + {i}, outer, step, lane, {kind})" for i, f, kind in kinds}
-    names = "plan, k, outer, step, lane"
-    arrays_at = of_steps(names, places, place=place, number=dtype(0.0), flag=np.uint8(0))
-    vectors = {f: f"{kind}s(x.{f}, by, count)" for _, f, kind in kinds}
-    read = of_steps("x, by, count", vectors, numbers=numbers, flags=flags)
-    lines = [f"prefetch(x.{f}, by)" for f in rule.reads]
-    return arrays_at, read, for_each("x, by", lines, prefetch=prefetch)
-
-
-class State(NamedTuple):
-    """Hold what lanes carry from step to step: rows of `room` numbers, y and values rules see."""
-
-    memory: Any  # pointer
-    room: Any
-
-
-def make_begin(rule: Rule, dtype: Any) -> Any:
-    """Return a function: the state of lanes before the step that is computed first."""
-    sees, zero = len(rule.sees) > 0, dtype(0.0)
-
-    @inline_exact
-    def begin(plan, outer, lane, width, across, state):
-        initial = place(plan, np.int64(INITIAL), outer, 0, lane, zero)
-        last = place(plan, np.int64(LAST), outer, 0, lane, zero)
-        for i in range(width):
-            state.memory[i] = initial[i * plan[across + INITIAL]]
-            if sees:
-                state.memory[state.room + i] = last[i * plan[across + LAST]]
-
-    return begin
 
 
 # ---------------------------------------------------------------- columns
@@ -182,19 +81,25 @@ def make_advance(rule: Rule, dtype: Any, read: Any, prefetch_arrays: Any) -> Any
     full, two = lanes_of(dtype), rule.outputs == 2
     coefficients, results = rule.coefficients, rule.results
     connect = link if rule.cuts else link_always
-    rows = {f: f"state.memory, by + {i} * state.room" for i, f in enumerate(rule.sees, 1)}
-    read_after = of_steps("state, by", {f: f"load({row}, 1)" for f, row in rows.items()}, load=load)
-    lines = [f"store(step.{f}, {row})" for f, row in rows.items()]
-    store_after = for_each("step, state, by", lines, store=store)
+    read_after, sees, row = make_read_after(rule), used(rule.sees), rows_of(rule.sees)
+
+    @inline_exact
+    def store_after(step, state, by):
+        after, room = shifted(state.memory, state.room), state.room
+        if sees.value:
+            store(step.value, after, by + row.value * room)
+        if sees.lambda_:
+            store(step.lambda_, after, by + row.lambda_ * room)
+        if sees.ratio:
+            store(step.ratio, after, by + row.ratio * room)
+        if sees.action_value:
+            store(step.action_value, after, by + row.action_value * room)
 
     @inline_exact
     def vector(here, targets, state, by, count, options):
         """Compute the lanes of a vector, or the first ones of them."""
-        step, after, carried = (
-            read(here, by, count),
-            read_after(state, by),
-            load(state.memory, by, 1),
-        )
+        step, carried = read(here, by, count), load(state.memory, by, 1)
+        after = read_after(shifted(state.memory, state.room), by, state.room)
         a, b = coefficients(step, after, options)
         y = connect(a, b, carried)
         # All lanes: a load of what has just been written to some of them waits for the store.
@@ -226,23 +131,24 @@ def make_columns(rule: Rule, dtype: Any) -> Any:
     """Return a function that computes all steps of lanes that are side by side."""
     full, rows, zero = lanes_of(dtype), 1 + len(rule.sees), dtype(0.0)
     arrays_at, read, prefetch_arrays = make_readers(rule, dtype)
-    begin, advance = make_begin(rule, dtype), make_advance(rule, dtype, read, prefetch_arrays)
+    begin = make_begin(rule, dtype, is_rows=False)
+    advance = make_advance(rule, dtype, read, prefetch_arrays)
 
     @inline_exact
     def columns(plan, options, outer, lane, width):
         compact()
-        k, steps, direction = np.int64(0), plan[STEPS], plan[DIRECTION]
+        steps, direction, streamed = plan.num_steps, plan.direction, plan.streamed
         room = (width + full - 1) // full * full
         memory = np.zeros(rows * room + full, dtype)
         state = State(shifted(address(memory), to_line(address(memory), 0)), room)
-        begin(plan, outer, lane, width, LANES, state)
+        begin(plan, outer, lane, width, state)
         for i in range(steps):
             step = steps - 1 - i if direction > 0 else i
-            here = arrays_at(plan, k, outer, step, lane)
-            ahead = arrays_at(plan, k, outer, step - direction, lane)
-            first = place(plan, k + FIRST, outer, step, lane, zero)
-            second = place(plan, k + SECOND, outer, step, lane, zero)
-            advance(here, ahead, (first, second, plan[STREAMED]), state, width, options)
+            here = arrays_at(plan, outer, step, lane)
+            ahead = arrays_at(plan, outer, step - direction, lane)
+            first = place(plan.first, outer, step, lane, zero)
+            second = place(plan.second, outer, step, lane, zero)
+            advance(here, ahead, (first, second, streamed), state, width, options)
         return memory.size  # alive up to here
 
     return columns
@@ -269,10 +175,7 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
     full, plane, two = lanes_of(dtype), REGISTERS * lanes_of(dtype) * pitch, rule.outputs == 2
     coefficients, results = rule.coefficients, rule.results
     (arrays_at, read, prefetch_arrays), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
-    at = {f: f"next_values, by + {i * plane}" for i, f in enumerate(rule.sees)}
-    read_after = of_steps(
-        "next_values, by", {f: f"load({each}, 1)" for f, each in at.items()}, load=load
-    )
+    read_after, sees, number_of = make_read_after(rule), used(rule.sees), rows_of(rule.sees)
     zero = dtype(0.0)
 
     @inline_exact
@@ -281,13 +184,21 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
             store(numbers(source, by, min(full, count - by)), target, by)
         target[count], ends[row] = ends[row], target[0]
 
-    lines = [
-        f"copy(x.{f}, shifted({each}), count, shifted(state.memory, {i} * state.room), row)"
-        for i, (f, each) in enumerate(at.items(), 1)
-    ]
-    store_after = for_each(
-        "x, next_values, by, count, state, row", lines, copy=copy, shifted=shifted
-    )
+    @inline_exact
+    def store_field(x, number, next_values, by, count, state, row):
+        ends = shifted(state.memory, (1 + number) * state.room)
+        copy(x, shifted(next_values, by + number * plane), count, ends, row)
+
+    @inline_exact
+    def store_after(x, *to):
+        if sees.value:
+            store_field(x.value, number_of.value, *to)
+        if sees.lambda_:
+            store_field(x.lambda_, number_of.lambda_, *to)
+        if sees.ratio:
+            store_field(x.ratio, number_of.ratio, *to)
+        if sees.action_value:
+            store_field(x.action_value, number_of.action_value, *to)
 
     @inline_exact
     def prepare(plan, piece, area, state, options):
@@ -295,28 +206,28 @@ def make_passes(rule: Rule, dtype: Any, pitch: int) -> tuple[Any, Any]:
         compact()
         outer, width, step, count = piece
         for row in range(width):
-            here, at = arrays_at(plan, np.int64(0), outer + row, step, 0), row * pitch
+            here, at = arrays_at(plan, outer + row, step, 0), row * pitch
             store_after(here, area.next_values, at, count, state, row)
             for by in range(0, count, full):
-                prefetch_arrays(here, by - plan[DIRECTION] * PIECE)
+                prefetch_arrays(here, by - plan.direction * PIECE)
                 step_now = read(here, by, min(full, count - by))
-                a, b = coefficients(step_now, read_after(area.next_values, at + by + 1), options)
+                after = read_after(area.next_values, at + by + 1, plane)
+                a, b = coefficients(step_now, after, options)
                 store(a, area.a, at + by)
                 store(b, area.b, at + by)
 
     @inline_exact
     def finish(plan, piece, area, options):
         compact()
-        outer, width, step, count = piece
-        array, streamed = np.int64(FIRST), plan[STREAMED]
+        streamed, (outer, width, step, count) = plan.streamed, piece
         for row in range(width):
-            here, at = arrays_at(plan, np.int64(0), outer + row, step, 0), row * pitch
-            first = place(plan, array, outer + row, step, 0, zero)
-            second = place(plan, array + 1, outer + row, step, 0, zero)
+            here, at = arrays_at(plan, outer + row, step, 0), row * pitch
+            first = place(plan.first, outer + row, step, 0, zero)
+            second = place(plan.second, outer + row, step, 0, zero)
             for by in range(0, count, full):
                 some = min(full, count - by)
                 y, carried = load(area.b, at + by, 1), load(area.b, at + by + 1, 1)
-                after = read_after(area.next_values, at + by + 1)
+                after = read_after(area.next_values, at + by + 1, plane)
                 outputs = results(y, carried, read(here, by, some), after, options)
                 write(outputs[0], first, by, some, streamed > 0)
                 if two:
@@ -363,13 +274,13 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
     full, group, pitch = lanes_of(dtype), REGISTERS * lanes_of(dtype), PIECE + lanes_of(dtype)
     sees, plane, square, cuts = len(rule.sees), group * pitch, full * group, rule.cuts
     zero, one = dtype(0.0), dtype(1.0)
-    begin, connect = make_begin(rule, dtype), make_connect(rule.cuts, dtype)
+    begin, connect = make_begin(rule, dtype, is_rows=True), make_connect(rule.cuts, dtype)
     prepare, finish = make_passes(rule, dtype, pitch)
 
     @inline_exact
     def rows(plan, options, outer, width):
         compact()
-        steps, direction = plan[STEPS], plan[DIRECTION]
+        steps, direction = plan.num_steps, plan.direction
         size = (2 + sees) * plane + 2 * square + (3 + sees) * group + 2 * full
         memory, starts = np.zeros(size, dtype), np.empty(group, np.int64)
         for row in range(group):
@@ -381,10 +292,10 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
         state = State(shifted(products, group), group)
         a = shifted(state.memory, (1 + sees) * group)
         area = Area(a, shifted(a, plane), shifted(a, 2 * plane), tiles, address(starts))
-        begin(plan, outer, 0, width, OUTERS, state)
-        number = (steps + plan[OFFSET] + PIECE - 1) // PIECE
+        begin(plan, outer, 0, width, state)
+        number = (steps + plan.offset + PIECE - 1) // PIECE
         for i in range(number):
-            line = (number - 1 - i if direction > 0 else i) * PIECE - plan[OFFSET]
+            line = (number - 1 - i if direction > 0 else i) * PIECE - plan.offset
             first = max(line, 0)
             piece = outer, width, first, min(line + PIECE, steps) - first
             prepare(plan, piece, area, state, options)
@@ -392,13 +303,13 @@ def make_rows(rule: Rule, dtype: Any) -> Any:
             connect(area, piece[3], direction, state.memory, products)
             for row in range(width):
                 area.b[row * pitch + piece[3]] = before[row]
-            if plan[ENDS] == 0:
+            if plan.ends == 0:
                 finish(plan, piece, area, options)
-        if not cuts and plan[ENDS] != 0:
-            ends = pointer_to(plan[ENDS], zero)
+        if not cuts and plan.ends != 0:
+            ends = pointer_to(plan.ends, zero)
             for row in range(width):
                 ends[outer + row] = state.memory[row]
-                ends[plan[OUTER] + outer + row] = products[row]
+                ends[plan.outer + outer + row] = products[row]
         return memory.size + starts.size  # alive up to here
 
     return rows
@@ -412,39 +323,40 @@ def make_windows(rule: Rule, dtype: Any, is_rows: bool) -> Any:
 
     a, b and the value after each step, in scratch memory; then each window from its last step on.
     """
-    full, zero, one, value = lanes_of(dtype), dtype(0.0), dtype(1.0), Step._fields.index("value")
+    full, zero, one = lanes_of(dtype), dtype(0.0), dtype(1.0)
     (arrays_at, read, _), (numbers, _) = make_readers(rule, dtype), make_loads(dtype)
-    coefficients, read_after = rule.coefficients, of_steps("x", {"value": "x"})
+    coefficients = rule.coefficients
 
     @inline_exact
     def windows(plan, options, outer, lane, width, begin):
         compact()
-        k, n, last, room = np.int64(0), plan[WINDOW], plan[STEPS] - 1, 1 if is_rows else WIDE * full
-        stop = min(begin + plan[SPAN], last + 1)
-        end, final = stop - 1 + n, place(plan, k + LAST, outer, 0, lane, zero)
+        n, last, room = plan.window, plan.num_steps - 1, 1 if is_rows else WIDE * full
+        stop = min(begin + plan.span, last + 1)
+        end, final = stop - 1 + n, place(plan.last, outer, 0, lane, zero)
         size, step = (end - begin) * room + full, begin
         memory = np.empty(3 * size, dtype)
         a = address(memory)
         b, values = shifted(a, size), shifted(a, 2 * size)
         while step < min(end, last + 1):  # as many steps or lanes at once as lie side by side
-            here, following, run = arrays_at(plan, k, outer, step, lane), final, width
+            here, following, run = arrays_at(plan, outer, step, lane), final, width
             if step < last:
-                following = place(plan, k + value, outer, step + 1, lane, zero)
+                following = place(plan.steps.value, outer, step + 1, lane, zero)
                 run = min(PIECE, min(end, last) - step) if is_rows else width
             for by in range(0, run, full):
                 count, at = min(full, run - by), (step - begin) * room + by
                 after = numbers(following, by, count)
-                factor, part = coefficients(read(here, by, count), read_after(after), options)
+                following_step = Step(0, after, 0, 0, 0, 0, 0, 0, 0)
+                factor, part = coefficients(read(here, by, count), following_step, options)
                 store(factor, a, at)
                 store(part, b, at)
                 store(after, values, at)
             step += run if is_rows else 1
         for at in range((step - begin) * room, (end - begin) * room):  # changes nothing
             a[at], b[at] = one, zero
-            values[at] = final[min(at % room, width - 1) * plan[LANES + LAST]]
+            values[at] = final[min(at % room, width - 1) * plan.last.lane]
         run = stop - begin if is_rows else width
         for step in range(begin, stop, run if is_rows else 1):
-            target = place(plan, k + FIRST, outer, step, lane, zero)
+            target = place(plan.first, outer, step, lane, zero)
             for by in range(0, run, full):
                 at = (step - begin + n - 1) * room + by
                 y = load(values, at, 1)
@@ -472,16 +384,16 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
         compact()
         options = dtype(numbers[0]), dtype(numbers[1]), dtype(numbers[2])
         if has_windows:
-            width, inner = plan[WIDTH], plan[INNER]
-            pieces, slices = (plan[STEPS] - 1) // plan[SPAN] + 1, (inner - 1) // width + 1
-            begin, lane = number // slices % pieces * plan[SPAN], number % slices * width
+            width, inner = plan.width, plan.inner
+            pieces, slices = (plan.num_steps - 1) // plan.span + 1, (inner - 1) // width + 1
+            begin, lane = number // slices % pieces * plan.span, number % slices * width
             outer = number // (slices * pieces)
             body(plan, options, outer, lane, min(width, inner - lane), begin)
         elif is_rows:
             outer = number * group
-            body(plan, options, outer, min(group, plan[OUTER] - outer))
+            body(plan, options, outer, min(group, plan.outer - outer))
         else:
-            width, inner, offset = plan[WIDTH], plan[INNER], plan[OFFSET]
+            width, inner, offset = plan.width, plan.inner, plan.offset
             slices = (inner + offset + width - 1) // width
             outer, lane = number // slices, number % slices * width - offset
             stop = min(lane + width, inner)
@@ -495,7 +407,7 @@ def make_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False)
 @functools.cache
 def address_of_block(rule: Rule, dtype: Any, is_rows: bool, has_windows: bool = False) -> int:
     """Return the address of the compiled function of a block."""
-    kinds = types.CPointer(types.int64), types.CPointer(types.float64), types.int64
+    kinds = View(PLAN), types.CPointer(types.float64), types.int64
     return c_function(make_block(rule, dtype, is_rows, has_windows), kinds, fastmath=EXACT)
 
 
@@ -553,10 +465,8 @@ def run(
     targets = [layout.target(out) for out in outs]
     written = [out if t else layout.empty(dtype) for out, t in zip(outs, targets, strict=True)]
     arrays = [_ZERO if array is None else layout.place(array) for array in problem.steps]
-    for array in (problem.last, problem.initial):
-        arrays.append(layout.place_ends(np.asarray(array, dtype)))
-    for i in (0, -1):
-        arrays.append(targets[i] or layout.place(written[i]))
+    arrays += [layout.place_ends(np.asarray(a, dtype)) for a in (problem.last, problem.initial)]
+    outputs = [targets[i] or layout.place(written[i]) for i in (0, -1)]
     outer, steps, inner = layout.outer, layout.num_steps, layout.inner
     window, work = problem.window, outer * steps * inner
     width, offset, streamed, span = 1, 0, 0, max(WINDOWS if inner == 1 else TALL, 2 * window)
@@ -567,14 +477,14 @@ def run(
         work *= window
     elif inner > 1 or (steps >= PIECES * PIECE and problem.ends is None):
         width = PIECE if inner == 1 else _width(layout, dtype)
-        head, streamed = _streams(layout, arrays[FIRST:], dtype.itemsize)
+        head, streamed = _streams(layout, outputs, dtype.itemsize)
         offset = -head % width
         if inner > 1:
             blocks = outer * -(-(inner + offset) // width)
     ends = 0 if problem.ends is None else address_of(problem.ends)
     plan = [outer, steps, inner, width, offset, streamed, problem.direction, ends, window, span]
-    for numbers in zip(*(array[1:] for array in arrays), strict=True):  # addresses, then strides
-        plan += numbers
+    for each in (*arrays, *outputs):
+        plan += each[1:]
     options = np.array([*problem.options, 0.0, 0.0, 0.0][:3])
     kind: Any = dtype.type
     block, table = address_of_block(rule, kind, inner == 1, window > 0), np.array(plan, np.int64)

@@ -21,8 +21,9 @@ from rlcpu.scan.arguments import (
 )
 from rlcpu.scan.device import backend_of
 from rlcpu.scan.layout import layout_of
-from rlcpu.scan.recurrences.driver import UNUSED, Array, Problem, lanes_of, run
+from rlcpu.scan.recurrences.driver import UNUSED, Array, Problem, run
 from rlcpu.scan.recurrences.rules import LINEAR
+from rlcpu.scan.recurrences.steps import lanes_of
 
 MANY = 16  # rows from which there are enough for vectors across them
 LONG = 2**15  # steps from which two passes take less time than one that waits for every step
