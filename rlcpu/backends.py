@@ -37,6 +37,23 @@ def find(device: str, chapter: str = "") -> Any:
     return importlib.import_module(f"rlcpu.cuda.{chapter}") if chapter else backend
 
 
+class Host:
+    """Arrays of the CPU; `rlcpu.cuda.device` has functions of the same names."""
+
+    empty = staticmethod(np.empty)
+    asarray = staticmethod(np.asarray)
+    to_host = staticmethod(np.asarray)  # not to be written to
+
+
+def arrays_of(device: str) -> Any:
+    """Return what makes arrays on a device: `empty`, `asarray`, and back: `to_host`.
+
+    Raises:
+        ValueError, rlcpu.cuda.CudaUnavailableError: see `find`.
+    """
+    return Host if device == "cpu" else find(device, "device")
+
+
 def device_of(*arrays: Any) -> str:
     """Return where a function of these arguments is computed: "cuda" for one of them, or "cpu".
 

@@ -47,7 +47,7 @@ def test_a_cheetah_settles_before_its_episode() -> None:
     seen = env.reset(seed=0)[0]
     task = env.dynamics
     data = mujoco.MjData(task.model)
-    for row, uniforms in zip(seen, env.memory.uniforms, strict=True):
+    for row, uniforms in zip(seen, env.engine.uniforms, strict=True):
         mujoco.mj_resetData(task.model, data)
         task.reset(task.look(task.model, data), uniforms, task.params)
         lower, upper = task.model.jnt_range[3:].T

@@ -17,7 +17,7 @@ import rlcpu
 mujoco = pytest.importorskip("mujoco")
 
 from rlcpu.envs.mujoco import MuJoCoDynamics  # noqa: E402
-from rlcpu.envs.mujoco.scalar_env import ScalarTask  # noqa: E402
+from rlcpu.envs.scalar_env import ScalarEnv  # noqa: E402
 
 #: A pole on a cart, and a force that no solver survives if it is let.
 POLE = """
@@ -127,7 +127,7 @@ def test_an_error_of_mujoco_is_named_and_ends_the_episode() -> None:
     text = r"Pole-v0: MuJoCo failed in environment 0 \(4 of 4 environments\): .*integrator"
     with pytest.raises(RuntimeError, match=text):
         env.step(np.zeros((4, 1), np.float32))
-    assert env.memory.finished().all()
+    assert env.engine.finished().all()
     model = mujoco.MjModel.from_xml_string(POLE)
     model.opt.integrator = 99
     with pytest.raises(ValueError, match=r"Pole-v0: MuJoCo failed: .*integrator"):
@@ -220,7 +220,7 @@ def test_actions_that_are_not_finite_are_refused(number: float) -> None:
         env.step(actions)
     np.testing.assert_array_equal(env.state, before)
     env.state = before
-    single = ScalarTask(task())
+    single = ScalarEnv(task())
     single.reset(seed=0)
     with pytest.raises(ValueError, match=r"Pole-v0.*expected finite numbers"):
         single.step(actions[2])

@@ -97,7 +97,7 @@ def test_current_fields_are_those_of_the_present_positions(page: dict[str, Any])
         integration = mujoco.mjtState.mjSTATE_INTEGRATION
         mujoco.mj_setState(env.dynamics.model, data, env.state[0], integration)
         mujoco.mj_kinematics(env.dynamics.model, data)
-        is_current = env.memory.measured[0, 0] == data.site_xpos[0, 0]
+        is_current = env.engine.measured[0, 0] == data.site_xpos[0, 0]
         assert is_current == env.dynamics.current
 
 

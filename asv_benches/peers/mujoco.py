@@ -144,7 +144,7 @@ def collect(task: str, num_envs: int) -> Job:
     job = our_collect(env, NUM_STEPS)
 
     def call() -> None:
-        env.memory.batch.state[:] = state
+        env.engine.batch.state[:] = state
         job.call()
 
     return job._replace(call=call)
@@ -155,7 +155,7 @@ def bare_step(task: str, num_envs: int, num_steps: int) -> Job:
     from rlcpu.envs.mujoco.library import library
 
     env, state = states_of(task, num_envs)
-    batch, step = env.memory.batch, library().mjb_step
+    batch, step = env.engine.batch, library().mjb_step
     step.argtypes = [ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int] * 3]
     skip = env.dynamics.frame_skip
 

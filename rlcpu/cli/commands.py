@@ -194,7 +194,6 @@ def explain(env_id: str) -> int:
     import numpy as np
 
     from rlcpu.envs.checks.vectorised import find_driver
-    from rlcpu.envs.engine.batch import step_kernels
 
     dynamics = rlcpu.envs.find(env_id)
     if dynamics.engine is not None:
@@ -202,7 +201,8 @@ def explain(env_id: str) -> int:
     env = rlcpu.make_vec(env_id, num_threads=1)
     env.reset(seed=0)
     env.step(np.asarray(env.action_space.sample()))
-    driver = find_driver(step_kernels(env.code, np.float32, False).function, dynamics.step)
+    engine: Any = env.engine
+    driver = find_driver(engine.steps.function, dynamics.step)
     print(f"{env_id}: step runs {driver}")
     return 0
 

@@ -1,11 +1,7 @@
-"""Environments on the device: their memory, and what `VectorEnv` asks of it.
+"""Kernels of one step, of a reset and of observations on the device.
 
-`rlcpu.envs.engine.batch` answers the same questions on the CPU. One thread runs one environment:
-row r of environment i stands at `r * num_envs + i`, so that the 32 threads of a warp read 32
-neighbours.
-
-A step reads one copy of the batch and writes another. The host exchanges the two once it knows that
-all actions were valid, so that a bad action leaves everything as it was, at no cost in traffic.
+One thread runs one environment: row r of environment i stands at `r * num_envs + i`, so that the
+32 threads of a warp read 32 neighbours.
 """
 
 from __future__ import annotations
@@ -15,172 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from rlcpu.backends import cpu_only
 from rlcpu.cuda.compile import Kernel, kernel
-from rlcpu.cuda.device import asarray, cuda, empty, launch, to_host, zeros
-from rlcpu.envs.engine.lane import PENDING, Structure, Turn, compile_lane, pack
+from rlcpu.cuda.device import cuda
+from rlcpu.envs.engine.lane import PENDING, Structure, Turn, compile_lane
 from rlcpu.kernels.compile import define, source_of_tuple
-from rlcpu.kernels.random import GOLDEN, keys, mix
+from rlcpu.kernels.random import GOLDEN, mix
 
 u32 = np.uint32
-
-
-class Memory:
-    """State, random streams and episode clocks of N environments.
-
-    Attributes:
-        states: two arrays ((state_size + 1) * N,), the present one first: state rows, then the
-            return so far; steps write the other one.
-        elapsed_steps: two arrays (N,) uint32 likewise: steps of the running episode.
-        words: (2 * N,) uint32, low and high words of the keys.
-        counter: of random numbers, on the host; every step advances it for all streams alike.
-        limit: of an episode's steps.
-        bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
-        fault: (1,) int32, 0 but after a step that was none.
-        may_wait: whether an environment may have finished and not begun anew.
-    """
-
-    def __init__(self, env: Any, limit: int) -> None:
-        n, self.size = env.num_envs, env.code.state.rows(env.scalar_type)
-        self.num_envs, self.limit, self.counter, self.may_wait = n, limit, 0, False
-        self.states = [zeros((self.size + 1) * n, env.dtype) for _ in range(2)]
-        self.elapsed_steps = [zeros(n, np.uint32) for _ in range(2)]
-        self.words, self.fault = zeros(2 * n, np.uint32), zeros(1, np.int32)
-        space = env.single_action_space
-        bounds = np.concatenate((space.low, space.high)) if env.dynamics.action_size else [0.0]
-        self.bounds = asarray(bounds, np.float32)
-
-    def exchange(self) -> None:
-        """Make the state that the last step has written the present one."""
-        self.states.reverse()
-        self.elapsed_steps.reverse()
-        self.advance(1)
-
-    def advance(self, steps: int) -> None:
-        """Move the counter of random numbers on."""
-        self.counter = (self.counter + steps) % 2**32
-
-    def get_state(self) -> Any:
-        """(num_envs, state_size), a copy."""
-        rows = self.states[0][: self.size * self.num_envs].copy()
-        return rows.reshape(self.size, self.num_envs).T
-
-    def set_state(self, state: npt.NDArray[Any]) -> None:
-        """Copy (num_envs, state_size) in; finished episodes become running ones."""
-        rows, count = self.states[0], self.size * self.num_envs
-        waits = self.elapsed_steps[0] == u32(PENDING)
-        rows[:count] = asarray(np.ascontiguousarray(state.T)).reshape(-1)
-        rows[count:][waits] = 0
-        self.elapsed_steps[0][waits] = 0
-
-    def elapsed(self) -> npt.NDArray[np.uint32]:
-        """(num_envs,) steps of the running episodes, on the host; `PENDING` where finished."""
-        return to_host(self.elapsed_steps[0])
-
-    def finished(self) -> Any:
-        """(num_envs,) bool, which episodes wait for their reset; empty if none can."""
-        if not self.may_wait:
-            return np.zeros(0, np.bool_)
-        return self.elapsed_steps[0] == u32(PENDING)
-
-    def seed(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
-        """Start the streams of the masked environments anew, from one seed each."""
-        if not mask.any():
-            return
-        fresh = keys(seeds)
-        fresh[0] -= u32(self.counter * int(GOLDEN) % 2**32)
-        if not mask.all():
-            fresh = np.where(mask, fresh, to_host(self.words).reshape(2, -1))
-        self.words = asarray(fresh.reshape(-1))
-
-
-# ---------------------------------------------------------------- what VectorEnv asks for
-
-
-def allocate(env: Any, limit: int) -> None:
-    """Give the environments their memory and numbers.
-
-    Raises:
-        TypeError: what they are made of is for the CPU alone.
-        rlcpu.cuda.CudaMemoryError: the device has too little.
-    """
-    code = env.code
-    for refused, what in (
-        (not code.state.is_plain, "states that are not tuples of floats"),
-        (not code.observation.is_plain, "observations that are not tuples of floats"),
-        (None in (code.reset_draws, code.step_draws), "functions of an `rng`, not of `uniforms`"),
-        (code.varied, f"parameters that vary ({', '.join(code.varied)})"),
-        (code.action_mask, "action masks"),
-        (code.choices, "actions of MultiDiscrete"),
-    ):
-        if refused:
-            raise cpu_only(f"{env.dynamics.id}: {what}", TypeError)
-    env.memory = Memory(env, limit)
-    env.numbers = asarray(pack(env.dynamics.params, env.scalar_type))
-
-
-def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
-    """Observations, rewards, terminated, truncated and, in same-step mode, what was reached.
-
-    Args:
-        env: the environments.
-        actions: integers of a `Discrete`, numbers of a `Box`, of the right shape; on the device, or
-            on the host.
-
-    Returns:
-        None if nothing was stepped: an action is bad, or an environment has finished while
-        autoreset is disabled.
-    """
-    n, memory, shape = env.num_envs, env.memory, env._observation_shape
-    size, taken = env.code.observation_rows * n, asarray(actions)
-    if not (env.dynamics.is_discrete and taken.dtype == np.int32):
-        taken = taken.astype(env._action_dtype, copy=False)
-    observations, rewards = empty(size, np.float32), empty(n, env.dtype)
-    flags, finals = empty(2 * n, np.bool_), empty(size if env._same_step else 0, np.float32)
-    launch(
-        step_kernel(env.code, env.scalar_type, env._same_step, env._disabled), n,
-        memory.states[0], memory.words, memory.elapsed_steps[0], taken.reshape(-1),
-        env.numbers, memory.counter, memory.limit,
-        memory.states[1], memory.elapsed_steps[1], observations, rewards, flags, finals,
-        memory.fault,
-    )  # fmt: skip
-    if to_host(memory.fault)[0]:
-        memory.fault.fill(0)
-        return None
-    memory.exchange()
-    memory.may_wait = not env._same_step
-    reached = finals.reshape(shape) if env._same_step else None
-    return observations.reshape(shape), rewards, flags[:n], flags[n:], reached
-
-
-def restart(env: Any, mask: Any, numbers: Any) -> None:
-    """Give the masked environments new states, drawn with the run-time params `numbers`."""
-    memory, chosen = env.memory, asarray(mask)
-    launch(
-        reset_kernel(env.code, env.scalar_type), env.num_envs,
-        memory.states[0], memory.words, memory.elapsed_steps[0], chosen, asarray(numbers),
-        memory.counter,
-    )  # fmt: skip
-    memory.advance(1)
-
-
-def observe(env: Any) -> Any:
-    """Return the observations of the present states, (observation rows, num_envs) float32."""
-    size, n = env._observation_shape
-    observations = empty(size * n, np.float32)
-    arguments = env.memory.states[0], env.numbers, observations
-    launch(observe_kernel(env.code, env.scalar_type), n, *arguments)
-    return observations.reshape(size, n)
-
-
-def final_observations(finals: Any, done: Any, view: Any) -> Any:
-    """Return the last observations of all episodes that ended, as `step` returns observations."""
-    return view.show(finals)
-
-
-# ---------------------------------------------------------------- a state in registers
 
 
 @functools.cache
@@ -236,7 +74,7 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
 
     Its arguments are state_in ((state_size + 1) * n,), words (2 * n,) uint32: the keys, elapsed_in
     (n,) uint32, actions (n,) integers or (n * action_size,) float32, params (num_numbers,),
-    counter and limit (see `Memory`); and the outputs state_out, elapsed_out,
+    counter and limit (see `rlcpu.cuda.engine`); and the outputs state_out, elapsed_out,
     observations (observation_size * n,) float32, rewards (n,), flags (2 * n,) bool: terminated,
     then truncated, finals: like observations in same-step mode, else empty, and fault (1,) int32,
     which must be 0: if it is 1 afterwards, for a bad action or for an environment that has finished

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rlcpu.cuda.compile import Kernel, kernel
-from rlcpu.cuda.device import SIMULATED, asarray, cuda, empty, launch, to_host
+from rlcpu.cuda.device import SIMULATED, cuda
 from rlcpu.cuda.envs import make_turn, read, write
-from rlcpu.cuda.networks import Decide, Network, make_decide, network_of, pack_policy
+from rlcpu.cuda.networks import Decide, Network, make_decide
 from rlcpu.envs.engine.lane import Structure, compile_lane
 from rlcpu.envs.engine.rollout import make_clip
-from rlcpu.envs.policies import PolicyArrays, PolicyCode
+from rlcpu.envs.policies import PolicyCode
 from rlcpu.kernels.random import mix
 
 u32, u64 = np.uint32, np.uint64
@@ -35,7 +34,7 @@ FLUSH = 1024
 SHARED_WEIGHTS = 48 * 1024 // 4
 
 
-class Records(NamedTuple):
+class DeviceRecords(NamedTuple):
     """What `collect` writes: the fields of `rlcpu.envs.engine.rollout.Records`, and values.
 
     Attributes:
@@ -69,54 +68,6 @@ class Sums(NamedTuple):
     counts: Any
 
 
-def collect(
-    env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int, records: Records
-) -> None:
-    """Overwrite `records` with K steps; returns before that has happened."""
-    kind, inputs = _inputs(env, code, arrays)
-    launch(rollout_kernel(*kind, True), env.num_envs, *inputs, num_steps, records, block=BLOCK)
-    env.memory.advance(num_steps)
-
-
-def simulate(
-    env: Any, code: PolicyCode, arrays: PolicyArrays, num_steps: int, totals: npt.NDArray[Any]
-) -> None:
-    """Overwrite the last row of `totals`.
-
-    It holds the episodes that ended, the sums of their returns, of the squares, 0, and the sum of
-    their lengths.
-    """
-    if code.value == "separate":  # of which nothing is seen
-        code = code._replace(value="none")
-        nothing = arrays.weights[:0], np.zeros(1, np.int64)
-        arrays = arrays._replace(value_weights=nothing[0], value_sizes=nothing[1])
-    kind, inputs = _inputs(env, code, arrays)
-    run, n, found = rollout_kernel(*kind, False), env.num_envs, np.zeros(5)
-    for begin in range(0, num_steps, FLUSH):
-        part = min(FLUSH, num_steps - begin)
-        sums = Sums(empty(2 * n, env.dtype), empty(2 * n, np.uint32))
-        inputs[6] = env.memory.counter
-        launch(run, n, *inputs, part, sums, block=BLOCK)
-        env.memory.advance(part)
-        returns = to_host(sums.returns.reshape(2, n).sum(axis=1, dtype=np.float64))
-        counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64))
-        found += (counts[0], *returns, 0, counts[1])
-    totals[-1] = found
-
-
-def _inputs(env: Any, code: PolicyCode, arrays: PolicyArrays) -> tuple[Any, list[Any]]:
-    """Return the facts that decide a rollout's machine code, and the driver's first arguments."""
-    network, memory = network_of(arrays, code), env.memory
-    return (env.code, env.scalar_type, code, network), [
-        *(memory.states[0], memory.words, memory.elapsed_steps[0], env.numbers, memory.bounds),
-        *(asarray(pack_policy(arrays, network)), memory.counter, memory.limit),
-        *(bool(arrays.settings[1]), 0),
-    ]
-
-
-# ---------------------------------------------------------------- the loop
-
-
 def _stage(copy: Any, weights: Any) -> None:
     """Copy a block's weights to its shared memory."""
     for k in range(cuda.threadIdx.x, copy.shape[0], cuda.blockDim.x):
@@ -130,7 +81,7 @@ def rollout_kernel(
 ) -> Kernel:
     """Driver of K steps, which keeps `Records` or `Sums`.
 
-    Its arguments are state, words, elapsed (see `rlcpu.cuda.envs.Memory`), params, bounds
+    Its arguments are state, words, elapsed (see `rlcpu.cuda.engine.CudaEngine`), params, bounds
     (2 * action_size,) float32, weights (see `rlcpu.cuda.networks.pack_policy`), scalars counter,
     limit, greedy, skip, which is 0 (see `rlcpu.cuda.networks.make_forward`), num_steps; and `out`.
     """

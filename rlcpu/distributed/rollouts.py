@@ -20,9 +20,10 @@ from rlcpu.distributed.actors import Cluster
 from rlcpu.distributed.collector import Acting, pin_all, start_collectors
 from rlcpu.distributed.ledger import Ledger
 from rlcpu.distributed.remote import LostError, StoreFullError, wait_for_room
-from rlcpu.envs.collect import Rollout, prepare, take_rollout
+from rlcpu.envs.collect import Rollout, take_rollout
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.rollout import Records
+from rlcpu.envs.engine.base import Engine
+from rlcpu.envs.engine.form import Records
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
 
@@ -74,14 +75,13 @@ class RolloutCollector(Acting):
             state: of the environments, as their memory's `take` gives it.
             num_steps: T, of each environment.
         """
-        start, env = time.perf_counter(), self.env
+        start, engine = time.perf_counter(), self.env.engine
         self.take_numbers(numbers)
-        env.memory.put(_ALL, state)
-        prepared = prepare(env, self.policy)
-        self._rollout = rollout = take_rollout(env, prepared.form, num_steps, self._rollout)
-        faulty = prepared.run(env, prepared.collect_kernels, num_steps, rollout._outputs)
+        engine.put(_ALL, state)
+        self._rollout = rollout = take_rollout(engine, num_steps, self._rollout)
+        faulty = engine.runner(self.policy).collect(num_steps, rollout.outputs)
         seconds = time.perf_counter() - start
-        return Part(rollout._records, env.memory.take(_ALL), faulty, seconds)
+        return Part(rollout.records, engine.take(_ALL), faulty, seconds)
 
 
 class RolloutSession:
@@ -112,7 +112,7 @@ class RolloutSession:
             )
         if count > env.num_envs:
             raise ValueError(f"num_collectors={count}: expected at most num_envs={env.num_envs}")
-        env.start_episodes()
+        env.engine.start_episodes()
         self.agent, self.ledger = agent, Ledger()
         agent.ledger = self.ledger
         bounds = np.linspace(0, env.num_envs, count + 1).astype(int).tolist()
@@ -132,28 +132,29 @@ class RolloutSession:
         self, env: VectorEnv, policy: Any, num_steps: int, *, out: Rollout | None = None
     ) -> Rollout:
         """What `rlcpu.collect` does, in other processes."""
-        prepared = prepare(env, policy)
-        rollout = take_rollout(env, prepared.form, num_steps, out)
-        made = self._ask_all(env, policy, num_steps)
-        ours = prepared.form.by_env(rollout._records, num_steps)
+        engine = env.engine
+        runner = engine.runner(policy)
+        rollout = take_rollout(engine, num_steps, out)
+        made = self._ask_all(engine, policy, num_steps)
+        ours = rollout.form.by_env(rollout.records, num_steps)
         for part, (records, state, _, _) in zip(self._parts, made, strict=True):
             for target, source in zip(ours, records, strict=True):
                 target[:, part] = source.reshape(len(target), part.stop - part.start, -1)
-            env.memory.put(part, state)
+            engine.put(part, state)
         if any(each.faulty for each in made):
-            prepared.check(env, policy, rollout)
-        rollout._renew(policy, prepared)
+            runner.check(rollout.records, num_steps)
+        rollout.renew(policy, runner)
         self.agent.history.actors = {
             f"collector_{i}_steps_per_second": self._size(i, num_steps) / each.seconds
             for i, each in enumerate(made)
         }
         return rollout
 
-    def _ask_all(self, env: VectorEnv, policy: Any, num_steps: int) -> list[Part]:
+    def _ask_all(self, engine: Engine, policy: Any, num_steps: int) -> list[Part]:
         """Return the parts of a rollout; those of collectors that die are made anew."""
         ledger, made = self.ledger, dict[int, Part]()
         numbers = wait_for_room(lambda: self.cluster.put(policy.state()), ledger)
-        states = [env.memory.take(part) for part in self._parts]
+        states = [engine.take(part) for part in self._parts]
 
         def ask(i: int) -> Any:
             return self._collectors[i].call("collect", numbers, states[i], num_steps)

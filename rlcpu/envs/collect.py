@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from operator import is_
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu import backends
-from rlcpu.envs.engine import records, rollout
-from rlcpu.envs.engine.faults import check_rollout, check_simulation
+from rlcpu.envs.engine.base import Engine
 from rlcpu.envs.engine.lane import PENDING
-from rlcpu.envs.engine.rollout import FAULT, EnvArrays, Rollouts
-from rlcpu.envs.networks import describe_fault, refuse_policy
 from rlcpu.envs.policies import Policy
-from rlcpu.envs.results import Form, Rollout, Statistics
+from rlcpu.envs.results import Rollout, Statistics
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.threads import launch
 
 __all__ = ["Rollout", "Statistics", "collect", "simulate"]
 
@@ -52,11 +45,11 @@ def collect(
         gymnasium.error.ResetNeeded: autoreset is disabled and an episode has ended in `env.step`.
     """
     num_steps = _check(env, num_steps)
-    prepared = prepare(env, policy)
-    rollout = take_rollout(env, prepared.form, num_steps, out)
-    if prepared.run(env, prepared.collect_kernels, num_steps, rollout._outputs):
-        prepared.check(env, policy, rollout)
-    rollout._renew(policy, prepared)
+    runner = env.engine.runner(policy)
+    rollout = take_rollout(env.engine, num_steps, out)
+    if runner.collect(num_steps, rollout.outputs):
+        runner.check(rollout.records, num_steps)
+    rollout.renew(policy, runner)
     return rollout
 
 
@@ -104,12 +97,9 @@ def simulate(
     if num_episodes is not None:
         return _simulate_episodes(env, policy, check_count("num_episodes", num_episodes))
     num_steps = _check(env, num_steps)
-    prepared = prepare(env, policy)
-    if prepared.run(env, prepared.simulate_kernels, num_steps, prepared.sums):
-        prepared.check_sums(env, policy)
-    elapsed = env.memory.elapsed()
+    sums = env.engine.runner(policy).simulate(num_steps)
+    elapsed = env.engine.elapsed()
     num_cut_off = np.count_nonzero((elapsed > 0) & (elapsed < PENDING))
-    sums = prepared.sums[-1].tolist()
     return Statistics.of_sums(env.num_envs * num_steps, sums, int(num_cut_off))
 
 
@@ -163,7 +153,7 @@ def play_episodes(
     n = env.num_envs
     returns, lengths = np.empty(num_episodes), np.zeros(num_episodes, np.int64)
     ended = np.zeros(n, np.int64)
-    steps = min(STEPS, max(_MOST_NUMBERS // (n * env.rows), 1))
+    steps = min(STEPS, max(_MOST_NUMBERS // (n * env.engine.rows), 1))
     rollout, missing, taken, last = None, num_episodes, 0, 0
     while missing:
         if taken - last >= MOST_STEPS:
@@ -193,170 +183,17 @@ def _check(env: VectorEnv, num_steps: Any) -> int:
     return check_count("num_steps", num_steps)
 
 
-def take_rollout(env: VectorEnv, form: Form, num_steps: int, out: Rollout | None) -> Rollout:
-    """`out`, after checks, or a new rollout."""
+def take_rollout(engine: Engine, num_steps: int, out: Rollout | None) -> Rollout:
+    """Return `out`, after checks, or a new rollout."""
+    form = engine.form
     if out is None:
         return Rollout(form, num_steps)
     if not isinstance(out, Rollout):
         raise TypeError(f"out={type(out).__name__}: expected a Rollout")
-    if out._form != form or out._num_steps != num_steps:
-        shape = out._num_steps, out._form.num_envs
+    if out.form != form or out.num_steps != num_steps:
+        shape = out.num_steps, out.form.num_envs
         raise ValueError(
-            f"out has {shape} steps and environments of {out._form.dtype}: expected "
-            f"{(num_steps, env.num_envs)} of {env.dtype} and the spaces of {env.dynamics.id}"
+            f"out has {shape} steps and environments of {out.form.dtype}: expected "
+            f"{(num_steps, form.num_envs)} of {form.dtype} and the spaces of {engine.dynamics.id}"
         )
     return out
-
-
-# ---------------------------------------------------------------- what is checked and made once
-
-
-class Prepared:
-    """An environment and a policy that fit each other, as kernels take them.
-
-    Checking everything anew and making the kernels' arguments took 19 of the 45 us of a step of one
-    environment; to see that nothing has changed takes 1.3.
-
-    Args:
-        env: on the CPU.
-        policy: any that has the methods of `Policy`.
-
-    Attributes:
-        policy: the policy.
-        env_arrays, policy_arrays: the fields of `EnvArrays` and `KernelPolicy`.
-        form: of the environment's rollouts.
-        sums: (blocks + 1, 5) float64, which `simulate` overwrites.
-        shared_envs: environments whose steps several cores can share: one block is one core's.
-
-    Raises:
-        TypeError, ValueError: they do not fit.
-    """
-
-    def __init__(self, env: VectorEnv, policy: Policy) -> None:
-        space: Any = env.single_action_space
-        self.policy, self._dynamics, self._memory = policy, env.dynamics, env.memory
-        self._numbers, self._env_code, self._real = env.numbers, env.code, env.scalar_type
-        self._code, arrays = policy.code(env.dynamics), policy.arrays(env.dynamics)
-        self._networks, self._read = arrays.networks(), (arrays.weights, arrays.value_weights)
-        self.policy_arrays = tuple(arrays.for_kernels())
-        self._objects, self._values = self._marks(policy)
-        bounds = np.zeros(0, np.float32)
-        if not env.dynamics.is_discrete:
-            bounds = np.concatenate((space.low, space.high)).astype(np.float32)
-        self._rollouts = records if env.dynamics.has_arrays else rollout
-        memory, blocks = env.memory, env.memory.real.shape[0]
-        self.env_arrays = tuple(
-            EnvArrays(memory.real, memory.words, env.numbers, bounds, memory.clock)
-        )
-        self.form = Form.of(env)
-        self.sums = np.zeros((blocks + 1, 5))
-        self.shared_envs = env.num_envs if blocks > 1 else 0
-
-    def _marks(self, policy: Policy) -> tuple[tuple[Any, ...] | None, tuple[Any, ...]]:
-        """Return the policy's marks, if they tell of every change that does not go into our arrays.
-
-        A class that has `code` or `arrays` of its own and inherits marks may make arrays that these
-        do not tell of, and arrays of another dtype were copied into ours.
-        """
-        for each in type(policy).__mro__:
-            if "marks" in vars(each):
-                break
-            if "code" in vars(each) or "arrays" in vars(each):
-                return None, ()
-        else:
-            return None, ()
-        objects, values = policy.marks()  # type: ignore[attr-defined]
-        theirs = [each for each in objects if isinstance(each, np.ndarray)]
-        read = *self.policy_arrays, *self._read
-        alike = all(any(each is ours for ours in read) for each in theirs)
-        return (objects if alike else None), values
-
-    def serves(self, env: VectorEnv, policy: Policy) -> bool:
-        """Tell whether the environment and the policy are what they were."""
-        if (
-            policy is not self.policy
-            or self._objects is None
-            or env.dynamics is not self._dynamics
-            or env.memory is not self._memory
-            or env.numbers is not self._numbers
-        ):
-            return False
-        objects, values = policy.marks()  # type: ignore[attr-defined]
-        if values != self._values or not all(map(is_, objects, self._objects)):
-            return False
-        for network in self._networks:
-            network.refresh()
-        return True
-
-    def run(self, env: VectorEnv, kernels: Rollouts, num_steps: int, outputs: Any) -> bool:
-        """Take K steps, after the resets that are missing; whether a number was not finite."""
-        while code := launch(
-            kernels.drivers, num_steps * self.shared_envs, env.num_threads,
-            kernels.address, self.env_arrays, self.policy_arrays, num_steps, env.num_envs, outputs,
-        ):  # fmt: skip
-            if code == FAULT:
-                return True
-            env.start_episodes()
-        return False
-
-    def check(self, env: VectorEnv, policy: Policy, rollout: Rollout) -> None:
-        """Raise FloatingPointError for the first number of a rollout that is not finite."""
-        check_rollout(env, policy, rollout)
-
-    def check_sums(self, env: VectorEnv, policy: Policy) -> None:
-        """Raise for faults that a simulation's sums report."""
-        check_simulation(env, policy, self.sums)
-
-    @functools.cached_property
-    def collect_kernels(self) -> Rollouts:
-        """See there."""
-        return self._rollouts.collect_kernels(self._env_code, self._real, self._code)
-
-    @functools.cached_property
-    def simulate_kernels(self) -> Rollouts:
-        """See there."""
-        return self._rollouts.simulate_kernels(self._env_code, self._real, self._code)
-
-
-class PreparedOnDevice:
-    """The same of environments on a device, for one call: see `Prepared`."""
-
-    def __init__(self, env: VectorEnv, policy: Policy) -> None:
-        if describe_fault(policy):
-            refuse_policy(policy, "actions that are not finite")
-        self._policy = policy.code(env.dynamics), policy.arrays(env.dynamics)
-        rollouts = backends.find(env.device, "rollouts")
-        self.collect_kernels, self.simulate_kernels = rollouts.collect, rollouts.simulate
-        self.form, self.sums = Form.of(env), np.zeros((1, 5))
-
-    def serves(self, env: VectorEnv, policy: Policy) -> bool:
-        """Tell whether another call may use it: the policy's numbers are copied in each."""
-        return False
-
-    def run(self, env: VectorEnv, kernels: Any, num_steps: int, outputs: Any) -> bool:
-        """Take K steps, and overwrite the outputs; what is not finite passes."""
-        env.start_episodes()
-        kernels(env, *self._policy, num_steps, outputs)
-        return False
-
-
-def prepare(env: VectorEnv, policy: Policy) -> Any:
-    """Return the preparation of the last call, if it still holds: a `Prepared` or its counterpart.
-
-    Raises:
-        TypeError, ValueError: it is no policy, or does not fit the environment.
-    """
-    held = env.prepared
-    if held is None or not held.serves(env, policy):
-        check_policy(policy)
-        kind: Any = Prepared if env.device == "cpu" else PreparedOnDevice
-        if env.dynamics.engine is not None:
-            kind = env.dynamics.engine.Prepared
-        held = env.prepared = kind(env, policy)
-    return held
-
-
-def check_policy(policy: Policy) -> None:
-    """Raise TypeError unless the policy has the methods of one."""
-    if isinstance(policy, type) or not (hasattr(policy, "code") and hasattr(policy, "arrays")):
-        raise TypeError(f"policy={policy!r}: expected one of rlcpu.policies")

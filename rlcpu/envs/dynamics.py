@@ -192,8 +192,13 @@ class Dynamics:
 
     @property
     def engine(self) -> Any:
-        """What runs it in the place of `rlcpu.envs.engine.batch`, if another engine does."""
+        """Class of the engine that runs it; None for those of our own kernels."""
         return engine_of(type(self))
+
+    def constants(self) -> dict[str, float]:
+        """Return numbers of the module of `step`, by their names in lower case."""
+        found = self.step.__globals__.items()
+        return {k.lower(): v for k, v in found if k.isupper() and type(v) in (int, float)}
 
     @property
     def has_arrays(self) -> bool:

@@ -27,6 +27,8 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 #: The arrays that a user may change; the first two hold the parameters of a network.
 ARRAYS = ("parameters", "value_parameters", "log_std", "observation_mean", "observation_scale")
+#: What of a policy cannot be set.
+_FIXED = ("hidden", "sizes", "value_sizes")
 #: Weights of one layer at most: 1 GiB.
 _MOST_WEIGHTS = 2**28
 _MODULES = {"Tanh": "tanh", "ReLU": "relu"}
@@ -62,6 +64,8 @@ class NetworkPolicy:
         NetworkPolicy(3 inputs, 2 outputs, value=None, 66 parameters)
     """
 
+    #: Number of times that an attribute was set; see `rlcpu.envs.policies.Policy`.
+    version = 0
     _networks: dict[str, Network]
 
     def __init__(
@@ -110,10 +114,12 @@ class NetworkPolicy:
                     f"{name}={value!r}: expected {', '.join(map(str, others))} or {last}"
                 )
         elif name in ARRAYS:
-            value = as_numbers(f"policy.{name}", value)
-        elif name in ("hidden", "sizes", "value_sizes") and name in vars(self):
+            with np.errstate(over="ignore"):
+                value = np.asarray(as_numbers(f"policy.{name}", value), np.float32, order="C")
+        elif name in _FIXED and (name in vars(self) or hasattr(type(self), name)):
             raise ValueError(f"{name}={value!r}: the sizes of a policy are fixed, make another one")
         super().__setattr__(name, value)
+        vars(self)["version"] = self.version + 1
 
     def __repr__(self) -> str:
         count = self.parameters.size + self.value_parameters.size + self.log_std.size
@@ -195,19 +201,13 @@ class NetworkPolicy:
             *(self._acting(name) if name in networks else None for name in ("policy", "value")),
         )
 
-    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `Policy`."""
-        learnt = self.parameters, self.value_parameters, self.log_std
-        arrays = *learnt, self.observation_mean, self.observation_scale
-        shapes = tuple(array.shape for array in arrays)
-        return arrays, (*shapes, self.value, self.deterministic)
-
     def _checked(self, name: str, size: int) -> Array:
         """Return an attribute as kernels take it: they read it without looking at its size."""
         array = getattr(self, name)
         if array.shape != (size,):
             raise ValueError(f"policy.{name} has shape {array.shape}: expected ({size},)")
-        return np.ascontiguousarray(array, np.float32)
+        checked: Array = array
+        return checked
 
     def state(self) -> dict[str, Array]:
         """Every array that a user or an agent may change, by name: what a checkpoint keeps."""
@@ -290,7 +290,7 @@ class MLP(NetworkPolicy):
         seed: of the initial weights.
 
     Attributes:
-        sizes, value_sizes: (L + 1,) int64, the layers of the two networks.
+        sizes, value_sizes: (L + 1,) int64, the layers of the two networks, which are fixed.
         parameters, value_parameters: (P,) and (Q,) float32, all weights of a network: layer after
             layer, weights (inputs, outputs) row-major, then biases (outputs,). Writable in place.
         log_std: (action_size,) float32, logarithms of the Gaussian's standard deviations.
@@ -316,8 +316,7 @@ class MLP(NetworkPolicy):
         value: str | None = "separate",
         seed: int = 0,
     ) -> None:
-        self._made_for: tuple[Any, ...] = ()
-        self._networks = {}
+        self._activation, self._networks = "", {}
         self.activation = activation
         inputs = self._begin(observation_space, action_space, value)
         outputs = self.head.size
@@ -328,9 +327,8 @@ class MLP(NetworkPolicy):
                 f"hidden={hidden!r}: a layer of {most} weights, expected at most 2**28"
             )
         self.hidden = tuple(layers)
-        self.sizes = np.array([inputs, *layers, outputs + (value == "shared")], np.int64)
-        self.value_sizes = np.array([inputs, *layers, 1] if value == "separate" else [0], np.int64)
-        self._size_bytes = self._sizes()
+        value_sizes = (inputs, *layers, 1) if value == "separate" else (0,)
+        self._sizes = (inputs, *layers, outputs + (value == "shared")), value_sizes
         rng = np.random.default_rng(check_seed(seed))
         self.parameters = orthogonal(rng, self.sizes, 0.01)
         if value == "shared":
@@ -392,10 +390,8 @@ class MLP(NetworkPolicy):
 
     def networks(self) -> dict[str, Network]:
         """Return the networks; see `NetworkPolicy`."""
-        self._check_sizes()
-        key = *self._size_bytes, self.activation
-        if key != self._made_for:
-            self._made_for, self._networks = key, {}
+        if self._activation != self.activation:
+            self._activation, self._networks = self.activation, {}
             sizes = {"policy": self.sizes, "value": self.value_sizes}
             for name, numbers in sizes.items():
                 if numbers.size > 1:
@@ -404,28 +400,22 @@ class MLP(NetworkPolicy):
                     self._networks[name] = made
         return self._with_parameters(self._networks)
 
-    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `Policy`."""
-        objects, values = super().marks()
-        return objects, (*values, *self._sizes(), self.activation)
+    @property
+    def sizes(self) -> Array:
+        """See the class."""
+        return _fixed(self._sizes[0])
+
+    @property
+    def value_sizes(self) -> Array:
+        """See the class."""
+        return _fixed(self._sizes[1])
 
     def _layers(self) -> tuple[Array, Array, int]:
         return self.sizes, self.value_sizes, ACTIVATIONS[self.activation]
 
-    def _sizes(self) -> tuple[bytes, bytes]:
-        return self.sizes.tobytes(), self.value_sizes.tobytes()
-
-    def _check_sizes(self) -> None:
-        """Raise ValueError if the sizes were changed in place: kernels go by them."""
-        if self._sizes() != self._size_bytes:
-            changed = f"policy.sizes={self.sizes} or policy.value_sizes={self.value_sizes}"
-            raise ValueError(f"{changed} was changed: the sizes are fixed, make another policy")
-
 
 class Linear(MLP):
     """Actions from one linear layer: an `MLP` without hidden layers; see there."""
-
-    marks = MLP.marks
 
     def __init__(
         self,
@@ -487,6 +477,13 @@ def check_network(name: str, network: Any, inputs: int, outputs: int) -> None:
         )
     if network.parameters.dtype != np.float32:
         raise TypeError(f"{name} has parameters of {network.parameters.dtype}: expected float32")
+
+
+def _fixed(numbers: tuple[int, ...]) -> Array:
+    """Return an array that cannot be written to."""
+    array = np.array(numbers, np.int64)
+    array.flags.writeable = False
+    return array
 
 
 def _check_hidden(hidden: Sequence[int]) -> list[int]:

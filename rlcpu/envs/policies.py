@@ -127,10 +127,10 @@ POLICY_DTYPES: dict[str, Any] = {
 class Policy(Protocol):
     """What `collect` and `simulate` need of a policy.
 
-    They ask for both anew in every call, unless the class that defines them has a third method,
-    `marks() -> (objects, values)`, of what decides them: nothing is asked for while the objects are
-    the same ones and the values are equal. Arrays among the objects may change their numbers if
-    `arrays` gives the arrays themselves.
+    They ask for both anew in every call, unless the class that defines them has an attribute or a
+    property `version` too, which has another value after every change of what they return: nothing
+    is asked for while it is the same. Arrays may change their numbers in place meanwhile, if
+    `arrays` gives the arrays themselves, contiguous and float32.
     """
 
     def code(self, dynamics: Dynamics) -> PolicyCode:
@@ -142,6 +142,26 @@ class Policy(Protocol):
 
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """Return its present numbers."""
+
+
+def check_policy(policy: Any) -> None:
+    """Raise TypeError unless the policy has the methods of one."""
+    if isinstance(policy, type) or not (hasattr(policy, "code") and hasattr(policy, "arrays")):
+        raise TypeError(f"policy={policy!r}: expected one of rlcpu.policies")
+
+
+def version_of(policy: Any) -> Any:
+    """Return the version of a policy; None where it tells nothing of `code` and `arrays`.
+
+    A class that has one of these of its own and inherits its version may return what that does not
+    tell of.
+    """
+    for kind in type(policy).__mro__:
+        if "version" in vars(kind):
+            return policy.version
+        if "code" in vars(kind) or "arrays" in vars(kind):
+            return None
+    return None
 
 
 def uniform_discrete(
@@ -219,6 +239,8 @@ class Uniform:
         ValueError: when used on a `Box` without finite bounds.
     """
 
+    version = 0
+
     def __repr__(self) -> str:
         return "Uniform()"
 
@@ -249,10 +271,6 @@ class Uniform:
         width = space.high.astype(np.float64) - space.low
         return PolicyArrays.of_scalar((*space.low, *width, -np.log(width).sum()))
 
-    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `Policy`."""
-        return (), ()
-
 
 class Scalar:
     """The user's own policy, as a scalar function that kernels inline.
@@ -280,6 +298,8 @@ class Scalar:
         >>> policy = Scalar(lean)
     """
 
+    version = 0
+
     def __init__(
         self, act: Callable[..., Any], params: tuple[float, ...] = (), draws: int = 0
     ) -> None:
@@ -287,7 +307,7 @@ class Scalar:
 
     def __setattr__(self, name: str, value: Any) -> None:
         check = {"act": _check_act, "params": _check_params, "draws": _check_draws}.get(name)
-        super().__setattr__(name, check(value) if check else value)
+        vars(self).update({name: check(value) if check else value, "version": self.version + 1})
 
     def __repr__(self) -> str:
         return f"Scalar({self.act.__qualname__}, params={self.params!r}, draws={self.draws})"
@@ -325,10 +345,6 @@ class Scalar:
     def arrays(self, dynamics: Dynamics) -> PolicyArrays:
         """Return the `PolicyArrays`; see there."""
         return PolicyArrays.of_scalar(self.params)
-
-    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `Policy`."""
-        return (self.act, self.params), (self.draws,)
 
 
 def _check_act(act: Any) -> Any:

@@ -163,11 +163,7 @@ def make_scalar(environment: str, **options: Any) -> ScalarEnv:
     """Entry point of `gymnasium.make("rlcpu/...")`; the options are those of `make_vec`."""
     settings, params = _split(options)
     dynamics = find(environment).with_params(**params)
-    if dynamics.engine is None:
-        return ScalarEnv(dynamics, **settings)
-    from rlcpu.envs.mujoco.scalar_env import ScalarTask
-
-    return ScalarTask(dynamics, **settings)
+    return ScalarEnv(dynamics, **settings)
 
 
 #: Gymnasium reads here whether to wrap the environment for render modes that end in "_list".

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from rlcpu import backends
-from rlcpu.envs.engine.observations import View
-from rlcpu.envs.engine.rollout import Records
+from rlcpu.envs.engine.form import Form
 from rlcpu.envs.networks import Critic, NetworkPolicy
 from rlcpu.envs.policies import Array, Policy
-from rlcpu.envs.vector_env import VectorEnv, find_drivers
 from rlcpu.nn.layers.embedding import Ones
 
 
@@ -42,7 +40,7 @@ class Statistics:
     num_cut_off: int = 0
 
     @classmethod
-    def of_sums(cls, num_steps: int, sums: list[float], num_cut_off: int) -> Statistics:
+    def of_sums(cls, num_steps: int, sums: Sequence[float], num_cut_off: int) -> Statistics:
         """From what `rlcpu.envs.engine.rollout` adds up."""
         episodes, returns, squares, _, lengths = sums
         if episodes == 0:
@@ -63,90 +61,6 @@ def show_table(caption: str, rows: Iterable[Iterable[object]]) -> str:
     lines = [[html.escape(str(cell)) for cell in row] for row in rows]
     body = "".join(f"<tr><td>{'</td><td>'.join(line)}</td></tr>" for line in lines)
     return f"<table><caption>{html.escape(caption)}</caption>{body}</table>"
-
-
-class Form(NamedTuple):
-    """What of an environment decides the arrays of a rollout.
-
-    Attributes:
-        rows: numbers that hold an observation and its action mask.
-        view: how observations are delivered.
-        action_shape: () of a `Discrete`, (action_size,) of others.
-        action_dtype: float32 of a `Box`, int64 of others.
-        dtype: of rewards and returns.
-        device: where the arrays are.
-    """
-
-    num_envs: int
-    rows: int
-    view: View
-    action_shape: tuple[int, ...]
-    action_dtype: type
-    dtype: np.dtype[Any]
-    device: str
-
-    @classmethod
-    def of(cls, env: VectorEnv) -> Form:
-        """Return the form of an environment's records."""
-        shape: Any = env.single_action_space.shape
-        kind = np.int64 if env.dynamics.is_discrete else np.float32
-        return cls(env.num_envs, env.rows, env.view, shape, kind, env.dtype, env.device)
-
-    def allocate(self, num_steps: int) -> Records:
-        """Return the memory of a rollout.
-
-        Raises:
-            rlcpu.cuda.CudaMemoryError: the device has too little.
-        """
-        empty = find_drivers(self.device).empty
-        count, size = num_steps * self.num_envs, self.rows
-        real, width, seen = self.dtype, math.prod(self.action_shape), self.view.row_dtype
-        records = Records(
-            observations=empty(count * size, seen),
-            actions=empty(count * width, self.action_dtype),
-            log_probs=empty(count, np.float32),
-            values=empty(count, np.float32),
-            rewards=empty(count, real),
-            flags=empty(2 * count, np.bool_),
-            finals=empty(count * size, seen),
-            totals=empty(count, real),
-            lengths=empty(count, np.uint32),
-            last=empty(self.num_envs * size, seen),
-        )
-        if self.device == "cpu":
-            return records
-        values = empty(count, np.float32), empty(self.num_envs, np.float32)
-        made: Records = backends.find(self.device, "rollouts").Records(*records, *values)
-        return made
-
-    def by_env(self, records: Records, num_steps: int) -> list[Array]:
-        """Each array of the memory as (what each environment has in turn, num_envs, numbers)."""
-        leads = {"flags": 2 * num_steps, "last": 1}
-        return [
-            array.reshape(leads.get(name, num_steps), self.num_envs, -1)
-            for name, array in records._asdict().items()
-        ]
-
-    def shaped(self, records: Records, num_steps: int) -> dict[str, Array]:
-        """Return a rollout's arrays of its memory by name, without those to be decoded."""
-        shape = (num_steps, self.num_envs)
-        terminated, truncated = records.flags.reshape(2, *shape)
-        shown = {
-            "actions": records.actions.reshape(*shape, *self.action_shape),
-            "log_probs": records.log_probs.reshape(shape),
-            "values": records.values.reshape(shape),
-            "rewards": records.rewards.reshape(shape),
-            "terminated": terminated,
-            "truncated": truncated,
-        }
-        if self.view.kind == "floats":
-            seen = records.observations.reshape(*shape, -1), records.last.reshape(self.num_envs, -1)
-            shown["observations"], shown["last_observations"] = map(self.view.decode, seen)
-        if self.device != "cpu":  # a device's kernel has the values at hand
-            device: Any = records
-            shown["final_values"] = device.final_values.reshape(shape)
-            shown["last_values"] = device.last_values
-        return shown
 
 
 #: Fields of a transition, as buffers name them.
@@ -183,6 +97,8 @@ class Rollout:
         last_observations: (N, ...), after the last step.
         action_masks, last_action_masks: (T, N, num_actions) and (N, num_actions) bool, the actions
             that were allowed before each step and after the last; None without `action_mask`.
+        num_steps: T.
+        form, records, outputs: what decides its arrays, its memory, and that as kernels take it.
     """
 
     actions: Array
@@ -193,8 +109,8 @@ class Rollout:
     truncated: Array
 
     def __init__(self, form: Form, num_steps: int) -> None:
-        self._form, self._num_steps = form, num_steps
-        self._records = form.allocate(num_steps)
+        self.form, self.num_steps = form, num_steps
+        self.records = form.allocate(num_steps)
         self._critic: Critic | None = None
         self._bind()
         self.__dict__.update(self._shown)
@@ -202,7 +118,7 @@ class Rollout:
     def __repr__(self) -> str:
         returns = self.episode_returns
         mean = f", mean return {returns.mean():.4g}" if returns.size else ""
-        steps = f"{self._num_steps:,} steps of {self._form.num_envs:,} environments"
+        steps = f"{self.num_steps:,} steps of {self.form.num_envs:,} environments"
         return f"Rollout({steps}, {returns.size:,} episodes ended{mean})"
 
     def _repr_html_(self) -> str:
@@ -213,28 +129,28 @@ class Rollout:
 
     def _bind(self) -> None:
         """Bind the rollout to this process and these arrays."""
-        self._drivers = find_drivers(self._form.device)
-        self._shown = self._form.shaped(self._records, self._num_steps)
-        on_cpu = self._form.device == "cpu"
-        self._outputs: Any = tuple(self._records) if on_cpu else self._records
+        self._arrays = backends.arrays_of(self.form.device)
+        self._shown = self.form.shaped(self.records, self.num_steps)
+        on_cpu = self.form.device == "cpu"
+        self.outputs: Any = tuple(self.records) if on_cpu else self.records
         self._source: object = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what `_bind` makes: a copy has arrays of its own."""
-        bound = ("_drivers", "_shown", "_outputs", "_source")
+        bound = ("_arrays", "_shown", "_source", "outputs")
         return {name: value for name, value in self.__dict__.items() if name not in bound}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._bind()
 
-    def _renew(self, policy: Policy, source: object) -> None:
+    def renew(self, policy: Policy, source: object) -> None:
         """Show what a kernel has just written; `source` stands for the policy's present form."""
         shown = self.__dict__
         for name in _DERIVED.intersection(shown):
             del shown[name]
         shown.update(self._shown)
-        if self._form.device != "cpu":
+        if self.form.device != "cpu":
             return
         if source is not self._source:
             self._source = source
@@ -246,31 +162,31 @@ class Rollout:
     @functools.cached_property
     def observations(self) -> Array:
         """See the class."""
-        return self._decode(self._records.observations, self._num_steps, self._form.num_envs)
+        return self._decode(self.records.observations, self.num_steps, self.form.num_envs)
 
     @functools.cached_property
     def last_observations(self) -> Array:
         """See the class."""
-        return self._decode(self._records.last, self._form.num_envs)
+        return self._decode(self.records.last, self.form.num_envs)
 
     @functools.cached_property
     def action_masks(self) -> Array | None:
         """See the class."""
-        return self._masks(self._records.observations, self._num_steps, self._form.num_envs)
+        return self._masks(self.records.observations, self.num_steps, self.form.num_envs)
 
     @functools.cached_property
     def last_action_masks(self) -> Array | None:
         """See the class."""
-        return self._masks(self._records.last, self._form.num_envs)
+        return self._masks(self.records.last, self.form.num_envs)
 
     def _masks(self, rows: Any, *shape: int) -> Array | None:
         """Action masks from the numbers that hold observations."""
-        view = self._form.view
-        return view.masks(rows.reshape(*shape, self._form.rows)) if view.num_masked else None
+        view = self.form.view
+        return view.masks(rows.reshape(*shape, self.form.rows)) if view.num_masked else None
 
     def _decode(self, rows: Any, *shape: int) -> Array:
         """Observations from the numbers that hold them."""
-        found: Array = self._form.view.decode(rows.reshape(*shape, self._form.rows))
+        found: Array = self.form.view.decode(rows.reshape(*shape, self.form.rows))
         return found
 
     @property
@@ -279,33 +195,33 @@ class Rollout:
 
         A choice is one of `observation_size` zeros and ones, planes are flat.
         """
-        rows = self._records.observations.reshape(-1, self._form.rows)
-        decoded: Array = self._form.view.inputs(rows)
-        return decoded.reshape(self._num_steps, self._form.num_envs, -1)
+        rows = self.records.observations.reshape(-1, self.form.rows)
+        decoded: Array = self.form.view.inputs(rows)
+        return decoded.reshape(self.num_steps, self.form.num_envs, -1)
 
     @property
     def ones(self) -> Ones | None:
         """Which of the `inputs` of T * N samples are one; None where observations are floats."""
-        return self._form.view.ones(self._records.observations.reshape(-1, self._form.rows))
+        return self.form.view.ones(self.records.observations.reshape(-1, self.form.rows))
 
     @functools.cached_property
     def last_values(self) -> Array:
         """(N,) float32, of `last_observations`."""
         if self._critic is None:
-            return np.zeros(self._form.num_envs, np.float32)
-        rows = self._records.last.reshape(self._form.num_envs, -1)
-        return self._critic.evaluate(self._form.view.inputs(rows))
+            return np.zeros(self.form.num_envs, np.float32)
+        rows = self.records.last.reshape(self.form.num_envs, -1)
+        return self._critic.evaluate(self.form.view.inputs(rows))
 
     @functools.cached_property
     def _ends(self) -> Array:
         """(F,) int64, step * N + environment of each end."""
-        terminated, truncated = self._drivers.to_host(self._records.flags).reshape(2, -1)
+        terminated, truncated = self._arrays.to_host(self.records.flags).reshape(2, -1)
         return np.flatnonzero(terminated | truncated)
 
     @functools.cached_property
     def final_indices(self) -> Array:
         """(F, 2) int64, [step, environment] of each end, in time-major order."""
-        shape = self._num_steps, self._form.num_envs
+        shape = self.num_steps, self.form.num_envs
         return np.stack(np.unravel_index(self._ends, shape), axis=1)
 
     @functools.cached_property
@@ -318,7 +234,7 @@ class Rollout:
 
     @property
     def _final_rows(self) -> Array:
-        return self._at_ends(self._records.finals.reshape(-1, self._form.rows))
+        return self._at_ends(self.records.finals.reshape(-1, self.form.rows))
 
     @functools.cached_property
     def final_values(self) -> Array:
@@ -329,31 +245,31 @@ class Rollout:
         """
         values, ends = self._final_memory, self._ends
         values.fill(0.0)
-        terminated, truncated = self._records.flags.reshape(2, -1)
+        terminated, truncated = self.records.flags.reshape(2, -1)
         cut = truncated[ends] & ~terminated[ends]
         if self._critic is not None and cut.any():
             values.ravel()[ends[cut]] = self._critic.evaluate(
-                self._form.view.inputs(self._final_rows[cut])
+                self.form.view.inputs(self._final_rows[cut])
             )
         return values
 
     @functools.cached_property
     def _final_memory(self) -> Array:
-        return np.empty((self._num_steps, self._form.num_envs), np.float32)
+        return np.empty((self.num_steps, self.form.num_envs), np.float32)
 
     @functools.cached_property
     def episode_returns(self) -> Array:
         """(F,) float64."""
-        return self._at_ends(self._records.totals).astype(np.float64)
+        return self._at_ends(self.records.totals).astype(np.float64)
 
     @functools.cached_property
     def episode_lengths(self) -> Array:
         """(F,) int64, in steps."""
-        return self._at_ends(self._records.lengths).astype(np.int64)
+        return self._at_ends(self.records.lengths).astype(np.int64)
 
     def _at_ends(self, array: Any) -> Array:
         """Return the rows of a flat array at which episodes ended, on the host."""
-        rows: Array = self._drivers.to_host(array[self._drivers.asarray(self._ends)])
+        rows: Array = self._arrays.to_host(array[self._arrays.asarray(self._ends)])
         return rows
 
     def transitions(
@@ -389,22 +305,22 @@ class Rollout:
             (800, 4)
         """
         chosen = dict.fromkeys(names)
-        known = *_TRANSITION, "log_prob", "value", *(_MASKS if self._form.view.num_masked else ())
+        known = *_TRANSITION, "log_prob", "value", *(_MASKS if self.form.view.num_masked else ())
         for name in chosen:
             if name not in known:
                 raise ValueError(f"names: {name!r} is none of {', '.join(known)}")
-        view = self._form.view
+        view = self.form.view
         show = view.keep if packed else view.inputs if as_inputs else view.decode
         return {name: self._flat(name, show, as_inputs or packed) for name in chosen}
 
     def _flat(self, name: str, show: Callable[[Array], Array], is_other: bool) -> Array:
         """Return one array of `transitions`; `show` makes observations of rows."""
         if name.startswith("next_"):
-            asarray, view, n = self._drivers.asarray, self._form.view, self._form.num_envs
-            rows = self._records.observations.reshape(-1, self._form.rows)
-            after: Array = self._drivers.empty(rows.shape, rows.dtype)
+            asarray, view, n = self._arrays.asarray, self.form.view, self.form.num_envs
+            rows = self.records.observations.reshape(-1, self.form.rows)
+            after: Array = self._arrays.empty(rows.shape, rows.dtype)
             after[:-n] = rows[n:]
-            after[-n:] = self._records.last.reshape(n, -1)
+            after[-n:] = self.records.last.reshape(n, -1)
             if self._ends.size:
                 after[asarray(self._ends)] = asarray(self._final_rows)
             if name in _MASKS:
@@ -412,6 +328,6 @@ class Rollout:
                 return masks
             return show(after)
         if name == "observation" and is_other:
-            return show(self._records.observations.reshape(-1, self._form.rows))
+            return show(self.records.observations.reshape(-1, self.form.rows))
         array: Array = getattr(self, name if name.endswith("ated") else f"{name}s")
         return array.reshape(-1, *array.shape[2:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,26 +15,21 @@ from gymnasium.vector.utils import batch_space
 
 from rlcpu import backends
 from rlcpu.envs.arguments import (
-    check_actions,
     check_dtype,
     check_mode,
     check_varied,
-    convert_actions,
     convert_state,
-    describe_bad_actions,
-    find_bad_actions,
     reset_bounds,
     reset_mask,
 )
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine import batch, records
-from rlcpu.envs.engine.lane import PENDING, structure
-from rlcpu.envs.engine.layout import States, describe
-from rlcpu.envs.engine.masks import mask_rows, write_masks
+from rlcpu.envs.engine.base import Engine, TimeStep
+from rlcpu.envs.engine.lane import PENDING
+from rlcpu.envs.engine.lanes import LaneEngine
+from rlcpu.envs.engine.layout import States, with_fields
 from rlcpu.envs.engine.observations import View
-from rlcpu.envs.render import Renderer
+from rlcpu.envs.engine.records import ArrayEngine
 from rlcpu.kernels.checks import check_count
-from rlcpu.kernels.random import stream_seeds
 from rlcpu.kernels.threads import check_num_threads
 
 Array = npt.NDArray[Any]
@@ -52,9 +46,7 @@ class Parameters:
 
     def _show_parameters(self) -> None:
         """Return the last line of `__init__`."""
-        is_ours = self.dynamics.engine is None
-        constants = self.dynamics.step.__globals__.items() if is_ours else ()
-        numbers = {k.lower(): v for k, v in constants if k.isupper() and type(v) in (int, float)}
+        numbers = self.dynamics.constants()
         self._varying = frozenset((*self.dynamics.varied, *self.dynamics.randomized))
         known = {**dict.fromkeys(self._varying), **numbers, **self.dynamics.params._asdict()}
         read_only = known.keys() - set(dir(self))
@@ -134,9 +126,9 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     Attributes:
         dynamics: the environment, with the parameters that were given.
         dtype: NumPy dtype of state and rewards.
-        memory, code, numbers: what kernels take: its memory, structure and run-time parameters.
         autoreset_mode, num_threads, device: see above.
-        prepared: what the last `collect` or `simulate` made, see `rlcpu.envs.collect.Prepared`.
+        view: how observations are delivered.
+        engine: what runs the environments, see `rlcpu.envs.engine.base.Engine`.
 
     Raises:
         TypeError, ValueError: for a bad argument, with its name and value.
@@ -144,9 +136,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         rlcpu.cuda.CudaMemoryError: its memory is too small.
     """
 
-    memory: Any
-    numbers: Any
-    prepared: Any = None
+    engine: Engine
 
     def __init__(
         self,
@@ -163,8 +153,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
     ) -> None:
         if not isinstance(dynamics, Dynamics):
             raise TypeError(f"dynamics={dynamics!r}: expected a Dynamics")
-        self.device, self._drivers = device, find_drivers(device, dynamics)
-        self.dynamics = dynamics
+        engine, self.device, self.dynamics = find_engine(device, dynamics), device, dynamics
         self.num_envs = check_count("num_envs", num_envs, limit=PENDING)
         check_varied(dynamics, self.num_envs)
         self.dtype = np.dtype(check_dtype(dtype))
@@ -181,29 +170,24 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         self.single_action_space = copy.deepcopy(dynamics.action_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(dynamics.action_space, self.num_envs)
-        kind = Renderer if dynamics.engine is None else self._drivers.Renderer
-        self._renderer = kind(dynamics, render_mode)
+        self._renderer = engine.renderer(dynamics, render_mode)
         self.render_mode = render_mode
         self.metadata = {**self._renderer.metadata, "autoreset_mode": self.autoreset_mode}
-        self._prepare()
-        self._show_parameters()
-
-    def _prepare(self) -> None:
-        """Memory, kernels and the constants of `step`."""
-        self.code = structure(self.dynamics)
+        self.engine = engine(
+            dynamics,
+            self.num_envs,
+            dtype=self.dtype,
+            view=self.view,
+            autoreset_mode=self.autoreset_mode,
+            max_episode_steps=limit,
+            num_threads=self.num_threads,
+        )
         self._is_plain = (
             self.view.kind == "floats" and len(self.view.size) == 1 and not self.view.num_masked
         )
-        self._has_infos = self.dynamics.engine is not None
-        self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
-        self._disabled = self.autoreset_mode is AutoresetMode.DISABLED
-        self._all = np.ones(self.num_envs, np.bool_)
-        self.rows = self.code.observation_rows + mask_rows(self.view.num_masked)
-        self._observation_shape = (self.rows, self.num_envs)
-        self._action_dtype = np.dtype(np.int64 if self.dynamics.is_discrete else np.float32)
-        self._action_shape = self.action_space.shape
-        self._seeded = self._ready = False
-        self._drivers.allocate(self, self.max_episode_steps or PENDING)
+        has_own_infos = engine.infos is not Engine.infos
+        self._has_infos = has_own_infos or self.engine.same_step or self.view.num_masked > 0
+        self._show_parameters()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all of it, with episodes and random streams, but no kernels.
@@ -213,25 +197,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         """
         if self.device != "cpu":
             raise TypeError(f"{self!r} cannot be copied or pickled: its memory is the device's")
-        found_anew = ("code", "numbers", "_kernels", "_steps", "_drivers", "prepared")
-        return {name: value for name, value in vars(self).items() if name not in found_anew}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.code = structure(self.dynamics)
-        had, has = self.memory.layout, self.dynamics.state
-        if had.fields != has.fields:
-            raise ValueError(
-                f"{self.dynamics.id} had a state of {describe(had)} when it was pickled and has "
-                f"{describe(has)} now"
-            )
-        if self.dynamics.engine is None and self.memory.varied != self.code.varied:
-            was, now = (", ".join(x.varied) or "nothing" for x in (self.memory, self.code))
-            raise ValueError(
-                f"{self.dynamics.id} varied {was} when it was pickled and varies {now} now"
-            )
-        self._drivers = find_drivers(self.device, self.dynamics)
-        self._drivers.find_kernels(self)
+        return dict(vars(self))
 
     # ------------------------------------------------------------ reset
 
@@ -259,32 +225,11 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             gymnasium.error.ResetNeeded: the first reset leaves environments out.
         """
         mask = reset_mask(options, self.num_envs)
-        if not (self._ready or mask.all()):
-            raise ResetNeeded('options["reset_mask"]: the first reset has to be of all of them')
-        params = reset_bounds(self.dynamics, options)
-        self._seed(seed, mask)
-        self._drivers.restart(self, mask, self._drivers.pack(params, self.scalar_type))
-        self._ready = True
-        rows = self._drivers.observe(self)
-        return self.view.show(rows), self._mask_infos(rows, self._waiting())
-
-    def _seed(self, seed: int | Sequence[int | None] | None, mask: npt.NDArray[np.bool_]) -> None:
-        if seed is None and self._seeded:
-            return
-        is_seeded = np.full(self.num_envs, seed is not None)
-        chosen: Any = 0 if seed is None else seed
-        if isinstance(seed, list | tuple):
-            is_seeded = np.array([item is not None for item in seed])
-            chosen = [0 if item is None else item for item in seed]
-        seeds = stream_seeds(chosen, self.num_envs)
-        if not self._seeded:
-            fresh = np.random.SeedSequence(secrets.randbits(128))
-            entropy: Any = fresh.generate_state(self.num_envs, np.uint64)
-            self.memory.seed(entropy, np.ones(self.num_envs, np.bool_))
-            self._seeded = True
-        self.memory.seed(seeds, is_seeded & mask)
+        self.engine.reset(mask, seed, reset_bounds(self.dynamics, options))
         if isinstance(seed, int | np.integer):
             super().reset(seed=int(seed))
+        rows = self.engine.observe()
+        return self.view.show(rows), self._mask_infos(rows)
 
     # ------------------------------------------------------------ step
 
@@ -308,132 +253,60 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 number: its next step is its reset. After a step, ValueError tells of an action mask
                 that allows nothing.
         """
-        if not self._ready:
+        engine = self.engine
+        if not engine.ready:
             raise ResetNeeded("call reset() before step(): no environment has a state yet")
-        actions = self._take_actions(actions)
-        while (reached := self._drivers.step(self, actions)) is None:
-            actions = self._excuse(actions)
-        rows, rewards, terminated, truncated, finals = reached
-        observations = rows.T if self._is_plain else self.view.show(rows)
+        step = engine.step(actions)
         if self.render_mode:
-            self._renderer.remember(self._drivers.to_host(actions))
-        infos = self._final_infos(finals, terminated | truncated) if self._same_step else {}
-        if self.view.num_masked:
-            infos |= self._mask_infos(rows, *(() if self._same_step else (terminated, truncated)))
-        if self._has_infos:
-            infos |= self._drivers.infos(self)
-        return observations, rewards, terminated, truncated, infos
+            self._renderer.remember(engine.to_host(actions))
+        observations = step.observations.T if self._is_plain else self.view.show(step.observations)
+        infos = self._infos(step) if self._has_infos else {}
+        return observations, step.rewards, step.terminated, step.truncated, infos
 
-    def _take_actions(self, actions: Any) -> Any:
-        """Return the actions, of the right shape, on the host or on the environments' device."""
-        if (
-            type(actions) is np.ndarray
-            and actions.dtype == self._action_dtype
-            and actions.shape == self._action_shape
-            and actions.flags.c_contiguous
-        ):
-            return actions
-        if self.device == "cpu" or backends.device_of(actions) == "cpu":
-            return convert_actions(actions, self.dynamics, self._action_shape)
-        actions = self._drivers.asarray(actions)
-        check_actions(actions, self.dynamics, self._action_shape)
-        return actions
+    def _infos(self, step: TimeStep) -> dict[str, Any]:
+        """Return Gymnasium's infos of a step."""
+        infos, ended = self.engine.infos(), step.terminated | step.truncated
+        if self.engine.same_step:
+            infos |= self._final_infos(step, ended)
+            return infos | self._mask_infos(step.observations)
+        return infos | self._mask_infos(step.observations, ended)
 
-    def _excuse(self, actions: Array) -> Array:
-        """The actions, 0 for environments whose next step is their reset, as it ignores them.
-
-        Raises:
-            ValueError: another environment has a bad action.
-            gymnasium.error.ResetNeeded: an environment has finished and autoreset is disabled.
-        """
-        if self._disabled:
-            self.check_running()
-        excused = np.array(self._drivers.to_host(actions))
-        excused[self.memory.elapsed() == PENDING] = 0
-        bad = find_bad_actions(excused, self.dynamics)
-        if len(bad):
-            raise ValueError(describe_bad_actions(excused, bad, self.dynamics))
-        return excused
-
-    def check_running(self) -> None:
-        """Raise ResetNeeded if an environment has finished."""
-        finished = np.flatnonzero(self.memory.elapsed() == PENDING)
-        if len(finished):
-            raise ResetNeeded(
-                f"{len(finished)} environments have finished (first: {finished[0]}) and autoreset "
-                'is disabled: call reset(options={"reset_mask": terminated | truncated}) first'
-            )
-
-    def _final_infos(self, finals: Any, done: Any) -> dict[str, Any]:
-        """Gymnasium's infos of same-step autoreset: the last observation of finished episodes."""
-        final_obs = self._drivers.final_observations(finals, done, self.view)
+    def _final_infos(self, step: TimeStep, ended: Any) -> dict[str, Any]:
+        """Return infos of same-step autoreset: the last observations of finished episodes."""
+        final_obs = self.engine.final_observations(step, ended)
         if final_obs is None:
             return {}
         info = {}
         if self.view.num_masked:
-            masks = self.view.masks(finals.T) & done[:, None]
-            info = {"action_mask": masks.view(np.int8), "_action_mask": done.copy()}
+            masks = self.view.masks(step.finals.T) & ended[:, None]
+            info = {"action_mask": masks.view(np.int8), "_action_mask": ended.copy()}
         return {
             "final_obs": final_obs,
-            "_final_obs": done,
+            "_final_obs": ended,
             "final_info": info,
-            "_final_info": done.copy(),
+            "_final_info": ended.copy(),
         }
 
-    def _mask_infos(self, rows: Array, *ended: Any) -> dict[str, Any]:
-        """Gymnasium's infos of action masks, {} without any.
-
-        Args:
-            rows: (shown rows, num_envs) float32.
-            *ended: (num_envs,) bool each, environments whose episode has ended: nobody acts there.
-
-        Raises:
-            ValueError: another one's mask allows nothing.
-        """
-        if not self.view.num_masked:
+    def _mask_infos(self, rows: Any, ended: Any = None) -> dict[str, Any]:
+        """Return infos of action masks, {} without any; see `Engine.masks`."""
+        masks = self.engine.masks(rows, ended)
+        if masks is None:
             return {}
-        masks = np.empty((self.num_envs, self.view.num_masked), np.int8)
-        if write_masks(rows, masks):
-            batch.check_masks(self, rows, np.logical_or.reduce(ended) if ended else None)
-        return {"action_mask": masks, "_action_mask": self._all.copy()}
+        return {"action_mask": masks, "_action_mask": np.ones(self.num_envs, np.bool_)}
 
     def action_masks(self) -> Array | None:
-        """Action masks of the present states, as the infos of `step` hold them; None without any.
+        """Return action masks of the present states, as the infos of `step` hold them, or None.
 
         Raises:
             ValueError: one allows nothing.
         """
-        infos = self._mask_infos(self._drivers.observe(self), self._waiting())
-        return infos.get("action_mask")
-
-    def _waiting(self) -> Any:
-        """Environments whose episode has ended; None if nobody asks."""
-        return self.memory.finished() if self.view.num_masked else None
+        return self.engine.masks(self.engine.observe()) if self.view.num_masked else None
 
     # ------------------------------------------------------------ state
 
     def observe(self) -> Array:
-        """Observations of the present states, as `step` returns them."""
-        return self.view.show(self._drivers.observe(self))
-
-    def start_episodes(self) -> None:
-        """Reset what has never been reset, and what has finished and waits for its reset.
-
-        Raises:
-            gymnasium.error.ResetNeeded: an environment has finished and autoreset is disabled.
-        """
-        if not self._ready:
-            self.reset()
-        finished = self.memory.finished()
-        if self._disabled and finished.any():
-            self.check_running()
-        if finished.any():
-            self._drivers.restart(self, finished, self.numbers)
-
-    @property
-    def scalar_type(self) -> Any:
-        """NumPy type of states and rewards; kernels are chosen by it."""
-        return self.dtype.type
+        """Return the observations of the present states, as `step` returns them."""
+        return self.view.show(self.engine.observe())
 
     @property
     def state(self) -> Any:
@@ -446,30 +319,28 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             gymnasium.error.ResetNeeded: read before the first reset.
             TypeError, ValueError: set to something of another shape, or not finite.
         """
-        if not self._ready:
+        if not self.engine.ready:
             raise ResetNeeded("state is unset: call reset() or assign a state first")
         if self.dynamics.state.is_plain:
-            return self.memory.get_state()
+            return self.engine.get_state()
         return self._states()
 
     @state.setter
     def state(self, state: Any) -> None:
-        is_ours = self.dynamics.engine is None
-        if self.dynamics.state.is_plain:
-            numbers = self._drivers.to_host(state)
-            dtype = self.dtype if is_ours else np.dtype(np.float64)
-            values = convert_state(numbers, (self.num_envs, self.dynamics.state_size), dtype)
+        engine, layout = self.engine, self.dynamics.state
+        if layout.is_plain:
+            shape = self.num_envs, self.dynamics.state_size
+            values = convert_state(engine.to_host(state), shape, engine.state_dtype)
         elif not hasattr(state, "_asdict"):
-            made = self.dynamics.state.made.__name__
-            raise TypeError(f"state={state!r}: expected a {made} of arrays, or another env.state")
-        if not self._ready:
+            raise TypeError(
+                f"state={state!r}: expected a {layout.made.__name__} of arrays, or another "
+                "env.state"
+            )
+        if not engine.ready:
             self.reset()
-        if self.dynamics.state.is_plain:
-            self.memory.set_state(values)
-        else:
-            self._states()._set(state._asdict())
-        if not is_ours:
-            self._drivers.refresh(self)
+        if not layout.is_plain:
+            values = with_fields(layout, self._get_state(), state._asdict())
+        engine.set_state(values)
 
     @property
     def params(self) -> Any:
@@ -483,21 +354,13 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         (num_envs, nbody) float64.
         """
         dynamics = self.dynamics
-        return dynamics.shown_params(self.memory.get_params()) if self._varying else dynamics.params
-
-    def _params_of_each(self) -> list[Any]:
-        """Return the parameters of each environment, if some vary."""
-        params = self.memory.get_params() if self._varying else {}
-        rows = (values.tolist() if values.ndim == 1 else [*values] for values in params.values())
-        each = zip(*rows, strict=True)
-        return [self.dynamics.shown_params(dict(zip(params, v, strict=True))) for v in each]
+        return dynamics.shown_params(self.engine.get_params()) if self._varying else dynamics.params
 
     def _states(self) -> States:
-        return States(
-            self.dynamics.state,
-            lambda: np.array(self._drivers.to_host(self.memory.get_state())),
-            self.memory.set_state,
-        )
+        return States(self.dynamics.state, self._get_state, self.engine.set_state)
+
+    def _get_state(self) -> Array:
+        return np.array(self.engine.to_host(self.engine.get_state()))
 
     def snapshot(self) -> dict[str, Array]:
         """Return states, episodes and random streams: all that the next steps depend on.
@@ -512,7 +375,7 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
             gymnasium.error.ResetNeeded: before the first reset.
             TypeError: the environments live on a device.
         """
-        if not self._ready:
+        if not self.engine.ready:
             raise ResetNeeded("there is nothing to keep: call reset() or assign a state first")
         return {name: array.copy() for name, array in self._arrays("snapshot").items()}
 
@@ -538,20 +401,19 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
                 )
         for name, array in arrays.items():
             array[...] = snapshot[name]
-        self._ready = self._seeded = True
+        self.engine.mark_ready()
 
     def _arrays(self, name: str) -> dict[str, Array]:
         if self.device != "cpu":
             raise TypeError(f"{name}: the memory of {self!r} is the device's")
-        arrays: dict[str, Array] = self.memory.state()
-        return arrays
+        return self.engine.state()
 
     # ------------------------------------------------------------ the rest of Gymnasium's contract
 
     def render(self) -> tuple[Array, ...] | None:
         """Draw one RGB picture (height, width, 3) uint8 per environment; None without a mode."""
-        states = self._drivers.to_host(self.memory.get_state())
-        return self._renderer.render(states, *filter(None, [self._params_of_each()]))
+        states = self._get_state()
+        return self._renderer.render(states, self.engine.params_of_each())
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the renderer."""
@@ -565,18 +427,17 @@ class VectorEnv(Parameters, GymnasiumVectorEnv[Array, Array, Array]):
         return self._describe(**settings, autoreset_mode=self.autoreset_mode.value)
 
 
-def find_drivers(device: str, dynamics: Dynamics | None = None) -> Any:
-    """Return the module that runs environments on a device.
+def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
+    """Return the class of the engine that runs an environment on a device.
 
     Raises:
         ValueError, rlcpu.cuda.CudaUnavailableError: see `rlcpu.backends.find`; a task of another
             engine runs on the CPU alone.
     """
-    is_cpu = isinstance(device, str) and device == "cpu"  # not an array of names
-    if dynamics is not None and dynamics.engine is not None:
-        if not is_cpu:
-            raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
-        return dynamics.engine
-    if is_cpu and dynamics is not None and dynamics.has_arrays:
-        return records
-    return batch if is_cpu else backends.find(device, "envs")
+    own: Any = dynamics.engine
+    if isinstance(device, str) and device == "cpu":  # not an array of names
+        return own or (ArrayEngine if dynamics.has_arrays else LaneEngine)
+    if own is not None:
+        raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
+    found: type[Engine] = backends.find(device, "engine").CudaEngine
+    return found

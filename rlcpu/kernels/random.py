@@ -17,6 +17,7 @@ No test of dieharder fails on the streams that kernels draw: see
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -215,6 +216,13 @@ def keys(seeds: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
     """
     mixed = splitmix64(seeds)
     return np.stack((mixed & np.uint64(0xFFFFFFFF), mixed >> np.uint64(32))).astype(np.uint32)
+
+
+def new_seeds(count: int) -> npt.NDArray[np.uint64]:
+    """Return seeds that nobody has chosen, (count,), from the operating system's entropy."""
+    fresh = np.random.SeedSequence(secrets.randbits(128))
+    seeds = fresh.generate_state(count, np.uint64)
+    return np.asarray(seeds, np.uint64)
 
 
 def stream_seeds(seed: int | Sequence[int], count: int) -> npt.NDArray[np.uint64]:

@@ -68,6 +68,9 @@ class Network:
         (3, 2)
     """
 
+    #: Number of times that an attribute was set.
+    version = 0
+
     def __init__(
         self,
         inputs: int | Mapping[str, int] | Sequence[int] | npt.NDArray[np.int64],
@@ -102,6 +105,10 @@ class Network:
             raise TypeError(f"parameters are {parameters.dtype}: expected float32 or float64")
         self.parameters = parameters
         self.free = np.zeros(0, np.float32) if free is None else free
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        vars(self)["version"] = self.version + 1
 
     @property
     def code(self) -> int:

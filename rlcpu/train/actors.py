@@ -209,6 +209,7 @@ class Actor:
     """
 
     act: Callable[..., Callable[..., Any]]
+    _version = 0
 
     def __init__(
         self,
@@ -300,11 +301,16 @@ class Actor:
         """Return what runs the network, with its present parameters."""
         return self._actings.of("policy", self.network.plan, self.network.parameters)
 
-    def marks(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """See `rlcpu.envs.policies.Policy`."""
-        network = self.network
-        arrays = network.parameters, self.params, self.observation_mean, self.observation_scale
-        return (network, network.plan, *arrays), (network.code, self.deterministic)
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return counters of what was set here and in the network; see `rlcpu.envs.policies`."""
+        return self._version, self.network.version
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("params", "observation_mean", "observation_scale"):
+            value = np.asarray(value, np.float32, order="C")
+        super().__setattr__(name, value)
+        vars(self)["_version"] = self._version + 1
 
     def outputs(self, observations: npt.ArrayLike) -> Array:
         """Outputs (n, sizes[-1]) float32 of the network for (n, observation_size).

@@ -575,7 +575,7 @@ class OffPolicy(checkpoint.Agent):
     # ------------------------------------------------------------ files, see `checkpoint.Agent`
 
     def _parts(self) -> dict[str, Any]:
-        parts = {"policy": self.policy, "learner": self.learner, "env": self.env.memory}
+        parts = {"policy": self.policy, "learner": self.learner, "env": self.env.engine}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}
 
     def _numbers(self) -> dict[str, Any]:

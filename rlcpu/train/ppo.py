@@ -401,5 +401,5 @@ class PPO(checkpoint.Agent):
         super().save(path)
 
     def _parts(self) -> dict[str, Any]:
-        parts = {"policy": self.policy, "learner": self.updater, "env": self.env.memory}
+        parts = {"policy": self.policy, "learner": self.updater, "env": self.env.engine}
         return {**parts, "normalizer": self.normalizer, "rewards": self.rewards}

@@ -262,7 +262,7 @@ def test_ppo_learns_bit_for_bit_what_one_process_learns(cluster):
     for options in ({}, {"num_collectors": 2, "callback": kill}):
         agent = PPO("CartPole-v1", seed=3, num_envs=5, num_steps=100)
         curves.append(agent.learn(2000, **options).curve)
-        states.append({**agent.policy.state(), **agent.env.memory.take(slice(None))})
+        states.append({**agent.policy.state(), **agent.env.engine.take(slice(None))})
     assert curves[0] == curves[1]
     for name, array in states[0].items():
         np.testing.assert_array_equal(array, states[1][name], name)

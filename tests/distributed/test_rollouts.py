@@ -76,8 +76,8 @@ def test_parts_are_the_rollout_of_one_process(divide, env_id, make_policy, num_e
         found = session.collect(divided, policy, 25)
         for name in (*SHOWN, *ENDS, *VALUES):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
-        for name, array in divided.memory.take(slice(None)).items():
-            np.testing.assert_array_equal(array, whole.memory.take(slice(None))[name], name)
+        for name, array in divided.engine.take(slice(None)).items():
+            np.testing.assert_array_equal(array, whole.engine.take(slice(None))[name], name)
     assert found.terminated.any() or found.truncated.any()
     ledger = session.ledger
     ledger.check()
@@ -89,7 +89,7 @@ def test_the_environment_that_showed_nan_is_named(divide):
     env, policy = rlcpu.make_vec("CartPole-v1", num_envs=5, num_threads=1), greedy("CartPole-v1")
     env.reset(seed=0)
     session = divide(env, policy, 2)
-    env.memory.real[0, 3] = np.nan  # the first number of environment 3's state
+    env.engine.real[0, 3] = np.nan  # the first number of environment 3's state
     with pytest.raises(FloatingPointError, match="environment 3"):
         session.collect(env, policy, 4)
     session.collect(env, policy, 4)  # a new episode has begun there

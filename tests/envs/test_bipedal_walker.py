@@ -218,7 +218,7 @@ def test_kernels_step_as_plain_python_does(name: str) -> None:
     env, rng, errors = rlcpu.make_vec(name, NUM_ENVS), np.random.default_rng(0), []
     env.reset(seed=2)
     for k in range(40):
-        before, goes = states(env), ~env.memory.finished()
+        before, goes = states(env), ~env.engine.finished()
         actions = rng.uniform(-1.0, 1.0, (NUM_ENVS, 4)).astype(np.float32)
         env.step(actions)
         after = states(env)

@@ -17,7 +17,7 @@ CASES = ["CartPole-v1 tanh", "CartPole-v1 uniform", "CartPole-v1 exact own"]
 
 def break_velocity(env: rlcpu.VectorEnv, i: int, value: float) -> None:
     """Make the second number of a state one that `env.state = ` refuses."""
-    env.memory.real[i // 64, 64 + i % 64] = value
+    env.engine.real[i // 64, 64 + i % 64] = value
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -46,7 +46,7 @@ def test_kernels_step_as_plain_python_does(name: str) -> None:
 
 def states(env: Any) -> list[Any]:
     """The states of all environments, as plain Python has them."""
-    return values_of(env.dynamics.state, env.memory.get_state().T)
+    return values_of(env.dynamics.state, env.engine.get_state().T)
 
 
 @every_game

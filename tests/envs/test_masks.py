@@ -299,7 +299,7 @@ def test_a_mask_that_allows_nothing_later_is_an_error() -> None:
     expected = rf"Counter-v0: action_mask allows nothing in step 4 of environment {first} after the"
     with pytest.raises(ValueError, match=expected):
         rlcpu.collect(env, Uniform(), 6)
-    assert env.memory.finished().all()
+    assert env.engine.finished().all()
     env.reset(seed=0)
     with pytest.raises(ValueError, match="action_mask allows nothing in environment"):
         rlcpu.simulate(env, Uniform(), 5)

@@ -123,7 +123,7 @@ def test_kernels_are_minigrids(name: str) -> None:
 
 def states(env: Any) -> list[Any]:
     """The states of all environments, as plain Python has them."""
-    return values_of(env.dynamics.state, env.memory.get_state().T)
+    return values_of(env.dynamics.state, env.engine.get_state().T)
 
 
 def elsewhere(state: Any, size: int, rng: np.random.Generator) -> Any:

@@ -97,7 +97,7 @@ def test_steps_are_those_of_the_vector_environment(name: str, dtype: str) -> Non
         if mine[2] or step % 20 == 19:
             batch.reset()
             np.testing.assert_array_equal(single.reset()[0], batch.observe()[2])
-        elif (ended := batch.memory.elapsed() == PENDING).any():
+        elif (ended := batch.engine.elapsed() == PENDING).any():
             batch.reset(options={"reset_mask": ended})
 
 

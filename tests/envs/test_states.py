@@ -15,8 +15,8 @@ from gymnasium.spaces import Box, Discrete, MultiBinary
 import rlcpu
 from rlcpu.envs import Board, Dynamics, Rng, check
 from rlcpu.envs.engine import observations
-from rlcpu.envs.engine.batch import step_kernels
 from rlcpu.envs.engine.observations import View
+from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.transitions import example_of
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import DQN, PPO
@@ -527,7 +527,7 @@ def test_large_states_are_stepped_by_all_cores_with_the_same_bits() -> None:
     found: list[Any] = []
     for num_threads in (1, 2):
         env = rlcpu.make_vec(TOY, 3700, num_threads=num_threads, autoreset_mode="SameStep")
-        kernels = step_kernels(env.code, np.float32, True).drivers
+        kernels = step_kernels(env.engine.code, np.float32, True).drivers
         assert kernels.grain < 3700
         env.reset(seed=0)
         env.action_space.seed(0)

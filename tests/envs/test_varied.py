@@ -151,8 +151,8 @@ def test_steps_are_those_of_plain_python(mode: str) -> None:
             seen, _ = env.reset(options={"reset_mask": ended})
             for n in np.flatnonzero(ended):
                 lane = lanes[n]
-                lane.draws.key = tuple(env.memory.words.reshape(-1, 3, 64)[n // 64, :2, n % 64])
-                lane.draws.counter = int(env.memory.clock[0]) - 1
+                lane.draws.key = tuple(env.engine.words.reshape(-1, 3, 64)[n // 64, :2, n % 64])
+                lane.draws.counter = int(env.engine.clock[0]) - 1
                 lane.start(lane.draws)
                 lane.draws.advance()
             for lane in np.array(lanes, object)[~ended]:

@@ -13,7 +13,7 @@ import rlcpu
 from rlcpu import cli
 from rlcpu.envs import Dynamics, Rng
 from rlcpu.envs.checks.vectorised import Driver, find_driver, lanes_of
-from rlcpu.envs.engine.batch import step_kernels
+from rlcpu.envs.engine.steps import step_kernels
 
 
 class Params(NamedTuple):
@@ -73,7 +73,7 @@ def driver_of(dynamics: Dynamics) -> Driver:
     env = rlcpu.make_vec(dynamics, num_threads=1)
     env.reset(seed=0)
     env.step(np.array([1]))
-    found = find_driver(step_kernels(env.code, np.float32, False).function, dynamics.step)
+    found = find_driver(step_kernels(env.engine.code, np.float32, False).function, dynamics.step)
     assert found is not None
     return found
 

@@ -28,7 +28,7 @@ def use(env, rollouts=True, assembly=False):
     print(json.dumps(report))
 
 def find_kernels(env, collector, simulator):
-    from rlcpu.envs.engine import batch
+    from rlcpu.envs.engine import steps
     from rlcpu.envs.engine import rollout
     from rlcpu.kernels import compile
     real = env.dtype.type
@@ -36,11 +36,11 @@ def find_kernels(env, collector, simulator):
     (layers,) = [f for f in compile._c_functions if f.py_func.__module__ == "rlcpu.nn.passes"]
     codes = collector.code(env.dynamics), simulator.code(env.dynamics)
     return {
-        "reset": batch.reset_kernel(env.code, real),
-        "observe": batch.observe_kernel(env.code, real),
-        "step": batch.step_kernels(env.code, real, False).function,
-        "collect": rollout.collect_kernels(env.code, real, codes[0]).function,
-        "simulate": rollout.simulate_kernels(env.code, real, codes[1]).function,
+        "reset": steps.reset_kernel(env.engine.code, real),
+        "observe": steps.observe_kernel(env.engine.code, real),
+        "step": steps.step_kernels(env.engine.code, real, False).function,
+        "collect": rollout.collect_kernels(env.engine.code, real, codes[0]).function,
+        "simulate": rollout.simulate_kernels(env.engine.code, real, codes[1]).function,
         "layers": layers,
     }
 

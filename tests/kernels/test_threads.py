@@ -22,7 +22,7 @@ LAYERS = ["tbb", "omp", "workqueue"] if HAS_TBB else ["omp", "workqueue"]
 WORK = """
 import hashlib, json, os, sys, threading
 import numba, numpy as np, rlcpu
-from rlcpu.envs.engine.batch import step_kernels
+from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.engine.rollout import collect_kernels, simulate_kernels
 from rlcpu.kernels.threads import threading_layer
 
@@ -51,9 +51,9 @@ def ran_in_parallel():
     env = rlcpu.make_vec("CartPole-v1", 1)
     spaces = env.single_observation_space, env.single_action_space
     code, real = rlcpu.policies.MLP(*spaces).code(env.dynamics), np.float32
-    made = [make(env.code, real, code) for make in (simulate_kernels, collect_kernels)]
+    made = [make(env.engine.code, real, code) for make in (simulate_kernels, collect_kernels)]
     kernels = [each.drivers for each in made]
-    kernels += [step_kernels(env.code, kind, False).drivers for kind in (real, np.float64)]
+    kernels += [step_kernels(env.engine.code, kind, False).drivers for kind in (real, np.float64)]
     return [bool(kernel.parallel.signatures) for kernel in kernels]
 
 found = {}

@@ -38,7 +38,7 @@ EVERY = pytest.mark.parametrize(("kind", "env"), AGENTS.items())
 def everything(agent: Any) -> dict[str, bytes]:
     """What decides the future; lanes that stand for no environment hold anything."""
     arrays = {k: v for k, v in state_of(agent).items() if not k.startswith("env_")}
-    arrays |= {"state": agent.env.state, "elapsed": agent.env.memory.elapsed()}
+    arrays |= {"state": agent.env.state, "elapsed": agent.env.engine.elapsed()}
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
@@ -294,7 +294,7 @@ def test_a_reward_that_is_not_finite_is_named_and_not_stored() -> None:
     agent.learn(320)
     stored = len(agent.buffer)
     # The square of this velocity overflows, the next velocity is within its limits.
-    agent.env.memory.real[0, 64 + 2] = 3e19
+    agent.env.engine.real[0, 64 + 2] = 3e19
     message = "Pendulum-v1: environment 2 has reward=-inf in step 0"
     with pytest.raises(FloatingPointError, match=message):
         agent.learn(320)
@@ -308,7 +308,7 @@ def test_nan_after_a_while_is_named_and_what_was_learnt_is_kept(kind: Any, env: 
     agent.learn(320)
     names = ("learner_parameters", "learner_first", "policy_parameters")
     kept, stored = [state_of(agent)[name].tobytes() for name in names], len(agent.buffer)
-    agent.env.memory.real[0, 64 + 2] = np.nan  # the second number of the state of environment 2
+    agent.env.engine.real[0, 64 + 2] = np.nan  # the second number of the state of environment 2
     with pytest.raises(
         FloatingPointError, match=r"environment 2 has observation\[\d\]=nan in step 0"
     ):

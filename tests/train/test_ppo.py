@@ -237,7 +237,7 @@ def test_nan_of_an_environment_stops_learning_before_the_update(tmp_path: Path) 
     def break_environment(progress: Progress) -> None:
         learnt.append(parameters(agent))
         if len(learnt) == 2:
-            agent.env.memory.real[0, 64 + 3] = np.nan
+            agent.env.engine.real[0, 64 + 3] = np.nan
 
     with pytest.raises(FloatingPointError, match=r"environment 3 has observation\[1\]=nan"):
         agent.learn(1000, callback=break_environment)

@@ -142,7 +142,7 @@ class VecEnv(vec_env.VecEnv):
         value = getattr(self.env, attr_name)
         chosen = list(self._get_indices(indices))
         if attr_name == "state" and not isinstance(value, np.ndarray):
-            value = values_of(self.env.dynamics.state, self.env.memory.get_state().T)
+            value = values_of(self.env.dynamics.state, self.env.engine.get_state().T)
         if attr_name in ("state", *self.env.dynamics.varied, *self.env.dynamics.randomized):
             return [value[i] for i in chosen]
         return [value] * len(chosen)

@@ -22,9 +22,9 @@ from rlcpu.envs.checks import watched
 from rlcpu.envs.checks.trial import check_result, outside, params_of
 from rlcpu.envs.checks.vectorised import describe_vectors
 from rlcpu.envs.dynamics import Dynamics
-from rlcpu.envs.engine.batch import step_kernels
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.layout import Layout, columns_of, numbers_of, rows_of
+from rlcpu.envs.engine.steps import step_kernels
 from rlcpu.envs.registration import find
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.checks import check_count, check_seed
@@ -297,11 +297,12 @@ class Trial:
         try:
             env = VectorEnv(dynamics.resized(n), n, dtype=name, num_threads=1)
             env.reset(seed=seed)
-            fresh = columns_of(layout, env.memory.get_state().T)
-            drawn = env._params_of_each() or [()] * n
-            varying = {key: [getattr(c.params, key) for c in cases] for key in env.memory.varied}
-            env.memory.set_params(varying)
-            env.memory.set_state(rows_of(layout, [case.state for case in cases], dtype).T)
+            engine: Any = env.engine
+            fresh = columns_of(layout, engine.get_state().T)
+            drawn = engine.params_of_each() or [()] * n
+            varying = {key: [getattr(c.params, key) for c in cases] for key in engine.code.varied}
+            engine.set_params(varying)
+            engine.set_state(rows_of(layout, [case.state for case in cases], dtype).T)
             actions = np.array([case.action for case in cases], env.action_space.dtype)
             _, rewards, terminated, truncated, _ = env.step(actions)
         except Exception as error:
@@ -312,8 +313,8 @@ class Trial:
         draws = self._kernel_draws("reset", seed, n, dtype)
         noise = self._kernel_draws("step", seed, n, dtype)
         plain = self._plain_functions()
-        shown, reached = dynamics.observation, env.memory.get_state().T
-        rows = env._drivers.observe(env)
+        shown, reached = dynamics.observation, engine.get_state().T
+        rows = engine.observe()
         masks = env.view.masks(rows.T) if dynamics.action_mask else np.zeros((n, 0))
         seen = np.column_stack([columns_of(shown, rows), masks])
         flags = [terminated, truncated][: 1 + dynamics.truncates]
@@ -321,7 +322,7 @@ class Trial:
         names = names[: len(names) - 2 + len(flags)] + _names("observation", shown)
         names += [f"action_mask[{k}]" for k in range(dynamics.num_masked)]
         results = np.column_stack([columns_of(layout, reached), rewards, *flags, seen])
-        own = env._params_of_each() or [()] * n
+        own = engine.params_of_each() or [()] * n
         taken = [
             Case(_rounded(layout, case.state, dtype), tuple(a) if dynamics.action_size else a, u, p)
             for case, a, u, p in zip(cases, actions.tolist(), noise, own, strict=True)
@@ -421,7 +422,7 @@ class Trial:
                 rows = observations.reshape(end - begin, -1)
                 results.append(np.column_stack([rows, rewards, terminated]))
             results[0] = results[0].reshape(end - begin, -1)
-            results.append(columns_of(self.dynamics.state, env.memory.get_state().T))
+            results.append(columns_of(self.dynamics.state, env.engine.get_state().T))
             runs.append(np.column_stack(results))
         whole, again, *parts = runs
         for kind, other in (("again", again), ("in two batches", np.concatenate(parts))):

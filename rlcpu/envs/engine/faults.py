@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.engine.batch import check_masks
+from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import LANES
 from rlcpu.envs.engine.rollout import FAULTS
 from rlcpu.envs.networks import describe_fault, refuse_policy
@@ -21,23 +21,24 @@ Array = npt.NDArray[Any]
 _EXPECTED = "expected finite numbers"
 
 
-def check_rollout(env: Any, policy: Any, rollout: Any) -> None:
+def check_rollout(engine: Any, policy: Any, records: Records, num_steps: int) -> None:
     """Raise FloatingPointError for the first number of a rollout that is not finite.
 
     Or ValueError, if an action mask that allows nothing came before it.
 
     Args:
-        env: its environments; those that showed such a number will start a new episode.
+        engine: its environments; those that showed such a number will start a new episode.
         policy: the policy that acted.
-        rollout: what was collected.
+        records: what was collected.
+        num_steps: of the rollout.
     """
-    shown, records = rollout._shown, rollout._records
+    shown, view, n = engine.form.shaped(records, num_steps), engine.view, engine.num_envs
     ended = shown["terminated"] | shown["truncated"]
-    shape = len(ended) + 1, env.num_envs, -1
-    if env.view.kind == "floats":
+    shape = num_steps + 1, n, -1
+    if view.kind == "floats":
         observations = np.concatenate((records.observations, records.last)).reshape(shape)
-        observations = env.view.decode(observations)
-        finals = env.view.decode(records.finals.reshape(*ended.shape, -1))
+        observations = view.decode(observations)
+        finals = view.decode(records.finals.reshape(*ended.shape, -1))
         finals = np.where(ended[..., None], finals, np.float32(0))
     else:  # bits, of which each is a number
         observations, finals = np.zeros(shape[:2]), np.zeros(ended.shape)
@@ -51,14 +52,14 @@ def check_rollout(env: Any, policy: Any, rollout: Any) -> None:
         "final observation": finals,
     }
     bad = {name: ~np.isfinite(array) for name, array in fields.items()}
-    broken = np.zeros(env.num_envs, np.bool_)
+    broken = np.zeros(n, np.bool_)
     for name in ("observation", "reward", "final observation"):
-        broken |= bad[name].reshape(len(bad[name]), env.num_envs, -1).any(axis=(0, 2))
+        broken |= bad[name].reshape(len(bad[name]), n, -1).any(axis=(0, 2))
     empty = np.zeros(ended.shape, np.bool_)
-    if env.view.num_masked:
-        empty = ~rollout._masks(records.observations, *ended.shape).any(axis=-1)
+    if view.num_masked:
+        empty = ~view.masks(records.observations.reshape(*ended.shape, -1)).any(axis=-1)
     broken |= empty.any(axis=0)
-    env.memory.finish(broken)
+    engine.finish(broken)
     places = {name: np.argwhere(where)[0].tolist() for name, where in bad.items() if where.any()}
     if empty.any():
         places["action_mask"] = np.argwhere(empty)[0].tolist()
@@ -68,8 +69,8 @@ def check_rollout(env: Any, policy: Any, rollout: Any) -> None:
     step, i, *component = places[name]
     if name == "action_mask":
         raise ValueError(
-            f"{env.dynamics.id}: action_mask allows nothing in step {step} of environment {i}"
-            f"{_after(shown, step - 1, i)} ({broken.sum()} of {env.num_envs} environments are "
+            f"{engine.dynamics.id}: action_mask allows nothing in step {step} of environment {i}"
+            f"{_after(shown, step - 1, i)} ({broken.sum()} of {n} environments are "
             "faulty): expected one action at least, or the end of the episode"
         )
     what = f"{name}{component or ''}={fields[name][tuple(places[name])]}"
@@ -78,8 +79,8 @@ def check_rollout(env: Any, policy: Any, rollout: Any) -> None:
         refuse_policy(policy, f"{what} {where}, observation {fields['observation'][step, i]}")
     acted = step - 1 if name == "observation" else step
     raise FloatingPointError(
-        f"{env.dynamics.id}: environment {i} has {what} in step {step}{_after(shown, acted, i)} "
-        f"({broken.sum()} of {env.num_envs} environments have such numbers): {_EXPECTED}; "
+        f"{engine.dynamics.id}: environment {i} has {what} in step {step}{_after(shown, acted, i)} "
+        f"({broken.sum()} of {n} environments have such numbers): {_EXPECTED}; "
         "rlcpu.envs.check finds inputs that lead to them"
     )
 
@@ -89,24 +90,24 @@ def _after(shown: dict[str, Array], step: int, i: int) -> str:
     return f" after the action {shown['actions'][step, i]}" if step >= 0 else ""
 
 
-def check_simulation(env: Any, policy: Any, sums: Array) -> None:
+def check_simulation(engine: Any, policy: Any, sums: Array) -> None:
     """Raise FloatingPointError for the environment or the policy that gave a number not finite.
 
     Or ValueError for an action mask that allows nothing.
 
     Args:
-        env: the environments; those that hold such a number will start a new episode.
+        engine: the environments; those that hold such a number will start a new episode.
         policy: the policy that acted.
         sums: (blocks + 1, 5) float64, what `simulate`'s kernel wrote.
     """
-    state, returns = env.memory.get_state(), env.memory.get_returns()
-    reals = state[:, list(env.code.state.real_rows(env.scalar_type))]
+    state, returns = engine.get_state(), engine.get_returns()
+    reals = state[:, list(engine.code.state.real_rows(engine.scalar_type))]
     broken = ~(np.isfinite(reals).all(axis=1) & np.isfinite(returns))
-    env.memory.finish(broken)
-    if env.view.num_masked:
-        rows, waiting = env._drivers.observe(env), env.memory.finished()
-        env.memory.finish(~env.view.masks(rows.T).any(axis=1))
-        check_masks(env, rows, waiting)
+    engine.finish(broken)
+    if engine.view.num_masked:
+        rows, waiting = engine.observe(), engine.finished()
+        engine.finish(~engine.view.masks(rows.T).any(axis=1))
+        engine.check_masks(rows, waiting)
     if describe_fault(policy):
         refuse_policy(policy, "actions that are not finite")
     if broken.any():
@@ -114,12 +115,12 @@ def check_simulation(env: Any, policy: Any, sums: Array) -> None:
         what = f"environment {i} has the state {reals[i]} and the return {returns[i]}"
     else:
         first = int(np.flatnonzero(np.isnan(sums[:-1, FAULTS]))[0]) * LANES
-        last = min(first + LANES, env.num_envs) - 1
+        last = min(first + LANES, engine.num_envs) - 1
         fields = "an observation, an action or a return that was not finite"
-        if env.view.num_masked:
+        if engine.view.num_masked:
             fields += ", or an action mask that allows nothing"
         what = f"one of environments {first} to {last} had {fields}"
     raise FloatingPointError(
-        f"{env.dynamics.id}: {what}: {_EXPECTED}; rlcpu.collect names the step, rlcpu.envs.check "
-        "finds inputs that lead to them"
+        f"{engine.dynamics.id}: {what}: {_EXPECTED}; rlcpu.collect names the step, "
+        "rlcpu.envs.check finds inputs that lead to them"
     )

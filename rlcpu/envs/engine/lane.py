@@ -123,8 +123,6 @@ def structure(dynamics: Dynamics) -> Structure:
 
     Equal code gives the same structure, and a helper or a constant changed since another one.
     """
-    if dynamics.engine is not None:
-        return dynamics.engine.structure(dynamics)
     given = ("params_type", "options", "reset_draws", "step_draws", "varied", "shape")
     fields = [name for name in Structure._fields if name not in given]
     draws: dict[str, Any] = {

@@ -469,6 +469,39 @@ def rows_of(layout: Layout | ArrayLayout, values: Sequence[Any], dtype: type) ->
     return np.concatenate(rows)
 
 
+def _place(layout: Layout, name: str, dtype: type) -> tuple[Field, slice]:
+    """Return a field by its name, and its rows of memory."""
+    for field, first in layout.places(dtype):
+        if field.name == name:
+            return field, slice(first, first + field.rows(dtype))
+    known = ", ".join(field.name for field in layout.fields)
+    raise AttributeError(f"state has no field {name!r}; it has: {known}", name=name)
+
+
+def check_layout(dynamics: Any, held: Layout) -> None:
+    """Raise ValueError if states were pickled in another layout than the environment has now."""
+    if held.fields != dynamics.state.fields:
+        raise ValueError(
+            f"{dynamics.id} had a state of {describe(held)} when it was pickled and has "
+            f"{describe(dynamics.state)} now"
+        )
+
+
+def with_fields(layout: Layout | ArrayLayout, rows: Array, values: dict[str, Any]) -> Array:
+    """Overwrite some fields in states (n, rows of memory), and return these.
+
+    Raises:
+        AttributeError, TypeError, ValueError: see `States`.
+    """
+    for name, value in values.items():
+        if isinstance(layout, ArrayLayout):
+            layout.set_field(name, value, rows)
+            continue
+        field, place = _place(layout, name, rows.dtype.type)
+        rows[:, place] = encode_field(field, value, len(rows), rows.dtype.type).T
+    return rows
+
+
 class States:
     """The states of N environments, a field at a time: `env.state.speed`.
 
@@ -497,36 +530,17 @@ class States:
     ) -> None:
         vars(self).update(_layout=layout, _get=get, _put=put)
 
-    def _place(self, name: str, dtype: type) -> tuple[Field, slice]:
-        assert isinstance(self._layout, Layout)
-        for field, first in self._layout.places(dtype):
-            if field.name == name:
-                return field, slice(first, first + field.rows(dtype))
-        known = ", ".join(field.name for field in self._layout.fields)
-        raise AttributeError(f"state has no field {name!r}; it has: {known}", name=name)
-
     def __getattr__(self, name: str) -> Array:
         if name.startswith("__"):
             raise AttributeError(name)
         rows = self._get()
         if isinstance(self._layout, ArrayLayout):
             return self._layout.records(rows)[self._layout.field(name).name].copy()
-        field, place = self._place(name, rows.dtype.type)
+        field, place = _place(self._layout, name, rows.dtype.type)
         return decode_field(field, rows[:, place].T)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self._set({name: value})
-
-    def _set(self, values: dict[str, Any]) -> None:
-        """Set some fields, or none of them."""
-        rows = self._get()
-        for name, value in values.items():
-            if isinstance(self._layout, ArrayLayout):
-                self._layout.set_field(name, value, rows)
-                continue
-            field, place = self._place(name, rows.dtype.type)
-            rows[:, place] = encode_field(field, value, len(rows), rows.dtype.type).T
-        self._put(rows)
+        self._put(with_fields(self._layout, self._get(), {name: value}))
 
     def _asdict(self) -> dict[str, Array]:
         """Return the fields by name."""

@@ -75,6 +75,12 @@ class View(NamedTuple):
         return (self.size[0], WORDS) if self.is_packed else self.size
 
     @property
+    def rows(self) -> int:
+        """Rows of numbers that hold an observation and its action mask."""
+        counts = {"choice": 1, "planes": self.size[0] * WORDS}
+        return counts.get(self.kind, math.prod(self.size)) + mask_rows(self.num_masked)
+
+    @property
     def is_packed(self) -> bool:
         """Whether planes are delivered as bits."""
         return self.form == "bits"

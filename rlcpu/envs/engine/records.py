@@ -1,17 +1,18 @@
 """The engine of states with arrays: one environment after the other, each in memory of its own.
 
-A block's memory is as in `rlcpu.envs.engine.batch`, but for the state: in the place of its rows it
+A block's memory is as in `rlcpu.envs.engine.lanes`, but for the state: in the place of its rows it
 has `LANES` records, one environment's numbers side by side (`rlcpu.envs.engine.arrays`). Nothing
 runs along the lanes of a register here. A step changes its record and takes branches as they come;
 loops over an array become vectors. What an observation consists of is side by side as well.
 
-One function does all that `VectorEnv` asks for and is compiled once for it, a second one is
+One function shows states, starts episodes and steps, and is compiled once; a second one is
 `simulate` and a third one `collect`; they are called for some environments, by address.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,18 +23,9 @@ from numba import from_dtype, prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rlcpu.envs.engine import batch
+from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.arrays import ArrayLayout
-from rlcpu.envs.engine.batch import (
-    Steps,
-    asarray,
-    check_masks,
-    count_bad_of,
-    empty,
-    final_observations,
-    find_kernels,
-    to_host,
-)
+from rlcpu.envs.engine.base import TimeStep
 from rlcpu.envs.engine.decide import make_decide, make_take
 from rlcpu.envs.engine.lane import (
     ELAPSED,
@@ -52,6 +44,7 @@ from rlcpu.envs.engine.lane import (
     pack,
     user_functions,
 )
+from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.layout import make_encode
 from rlcpu.envs.engine.masks import make_pack
 from rlcpu.envs.engine.rollout import (
@@ -72,6 +65,7 @@ from rlcpu.envs.engine.rollout import (
     make_spot,
     sum_elapsed,
 )
+from rlcpu.envs.engine.steps import Steps, count_bad_of
 from rlcpu.envs.policies import GREEDY, PolicyCode
 from rlcpu.kernels.calls import View, kind_of, make_call
 from rlcpu.kernels.compile import EXACT, define, inline, kernel, merge, outline
@@ -81,11 +75,6 @@ from rlcpu.kernels.memory import address, array_at, place_of, pointer_at, shifte
 from rlcpu.kernels.random import GOLDEN, RESET_GROUP, STEP_GROUP
 from rlcpu.kernels.rows import ANY, row_access, store_rows
 from rlcpu.kernels.threads import Kernels, launch
-
-__all__ = [
-    "asarray", "check_masks", "empty", "final_observations", "find_kernels", "pack",
-    "to_host",
-]  # fmt: skip
 
 Array = npt.NDArray[Any]
 #: Environments that one core takes at a time, of whose steps some are longer than others.
@@ -247,7 +236,7 @@ def _make_show(env: Structure, dtype: type, state_at: Any) -> Callable[..., None
     return show
 
 
-# ---------------------------------------------------------------- what VectorEnv asks for
+# ---------------------------------------------------------------- steps
 
 #: What a job is: to show states, to start episodes where `mask` is set, to step.
 SHOW, RESTART, STEP = range(3)
@@ -260,7 +249,7 @@ class Job(NamedTuple):
         mode: `SHOW`, `RESTART` or `STEP`.
         same_step: whether a step that ends an episode starts the next one.
         begin, count: the environments.
-        state, words, numbers, clock: see `rlcpu.envs.engine.batch.Memory`; of all environments.
+        state, words, numbers, clock: see `rlcpu.envs.engine.lanes.LaneEngine`; of all environments.
         mask: (num_envs,) uint8.
         actions: (num_envs, action_size), as users give them.
         observations, rewards, terminated, truncated, finals: outputs, of all environments. Those of
@@ -298,7 +287,7 @@ def _job_type(dtype: type, is_whole: bool) -> Any:
 
 @functools.cache
 def step_kernels(env: Structure, dtype: type, same_step: bool) -> Steps:
-    """Kernels of one step of N environments, as `rlcpu.envs.engine.batch.step_kernels` has them."""
+    """Kernels of one step of N environments, as `rlcpu.envs.engine.steps.step_kernels` has them."""
     function, is_whole = _compile_job(env, dtype), env.action_size == 0 or bool(env.choices)
     choices = env.choices or ((env.num_actions,) if env.action_size == 0 else ())
     limits = np.tile(np.array(choices, np.int64), LANES)
@@ -368,7 +357,7 @@ def _make_get_action(env: Structure, dtype: type) -> Callable[..., Any]:
 
 @functools.cache
 def _make_step(dtype: type, is_whole: bool, same_step: bool) -> Kernels:
-    """Driver with the arguments of `batch`'s: checks all actions, then steps all environments."""
+    """Driver with the arguments of that in `steps.py`: checks all actions, then steps all."""
     call = make_call(_job_type(dtype, is_whole))
     count_bad: Any = count_bad_of(is_whole)
     is_same = int(same_step)
@@ -428,66 +417,6 @@ def _make_other(dtype: type, is_whole: bool) -> Kernels:
     return Kernels(
         kernel(run, fastmath=EXACT), kernel(run, fastmath=EXACT, parallel=True), SHARE * 4
     )
-
-
-def allocate(env: Any, limit: int) -> None:
-    """Give the environments their memory.
-
-    Raises:
-        MemoryError: this machine has too little.
-    """
-    layout = env.code.state
-    size = env.num_envs * layout.record(env.scalar_type).itemsize
-    if size > (most := batch.physical_memory()):
-        raise MemoryError(
-            f"{env.dynamics.id}: {env.num_envs} states of "
-            f"{layout.record(env.scalar_type).itemsize} bytes take {size / 2**30:.1f} GiB, and "
-            f"this machine has {most / 2**30:.1f}: {layout}"
-        )
-    batch.allocate(env, limit)
-
-
-def step(env: Any, actions: Array) -> tuple[Any, ...] | None:
-    """As `rlcpu.envs.engine.batch.step`."""
-    if env._disabled:
-        env.check_running()
-    if env._steps is None:
-        env._steps = step_kernels(env.code, env.scalar_type, env._same_step)
-    n, memory, steps, shape = env.num_envs, env.memory, env._steps, (env.num_envs, env.rows)
-    observations, rewards = np.empty(shape, np.float32), np.empty(n, env.dtype)
-    terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
-    finals = np.empty(shape if env._same_step else (0, 0), np.float32)
-    if launch(
-        steps.drivers, n, env.num_threads, steps.address, steps.limits,
-        memory.real, memory.words, actions, env.numbers, memory.clock,
-        observations, rewards, terminated, truncated, finals,
-    ):  # fmt: skip
-        return None
-    return observations.T, rewards, terminated, truncated, finals.T
-
-
-def _run(env: Any, mode: int, mask: Array, numbers: Array, observations: Array) -> None:
-    code, memory = env.code, env.memory
-    is_whole = code.action_size == 0 or bool(code.choices)
-    where = address_of(_compile_job(code, env.scalar_type))
-    actions: Any = np.empty(0, np.int64 if is_whole else np.float32)
-    launch(
-        _make_other(env.scalar_type, is_whole), env.num_envs, env.num_threads, where, mode,
-        memory.real, memory.words, numbers, memory.clock, mask.view(np.uint8), actions,
-        observations, np.empty(0, env.dtype), np.empty(0, np.bool_),
-    )  # fmt: skip
-
-
-def restart(env: Any, mask: Array, numbers: Array) -> None:
-    """As `rlcpu.envs.engine.batch.restart`."""
-    _run(env, RESTART, mask, numbers, np.empty(0, np.float32))
-
-
-def observe(env: Any) -> Array:
-    """As `rlcpu.envs.engine.batch.observe`."""
-    observations = np.empty((env.num_envs, env.rows), np.float32)
-    _run(env, SHOW, env._all, env.numbers, observations.reshape(-1))
-    return observations.T
 
 
 # ---------------------------------------------------------------- simulate and collect
@@ -701,3 +630,85 @@ def _make_records(env: Structure, dtype: type) -> Recorder:
         return broken
 
     return Recorder(make_open_records(env, dtype), True, start, put, end_episode, finish)
+
+
+# ---------------------------------------------------------------- the engine
+
+
+class ArrayEngine(LaneEngine):
+    """Environments whose states have arrays; see `LaneEngine`, whose memory it has but for states.
+
+    Raises:
+        MemoryError: this machine has too little.
+    """
+
+    step_kernels = staticmethod(step_kernels)
+    collect_kernels = staticmethod(collect_kernels)
+    simulate_kernels = staticmethod(simulate_kernels)
+
+    def __init__(self, dynamics: Dynamics, num_envs: int, *, dtype: Any, **settings: Any) -> None:
+        layout: Any = dynamics.state
+        size = layout.record(dtype.type).itemsize
+        if num_envs * size > (most := physical_memory()):
+            raise MemoryError(
+                f"{dynamics.id}: {num_envs} states of {size} bytes take "
+                f"{num_envs * size / 2**30:.1f} GiB, and this machine has {most / 2**30:.1f}: "
+                f"{layout}"
+            )
+        super().__init__(dynamics, num_envs, dtype=dtype, **settings)
+
+    def step(self, actions: Any) -> TimeStep:
+        """Take one step; see `Engine.step`."""
+        actions, n, steps = self.convert(actions), self.num_envs, self.steps
+        if self.disabled:
+            self.check_running()
+        shape = n, self.rows
+        observations, rewards = np.empty(shape, np.float32), np.empty(n, self.dtype)
+        terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
+        finals = np.empty(shape if self.same_step else (0, 0), np.float32)
+        if launch(
+            steps.drivers, n, self.num_threads, steps.address, steps.limits,
+            self.real, self.words, actions, self.numbers, self.clock,
+            observations, rewards, terminated, truncated, finals,
+        ):  # fmt: skip
+            return self.step(self.without_waiting(actions))
+        return TimeStep(observations.T, rewards, terminated, truncated, finals.T)
+
+    def restart(self, mask: npt.NDArray[np.bool_], params: Any) -> None:
+        """Start new episodes; see `Engine.restart`."""
+        self._run(RESTART, mask, pack(params, self.scalar_type), np.empty(0, np.float32))
+
+    def observe(self) -> Any:
+        """Return the observations of the present states, (rows, N) float32."""
+        observations = np.empty((self.num_envs, self.rows), np.float32)
+        every = np.ones(self.num_envs, np.bool_)
+        self._run(SHOW, every, self.numbers, observations.reshape(-1))
+        return observations.T
+
+    def _run(self, mode: int, mask: Array, numbers: Array, observations: Array) -> None:
+        is_whole = self.code.action_size == 0 or bool(self.code.choices)
+        where = address_of(_compile_job(self.code, self.scalar_type))
+        actions: Any = np.empty(0, np.int64 if is_whole else np.float32)
+        launch(
+            _make_other(self.scalar_type, is_whole), self.num_envs, self.num_threads, where, mode,
+            self.real, self.words, numbers, self.clock, mask.view(np.uint8), actions,
+            observations, np.empty(0, self.dtype), np.empty(0, np.bool_),
+        )  # fmt: skip
+
+    def get_state(self) -> Array:
+        """Return a copy of the states, (N, state rows)."""
+        records = self.state_rows().transpose(1, 2, 0).reshape(-1, self.state_size)
+        return records[: self.num_envs].copy()
+
+    def state_rows(self) -> Array:
+        """Return the states as (state rows, blocks, LANES), without a copy."""
+        size = self.state_size
+        return self.real[:, : size * LANES].reshape(-1, LANES, size).transpose(2, 0, 1)
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine; a large number where nobody says."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**62

@@ -15,6 +15,7 @@ import numpy as np
 from numba import prange, types
 
 from rlcpu.envs.engine.decide import make_decide
+from rlcpu.envs.engine.form import Records
 from rlcpu.envs.engine.lane import (
     ELAPSED,
     LANES,
@@ -52,7 +53,7 @@ class EnvArrays(NamedTuple):
     call 0.6 us more.
 
     Attributes:
-        real, words: see `rlcpu.envs.engine.batch.Memory`.
+        real, words: see `rlcpu.envs.engine.lanes.LaneEngine`.
         numbers: (num_numbers,) params.
         bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
         clock: (2,) uint32, counter of the first step's random numbers, limit of an episode's steps.
@@ -63,35 +64,6 @@ class EnvArrays(NamedTuple):
     numbers: Any
     bounds: Any
     clock: Any
-
-
-class Records(NamedTuple):
-    """What `collect` writes, T steps of N environments; flat arrays in time-major order.
-
-    Attributes:
-        observations: (T * N * shown rows,) float32, before each step, with action masks.
-        actions: (T * N * max(action_size, 1),), float32 of a `Box`, before clipping to its bounds,
-            int64 of others.
-        log_probs, values: (T * N,) float32.
-        rewards: (T * N,).
-        flags: (2 * T * N,) bool, terminated, then truncated.
-        finals: (T * N * shown rows,) float32; written only where an episode ended.
-        totals: (T * N,), return of the episode; written only where it ended.
-        lengths: (T * N,) uint32, steps of the episode; written only where it ended.
-        last: (N * shown rows,) float32, after the last step. In the rows of a block: (LANES,)
-            0, or NaN where a number of the lane was not finite.
-    """
-
-    observations: Any
-    actions: Any
-    log_probs: Any
-    values: Any
-    rewards: Any
-    flags: Any
-    finals: Any
-    totals: Any
-    lengths: Any
-    last: Any
 
 
 #: A frame is address and size of each array of `EnvArrays`, `KernelPolicy` and the outputs, and

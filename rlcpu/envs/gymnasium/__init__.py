@@ -7,9 +7,9 @@ from rlcpu.envs.gymnasium.task import GymnasiumTask
 
 
 def _engine() -> Any:
-    from rlcpu.envs.gymnasium import loop
+    from rlcpu.envs.gymnasium.engine import GymnasiumEngine
 
-    return loop
+    return GymnasiumEngine
 
 
 engines[GymnasiumTask] = _engine

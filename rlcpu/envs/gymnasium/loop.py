@@ -7,21 +7,24 @@ the same counter-based random numbers.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES, Records
-from rlcpu.envs.gymnasium.env import GymnasiumEnv
+from rlcpu.envs.engine.base import Runner
+from rlcpu.envs.engine.form import Records
+from rlcpu.envs.engine.rollout import EPISODES, LENGTHS, RETURNS, SQUARES
 from rlcpu.envs.networks import refuse_policy
 from rlcpu.envs.policies import Policy, PolicyCode
-from rlcpu.envs.results import Form
 from rlcpu.kernels.compile import define, inline, kernel, source_of_tuple, specialise
 from rlcpu.kernels.random import mix, uniforms
 from rlcpu.nn.heads import act_categorical, act_gaussian
 from rlcpu.nn.network import CLIP
+
+if TYPE_CHECKING:
+    from rlcpu.envs.gymnasium.engine import GymnasiumEngine
 
 Array = npt.NDArray[Any]
 single, u32 = np.float32, np.uint32
@@ -31,45 +34,44 @@ NO_MASKS = np.zeros((1, 0), np.bool_)
 CHUNK = 64
 
 
-class Prepared:
-    """An environment and a policy that fit each other; see `rlcpu.envs.collect.Prepared`.
+class GymnasiumRunner(Runner):
+    """Lets a policy act in a `GymnasiumEngine`; see `Runner`. What is not finite raises at once.
 
     Raises:
         TypeError, ValueError: they do not fit.
     """
 
-    collect_kernels, simulate_kernels = True, False
+    engine: GymnasiumEngine
 
-    def __init__(self, env: GymnasiumEnv, policy: Policy) -> None:
-        env.start_episodes()  # which tells whether there are action masks
-        self._act = Act(env, policy)
-        self.form, self.sums = Form.of(env), np.zeros((1, 5))
+    def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
+        super().__init__(engine, policy)
+        self._act = Act(engine, policy)
 
-    def serves(self, env: Any, policy: Policy) -> bool:
-        """Tell whether another call may use it: a policy's numbers are looked up in each."""
+    def collect(self, num_steps: int, records: Any) -> bool:
+        """Take K steps and overwrite `records`; see `Runner.collect`."""
+        take_steps(self.engine, self._act, self._tables(records, num_steps), 0)
         return False
 
-    def run(self, env: GymnasiumEnv, record: bool, num_steps: int, outputs: Any) -> bool:
-        """Take K steps. Numbers that are not finite have raised by then: always False."""
-        if record:
-            take_steps(env, self._act, self._tables(outputs, num_steps), 0)
-            return False
-        self.sums[:] = 0.0
+    def simulate(self, num_steps: int) -> Sequence[float]:
+        """Take K steps and return sums; see `Runner.simulate`."""
+        sums = np.zeros(5)
         for begin in range(0, num_steps, CHUNK):
             count = min(CHUNK, num_steps - begin)
-            tables = self._tables(self.form.allocate(count), count)
-            take_steps(env, self._act, tables, begin)
+            tables = self._tables(self.engine.form.allocate(count), count)
+            take_steps(self.engine, self._act, tables, begin)
             ends = tables["terminated"] | tables["truncated"]
             totals = tables["totals"][ends]
-            self.sums[0, [EPISODES, RETURNS, SQUARES, LENGTHS]] += (
+            sums[[EPISODES, RETURNS, SQUARES, LENGTHS]] += (
                 *(ends.sum(), totals.sum(), (totals**2).sum()),
                 tables["lengths"][ends].sum(),
             )
-        return False
+        found: list[float] = sums.tolist()
+        return found
 
     def _tables(self, outputs: Any, num_steps: int) -> dict[str, Array]:
         """Return a rollout's memory by name, time-major."""
-        records, shape = Records(*outputs), (num_steps, self.form.num_envs)
+        n = self.engine.num_envs
+        records, shape = Records(*outputs), (num_steps, n)
         terminated, truncated = records.flags.reshape(2, *shape)
         tables = {
             name: getattr(records, name).reshape(*shape, -1)
@@ -77,34 +79,34 @@ class Prepared:
         }
         for name in ("log_probs", "values", "rewards", "totals", "lengths"):
             tables[name] = getattr(records, name).reshape(shape)
-        last = records.last.reshape(self.form.num_envs, -1)
+        last = records.last.reshape(n, -1)
         return {**tables, "terminated": terminated, "truncated": truncated, "last": last}
 
 
-def take_steps(env: GymnasiumEnv, act: Act, tables: dict[str, Array], begin: int) -> None:
+def take_steps(engine: GymnasiumEngine, act: Act, tables: dict[str, Array], begin: int) -> None:
     """Fill the tables of a rollout.
 
     An environment that is reset in a step takes none in it. The others go on meanwhile: their
     further steps are kept, and are the first of the next rollout.
 
     Args:
-        env: the environments.
+        engine: the environments.
         act: chooses the actions.
         tables: (T, N, ...) by name, and "last", (N, observation rows).
         begin: number of the first step, for messages.
     """
-    last, memory = tables.pop("last"), env.memory
-    env.start_episodes()
-    filled = _take_kept(memory.ahead, tables)
-    memory.ready = False  # until all is well
-    number = begin
+    last = tables.pop("last")
+    engine.start_episodes()
+    filled = _take_kept(engine.ahead, tables)
+    engine.ready = False  # until all is well
+    engine.number = begin
     while filled.min() < len(tables["rewards"]):
-        chosen = act(memory.rows, memory.keys, memory.clock, number)
-        memory.clock += np.uint64(1)
-        acted, before = chosen.actions, memory.rows.copy()
-        step = env.advance(acted if env.dynamics.action_size else acted[:, 0], number)
-        memory.totals[step.taken] += step.rewards[step.taken]
-        memory.lengths[step.taken] += u32(1)
+        chosen = act(engine.observed, engine.keys, engine.clock, engine.number)
+        engine.clock += np.uint64(1)
+        acted, before, taken = chosen.actions, engine.observed.copy(), ~engine.waiting
+        step = engine.step(acted if engine.dynamics.action_size else acted[:, 0])
+        engine.totals[taken] += step.rewards[taken]
+        engine.lengths[taken] += u32(1)
         _keep(
             {
                 "observations": before,
@@ -112,20 +114,19 @@ def take_steps(env: GymnasiumEnv, act: Act, tables: dict[str, Array], begin: int
                 "rewards": step.rewards,
                 "terminated": step.terminated,
                 "truncated": step.truncated,
-                "finals": step.reached,
-                "totals": memory.totals,
-                "lengths": memory.lengths,
+                "finals": step.finals.T,
+                "totals": engine.totals,
+                "lengths": engine.lengths,
             },
-            step.taken, tables, filled, memory.ahead,
+            taken, tables, filled, engine.ahead,
         )  # fmt: skip
-        ended = step.taken & (step.terminated | step.truncated)
-        memory.totals[ended] = memory.lengths[ended] = 0
-        number += 1
-    last[:] = memory.rows
-    for i, kept in enumerate(memory.ahead):
+        ended = taken & (step.terminated | step.truncated)
+        engine.totals[ended] = engine.lengths[ended] = 0
+    last[:] = engine.observed
+    for i, kept in enumerate(engine.ahead):
         if kept:
             last[i] = kept[0]["observations"]
-    memory.ready = True
+    engine.ready = True
 
 
 def _keep(
@@ -183,12 +184,12 @@ class Act:
         TypeError, ValueError: they do not fit.
     """
 
-    def __init__(self, env: GymnasiumEnv, policy: Policy) -> None:
-        dynamics = env.dynamics
-        self._policy, self._view, self._env = policy, env.view, env
+    def __init__(self, engine: GymnasiumEngine, policy: Policy) -> None:
+        dynamics, view = engine.dynamics, engine.view
+        self._policy, self._view, self._dynamics = policy, view, dynamics
         self._code, self._arrays = policy.code(dynamics), policy.arrays(dynamics)
         self._outputs = self._code.outputs or dynamics.action_size or dynamics.num_actions
-        rows = env.view.size[0] if env.view.kind == "floats" and self._code.act else 0
+        rows = view.size[0] if view.kind == "floats" and self._code.act else 0
         sizes = dynamics.num_actions, dynamics.action_size, rows
         self._kernel = act_kernel(self._code, *sizes)
 
@@ -204,7 +205,7 @@ class Act:
         Raises:
             FloatingPointError: the policy returns a number that is not finite.
         """
-        n, dynamics, greedy = len(rows), self._env.dynamics, self._arrays.settings[1] != 0
+        n, dynamics, greedy = len(rows), self._dynamics, self._arrays.settings[1] != 0
         whole, masked = dynamics.is_discrete, self._view.num_masked > 0
         masks = NO_MASKS
         if masked:  # one that allows nothing is of an environment that waits for its reset

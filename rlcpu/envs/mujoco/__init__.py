@@ -9,9 +9,9 @@ __all__ = ["MuJoCoDynamics"]
 
 
 def _engine() -> Any:
-    from rlcpu.envs.mujoco import batch
+    from rlcpu.envs.mujoco.engine import MuJoCoEngine
 
-    return batch
+    return MuJoCoEngine
 
 
 engines[MuJoCoDynamics] = _engine

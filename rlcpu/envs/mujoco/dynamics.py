@@ -289,6 +289,10 @@ class MuJoCoDynamics(base.Dynamics):
         """Return the arguments of `with_params`; see `Dynamics.settings`."""
         return {**self.params._asdict(), **self._changed}
 
+    def constants(self) -> dict[str, float]:
+        """Return no numbers: a task's module shows none as attributes of environments."""
+        return {}
+
     def sample_observation(self) -> tuple[float, ...]:
         """Return the observation of one reset."""
         data = self._make_data()

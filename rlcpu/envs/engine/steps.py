@@ -1,10 +1,8 @@
-"""A batch of environments: its memory in blocks, and the kernels of a step and of a reset."""
+"""Kernels of one step, of a reset and of observations, for N environments in blocks of lanes."""
 
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,169 +11,28 @@ from numba import from_dtype, prange, types
 
 from rlcpu.envs.engine.lane import (
     ELAPSED,
-    KEY_HIGH,
     KEY_LOW,
     LANES,
     NUM_WORDS,
-    PENDING,
     Structure,
     compile_lane,
     env_kernel,
     make_draw_words,
     make_turn,
-    pack,
 )
-from rlcpu.envs.engine.layout import values_of
-from rlcpu.envs.engine.masks import mask_rows
 from rlcpu.kernels.calls import View, kind_of, make_call
 from rlcpu.kernels.compile import EXACT, apart, compact, inline, kernel, merge, outline
 from rlcpu.kernels.hooks import address_of
-from rlcpu.kernels.memory import address, aligned_zeros, pointer_to, shifted
-from rlcpu.kernels.random import GOLDEN, keys
+from rlcpu.kernels.memory import address, pointer_to, shifted
+from rlcpu.kernels.random import GOLDEN
 from rlcpu.kernels.rows import load_rows, row_access, store_rows
-from rlcpu.kernels.threads import Kernels, launch
+from rlcpu.kernels.threads import Kernels
 
 #: Rows of blocks that one iteration of a parallel loop takes, and numbers of a state, over all
 #: environments, from which two cores are faster than one. The larger a state is, the longer its
 #: step takes: CartPole's has 4 numbers, BipedalWalker's 81.
 CHUNK_ROWS, GRAIN = 64, 2**16
 u32 = np.uint32
-
-
-class Memory:
-    """State, random streams and episode clocks of N environments.
-
-    The last block is padded with environments that nobody sees, so that every loop has whole
-    blocks; they run like the others.
-
-    Attributes:
-        real: (blocks, rows * LANES), float: state rows, the return so far, and the parameters that
-            vary.
-        words: (blocks, NUM_WORDS * LANES) uint32: keys, counters and clocks.
-        clock: (2,) uint32: the counter of random numbers, which every step advances for all
-            streams alike (`seed` takes it off each key), and the limit of an episode's steps.
-    """
-
-    def __init__(self, env: Structure, num_envs: int, dtype: type, limit: int) -> None:
-        blocks = -(-num_envs // LANES)
-        self.num_envs = num_envs
-        self.layout, self.varied, self._return_row = env.state, env.varied, env.state.rows(dtype)
-        rows = self._return_row + 1 + len(env.varied)
-        self.real = aligned_zeros((blocks, rows * LANES), dtype)
-        self.words = aligned_zeros((blocks, NUM_WORDS * LANES), np.uint32)
-        self.clock = np.array([0, limit], np.uint32)
-        self._rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
-
-    def state(self) -> dict[str, npt.NDArray[Any]]:
-        """Return its arrays by name, which a checkpoint keeps."""
-        return {"real": self.real, "words": self.words, "clock": self.clock}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        for name in ("real", "words"):  # a copied array begins anywhere
-            copied = state[name]
-            setattr(self, name, aligned_zeros(copied.shape, copied.dtype))
-            getattr(self, name)[...] = copied
-
-    def _rows(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a (blocks, rows * LANES) array as (rows, blocks, LANES), without a copy."""
-        return array.reshape(array.shape[0], -1, LANES).swapaxes(0, 1)
-
-    def _lanes(self, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a (blocks, LANES) row as a new (num_envs,) array."""
-        return row.reshape(-1)[: self.num_envs].copy()
-
-    def get_state(self) -> npt.NDArray[Any]:
-        """(num_envs, state rows), a copy."""
-        if self.layout.is_record:
-            records = self._states().transpose(1, 2, 0).reshape(-1, self._return_row)
-            return records[: self.num_envs].copy()
-        return np.stack([self._lanes(row) for row in self._states()], axis=1)
-
-    def _states(self) -> npt.NDArray[Any]:
-        """(state rows, blocks, LANES), without a copy; with arrays each state is in one piece."""
-        held = self.real[:, : self._return_row * LANES]
-        if self.layout.is_record:
-            return held.reshape(-1, LANES, self._return_row).transpose(2, 0, 1)
-        return held.reshape(-1, self._return_row, LANES).swapaxes(0, 1)
-
-    def set_state(self, state: npt.NDArray[Any]) -> None:
-        """Copy (num_envs, state rows) in; finished episodes become running ones."""
-        for row, values in zip(self._states(), self.pad(state).T, strict=True):
-            row[...] = values.reshape(-1, LANES)
-        elapsed = self._rows(self.words)[ELAPSED]
-        returns = self._rows(self.real)[self._return_row]
-        returns[elapsed == PENDING] = 0.0
-        elapsed[elapsed == PENDING] = 0
-
-    def take(self, part: slice) -> dict[str, npt.NDArray[Any]]:
-        """Copy states, streams and clocks of some environments, for `put`."""
-        places = self._places(part)
-        others = self._rows(self.real)[self._return_row :]
-        real = np.concatenate([self._states()[places], others[places]])
-        words = self._rows(self.words)[places]
-        words[KEY_LOW] += self.clock[:1] * GOLDEN  # another memory has another counter
-        return {"real": real, "words": words}
-
-    def put(self, part: slice, taken: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on in some environments as the memory would have that this was taken from."""
-        places = self._places(part)
-        self._states()[places] = taken["real"][: self._return_row]
-        self._rows(self.real)[self._return_row :][places] = taken["real"][self._return_row :]
-        words = self._rows(self.words)
-        words[places] = taken["words"]
-        words[KEY_LOW][places[1:]] -= self.clock[:1] * GOLDEN
-
-    def _places(self, part: slice) -> tuple[Any, ...]:
-        """Index of some environments in what `_rows` gives."""
-        lanes = np.arange(self.num_envs)[part]
-        return slice(None), lanes // LANES, lanes % LANES
-
-    def get_returns(self) -> npt.NDArray[Any]:
-        """(num_envs,) returns of the running episodes so far, a copy."""
-        return self._lanes(self._rows(self.real)[self._return_row])
-
-    def get_params(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the parameters that vary, (num_envs,) each, copies."""
-        rows = self._rows(self.real)[self._return_row + 1 :]
-        return {name: self._lanes(row) for name, row in zip(self.varied, rows, strict=True)}
-
-    def set_params(self, params: Mapping[str, npt.ArrayLike]) -> None:
-        """Copy some of these in, (num_envs,) each or a number."""
-        rows = self._rows(self.real)[self._return_row + 1 :]
-        for name, values in params.items():
-            padded = self.pad(np.broadcast_to(np.asarray(values), self.num_envs))
-            rows[self.varied.index(name)] = padded.reshape(-1, LANES)
-
-    def finish(self, mask: npt.NDArray[np.bool_]) -> None:
-        """End the episodes of the masked environments: they wait for a reset."""
-        self._rows(self.words)[ELAPSED][self.pad(mask).reshape(-1, LANES)] = PENDING
-
-    def elapsed(self) -> npt.NDArray[np.uint32]:
-        """(num_envs,) steps of the running episodes; `PENDING` where one has finished."""
-        return self._lanes(self._rows(self.words)[ELAPSED])
-
-    def finished(self) -> npt.NDArray[np.bool_]:
-        """(num_envs,) which episodes wait for their reset."""
-        return self.elapsed() == PENDING
-
-    def seed(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
-        """Start the streams of the masked environments anew, from one seed each."""
-        rows = self._rows(self.words)
-        low, high = keys(self.pad(seeds))
-        chosen = self.pad(mask).reshape(-1, LANES)
-        low -= self.clock[:1] * GOLDEN
-        for index, values in ((KEY_LOW, low), (KEY_HIGH, high)):
-            np.copyto(rows[index], values.reshape(-1, LANES), where=chosen)
-
-    def pad(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """(num_envs, ...) grown to (blocks * LANES, ...) by repeating the last entry."""
-        padded = np.empty((self.words.shape[0] * LANES, *values.shape[1:]), values.dtype)
-        padded[: self.num_envs], padded[self.num_envs :] = values, values[-1]
-        return padded
-
-
-# ---------------------------------------------------------------- kernels
 
 
 class Steps(NamedTuple):
@@ -216,7 +73,7 @@ class BlockSteps(NamedTuple):
 
     Attributes:
         count: environments of the blocks, of which the last need not be full.
-        state, words: rows of the first block, see `Memory`; the others follow.
+        state, words: rows of the first block, see `rlcpu.envs.engine.lanes`; the others follow.
         actions: (count, action_size), as users give them.
         chosen: (action_size, LANES), where the step puts those of a block for itself.
         numbers, clock: params, the counter of random numbers and the limit of an episode's steps.
@@ -480,110 +337,3 @@ def copy_rows(source, target, rows, count, begin):
     for row in range(rows):
         for i in range(count):
             target[row * (begin + count) + begin + i] = source[row * LANES + i]
-
-
-# ---------------------------------------------------------------- what VectorEnv asks for
-
-
-def allocate(env: Any, limit: int) -> None:
-    """Give the environments their memory, and find their kernels."""
-    env.memory = Memory(env.code, env.num_envs, env.scalar_type, limit)
-    nominal = {name: getattr(env.dynamics.params, name) for name in env.code.varied}
-    env.memory.set_params({**nominal, **env.dynamics.varied})
-    env._finals = np.empty(env._observation_shape if env._same_step else (0, 0), np.float32)
-    find_kernels(env)
-
-
-def find_kernels(env: Any) -> None:
-    """Give the environments their kernels and numbers, which copies of them find anew."""
-    env.numbers = pack(env.dynamics.params, env.scalar_type)
-    env._steps = None  # compiled when they are first asked for
-
-
-def step(env: Any, actions: Any) -> tuple[Any, ...] | None:
-    """Observations, rewards, terminated, truncated and, in same-step mode, what was reached.
-
-    Returns:
-        None if nothing was stepped: an action is bad.
-
-    Raises:
-        gymnasium.error.ResetNeeded: an environment has finished while autoreset is disabled.
-    """
-    if env._disabled:
-        env.check_running()
-    if env._steps is None:
-        env._steps = step_kernels(env.code, env.scalar_type, env._same_step)
-    n, memory, steps = env.num_envs, env.memory, env._steps
-    observations = np.empty(env._observation_shape, np.float32)
-    rewards = np.empty(n, env.dtype)
-    terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
-    if launch(
-        steps.drivers, n, env.num_threads, steps.address, steps.limits,
-        memory.real, memory.words, actions, env.numbers, memory.clock,
-        observations, rewards, terminated, truncated, env._finals,
-    ):  # fmt: skip
-        return None
-    return observations, rewards, terminated, truncated, env._finals
-
-
-def restart(env: Any, mask: npt.NDArray[np.bool_], numbers: npt.NDArray[Any]) -> None:
-    """Give the masked environments new states, drawn with the run-time params `numbers`."""
-    run, memory = reset_kernel(env.code, env.scalar_type), env.memory
-    run(memory.real, memory.words, memory.pad(mask), numbers, memory.clock)
-
-
-def observe(env: Any) -> npt.NDArray[np.float32]:
-    """Return the observations of the present states, (observation rows, num_envs) float32."""
-    observations = np.empty(env._observation_shape, np.float32)
-    run = observe_kernel(env.code, env.scalar_type)
-    run(env.memory.real, env.numbers, observations.ravel())
-    return observations
-
-
-def final_observations(finals: Any, done: npt.NDArray[np.bool_], view: Any) -> Any:
-    """Return the last observations of ended episodes, an object array (num_envs,), or None."""
-    if not done.any():
-        return None
-    final_obs, ended = np.full(done.size, None, dtype=object), np.flatnonzero(done)
-    for i, observation in zip(ended, view.show(finals[:, ended]), strict=True):
-        final_obs[i] = observation.copy()
-    return final_obs
-
-
-def check_masks(env: Any, rows: npt.NDArray[Any], waiting: npt.NDArray[Any] | None) -> None:
-    """Raise ValueError if a mask in rows (shown rows, N) allows nothing where one has to act."""
-    words = rows[-mask_rows(env.view.num_masked) :].view(np.uint32)
-    empty = (words == 0).all(axis=0)
-    if waiting is not None:
-        empty &= ~waiting
-    if not empty.any():
-        return
-    i = int(np.argmax(empty))
-    state = values_of(env.dynamics.state, env.memory.get_state()[i : i + 1].T)[0]
-    raise ValueError(
-        f"{env.dynamics.id}: action_mask allows nothing in environment {i}, step "
-        f"{env.memory.elapsed()[i] % PENDING} of its episode, for state={state!r} ({empty.sum()} "
-        "such environments): expected one action at least, or the end of the episode"
-    )
-
-
-def physical_memory() -> int:
-    """Bytes of memory of this machine; a large number where nobody says."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**62
-
-
-#: New arrays of any content.
-empty = np.empty
-
-
-def asarray(array: Any) -> Any:
-    """Return the array, which is on the host."""
-    return array
-
-
-def to_host(array: Any) -> Any:
-    """Return the array, which is on the host."""
-    return array

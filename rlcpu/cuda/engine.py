@@ -1,0 +1,242 @@
+"""The engine of environments on the device, and how policies act there.
+
+A step reads one copy of the batch and writes another. The host exchanges the two once it knows that
+all actions were valid, so that a bad action leaves everything as it was, at no cost in traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.backends import cpu_only, device_of
+from rlcpu.cuda.device import asarray, empty, launch, to_host, zeros
+from rlcpu.cuda.envs import observe_kernel, reset_kernel, step_kernel
+from rlcpu.cuda.networks import network_of, pack_policy
+from rlcpu.cuda.rollouts import BLOCK, FLUSH, DeviceRecords, Sums, rollout_kernel
+from rlcpu.envs.arguments import check_actions
+from rlcpu.envs.engine.base import Engine, Runner, TimeStep
+from rlcpu.envs.engine.lane import PENDING, pack, structure
+from rlcpu.envs.networks import describe_fault, refuse_policy
+from rlcpu.envs.policies import Policy, PolicyArrays, PolicyCode
+from rlcpu.kernels.random import GOLDEN, keys
+
+u32 = np.uint32
+
+
+class CudaEngine(Engine):
+    """Environments on the device, a thread for each; see `Engine`.
+
+    Attributes:
+        states: two arrays ((state_size + 1) * N,), the present one first: state rows, then the
+            return so far; steps write the other one.
+        elapsed_steps: two arrays (N,) uint32 likewise: steps of the running episode.
+        words: (2 * N,) uint32, low and high words of the keys.
+        counter: of random numbers, on the host; every step advances it for all streams alike.
+        bounds: (2 * action_size,) float32, lowest and highest numbers of an action.
+        code, numbers: what of the environment decides machine code, and its run-time parameters.
+
+    Raises:
+        TypeError: what the environments are made of is for the CPU alone.
+        rlcpu.cuda.CudaMemoryError: the device has too little memory.
+    """
+
+    device = "cuda"
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.code = code = structure(self.dynamics)
+        for refused, what in (
+            (not code.state.is_plain, "states that are not tuples of floats"),
+            (not code.observation.is_plain, "observations that are not tuples of floats"),
+            (
+                None in (code.reset_draws, code.step_draws),
+                "functions of an `rng`, not of `uniforms`",
+            ),
+            (code.varied, f"parameters that vary ({', '.join(code.varied)})"),
+            (code.action_mask, "action masks"),
+            (code.choices, "actions of MultiDiscrete"),
+        ):
+            if refused:
+                raise cpu_only(f"{self.dynamics.id}: {what}", TypeError)
+        n, self._size = self.num_envs, code.state.rows(self.scalar_type)
+        self.states = [zeros((self._size + 1) * n, self.dtype) for _ in range(2)]
+        self.elapsed_steps = [zeros(n, np.uint32) for _ in range(2)]
+        self.words, self.counter = zeros(2 * n, np.uint32), 0
+        self._fault = zeros(1, np.int32)  # 0 but after a step that was none
+        self._may_wait = False  # whether an environment may have finished and not begun anew
+        space: Any = self.dynamics.action_space
+        bounds = np.concatenate((space.low, space.high)) if self.dynamics.action_size else [0.0]
+        self.bounds = asarray(bounds, np.float32)
+        self.numbers = asarray(pack(self.dynamics.params, self.scalar_type))
+
+    def to_host(self, array: Any) -> Any:
+        """Return an array of the device, or of the host, on the host."""
+        return to_host(array)
+
+    def advance(self, steps: int) -> None:
+        """Move the counter of random numbers on."""
+        self.counter = (self.counter + steps) % 2**32
+
+    # ------------------------------------------------------------ kernels
+
+    def convert(self, actions: Any) -> Any:
+        """Return actions on the device as they are, and others as `Engine.convert` does."""
+        if device_of(actions) == "cpu":
+            return super().convert(actions)
+        actions = asarray(actions)
+        check_actions(actions, self.dynamics, self.action_shape)
+        return actions
+
+    def step(self, actions: Any) -> TimeStep:
+        """Take one step; see `Engine.step`.
+
+        Args:
+            actions: integers of a `Discrete`, numbers of a `Box`, on the device, or on the host.
+        """
+        actions, n, shape = self.convert(actions), self.num_envs, (self.rows, self.num_envs)
+        size, taken = self.rows * n, asarray(actions)
+        if not (self.dynamics.is_discrete and taken.dtype == np.int32):
+            taken = taken.astype(self.action_dtype, copy=False)
+        observations, rewards = empty(size, np.float32), empty(n, self.dtype)
+        flags, finals = empty(2 * n, np.bool_), empty(size if self.same_step else 0, np.float32)
+        launch(
+            step_kernel(self.code, self.scalar_type, self.same_step, self.disabled), n,
+            self.states[0], self.words, self.elapsed_steps[0], taken.reshape(-1),
+            self.numbers, self.counter, self.limit,
+            self.states[1], self.elapsed_steps[1], observations, rewards, flags, finals,
+            self._fault,
+        )  # fmt: skip
+        if to_host(self._fault)[0]:
+            self._fault.fill(0)
+            return self.step(self.without_waiting(to_host(actions)))
+        self.states.reverse()
+        self.elapsed_steps.reverse()
+        self.advance(1)
+        self._may_wait = not self.same_step
+        reached = finals.reshape(shape) if self.same_step else None
+        return TimeStep(observations.reshape(shape), rewards, flags[:n], flags[n:], reached)
+
+    def restart(self, mask: Any, params: Any) -> None:
+        """Start new episodes; see `Engine.restart`."""
+        launch(
+            reset_kernel(self.code, self.scalar_type), self.num_envs,
+            self.states[0], self.words, self.elapsed_steps[0], asarray(mask),
+            asarray(pack(params, self.scalar_type)), self.counter,
+        )  # fmt: skip
+        self.advance(1)
+
+    def observe(self) -> Any:
+        """Return the observations of the present states, (rows, N) float32."""
+        observations = empty(self.rows * self.num_envs, np.float32)
+        arguments = self.states[0], self.numbers, observations
+        launch(observe_kernel(self.code, self.scalar_type), self.num_envs, *arguments)
+        return observations.reshape(self.rows, self.num_envs)
+
+    def final_observations(self, step: TimeStep, ended: Any) -> Any:
+        """Return what all environments reached, as `VectorEnv.step` returns observations."""
+        return self.view.show(step.finals)
+
+    def make_runner(self, policy: Policy) -> Runner:
+        """Return what lets a policy act; see `Engine.runner`."""
+        return CudaRunner(self, policy)
+
+    # ------------------------------------------------------------ states
+
+    def get_state(self) -> Any:
+        """Return a copy of the states, (N, state_size)."""
+        rows = self.states[0][: self._size * self.num_envs].copy()
+        return rows.reshape(self._size, self.num_envs).T
+
+    def set_state(self, state: npt.NDArray[Any]) -> None:
+        """Copy (N, state_size) in; finished episodes become running ones."""
+        count = self._size * self.num_envs
+        self.states[0][:count] = asarray(np.ascontiguousarray(state.T)).reshape(-1)
+        self.resume()
+
+    def resume(self) -> None:
+        """Make finished episodes running ones, which go on in their last states."""
+        waits = self.elapsed_steps[0] == u32(PENDING)
+        self.states[0][self._size * self.num_envs :][waits] = 0
+        self.elapsed_steps[0][waits] = 0
+
+    def elapsed(self) -> npt.NDArray[np.uint32]:
+        """Return (N,) steps of the running episodes, on the host; `PENDING` where finished."""
+        return to_host(self.elapsed_steps[0])
+
+    def finished(self) -> Any:
+        """Return (N,) bool, which episodes wait for their reset; empty if none can."""
+        if not self._may_wait:
+            return np.zeros(0, np.bool_)
+        return self.elapsed_steps[0] == u32(PENDING)
+
+    def start_streams(self, seeds: npt.NDArray[np.uint64], mask: npt.NDArray[np.bool_]) -> None:
+        """Start the random streams of the masked environments anew, from one seed each."""
+        if not mask.any():
+            return
+        fresh = keys(seeds)
+        fresh[0] -= u32(self.counter * int(GOLDEN) % 2**32)
+        if not mask.all():
+            fresh = np.where(mask, fresh, to_host(self.words).reshape(2, -1))
+        self.words = asarray(fresh.reshape(-1))
+
+
+class CudaRunner(Runner):
+    """Lets a policy act in a `CudaEngine`; see `Runner`. What is not finite passes.
+
+    Raises:
+        TypeError, ValueError: they do not fit.
+        FloatingPointError: the policy has numbers that are not finite.
+    """
+
+    engine: CudaEngine
+
+    def __init__(self, engine: CudaEngine, policy: Policy) -> None:
+        if describe_fault(policy):
+            refuse_policy(policy, "actions that are not finite")
+        super().__init__(engine, policy)
+        self._code, self._arrays = policy.code(engine.dynamics), policy.arrays(engine.dynamics)
+
+    def collect(self, num_steps: int, records: DeviceRecords) -> bool:
+        """Overwrite `records` with K steps; returns before that has happened."""
+        engine = self.engine
+        engine.start_episodes()
+        kind, inputs = self._inputs(self._code, self._arrays)
+        run = rollout_kernel(*kind, True)
+        launch(run, engine.num_envs, *inputs, num_steps, records, block=BLOCK)
+        engine.advance(num_steps)
+        return False
+
+    def simulate(self, num_steps: int) -> Sequence[float]:
+        """Take K steps and return sums; see `Runner.simulate`."""
+        engine, code, arrays = self.engine, self._code, self._arrays
+        engine.start_episodes()
+        if code.value == "separate":  # of which nothing is seen
+            code = code._replace(value="none")
+            nothing = arrays.weights[:0], np.zeros(1, np.int64)
+            arrays = arrays._replace(value_weights=nothing[0], value_sizes=nothing[1])
+        kind, inputs = self._inputs(code, arrays)
+        run, n, found = rollout_kernel(*kind, False), engine.num_envs, np.zeros(5)
+        for begin in range(0, num_steps, FLUSH):
+            part = min(FLUSH, num_steps - begin)
+            sums = Sums(empty(2 * n, engine.dtype), empty(2 * n, np.uint32))
+            inputs[6] = engine.counter
+            launch(run, n, *inputs, part, sums, block=BLOCK)
+            engine.advance(part)
+            returns = to_host(sums.returns.reshape(2, n).sum(axis=1, dtype=np.float64))
+            counts = to_host(sums.counts.reshape(2, n).sum(axis=1, dtype=np.int64))
+            found += (counts[0], *returns, 0, counts[1])
+        totals: list[float] = found.tolist()
+        return totals
+
+    def _inputs(self, code: PolicyCode, arrays: PolicyArrays) -> tuple[Any, list[Any]]:
+        """Return the facts that decide a rollout's machine code, and the first arguments."""
+        engine, network = self.engine, network_of(arrays, code)
+        return (engine.code, engine.scalar_type, code, network), [
+            *(engine.states[0], engine.words, engine.elapsed_steps[0], engine.numbers),
+            *(engine.bounds, asarray(pack_policy(arrays, network)), engine.counter),
+            *(engine.limit, bool(arrays.settings[1]), 0),
+        ]
