@@ -16,7 +16,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import rlcpu
-from rlcpu.envs import find
+from rlcpu.envs import registry
 from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.envs.vector_env import VectorEnv
 from tests.envs.rollouts import Lean, lean
@@ -197,9 +197,15 @@ def test_what_pickle_cannot_find_by_name_is_said(field: str, value: Any, name: s
     assert copy.deepcopy(rlcpu.make_vec(dynamics, 2)).dynamics is dynamics
 
 
-def test_state_of_another_size_is_refused() -> None:
+def first_four(state: Any, params: Any) -> Any:
+    return state[0], state[1], state[2], state[3]
+
+
+def test_state_of_another_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The module may have changed since."""
-    env = rlcpu.make_vec("CartPole-v1", 2)
-    other = env.__getstate__() | {"dynamics": find("Pendulum-v1")}
-    with pytest.raises(ValueError, match="Pendulum-v1 had a state of 4 floats when it was"):
-        VectorEnv.__new__(VectorEnv).__setstate__(other)
+    dynamics = own()
+    monkeypatch.setitem(registry.made, "Own-v0", dynamics)
+    pickled = pickle.dumps(VectorEnv(dynamics, 2))
+    monkeypatch.setitem(registry.made, "Own-v0", own(reset_draws=5, observe=first_four))
+    with pytest.raises(ValueError, match=r"Own-v0 had a state of 4 floats when it was .* has 5"):
+        pickle.loads(pickled)
