@@ -206,9 +206,9 @@ def test_equal_code_shares_kernels(folder: Path) -> None:
     """Whatever the environment's name, and however often its file is executed."""
     module = importlib.import_module("ball")
     same = rlcpu.make_vec(dataclasses.replace(module.ball, id="Other-v0"), 3)
-    assert same.code is rlcpu.make_vec("Ball-v0", 5).code
+    assert same.engine.code is rlcpu.make_vec("Ball-v0", 5).engine.code
     exec(compile(BALL, str(folder / "ball.py"), "exec"), vars(module))
-    assert same.code.step is rlcpu.make_vec("Ball-v0", 5).code.step
+    assert same.engine.code.step is rlcpu.make_vec("Ball-v0", 5).engine.code.step
 
 
 def step_here() -> float:

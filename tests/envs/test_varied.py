@@ -223,9 +223,9 @@ def test_environments_that_do_not_vary_have_the_memory_and_structure_of_before()
     plain = dataclasses.replace(SPRING, randomize=None)
     code = structure(plain)
     assert (code.varied, code.randomized, code.randomize) == ((), (), None)
-    assert rlcpu.make_vec(plain, 3).memory.real.shape == (1, 3 * 64)
+    assert rlcpu.make_vec(plain, 3).engine.real.shape == (1, 3 * 64)
     assert structure(SPRING).varied == ("start", "scale")
-    assert make().code.varied == ("stiffness", "start", "scale", "patience")
+    assert make().engine.code.varied == ("stiffness", "start", "scale", "patience")
     assert rlcpu.make_vec(plain, 3).params == Params()
 
 
