@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
 
 import rlcpu
 from rlcpu.envs import Dynamics, Rng, check
 from rlcpu.envs.checks.checker import Trial
 from rlcpu.envs.engine.lane import structure
+from rlcpu.envs.engine.observations import View
 from rlcpu.envs.tasks.classic_control import cartpole
 from rlcpu.policies import MLP, Scalar, Uniform
 from rlcpu.train import PPO
@@ -397,8 +398,8 @@ def test_ppo_balances_poles_of_any_length() -> None:
 
 
 def test_devices_refuse_parameters_that_vary() -> None:
-    envs = pytest.importorskip("rlcpu.cuda.envs")
-    poles = cartpole.DYNAMICS.with_params(gravity=[5.0, 9.8])
-    env = SimpleNamespace(code=structure(poles), dynamics=poles)
+    engine = pytest.importorskip("rlcpu.cuda.engine")
+    poles, dtype = cartpole.DYNAMICS.with_params(gravity=[5.0, 9.8]), np.dtype(np.float32)
+    view, mode = View.of(poles, "uint8", dtype), AutoresetMode.NEXT_STEP
     with pytest.raises(TypeError, match=r"CartPole-v1: .*vary \(gravity\): not on a CUDA"):
-        envs.allocate(env, 500)
+        engine.CudaEngine(poles, 2, dtype=dtype, view=view, autoreset_mode=mode)

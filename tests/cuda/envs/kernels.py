@@ -9,7 +9,7 @@ import numpy as np
 
 from rlcpu.cuda import envs
 from rlcpu.cuda.networks import network_of
-from rlcpu.cuda.rollouts import Records, Sums, rollout_kernel
+from rlcpu.cuda.rollouts import DeviceRecords, Sums, rollout_kernel
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.registration import find
 from rlcpu.policies import MLP, Uniform
@@ -61,7 +61,7 @@ def collect(name: str) -> tuple[Any, ...]:
     dynamics = find(name)
     code = Uniform().code(dynamics)
     kernel = rollout_kernel(structure(dynamics), np.float32, code, None, True)
-    return f"collect {name} float32", kernel, inputs("float32"), (Records, records(name))
+    return f"collect {name} float32", kernel, inputs("float32"), (DeviceRecords, records(name))
 
 
 def networks(name: str, value: str) -> Iterator[tuple[Any, ...]]:
@@ -72,7 +72,7 @@ def networks(name: str, value: str) -> Iterator[tuple[Any, ...]]:
         code = policy.code(dynamics)
         network, keeps = network_of(policy.arrays(dynamics), code), does == "collect"
         kernel = rollout_kernel(structure(dynamics), np.float32, code, network, keeps)
-        out = (Records, records(name)) if keeps else (Sums, f"{F32}, {U32}")
+        out = (DeviceRecords, records(name)) if keeps else (Sums, f"{F32}, {U32}")
         yield f"{does} MLP {name} float32", kernel, inputs("float32"), out
 
 
