@@ -28,7 +28,6 @@ from rlcpu.envs.engine.lane import PENDING
 from rlcpu.envs.engine.lanes import LaneEngine
 from rlcpu.envs.engine.layout import States, with_fields
 from rlcpu.envs.engine.observations import View
-from rlcpu.envs.engine.records import ArrayEngine
 from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.threads import check_num_threads
 
@@ -436,8 +435,17 @@ def find_engine(device: str, dynamics: Dynamics) -> type[Engine]:
     """
     own: Any = dynamics.engine
     if isinstance(device, str) and device == "cpu":  # not an array of names
-        return own or (ArrayEngine if dynamics.has_arrays else LaneEngine)
+        return own or _engine_of_states(dynamics)
     if own is not None:
         raise ValueError(f'device={device!r}: {dynamics.id} runs on the "cpu" alone')
     found: type[Engine] = backends.find(device, "engine").CudaEngine
     return found
+
+
+def _engine_of_states(dynamics: Dynamics) -> type[Engine]:
+    """Return the engine of our own kernels for the states of an environment."""
+    if not dynamics.has_arrays:
+        return LaneEngine
+    from rlcpu.envs.engine.records import ArrayEngine  # not with `import rlcpu`
+
+    return ArrayEngine

@@ -17,10 +17,9 @@ import numpy.typing as npt
 from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from rlcpu.envs.engine.base import Engine, TimeStep
+from rlcpu.envs.engine.base import Engine, Runner, TimeStep
 from rlcpu.envs.engine.masks import masks_of_infos, pack_masks
 from rlcpu.envs.engine.observations import View
-from rlcpu.envs.gymnasium.loop import GymnasiumRunner
 from rlcpu.envs.gymnasium.task import EnvironmentFailure, GymnasiumTask, has_masks
 from rlcpu.envs.policies import Policy
 from rlcpu.kernels.random import splitmix64, stream_seeds
@@ -100,8 +99,10 @@ class GymnasiumEngine(Engine):
         if not self.ready:
             self.reset_all()
 
-    def make_runner(self, policy: Policy) -> GymnasiumRunner:
+    def make_runner(self, policy: Policy) -> Runner:
         """Return what lets a policy act; see `Engine.runner`."""
+        from rlcpu.envs.gymnasium.loop import GymnasiumRunner  # not with `import rlcpu`
+
         self.start_episodes()  # which tells whether there are action masks
         return GymnasiumRunner(self, policy)
 
