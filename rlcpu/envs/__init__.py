@@ -9,6 +9,7 @@ from rlcpu.envs.registration import find, make_vec, register, registered
 from rlcpu.envs.vector_env import VectorEnv
 from rlcpu.kernels.boards import Board
 from rlcpu.kernels.random import Rng
+from rlcpu.kernels.tuples import replace
 
 if TYPE_CHECKING:
     from rlcpu.envs.checks.checker import Report, check
@@ -27,6 +28,7 @@ __all__ = [
     "make_vec",
     "register",
     "registered",
+    "replace",
 ]
 
 

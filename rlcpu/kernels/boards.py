@@ -81,6 +81,20 @@ class Board(int):
         """Return the number of cells in the set."""
         return self.bit_count()
 
+    def lowest(self) -> int:
+        """Return the lowest cell in the set; -1 of no cells."""
+        return (int(self) & -int(self)).bit_length() - 1
+
+    def nth(self, k: int) -> int:
+        """Return the cell of the set that has k cells below it in the set; -1 if there is none.
+
+        `free.nth(rng.integers(free.count()))` is a random one.
+        """
+        bits = int(self)
+        for _ in range(k):
+            bits &= bits - 1
+        return Board(bits).lowest() if k >= 0 and bits else -1
+
     def __and__(self, other: int) -> Board:
         return Board(int(self) & int(other))
 
@@ -121,6 +135,7 @@ class BoardType(types.Type):
 
 BOARD = BoardType()
 _u64, _ZERO, _ONE = np.uint64, np.uint64(0), np.uint64(1)
+_HALVES = tuple(map(np.uint64, (32, 16, 8, 4, 2, 1)))
 _SIX, _LAST = np.uint64(6), np.uint64(63)
 
 
@@ -264,14 +279,48 @@ def _count(self):
     return lambda self: _count_bits(self.low) + _count_bits(self.high)
 
 
+@overload_method(BoardType, "lowest", jit_options=INLINE)
+def _lowest(self):
+    def lowest(self):
+        low = np.int64(_lowest_bit(self.low))
+        high = np.int64(64) + _lowest_bit(self.high) if self.high != _ZERO else np.int64(-1)
+        return low if self.low != _ZERO else high
+
+    return lowest
+
+
+@overload_method(BoardType, "nth", jit_options=INLINE)
+def _nth(self, k):
+    if not isinstance(k, types.Integer):
+        return None
+
+    def nth(self, k):
+        # Of the halves of what is left the lower one, or the upper one without the cells of the
+        # lower: six times, without a branch.
+        rest, below = np.int64(k), _count_bits(self.low)
+        in_high = rest >= below
+        word = self.high if in_high else self.low
+        rest -= below if in_high else 0
+        cell = np.int64(64) if in_high else np.int64(0)
+        for half in _HALVES:
+            below = _count_bits(word & ((_ONE << half) - _ONE))
+            is_upper = rest >= below
+            rest -= below if is_upper else 0
+            word = word >> half if is_upper else word
+            cell += np.int64(half) if is_upper else 0
+        return cell if (k >= 0) & (rest == 0) & ((word & _ONE) != _ZERO) else np.int64(-1)
+
+    return nth
+
+
 # ---------------------------------------------------------------- cells as numbers
 
 
 @intrinsic
 def _lowest_bit(typing, word):
-    """Position of the lowest bit of a uint64 that is not 0."""
-    last = ir.Constant(ir.IntType(1), 1)
-    return types.int64(types.uint64), lambda _, builder, __, args: builder.cttz(args[0], last)
+    """Position of the lowest bit of a uint64; 64 of 0."""
+    of_zero = ir.Constant(ir.IntType(1), 0)
+    return types.int64(types.uint64), lambda _, builder, __, args: builder.cttz(args[0], of_zero)
 
 
 @inline

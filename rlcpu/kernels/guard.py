@@ -45,7 +45,7 @@ def read(typing_context, table, index):
         )
         numbers = cgutils.unpack_tuple(builder, position) if several else [position]
         inside = [
-            _clamp(builder, context.cast(builder, number, given, types.intp), size)
+            clamp(builder, context.cast(builder, number, given, types.intp), size)
             for number, given, size in zip(numbers, kinds, sizes, strict=False)
         ]
         position = context.make_tuple(builder, whole, inside) if several else inside[0]
@@ -123,7 +123,7 @@ def _position(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
         sizes = cgutils.unpack_tuple(builder, shape)
         numbers = cgutils.unpack_tuple(builder, position) if several else [position]
         inside = [
-            _clamp(builder, context.cast(builder, number, kind, types.intp), size)
+            clamp(builder, context.cast(builder, number, kind, types.intp), size)
             if isinstance(kind, _INDICES)
             else number
             for number, kind, size in zip(numbers, kinds, sizes, strict=False)
@@ -157,14 +157,14 @@ def _pick(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """
     items = cgutils.unpack_tuple(builder, values[0])
     position = context.cast(builder, values[1], signature.args[1], types.intp)
-    position = _clamp(builder, position, position.type(len(items)))
+    position = clamp(builder, position, position.type(len(items)))
     picked = items[0]
     for k, item in enumerate(items[1:], 1):
         picked = builder.select(builder.icmp_signed("==", position, position.type(k)), item, picked)
     return hooks.borrowed(context, builder, signature.return_type, picked)
 
 
-def _clamp(builder: Any, index: Any, size: Any) -> Any:
+def clamp(builder: Any, index: Any, size: Any) -> Any:
     """Return an index from 0 to size - 1; negative ones count from the end, as in Python."""
     # int() of NaN is poison to LLVM, which could leave the comparisons out: any number will do.
     index = hooks.freeze(builder, index)

@@ -24,10 +24,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numba import types
-from numba.extending import overload_method
+from numba.core import cgutils
+from numba.extending import intrinsic, lower_builtin, overload_method, type_callable
 
+from rlcpu.kernels import distributions, maths
 from rlcpu.kernels.checks import check_seed
-from rlcpu.kernels.compile import INLINE, define, inline, source_of_tuple
+from rlcpu.kernels.compile import INLINE, define, inline, merge, source_of_tuple, specialise
+from rlcpu.kernels.tuples import swapped
 
 #: Numbers that one pair of words gives; those after them come from a pair of their own.
 GROUP = 8
@@ -105,27 +108,155 @@ def _mix64(z):
 STEP_GROUP, RESET_GROUP, RANDOMIZE_GROUP = 1 << 28, 2 << 28, 3 << 28
 
 
-class Rng(NamedTuple):
+#: Index from which on numbers are counted that are asked for without an index.
+UNNUMBERED = 1 << 30
+
+
+class Draws:
+    """What can be drawn from random words: the methods of `Rng`.
+
+    Each takes one number of the step, number k. Without k it is the one after those that were drawn
+    without before it, and never one of those that have a k.
+    """
+
+    dtype: type
+
+    def word(self, k: int | None) -> int:
+        """Return the 32 random bits of number k, or of the next one for None."""
+        raise NotImplementedError
+
+    def words(self, k: int | None) -> Callable[[int], int]:
+        """Return the function of i that gives words of number k's own, of which there are many."""
+        raise NotImplementedError
+
+    def uniform(self, k: int | None = None) -> float:
+        """Return a number in [0, 1)."""
+        word = self.word(k)
+        if self.dtype is np.float32:
+            return (word >> 8) * 2.0**-24
+        return (word ^ word >> 24) * 2.0**-32
+
+    def normal(self, k: int | None = None) -> float:
+        """Return a normal number of mean 0 and standard deviation 1."""
+        return self._draw(distributions.normal, k)
+
+    def exponential(self, k: int | None = None) -> float:
+        """Return an exponential number of mean 1."""
+        return self._draw(distributions.exponential, k)
+
+    def integers(self, k: int | None, n: int | None = None) -> int:
+        """Return a whole number from 0 to n - 1, for n from 1 to 2**32: `integers([k,] n)`."""
+        k, n = (None, k) if n is None else (k, n)
+        return self.word(k) * n >> 32  # type: ignore[operator]
+
+    def poisson(self, k: Any, lam: Any = None) -> int:
+        """Return a Poisson number of mean lam: `poisson([k,] lam)`.
+
+        Raises:
+            ValueError: lam is negative or NaN; in plain Python.
+        """
+        k, lam = (None, k) if lam is None else (k, lam)
+        if not lam >= 0.0:
+            raise ValueError(f"lam={lam}: expected a mean of at least 0")
+        return int(self._draw(distributions.poisson, k, float(lam)))
+
+    def binomial(self, k: Any, n: Any, p: Any = None) -> int:
+        """Return how many of n trials succeed with probability p: `binomial([k,] n, p)`.
+
+        Raises:
+            ValueError: n is negative, or p is not in 0 to 1; in plain Python.
+        """
+        k, n, p = (None, k, n) if p is None else (k, n, p)
+        if not n >= 0 or not 0.0 <= p <= 1.0:
+            raise ValueError(f"n={n}, p={p}: expected n of at least 0, and p from 0 to 1")
+        return int(self._draw(distributions.binomial, k, int(n), float(p)))
+
+    def categorical(self, k: Any, weights: Any = None) -> int:
+        """Return an index, as likely as its weight says: `categorical([k,] weights)`.
+
+        Weights are a tuple of numbers, or an array of one axis; their sum need not be 1.
+
+        Raises:
+            ValueError: there is no weight, one is negative or NaN, or all are 0; in plain Python.
+        """
+        k, weights = (None, k) if weights is None else (k, weights)
+        numbers = tuple(map(float, weights))
+        if not numbers or not min(numbers) >= 0.0 or not sum(numbers) > 0.0:
+            raise ValueError(f"weights={weights}: expected numbers of at least 0, not all 0")
+        return int(self._draw(distributions.make_categorical(len(numbers)), k, numbers))
+
+    def permutation(self, k: Any, items: Any = None) -> tuple[Any, ...]:
+        """Return a tuple's items in random order: `permutation([k,] items)`.
+
+        Of a whole number, the numbers below it: a constant in kernels, where all items are of one
+        type. Of 13 items and more there are more orders than words.
+        """
+        k, items = (None, k) if items is None else (k, items)
+        made = list(items if isinstance(items, tuple) else range(items))
+        words = self.words(k)
+        for i in range(len(made) - 1, 0, -1):  # Fisher & Yates, as Durstenfeld (1964) has it
+            j = words(i) * (i + 1) >> 32
+            made[i], made[j] = made[j], made[i]
+        return tuple(made)
+
+    def shuffle(self, k: Any, array: Any = None) -> None:
+        """Bring an array of one axis into random order, in place: `shuffle([k,] array)`.
+
+        The order is that of `permutation`.
+        """
+        k, array = (None, k) if array is None else (k, array)
+        words = self.words(k)
+        for i in range(len(array) - 1, 0, -1):
+            j = words(i) * (i + 1) >> 32
+            array[i], array[j] = array[j], array[i]
+
+    def _draw(self, distribution: Any, k: Any, *inputs: Any) -> Any:
+        return distributions.in_python(distribution, self.dtype)(u32(self.word(k)), *inputs)
+
+
+class _Words(NamedTuple):
+    a: int
+    b: int
+    first: int = STEP_GROUP
+    dtype: type = np.float64
+    calls: Any = None
+
+
+class Rng(Draws, _Words):
     """The random numbers of one step or reset of one environment: as many as it asks for.
 
+    Numbers are asked for in turn, `rng.uniform()`, or by an index of their own, `rng.uniform(k)`.
+    In turn, each call gives another number, and what a call gives depends on how many came before.
     Number k is the same however often it is asked for, and independent of every other: give each
-    use a k of its own. A k that is a constant costs least.
+    use a k of its own. Kernels draw numbers of a constant k, and those in turn that are not within
+    branches, fastest.
 
     Attributes:
         a, b: two 32-bit words, from `mix`; `Rng.of_seed` makes them.
         first: the group of number 0.
-        dtype: of `uniform`: np.float32 has 24 random bits, np.float64 has 32.
+        dtype: of real numbers: np.float32 has 24 random bits, np.float64 has 32.
+        calls: how many numbers were asked for without an index.
 
     Example:
         >>> rng = Rng.of_seed(0)
         >>> rng.integers(0, 6), rng.integers(1, 6), rng.integers(0, 6)
         (3, 4, 3)
+        >>> rng.integers(6), rng.poisson(2.5), rng.permutation(4)
+        (3, 1, (3, 1, 0, 2))
     """
 
-    a: int
-    b: int
-    first: int = STEP_GROUP
-    dtype: type = np.float64
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        a: int,
+        b: int,
+        first: int = STEP_GROUP,
+        dtype: type = np.float64,
+        calls: list[int] | None = None,
+    ) -> Rng:
+        """Return the numbers of two words."""
+        return super().__new__(cls, a, b, first, dtype, [0] if calls is None else calls)
 
     @classmethod
     def of_seed(cls, seed: int, step: int = 0) -> Rng:
@@ -135,64 +266,206 @@ class Rng(NamedTuple):
             a, b = mix.py_func(low[0], high[0], u32(step))
         return cls(int(a), int(b))
 
-    def uniform(self, k: int) -> float:
-        """Return number k of this step in [0, 1)."""
-        word = _draw(self, k)
-        if self.dtype is np.float32:
-            return (word >> 8) * 2.0**-24
-        return (word ^ word >> 24) * 2.0**-32
+    def again(self) -> Rng:
+        """Return the same numbers, of which none has been asked for."""
+        return type(self)(*self[:-1])
 
-    def integers(self, k: int, n: int) -> int:
-        """Return number k of this step in 0, ..., n - 1, for n from 1 to 2**32."""
-        return _draw(self, k) * n >> 32
+    def word(self, k: int | None) -> int:
+        """Return the 32 bits of number k, or of the next one."""
+        if k is None:
+            k = UNNUMBERED + self.calls[0]
+            self.calls[0] += 1
+        if k < 0:
+            raise ValueError(f"k={k}: random numbers of a step are counted from 0")
+        with np.errstate(over="ignore"):
+            a, b = mix.py_func(u32(self.a), u32(self.b), u32(self.first + k // GROUP))
+            first, second = _addends(k % GROUP)
+            return int(u32(a + u32(first)) * u32(b + u32(second)))
 
-
-def _draw(rng: Rng, k: int) -> int:
-    """Return the 32 bits of number k; in plain Python."""
-    if k < 0:
-        raise ValueError(f"k={k}: random numbers of a step are counted from 0")
-    with np.errstate(over="ignore"):
-        a, b = mix.py_func(u32(rng.a), u32(rng.b), u32(rng.first + k // GROUP))
-        first, second = _addends(k % GROUP)
-        return int(u32(a + u32(first)) * u32(b + u32(second)))
+    def words(self, k: int | None) -> Callable[[int], int]:
+        """Return the function of i that gives words of number k's own."""
+        return Rng(self.word(k), self.b, 0).word
 
 
 @functools.cache
 def make_rng(first: int, dtype: type) -> Callable[..., Any]:
-    """Inlinable function (a, b) -> the `Rng` of two words, in kernels."""
+    """For kernels: a function (a, b) -> the `Rng` of two words."""
     group: Any = u32(first)
-    return inline(lambda a, b: Rng(a, b, group, dtype))
+    # Its count lies in the memory of the function that it is written into, until LLVM has it in a
+    # register: where each call is run once, the count is a constant there.
+    return merge(lambda a, b: Rng(a, b, group, dtype, _no_calls()))
+
+
+_CALLS = types.CPointer(types.uint32)
+
+
+def _no_calls() -> list[int]:
+    """Return a count of calls, which is 0."""
+    return [0]
+
+
+@lower_builtin(_no_calls)
+def _count_from_zero(context, builder, signature, args):
+    zero = context.get_constant(types.uint32, 0)
+    pointer = cgutils.alloca_once(builder, zero.type)
+    builder.store(zero, pointer)  # in a loop the memory is that of the turn before
+    return pointer
+
+
+type_callable(_no_calls)(lambda context: lambda: _CALLS)
+maths.OVERLOADED.add(_no_calls)
+
+
+@intrinsic
+def _count_call(typing, calls):
+    """Return how many calls came before, and count one more."""
+
+    def generate(context, builder, signature, args):
+        count = builder.load(args[0])
+        builder.store(builder.add(count, count.type(1)), args[0])
+        return count
+
+    return types.uint32(calls), generate
 
 
 @inline
 def _draw_word(rng, k):
-    """Return the 32 bits of number k: see `_draw`."""
-    a, b = mix(rng.a, rng.b, u32(rng.first + u32(u32(k) >> u32(3))))
+    """Return the 32 bits of number k: see `Rng.word`."""
+    return _word_of(rng.a, rng.b, u32(rng.first + u32(u32(k) >> u32(3))), k)
+
+
+@inline
+def _word_of(a, b, group, k):
+    a, b = mix(a, b, group)
     z = _mix64(u64(u64(u32(k) & u32(7)) + _GOLDEN64))
     return u32(u32(a + (u32(z) & u32(0xFFFFFFFE))) * u32(b + u32(z >> u64(32))))
 
 
-@overload_method(types.NamedTuple, "uniform", jit_options=INLINE)
-def _uniform(rng, k):
-    if rng.instance_class is not Rng:
+@inline
+def _next_word(rng):
+    """Return the 32 bits of the next number that has no index."""
+    return _draw_word(rng, u32(_count_call(rng.calls) + u32(UNNUMBERED)))
+
+
+# ---------------------------------------------------------------- methods in kernels
+
+
+def _teach(name: str, *inputs: str) -> Callable[[Callable[..., Any]], None]:
+    """Decorator: teach numba the method `name([k,] *inputs)` of `Rng`.
+
+    It decorates a function (dtype, *types of inputs) that returns a function (b, word, *inputs) of
+    the second word of the `Rng` and the bits drawn, or None where the types do not fit.
+    """
+    names = ("k", *inputs)
+    signature = ", ".join((*names[:-1], f"{names[-1]}=None"))
+
+    def teach(make: Callable[..., Any]) -> None:
+        def choose(rng: Any, *kinds: Any) -> Any:
+            if rng.instance_class is not Rng:
+                return None
+            in_turn = kinds[-1] is None or isinstance(kinds[-1], types.Omitted | types.NoneType)
+            dtype = np.float32 if rng[3].dtype == types.float32 else np.float64
+            draw = make(dtype, *(kinds[:-1] if in_turn else kinds[1:]))
+            word = "_next_word(rng)" if in_turn else "_draw_word(rng, k)"
+            values = ", ".join(names[:-1] if in_turn else names[1:])
+            source = f"def method(rng, {signature}): return draw(rng.b, {word}, {values})"
+            words = {"_next_word": _next_word, "_draw_word": _draw_word}
+            return draw and define(source, draw=draw, **words)
+
+        source = f"def method(rng, {signature}): return choose(rng, {', '.join(names)})"
+        method = define(source, choose=choose)
+        overload_method(types.NamedTuple, name, jit_options=INLINE)(method)
+
+    return teach
+
+
+@_teach("uniform")
+def _uniform(dtype):
+    if dtype is np.float32:
+        return inline(lambda b, word: np.float32(np.int32(word >> u32(8))) * np.float32(2.0**-24))
+    return inline(lambda b, word: np.float64(np.int64(u32(word ^ (word >> u32(24))))) * 2.0**-32)
+
+
+@_teach("integers", "n")
+def _integers(dtype, n):
+    return inline(lambda b, word, n: np.int64(u64(u64(word) * u64(n)) >> u64(32)))
+
+
+@_teach("normal")
+def _normal(dtype):
+    draw = specialise(distributions.normal, dtype, exact=True)
+    return inline(lambda b, word: draw(word))
+
+
+@_teach("exponential")
+def _exponential(dtype):
+    draw = specialise(distributions.exponential, dtype, exact=True)
+    return inline(lambda b, word: draw(word))
+
+
+@_teach("poisson", "lam")
+def _poisson(dtype, lam):
+    draw = specialise(distributions.poisson, dtype, exact=True)
+    return inline(lambda b, word, lam: draw(word, dtype(lam)))
+
+
+@_teach("binomial", "n", "p")
+def _binomial(dtype, n, p):
+    draw = specialise(distributions.binomial, dtype, exact=True)
+    return inline(lambda b, word, n, p: draw(word, n, dtype(p)))
+
+
+@_teach("categorical", "weights")
+def _categorical(dtype, weights):
+    if isinstance(weights, types.Array) and weights.ndim == 1:
+        count = None
+    elif isinstance(weights, types.BaseTuple) and len(weights):
+        count = len(weights)
+    else:
         return None
-    if rng[3].dtype == types.float32:
-        return lambda rng, k: (
-            np.float32(np.int32(_draw_word(rng, k) >> u32(8))) * np.float32(2.0**-24)
-        )
-
-    def draw(rng, k):
-        word = _draw_word(rng, k)
-        return np.float64(np.int64(u32(word ^ (word >> u32(24))))) * 2.0**-32
-
-    return draw
+    draw = specialise(distributions.make_categorical(count), dtype, exact=True)
+    return inline(lambda b, word, weights: draw(word, weights))
 
 
-@overload_method(types.NamedTuple, "integers", jit_options=INLINE)
-def _integers(rng, k, n):
-    if rng.instance_class is not Rng:
+@inline
+def _place(b, word, i):
+    """Return the place from 0 to i that item i goes to: see `Rng.words` and `permutation`."""
+    drawn = _word_of(word, b, u32(u32(i) >> u32(3)), i)
+    return np.int64(u64(u64(drawn) * u64(i + 1)) >> u64(32))
+
+
+@_teach("permutation", "items")
+def _permutation(dtype, items):
+    if isinstance(items, types.IntegerLiteral):
+        numbers = tuple(range(items.literal_value))
+        order = _make_order(len(numbers))
+        return inline(lambda b, word, items: order(numbers, b, word))
+    if isinstance(items, types.UniTuple):
+        order = _make_order(len(items))
+        return inline(lambda b, word, items: order(items, b, word))
+    return None
+
+
+@functools.cache
+def _make_order(count: int) -> Callable[..., Any]:
+    """Inlinable function (items, b, word) -> the items in another order."""
+    swaps = [f"items = swapped(items, {i}, place(b, word, {i}))" for i in range(count - 1, 0, -1)]
+    body = "\n    ".join([*swaps, "return items"])
+    source = f"def order(items, b, word):\n    {body}"
+    return inline(define(source, swapped=swapped, place=_place))
+
+
+@_teach("shuffle", "array")
+def _shuffle(dtype, array):
+    if not isinstance(array, types.Array) or array.ndim != 1:
         return None
-    return lambda rng, k, n: np.int64(u64(u64(_draw_word(rng, k)) * u64(n)) >> u64(32))
+
+    def shuffle(b, word, array):
+        for i in range(len(array) - 1, 0, -1):
+            j = _place(b, word, i)
+            array[i], array[j] = array[j], array[i]
+
+    return inline(shuffle)
 
 
 @inline

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from rlcpu import cli
-from rlcpu.envs import Dynamics, check, registry
+from rlcpu.envs import Dynamics, Rng, check, registry
 from rlcpu.envs.checks.checker import Finding, Trial
 from rlcpu.envs.tasks import classic_control
 
@@ -94,7 +94,7 @@ def jumped(state, action, params, uniforms):
     return (place, state[1] + 0.3), 0.0, place > 9.0
 
 
-def make(step: Callable[..., Any], name: str = "Drift-v0") -> Dynamics:
+def make(step: Callable[..., Any], name: str = "Drift-v0", draws: int = 10) -> Dynamics:
     return Dynamics(
         id=name,
         step=step,
@@ -103,7 +103,7 @@ def make(step: Callable[..., Any], name: str = "Drift-v0") -> Dynamics:
         action_space=Discrete(3),
         params=Params(),
         reset_draws=1,
-        step_draws=10,
+        step_draws=draws,
         max_episode_steps=60,
     )
 
@@ -207,3 +207,36 @@ def test_the_command(
     printed = capsys.readouterr().out
     assert printed.startswith("Tried-v0: ")
     assert ("error    step((" in printed) == bool(code)
+
+
+def noisy(state: Any, action: Any, params: Any, rng: Rng) -> Any:
+    jump = rng.normal() if rng.uniform() < 0.1 else 0.0
+    moved = state[0] + 0.1 * rng.normal() + jump + 0.01 * (rng.uniform() - 0.5)
+    return (moved, state[1] + 1.0), 0.0, abs(moved) > 3.0
+
+
+def test_draws_without_numbers_are_those_of_plain_python_and_vectorise() -> None:
+    report = check(make(noisy, draws=0), steps=200)
+    assert {level for level, _ in report.findings} == {"note"}, report
+    assert "in vectors of" in str(report)
+
+
+def helper(rng: Rng) -> float:
+    return rng.uniform(0)
+
+
+def shared(state: Any, action: Any, params: Any, rng: Rng) -> Any:
+    pushed = state[0] + 0.1 * helper(rng)
+    return (pushed, state[1] + rng.integers(0, 2)), 0.0, False
+
+
+def repeated(state: Any, action: Any, params: Any, rng: Rng) -> Any:
+    return (rng.uniform(1), 0.5 + rng.uniform() + rng.uniform(1)), 0.0, False
+
+
+@pytest.mark.parametrize(("step", "level"), [(shared, "warning"), (repeated, "note")])
+def test_a_number_that_is_drawn_twice_is_found(step: Any, level: str) -> None:
+    trial = Trial(make(step, draws=0))
+    trial.play(50, np.random.default_rng(0))
+    number = 0 if step is shared else 1
+    assert_found(trial.findings(), level, [f"takes number {number} again, after", "rng.uniform("])

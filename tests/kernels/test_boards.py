@@ -28,6 +28,7 @@ def apply_all(words, cell, other, boards, numbers):
         boards[row, 0], boards[row, 1] = board.low, board.high
     numbers[0], numbers[1], numbers[2] = a.test(cell), a.count(), bool(a)
     numbers[3], numbers[4], numbers[5], numbers[6] = a == b, a != b, 1 if a & b else 0, not a
+    numbers[7], numbers[8], numbers[9] = a.lowest(), a.nth(cell), a.nth(cell - 64)
 
 
 def words_of(board: int) -> Any:
@@ -37,7 +38,7 @@ def words_of(board: int) -> Any:
 @given(BITS, BITS, st.integers(0, CELLS - 1))
 def test_kernels_and_python_agree(bits: int, others: int, cell: int) -> None:
     a, b = Board(bits), Board(others)
-    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(7, np.int64)
+    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(10, np.int64)
     apply_all(words_of(a), cell, words_of(b), boards, numbers)
     expected = [
         a.set(cell), a.clear(cell), a << cell, a >> cell, a & b, a | b, a ^ b, ~a, a,
@@ -55,7 +56,13 @@ def test_kernels_and_python_agree(bits: int, others: int, cell: int) -> None:
         a != b,
         bool(a & b),
         not a,
+        a.lowest(),
+        a.nth(cell),
+        a.nth(cell - 64),
     ]
+    cells = [c for c in range(CELLS) if a.test(c)]
+    assert a.lowest() == (cells or [-1])[0]
+    assert [a.nth(k) for k in range(-1, CELLS)] == [-1, *cells, *[-1] * (CELLS - len(cells))]
 
 
 @given(st.sets(st.integers(0, CELLS - 1)), st.integers(0, CELLS - 1))
@@ -79,7 +86,7 @@ def test_cells_beyond_are_refused_in_python_and_in_no_board_of_a_kernel(cell: in
     for call in calls:
         with pytest.raises(ValueError, match=f"cell={cell}: a Board has the cells 0 to 127"):
             call(cell)
-    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(7, np.int64)
+    boards, numbers = np.zeros((12, 2), np.uint64), np.zeros(10, np.int64)
     apply_all(words_of(none), cell, words_of(full), boards, numbers)
     assert not boards[:4].any()
     assert not numbers[0]

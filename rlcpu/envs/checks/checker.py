@@ -204,7 +204,9 @@ class Trial:
         """Result of a plain function, or None where it is not what it has to be."""
         told = f"{name}({', '.join(str(_plain(value)) for value in inputs if value != ())})"
         try:
-            result, again = (self.plain(self._watched, name, *inputs) for _ in range(2))
+            watched_inputs = [self._watch_draws(value) for value in inputs]
+            result = self.plain(self._watched, name, *watched_inputs)
+            again = self.plain(self._watched, name, *inputs)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
             frame = [frame for frame in frames if frame.filename != watched.__file__][-1]
@@ -225,8 +227,19 @@ class Trial:
             self.note("error", f"{told} returned {fault}", "outside")
         return result
 
+    def _watch_draws(self, value: Any) -> Any:
+        """Return an `Rng` that tells of numbers asked for twice; other inputs as they are."""
+        if not isinstance(value, Rng):
+            return value
+        watching = watched.WatchedRng(*value)
+        watching.tell = self.note
+        return watching
+
     def plain(self, functions: dict[str, Any], name: str, *inputs: Any) -> Any:
         """Call a function of the environment with its params, the last of the inputs."""
+        for value in inputs:
+            if isinstance(value, Rng):
+                value.calls[0] = 0  # the same numbers at every call
         params = inputs[-1] or self.dynamics.params
         if name == "step":
             state, action, draws, _ = inputs

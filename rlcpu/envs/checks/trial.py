@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from rlcpu.envs.engine.arrays import ArrayLayout, State, layout_of_class
 from rlcpu.envs.engine.layout import Layout, fault_of, floats, layout_of
 from rlcpu.kernels.boards import CELLS, Board
 from rlcpu.kernels.checks import as_numbers, check_count
+from rlcpu.kernels.random import Draws
 from rlcpu.kernels.source import EndlessError, call_bounded, check_source
 
 if TYPE_CHECKING:
@@ -308,8 +309,10 @@ def check_reset_options(dynamics: Dynamics) -> None:
 # ---------------------------------------------------------------- trials
 
 
-class TrialRng:
+class TrialRng(Draws):
     """An `Rng` that always draws the same number."""
+
+    dtype = np.float32
 
     def __init__(self, number: float) -> None:
         self._number = number
@@ -317,13 +320,13 @@ class TrialRng:
     def __repr__(self) -> str:
         return f"Rng(uniform={self._number})"
 
-    def uniform(self, k: int) -> float:
-        """Return a number in [0, 1); see `Rng`."""
-        return self._number
+    def word(self, k: int | None) -> int:
+        """Return the bits of the number; see `Rng`."""
+        return int(self._number * 2.0**32)
 
-    def integers(self, k: int, n: int) -> int:
-        """Return a whole number; see `Rng`."""
-        return int(self._number * n)
+    def words(self, k: int | None) -> Callable[[int], int]:
+        """Return words that are all the same; see `Rng`."""
+        return self.word
 
 
 def trial_draws(dynamics: Dynamics, name: str, number: float) -> Any:

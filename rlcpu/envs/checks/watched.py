@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.kernels import random
 from rlcpu.kernels.functions import rebuild
+from rlcpu.kernels.random import Rng
 
 #: Takes a sentence about a negative index.
 Tell = Callable[[str], None]
@@ -97,3 +99,36 @@ def _look(table: Any, index: tuple[Any, ...], frame: types.FrameType) -> None:
         f"{path}:{line}: `{linecache.getline(path, line).strip()}` reads {table.name}[{shown}], "
         "which counts from the end of the table"
     )
+
+
+class WatchedRng(Rng):
+    """Random numbers that tell of one that a function asks for twice, by its index."""
+
+    tell: Any = None  # (level, message)
+
+    def word(self, k: int | None) -> int:
+        """Return the 32 bits of number k; see `Rng`."""
+        if k is not None and self.tell is not None:
+            asked = self.__dict__.setdefault("asked", {})
+            place, use = _use_of(sys._getframe(1))
+            first, first_use = asked.setdefault(k, (place, None))
+            if first_use is None:
+                asked[k] = place, use
+            else:
+                self.tell(
+                    # A number is drawn in the same way in branches of which one counts.
+                    "note" if use == first_use else "warning",
+                    f"{place} takes number {k} again, after {first}: where both count, they "
+                    "depend on each other, and one needs another number, or none",
+                )
+        return super().word(k)
+
+
+def _use_of(frame: Any) -> tuple[str, str]:
+    """Return the place that called a method of `Rng`, and the method with its arguments."""
+    use = ""
+    while frame.f_code.co_filename in (__file__, random.__file__):
+        given = {name: value for name, value in frame.f_locals.items() if name != "self"}
+        use, frame = f"{frame.f_code.co_name} {given}", frame.f_back
+    path, line = frame.f_code.co_filename, frame.f_lineno
+    return f"{path}:{line}: `{linecache.getline(path, line).strip()}`", use

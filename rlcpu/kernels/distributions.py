@@ -1,0 +1,228 @@
+"""Numbers of a distribution from one word of 32 random bits, by the inverse of its function.
+
+One word makes one number, without a loop that some lanes leave before others: draws vectorise, a
+larger word is no smaller a number, and what is drawn first does not move what is drawn next. Every
+function is plain Python of numbers, which computes in float32 or float64 in IEEE arithmetic, so
+that kernels and plain Python give the same bits.
+
+There are 2**32 words, and nothing rarer than 2**-33 is drawn: normal numbers end at 6.2,
+exponential ones at 22.2.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlcpu.kernels import maths
+from rlcpu.kernels.compile import define
+from rlcpu.kernels.functions import rebuild
+
+_i32, _u32 = np.int32, np.uint32
+_HALF, _LARGEST = np.uint32(0x80000000), np.int32(0x7FFFFFFF)
+
+#: Variance up to which a count is found by adding up probabilities, and the number of these.
+SMALL, TERMS = 9.0, 36
+
+
+def normal(word: int) -> float:
+    """Return the standard normal number of a word.
+
+    Wichura (1988), algorithm AS 241, PPND7: quotients of polynomials, 1e-7 off relatively.
+    """
+    i = _i32(_u32(word) ^ _HALF)  # from -2**31 to 2**31 - 1
+    negative = i < _i32(0)
+    m = _i32(~i) if negative else i
+    from_median = (float(m) + 0.5) * 2.0**-32
+    tail = (float(_i32(_LARGEST - m)) + 0.5) * 2.0**-32
+    central = from_median <= 0.425
+    x = 0.180625 - from_median * from_median if central else math.sqrt(-math.log(tail)) - 1.6
+    a, b, c, d = (
+        (3.3871327179, 50.434271938, 159.29113202, 59.109374720)
+        if central
+        else (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103)
+    )
+    e, f, g = (
+        (17.895169469, 78.757757664, 67.187563600)
+        if central
+        else (0.73700164250, 0.12021132975, 0.0)
+    )
+    z = (a + x * (b + x * (c + x * d))) / (1.0 + x * (e + x * (f + x * g)))
+    z = z * from_median if central else z
+    return -z if negative else z
+
+
+def exponential(word: int) -> float:
+    """Return the exponential number of mean 1 of a word."""
+    return -math.log((float(_u32(~_u32(word))) + 1.0) * 2.0**-32)
+
+
+def poisson(word: Any, lam: float) -> Any:
+    """Return the Poisson number of mean `lam` of a word.
+
+    Exact but for rounding up to a mean of 9. Above, one word in 30,000 gives a neighbour of its
+    number; in float32 one in 2,000 at a mean of 10,000, one in 100 at 100,000.
+    """
+    small = lam <= SMALL
+    few = count_below(_uniform(word), math.exp(-lam), lam, 0.0)
+    mean = SMALL if small else lam
+    w, deviation = normal(word), math.sqrt(mean)
+    x = max(_start(w, mean, deviation, 1.0, 1.0), 0.02 * mean)
+    t, u = math.log(x / mean), (x - mean) / math.sqrt(x)
+    edge = _edge(w, x, (mean, deviation, 1.0, 1.0), (_deviance(x, mean), t, u))
+    many = max(edge - 0.0218 / (edge + 0.065 * mean), 0.0)
+    return _i32(few if small else many)
+
+
+def binomial(word: Any, n: int, p: float) -> Any:
+    """Return how many of `n` trials succeed that do so with probability `p`, of a word.
+
+    Exact but for rounding up to a variance of 9. Above, one word in 4,000 gives a neighbour of its
+    number, and fewer the larger the variance is; in float32 as for `poisson`.
+    """
+    flip = p > 0.5
+    trials = float(n)
+    p, word = (1.0 - p if flip else p), (_u32(~_u32(word)) if flip else _u32(word))
+    q = 1.0 - p
+    small = trials * p * q <= SMALL
+    # log(1 - p) from the rounded 1 - p and what was lost to rounding (Kahan).
+    lost = 1.0 - q
+    log_q = -p if lost == 0.0 else math.log(q) * (p / lost)
+    few = count_below(_uniform(word), math.exp(trials * log_q), trials * (p / q), p / q)
+    p, q = (0.5 if small else p), (0.5 if small else q)
+    mean, rest_mean = trials * p, trials * q
+    w, deviation, skew, excess = normal(word), math.sqrt(mean * q), q - p, 1.0 - 6.0 * p * q
+    x = max(_start(w, mean, deviation, skew, excess), 0.02 * mean)
+    x = min(x, trials - 0.02 * rest_mean)
+    rest = trials - x
+    t = math.log(x * q / (p * rest))
+    u = (x - mean) / (q * x) * math.sqrt(x * rest / trials)
+    deviance = _deviance(x, mean) + _deviance(rest, rest_mean)
+    edge = _edge(w, x, (mean, deviation, skew, excess), (deviance, t, u))
+    many = max(edge - 0.0218 * skew / (q * (edge + 0.065 * mean)), 0.0)
+    count = _i32(min(few if small else many, trials))
+    return _i32(_i32(n) - count) if flip else count
+
+
+@functools.cache
+def make_categorical(count: int | None) -> Callable[..., Any]:
+    """Return the function (word, weights) -> index of a tuple of weights, or of an array for None.
+
+    Index k is drawn with the probability of its weight among all of them.
+    """
+    if count is None:
+        return _categorical_of_array
+    lines = [f"sum{k} = {f'sum{k - 1} + ' if k else ''}float(weights[{k}])" for k in range(count)]
+    lines += [f"level = _level(word, sum{count - 1})", "index = _i32(0)"]
+    lines += [f"index += _i32(level >= sum{k})" for k in range(count - 1)]
+    body = "\n    ".join([*lines, "return index"])
+    return define(f"def categorical(word, weights):\n    {body}", _level=_level, _i32=_i32)
+
+
+def _categorical_of_array(word: int, weights: Any) -> Any:
+    total = 0.0
+    for weight in weights:
+        total += float(weight)
+    level, total, index = _level(word, total), 0.0, _i32(0)
+    for weight in weights[:-1]:
+        total += float(weight)
+        index += _i32(level >= total)
+    return index
+
+
+def _level(word: int, total: float) -> float:
+    """Return a number from 0 to below `total`."""
+    return min(float(_u32(word)) * 2.0**-32, 1.0 - 2.0**-24) * total
+
+
+def _uniform(word: int) -> float:
+    return (float(_u32(word)) + 0.5) * 2.0**-32
+
+
+def _make_count_below() -> Callable[..., Any]:
+    """Return the function `count_below`, written out: LLVM keeps long loops."""
+    lines = ["term = total = first", "found = 0.0"]
+    for k in range(TERMS):
+        lines += ["found += 1.0 if u >= total else 0.0"]
+        lines += [f"term *= (a - b * {float(k)}) * {1.0 / (k + 1)}", "total += term"]
+    body = "\n    ".join([*lines, "return found"])
+    return define(f"def count_below(u, first, a, b):\n    {body}")
+
+
+#: (u, first, a, b) -> how many sums of the first probabilities are at most u. Probability k + 1 is
+#: (a - b k) / (k + 1) times probability k (Panjer 1981).
+count_below = _make_count_below()
+
+# A count is at most k - 1 where its normal number is below the one of the edge k. Where variances
+# are not small, Barndorff-Nielsen's r* = r + log(u / r) / r of a lattice (Daniels 1987)
+# says which: with the deviance D of x, r = sign(x - mean) sqrt(2 D), t = D'(x), and K the cumulant
+# function, u = (1 - exp(-t)) sqrt(K''(t)). For Poisson numbers that is the inverse of Giles (2016),
+# "Algorithm 955: approximation of the inverse Poisson cumulative distribution function", whose last
+# correction is the one with 0.0218.
+
+
+def _start(w: float, mean: float, deviation: float, skew: float, excess: float) -> float:
+    """Return x of r = w to third order: `skew` is K'''(0) / K''(0), `excess` K''''(0) / K''(0)."""
+    s = w / deviation
+    slope = 1.0 + s * (skew / 6.0 + s * (excess / 24.0 - skew * skew / 18.0))
+    return mean + deviation * w * slope
+
+
+def _edge(w: float, x: float, moments: Any, at: Any) -> float:
+    """Return the edge of r* = w, by one step of Newton's from x, which is close."""
+    mean, deviation, skew, excess = moments
+    deviance, t, u = at
+    size = math.sqrt(2.0 * max(deviance, 0.0))
+    r = size if x >= mean else -size
+    near = abs(t) < 0.04  # r, t and u are 0 at the mean
+    divisor = 1.0 if near else t
+    slope = deviation * (1.0 + skew * w / (3.0 * deviation)) if near else r / divisor
+    ratio = 1.0 if near else r / u
+    first, second = 0.5 - skew / 6.0, 1.0 / 24.0 + excess / 8.0 - skew * skew * (5.0 / 36.0)
+    shift = first - t * second if near else math.log(ratio) / divisor
+    return x + (w - r) * slope + shift
+
+
+def _deviance(x: float, mean: float) -> float:
+    """Return x log(x / mean) + mean - x, by its series where that would cancel (Loader 2000)."""
+    v = (x - mean) / (x + mean)
+    z = v * v
+    series = z * (1.0 / 3.0 + z * (0.2 + z * (1.0 / 7.0 + z * (1.0 / 9.0))))
+    close = (x - mean) * v + 2.0 * x * v * series
+    return close if abs(v) < 0.25 else x * math.log(x / mean) + mean - x
+
+
+# ---------------------------------------------------------------- plain Python
+
+
+@functools.cache
+def in_python(function: Any, dtype: type) -> Callable[..., Any]:
+    """Return a function of this module in plain Python that computes in a dtype, as kernels do."""
+    names = {"log": maths.log, "exp": maths.exp} if dtype is np.float32 else {}
+
+    def convert(_: str, value: Any) -> Any:
+        name = getattr(value, "__name__", "")
+        if getattr(value, "__module__", "") == "math":
+            return names.get(name, np.sqrt if name == "sqrt" else value)
+        is_ours = isinstance(value, types.FunctionType)
+        return rebuild(value, convert, stays, made) if is_ours else value
+
+    def stays(module: Any) -> bool:
+        return module is not math
+
+    made: dict[Any, Any] = {}
+    twin = rebuild(function, convert, stays, made)
+    for copy in made.values():
+        copy.__globals__["float"] = dtype
+
+    def draw(*inputs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            found = twin(*(dtype(x) if isinstance(x, float) else x for x in inputs))
+        return int(found) if isinstance(found, np.integer | int) else float(found)
+
+    return draw

@@ -1,0 +1,95 @@
+"""Tuples with other items, of which kernels know the place at run time only: by selects."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from rlcpu.kernels import hooks, maths
+from rlcpu.kernels.compile import INLINE
+from rlcpu.kernels.guard import clamp
+
+Item = TypeVar("Item")
+
+
+def replace(items: tuple[Item, ...], i: int, value: Item) -> tuple[Item, ...]:
+    """Return the tuple with another item i; a negative i counts from the end.
+
+    For states, which are made anew and not changed: `cells = replace(cells, i, 1)`. In a kernel an
+    i outside of the tuple means its first or last item, as for a table, and all items are of one
+    type.
+
+    Raises:
+        TypeError: items is no tuple.
+        IndexError: i is outside of it; in plain Python.
+
+    Example:
+        >>> replace((0, 0, 0), 1, 5)
+        (0, 5, 0)
+    """
+    if not isinstance(items, tuple):
+        raise TypeError(f"items={items!r}: expected a tuple, got {type(items).__name__}")
+    if not -len(items) <= i < len(items):
+        raise IndexError(f"i={i} is outside of a tuple of {len(items)} items")
+    i %= len(items)
+    return (*items[:i], value, *items[i + 1 :])
+
+
+maths.OVERLOADED.add(replace)
+
+
+@overload(replace, jit_options=INLINE)
+def _replace(items, i, value):
+    if isinstance(items, types.UniTuple) and isinstance(i, types.Integer):
+        return lambda items, i, value: _put(items, i, value)
+    return None
+
+
+@intrinsic
+def _put(typing, items, i, value):
+    if typing.unify_pairs(items.dtype, value) is None:
+        return None
+
+    def generate(context, builder, signature, values):
+        parts = cgutils.unpack_tuple(builder, values[0])
+        at = context.cast(builder, values[1], i, types.intp)
+        at = clamp(builder, at, at.type(len(parts)))
+        new = context.cast(builder, values[2], value, items.dtype)
+        made = [_select(builder, at, k, new, part) for k, part in enumerate(parts)]
+        return _tuple(context, builder, items, made)
+
+    return items(items, i, value), generate
+
+
+@intrinsic
+def swapped(typing, items, i, j):
+    """Return a tuple of items of one type with items i and j exchanged."""
+
+    def generate(context, builder, signature, values):
+        parts = cgutils.unpack_tuple(builder, values[0])
+        at = [
+            context.cast(builder, value, kind, types.intp)
+            for value, kind in zip(values[1:], (i, j), strict=True)
+        ]
+        held = [parts[0], parts[0]]
+        for k, part in enumerate(parts):
+            held = [_select(builder, at[n], k, part, held[n]) for n in range(2)]
+        made = [
+            _select(builder, at[0], k, held[1], _select(builder, at[1], k, held[0], part))
+            for k, part in enumerate(parts)
+        ]
+        return _tuple(context, builder, items, made)
+
+    return items(items, i, j), generate
+
+
+def _select(builder: Any, at: Any, k: int, value: Any, other: Any) -> Any:
+    """Return `value` where `at` is k, else `other`."""
+    return builder.select(builder.icmp_signed("==", at, at.type(k)), value, other)
+
+
+def _tuple(context: Any, builder: Any, kind: Any, parts: list[Any]) -> Any:
+    return hooks.borrowed(context, builder, kind, context.make_tuple(builder, kind, parts))
