@@ -334,7 +334,8 @@ def call_instead(function: Any, statement: Any, scope: Any, state: Any) -> Itera
 def item_access(statement: Any) -> tuple[Any, ...] | None:
     """Variables of `x = table[index]`, or of `table[index] = value`; None of other statements.
 
-    Neither of a slice that is a constant: it is numba's own.
+    Neither of a slice that is a constant, nor of a tuple's item that has no index in the source, as
+    in `a, b = pair`: these are numba's own.
     """
     if isinstance(statement, ir.SetItem):
         return statement.target, statement.index, statement.value
@@ -345,7 +346,8 @@ def item_access(statement: Any) -> tuple[Any, ...] | None:
         return None
     if isinstance(getattr(expression, "index", None), slice | str):
         return None
-    return expression.value, _index(expression)
+    index = _index(expression)
+    return None if index is None else (expression.value, index)
 
 
 def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> Iterator[Any]:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         Activation,
         Concatenate,
         Convolution,
+        CustomLayer,
         Dense,
         Elu,
         Embedding,
@@ -49,6 +50,7 @@ __all__ = [
     "Adam",
     "Concatenate",
     "Convolution",
+    "CustomLayer",
     "Dense",
     "Dual",
     "Elu",
@@ -91,8 +93,8 @@ _MODULES = {
     "adam": "Adam",
     "distributions": "categorical categoricals gaussian",
     "duals": "Dual slopes",
-    "layers": "Activation Concatenate Convolution Dense Elu Embedding Graph Image Input LayerNorm "
-    "MaxPool Ones Planes Relu Residual Silu Sum Tanh",
+    "layers": "Activation Concatenate Convolution CustomLayer Dense Elu Embedding Graph Image "
+    "Input LayerNorm MaxPool Ones Planes Relu Residual Silu Sum Tanh",
     "learner": "Learner Update",
     "network": "Network",
     "operations": "argmax each entropy hold log_softmax max mean normal standardise sum take "

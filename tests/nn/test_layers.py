@@ -261,6 +261,89 @@ def test_a_function_of_a_user_is_a_layer() -> None:
     np.testing.assert_array_equal(pickle.loads(packed).outputs(rows), network.outputs(rows))
 
 
+class Bilinear(nn.CustomLayer):
+    """y_j = b_j + (w_j x) (v_j x), of `size` outputs."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def output_size(self, inputs: int) -> int:
+        return self.size
+
+    def arrays(self, inputs: int, rng: np.random.Generator) -> dict[str, Any]:
+        first, second = rng.normal(0.0, 0.3, (2, self.size, inputs))
+        return {"first": first, "second": second, "biases": np.zeros(self.size)}
+
+    def forward(x: Any, parameters: Any, y: Any) -> None:  # type: ignore[misc]
+        for j in range(y.size):
+            left, right = products(x, parameters, j, y.size)
+            y[j] = left * right + parameters[2 * x.size * y.size + j]
+
+    def by_inputs(x: Any, parameters: Any, slopes: Any, out: Any) -> None:  # type: ignore[misc]
+        for j in range(slopes.size):
+            left, right = products(x, parameters, j, slopes.size)
+            for k in range(x.size):
+                w = parameters[j * x.size + k]
+                v = parameters[(slopes.size + j) * x.size + k]
+                out[k] += slopes[j] * (w * right + v * left)
+
+    def by_parameters(x: Any, parameters: Any, slopes: Any, out: Any) -> None:  # type: ignore[misc]
+        for j in range(slopes.size):
+            left, right = products(x, parameters, j, slopes.size)
+            for k in range(x.size):
+                out[j * x.size + k] += slopes[j] * right * x[k]
+                out[(slopes.size + j) * x.size + k] += slopes[j] * left * x[k]
+            out[2 * x.size * slopes.size + j] += slopes[j]
+
+
+def products(x: Any, parameters: Any, j: int, size: int) -> tuple[float, float]:
+    left, right = 0.0, 0.0
+    for k in range(x.size):
+        left += parameters[j * x.size + k] * x[k]
+        right += parameters[(size + j) * x.size + k] * x[k]
+    return left, right
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_layer_of_a_user_has_parameters(dtype: Any) -> None:
+    """Where it reads the input, beside others, and as an output; copies and learning too."""
+    graph = Bilinear(20) >> nn.Tanh() >> nn.Residual(Bilinear(20)) >> nn.Dense(5) >> Bilinear(3)
+    network = nn.Network(4, graph, seed=3)
+    network.parameters = network.parameters.astype(dtype)
+
+    def through(w: Weights, input: Any) -> Any:
+        def bilinear(x: Any) -> Any:
+            first, second, biases = (w._left.pop(0) for _ in range(3))
+            return (x @ first.T) * (x @ second.T) + biases
+
+        x = torch.tanh(bilinear(input))
+        return bilinear(w.dense(bilinear(x) + x))
+
+    compare(network, through, {"input": normal(COUNT, 4)}, 1e-10 if dtype is np.float64 else 1e-4)
+    if dtype is np.float32:
+        rows = np.float32(normal(64, 4))
+        copy = pickle.loads(pickle.dumps(network))
+        np.testing.assert_array_equal(copy.outputs(rows), network.outputs(rows))
+        learner = nn.Learner({"f": copy}, regression, columns={"x": 4, "target": 1})
+        batch = {"x": rows, "target": rows[:, 0] * rows[:, 1]}
+        losses = [learner.update(batch, learning_rate=1e-2)["regression"] for _ in range(200)]
+        assert losses[-1] < 0.05 * losses[0]
+
+
+def squared(y: float, target: float) -> float:
+    return (y - target) ** 2
+
+
+def regression(batch: Any, nets: Any, settings: Any) -> Any:
+    return nn.mean(nn.each(squared, nets.f(batch.x)[0], batch.target)), {}
+
+
+def test_a_layer_without_its_functions_is_refused() -> None:
+    expected = r"Empty.forward=None: expected plain Python, as `def` makes it"
+    with pytest.raises(TypeError, match=expected):
+        type("Empty", (nn.CustomLayer,), {})
+
+
 def test_a_function_that_fits_no_padding_is_refused() -> None:
     with pytest.raises(ValueError, match=r"makes 0.69.* of 0: expected 0, such as of log_one_plus"):
         nn.Activation(log_one_plus)

@@ -5,6 +5,7 @@ entry below, and a test against PyTorch's autograd in `tests/nn/test_layers.py`.
 """
 
 from rlcpu.nn.layers.activations import Activation, Elu, Relu, Silu, Tanh
+from rlcpu.nn.layers.custom import CustomLayer
 from rlcpu.nn.layers.dense import Dense
 from rlcpu.nn.layers.embedding import Embedding, Ones
 from rlcpu.nn.layers.graph import Graph, Input
@@ -16,6 +17,7 @@ __all__ = [
     "Activation",
     "Concatenate",
     "Convolution",
+    "CustomLayer",
     "Dense",
     "Elu",
     "Embedding",

@@ -25,3 +25,10 @@ def add_rows(sums, rows):
     width = sums.size
     for begin in range(0, rows.size, width):
         add_to(sums, rows[begin : begin + width])
+
+
+@inline
+def sample(rows, i, width, size):
+    """Return the first `size` numbers of row i, of rows of `width` numbers."""
+    begin = i * width
+    return rows[begin : begin + size]

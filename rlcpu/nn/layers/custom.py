@@ -1,0 +1,159 @@
+"""Layers of users' own, with parameters: plain functions of one sample.
+
+A subclass says which arrays are learnt, what one sample's outputs are, and the derivatives by its
+inputs and by the parameters. Rows, padding and the modes of a pass are taken care of here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlcpu.kernels.compile import outline, specialise
+from rlcpu.nn.layers.kind import (
+    OVERWRITTEN,
+    Array,
+    Kind,
+    Layer,
+    Parameters,
+    Sizes,
+    gradients_of,
+    input_slopes,
+    inputs_of,
+    output_slopes,
+    outputs_of,
+    parameters_of,
+    wants_inputs,
+    wants_parameters,
+)
+from rlcpu.nn.layers.rows import add_to, fill, sample
+
+
+class CustomLayer(Layer):
+    """A layer of your own, to be subclassed.
+
+    Each function is plain Python of one sample's arrays, without `self`, and compiled for the first
+    network that has such a layer. `parameters` are the numbers of all arrays of `arrays`, one array
+    after the other, row-major. What is called `slopes` are derivatives of a loss.
+
+    Raises:
+        TypeError: a subclass lacks a function, or has one that is no plain Python.
+
+    Example:
+        >>> from rlcpu import nn
+        >>> class Scale(nn.CustomLayer):
+        ...     def arrays(self, inputs, rng):
+        ...         return {"factors": np.ones(inputs)}
+        ...
+        ...     def forward(x, parameters, y):
+        ...         for i in range(y.size):
+        ...             y[i] = parameters[i] * x[i]
+        ...
+        ...     def by_inputs(x, parameters, slopes, out):
+        ...         for i in range(out.size):
+        ...             out[i] += parameters[i] * slopes[i]
+        ...
+        ...     def by_parameters(x, parameters, slopes, out):
+        ...         for i in range(x.size):
+        ...             out[i] += x[i] * slopes[i]
+        >>> nn.Network(3, nn.Dense(4) >> Scale() >> nn.Dense(2)).arrays()["scale0.factors"]
+        array([1., 1., 1., 1.], dtype=float32)
+    """
+
+    #: (x, parameters, y): overwrites the outputs y of the inputs x.
+    forward: ClassVar[Callable[..., None]]
+    #: (x, parameters, slopes, out): adds derivatives by x to `out`, from those by the outputs.
+    by_inputs: ClassVar[Callable[..., None]]
+    #: (x, parameters, slopes, out): adds derivatives by the parameters to `out`.
+    by_parameters: ClassVar[Callable[..., None]]
+
+    def __init_subclass__(cls) -> None:
+        functions = []
+        for name in ("forward", "by_inputs", "by_parameters"):
+            function = vars(cls).get(name, getattr(cls, name, None))
+            function = function.__func__ if isinstance(function, staticmethod) else function
+            if not isinstance(function, FunctionType):
+                expected = "expected plain Python, as `def` makes it"
+                raise TypeError(f"{cls.__name__}.{name}={function!r}: {expected}")
+            functions.append(function)
+        cls.kind = _kind_of(cls.__name__.lower(), *functions)
+
+    def arrays(self, inputs: int, rng: np.random.Generator) -> dict[str, Array]:
+        """Return the arrays that are learnt, by name, as a new network has them.
+
+        Args:
+            inputs: how many numbers of a sample come in.
+            rng: random numbers, for the seed of the network.
+        """
+        return {}
+
+    def parameters(self, sizes: Sizes) -> list[Parameters]:
+        """Return its arrays; see `Layer`."""
+        arrays = self.arrays(sizes.inputs, np.random.default_rng(0))
+
+        def initial(rng: np.random.Generator, name: str) -> Array:
+            return self.arrays(sizes.inputs, rng)[name]
+
+        shapes = {name: np.shape(array) for name, array in arrays.items()}
+        return [
+            Parameters(name, shape, functools.partial(initial, name=name), shape)
+            for name, shape in shapes.items()
+        ]
+
+
+def _kind_of(name: str, forward: Any, by_inputs: Any, by_parameters: Any) -> Kind:
+    """Return a kind of functions of one sample."""
+
+    @functools.cache
+    def make_forward(dtype: type) -> Callable[..., None]:
+        zero, run_sample = dtype(0), specialise(forward, dtype, arrays=True)
+
+        @outline
+        def run(step, work):
+            inputs, outputs = inputs_of(step, work), outputs_of(step, work)
+            parameters = parameters_of(step, work)
+            fill(outputs, zero)
+            for i in range(work.samples):
+                x = sample(inputs, i, step.width_in, step.size_in)
+                run_sample(x, parameters, sample(outputs, i, step.width_out, step.size_out))
+
+        return run
+
+    @functools.cache
+    def make_backward(dtype: type) -> Callable[..., None]:
+        zero = dtype(0)
+        learn = specialise(by_parameters, dtype, arrays=True)
+        through = specialise(by_inputs, dtype, arrays=True)
+
+        @outline
+        def run(step, work):
+            inputs, slopes = inputs_of(step, work), output_slopes(step, work)
+            parameters, width = parameters_of(step, work), step.width_in
+            if wants_parameters(work):
+                gradients = gradients_of(step, work)
+                if work.mode & OVERWRITTEN:
+                    fill(gradients, zero)
+                for i in range(work.samples):
+                    x = sample(inputs, i, width, step.size_in)
+                    slope = sample(slopes, i, step.width_out, step.size_out)
+                    learn(x, parameters, slope, gradients)
+            if wants_inputs(step, work):
+                # They may take the place of the inputs, and are made behind all other slopes.
+                made, out = work.slopes[work.slopes.size - width :], input_slopes(step, work)
+                for i in range(work.samples):
+                    x = sample(inputs, i, width, step.size_in)
+                    slope = sample(slopes, i, step.width_out, step.size_out)
+                    fill(made, zero)
+                    through(x, parameters, slope, made[: step.size_in])
+                    row = sample(out, i, width, width)
+                    if step.adds == 0:
+                        fill(row, zero)
+                    add_to(row, made)
+
+        return run
+
+    return Kind(name, make_forward, make_backward)
