@@ -15,6 +15,8 @@ from rlcpu import nn
 from rlcpu.kernels import announce
 from rlcpu.policies import NetworkPolicy
 from rlcpu.train import DQN, PPO, SAC
+from tests.envs.masked import COUNTER, TIC_TAC_TOE
+from tests.envs.test_multi_discrete import LEVERS
 
 
 def layers(outputs: int, kind: str = "norm") -> Any:
@@ -76,6 +78,63 @@ def test_a_rollout_is_what_the_network_says(env_id: str, kind: str, num_envs: in
     learnt = policy.networks()["policy"].outputs(np.clip(inputs * 0.5, -10, 10))
     np.testing.assert_array_equal(policy.outputs(inputs), learnt)
     assert rlcpu.simulate(env, policy, 5).num_steps == 5 * num_envs
+
+
+def choice_log_probs(policy: Any, rollout: Any, sizes: tuple[int, ...]) -> np.ndarray:
+    """Log-probabilities of actions of several choices, or of allowed ones, from the outputs."""
+    outputs = policy.outputs(rollout.inputs.reshape(rollout.rewards.size, -1)).astype(np.float64)
+    if rollout.action_masks is not None:
+        outputs = np.where(rollout.action_masks.reshape(outputs.shape), outputs, -np.inf)
+    total, actions = np.zeros(len(outputs)), rollout.actions.reshape(len(outputs), -1)
+    for k, part in enumerate(np.split(outputs, np.cumsum(sizes)[:-1], axis=1)):
+        total += np.take_along_axis(part, actions[:, k : k + 1], axis=1)[:, 0]
+        total -= np.log(np.exp(part).sum(axis=1))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("dynamics", "sizes"),
+    [(LEVERS, (3, 2, 4)), (TIC_TAC_TOE, (9,)), (COUNTER, (33,))],
+    ids=["several choices", "boards and masks", "masks"],
+)
+def test_heads_masks_and_boards_are_those_of_any_policy(dynamics: Any, sizes: Any) -> None:
+    """Likely actions are the largest outputs that are allowed; none is taken that is not."""
+    env = rlcpu.make_vec(dynamics, num_envs=70)
+    env.reset(seed=0)
+    size, spaces = (
+        env.dynamics.observation_size,
+        (
+            env.single_observation_space,
+            env.single_action_space,
+        ),
+    )
+    policy = NetworkPolicy(*spaces, nn.Network(size, layers(sum(sizes)), seed=2))
+    rollout = rlcpu.collect(env, policy, 4)
+    expected = choice_log_probs(policy, rollout, sizes)
+    np.testing.assert_allclose(rollout.log_probs.ravel(), expected, rtol=1e-4, atol=1e-5)
+    assert np.isfinite(expected).all()
+    policy.deterministic = True
+    rollout = rlcpu.collect(env, policy, 4)
+    outputs = policy.outputs(rollout.inputs.reshape(rollout.rewards.size, -1))
+    if rollout.action_masks is not None:
+        outputs = np.where(rollout.action_masks.reshape(outputs.shape), outputs, -np.inf)
+    likely = [part.argmax(axis=1) for part in np.split(outputs, np.cumsum(sizes)[:-1], axis=1)]
+    actions = rollout.actions.reshape(rollout.rewards.size, -1)
+    np.testing.assert_array_equal(actions, np.stack(likely, axis=1))
+
+
+@pytest.mark.parallel
+def test_threads_share_a_network() -> None:
+    """A rollout does not depend on their number."""
+    rollouts = []
+    for num_threads in (1, 2):
+        env = rlcpu.make_vec("CartPole-v1", num_envs=2000, num_threads=num_threads)
+        env.reset(seed=0)
+        spaces = env.single_observation_space, env.single_action_space
+        network, value = nn.Network(4, layers(2), seed=1), nn.Network(4, layers(1), seed=2)
+        rollouts.append(rlcpu.collect(env, NetworkPolicy(*spaces, network, value), 20))
+    for name in ("observations", "actions", "log_probs", "values"):
+        np.testing.assert_array_equal(*(getattr(rollout, name) for rollout in rollouts))
 
 
 def test_a_rollout_follows_parameters_that_are_written_in_place() -> None:
