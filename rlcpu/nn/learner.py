@@ -17,19 +17,12 @@ from rlcpu.kernels.checks import check_count
 from rlcpu.kernels.hooks import cache_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.nn import flat, instructions, passes
+from rlcpu.nn.columns import Columns
 from rlcpu.nn.flat import FlatLearner
 from rlcpu.nn.instructions.chunk import COLUMN_RECORD, Chunk
-from rlcpu.nn.layers.embedding import Ones
 from rlcpu.nn.layers.kind import Step, padded
 from rlcpu.nn.network import Network
-from rlcpu.nn.program import (
-    APPLICATION,
-    FROM_COLUMN,
-    INSTRUCTION,
-    OPERAND,
-    NetworkSizes,
-    Program,
-)
+from rlcpu.nn.program import FROM_COLUMN, NetworkSizes
 from rlcpu.nn.tape import Tape
 from rlcpu.nn.update import (
     CHUNK,
@@ -178,7 +171,6 @@ class Learner(FlatLearner):
         self.names = [*self._named, *copies]
         self._wanted = tuple(per_sample)
         self.per_sample: dict[str, Array] = {}
-        self._last_columns: dict[str, _Column] = {}
         layout = self._lay_out([*self._named.values(), *copies.values()])
         super().__init__(
             [*self._named.values(), *copies.values()],
@@ -275,27 +267,11 @@ class Learner(FlatLearner):
         missing = [name for name in self._wanted if name not in tape.per_sample]
         if missing:
             raise ValueError(f"per_sample={missing[0]!r}: the algorithm has no such statistic")
-        floats = len(tape.settings)
-        rows = [tuple(each[name] for name in INSTRUCTION.names or ()) for each in tape.instructions]
-        table = np.array(rows, INSTRUCTION)
-        is_number = [each["kind"] == "number" for each in tape.instructions]
-        index = table["index"]  # settings come before the constants
-        index[is_number] = np.where(index < 0, -1 - index, index + floats)[is_number]
-        self._constants: Array = np.array(tape.constants, self.dtype)
-        self._floats = tape.settings
-        self._program = Program(
-            table,
-            np.array(tape.bounds),
-            np.array(tape.heights),
-            tape.cells,
-            np.array([tuple(each.values()) for each in tape.applications], APPLICATION),
-            np.array(tape.inputs or [(0, 0, 0, 0, 0)], OPERAND),
-            np.array(tape.operands or [0], np.int64),
-            np.zeros(floats + len(tape.constants), self.dtype),
-        )
+        self._program = tape.program(self.dtype)
         self._standardised = np.array(tape.standardised, np.int64)
         self._every = np.array([each.every for each in self.updates])
-        self._takes_ones = {name: self._find_takes_ones(name) for name in self.columns}
+        takes_ones = frozenset(filter(self._find_takes_ones, self.columns))
+        self._columns = Columns(self.columns, tape.limits, takes_ones)
         self._is_ready = False
 
     def _prepare(self) -> None:
@@ -304,14 +280,15 @@ class Learner(FlatLearner):
             return
         kind = self._kind()
         kernel: Any = make_update(self.dtype, kind)
-        if self.awaited is not None:  # it goes the other way, until both meet
-            self.awaited = None
+        is_awaited, self.awaited = self.awaited is not None, None
+        if is_awaited:  # the process goes the other way, until both meet
             kernel.compile(self._types())
-        kinds = [each["kind"] for each in self.tape.instructions]
-        functions = self.tape.functions
-        instructions.link(kinds, self._program.instructions, functions, self.dtype, kind)
         for table, each in zip(self.layout.tables, self.networks, strict=True):
             table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
+        kinds = [each["kind"] for each in self.tape.instructions]
+        rows = list(zip(self._program.instructions, kinds, strict=True))
+        rows = rows if is_awaited else rows[::-1]
+        instructions.link(rows, self.tape.functions, self.dtype, kind)
         self._compiled = kernel
         self._is_ready = True
 
@@ -356,7 +333,7 @@ class Learner(FlatLearner):
         chosen = self._check_steps(steps)
         rates = self._rates_of(chosen.learning_rate)
         epochs, minibatch = chosen.epochs, chosen.minibatch_size
-        columns, references, count = self._make_columns(batch, normalise or {})
+        columns, references, count = self._columns.read(batch, normalise or {})
         self._read_settings(settings)
         watched, most = self._find_watched(chosen.stop_above)
         self._prepare()
@@ -479,64 +456,10 @@ class Learner(FlatLearner):
             self.settings[name] = value
         if changed:  # of these, branches of the algorithm may depend
             self._trace()
-        numbers = self._program.numbers
-        for k, name in enumerate(self._floats):
-            numbers[k] = self.settings[name]
-        numbers[len(self._floats) :] = self._constants
+        for k, name in enumerate(self.tape.settings):
+            self._program.numbers[k] = self.settings[name]
 
     # ------------------------------------------------------------ batches
-
-    def _make_columns(
-        self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
-    ) -> tuple[Array, Any, int]:
-        """Return columns as the kernel takes them, arrays to keep alive, and how many samples."""
-        for name in normalise:
-            if name not in self.columns:
-                raise ValueError(f"normalise has {name!r}: expected {', '.join(self.columns)}")
-        columns: dict[str, _Column] = {}
-        is_new = False
-        for name, width in self.columns.items():
-            if name not in batch:
-                raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.columns)}")
-            values, pair = batch[name], normalise.get(name, _NO_PAIR)
-            column = self._last_columns.get(name)
-            if column is None or not column.serves(values, pair):
-                column, is_new = self._make_column(name, width, values, pair), True
-            elif column.array is not values:
-                column.array[...] = values
-            if name in self.tape.limits:
-                _check_indices(name, column.array, self.tape.limits[name])
-            columns[name] = column
-        if is_new:
-            counts = {column.samples for column in columns.values()}
-            if len(counts) != 1 or 0 in counts:
-                numbers = f"{sorted(counts)} samples: expected one number"
-                raise ValueError(f"batch has columns of {numbers}")
-            records = [column.record for column in columns.values()]
-            self._records, self._last_columns = np.array(records, COLUMN_RECORD), columns
-        return self._records, columns, next(iter(columns.values())).samples
-
-    def _make_column(self, name: str, width: int, values: Any, pair: tuple[Any, Any]) -> _Column:
-        """Return one column as the kernel takes it, after checks."""
-        if isinstance(values, Ones):
-            values.check(width)
-            is_plain = pair is _NO_PAIR or _is_identity(*pair)
-            if is_plain and values.are_few() and self.takes_ones(name):
-                starts = as_writable(values.starts, np.int64)
-                places = as_writable(values.columns, np.int32)
-                addresses = _address(starts), _address(places), width, 0, 0
-                return _Column(values, places, (starts, None), len(starts) - 1, addresses)
-            values = values.expand()
-        array = as_writable(values, np.float32)
-        if array.ndim == 0 or array.shape[1:] not in ((width,), () if width == 1 else None):
-            raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
-        numbers, mean, scale = pair, 0, 0
-        if pair is not _NO_PAIR:
-            numbers = as_writable(pair[0], np.float32), as_writable(pair[1], np.float32)
-            _check_pair(name, numbers, width)
-            mean, scale = map(_address, numbers)
-        record = _address(array), 0, width, mean, scale
-        return _Column(values, array, numbers, len(array), record)
 
     def takes_ones(self, name: str) -> bool:
         """Tell whether networks add up rows of weights for the ones of a column.
@@ -544,7 +467,7 @@ class Learner(FlatLearner):
         They do where the column is the only input of each network that reads it, and nothing else
         reads it.
         """
-        return self._takes_ones[name]
+        return name in self._columns.takes_ones
 
     def _find_takes_ones(self, name: str) -> bool:
         column, tape = list(self.columns).index(name), self.tape
@@ -624,39 +547,7 @@ class Learner(FlatLearner):
             "awaited": None,
             "_is_ready": False,
             "_compiled": None,
-            "_last_columns": {},
         }
-
-
-_NO_PAIR = (None, None)
-
-
-class _Column(NamedTuple):
-    """A column of a batch as the kernel takes it, which serves other batches in the same arrays.
-
-    Attributes:
-        values: numbers as the batch has them.
-        array: these in a form that the kernel reads: themselves, or a copy.
-        numbers: mean and scale in that form.
-        samples: how many.
-        record: fields of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
-    """
-
-    values: Any
-    array: Array
-    numbers: tuple[Any, Any]
-    samples: int
-    record: tuple[int, ...]
-
-    def serves(self, values: Any, pair: tuple[Any, Any]) -> bool:
-        """Tell whether these are the same arrays, of which mean and scale need no copies."""
-        return (
-            values is self.values
-            and type(values) is np.ndarray
-            and len(values) == self.samples
-            and pair[0] is self.numbers[0]
-            and pair[1] is self.numbers[1]
-        )
 
 
 def part_of(minibatch: int) -> int:
@@ -664,16 +555,6 @@ def part_of(minibatch: int) -> int:
     if minibatch <= CHUNK:
         return max(32, -(-minibatch // 32) * 16)
     return CHUNK * max(1, -(-minibatch // (CHUNK * MOST_PARTS)))
-
-
-def as_writable(values: Any, dtype: type) -> Array:
-    """Return numbers as a contiguous array of a type that kernels were compiled for.
-
-    Numba has another type for arrays that cannot be written to, such as views of JAX's.
-    """
-    if type(values) is np.ndarray and values.dtype == dtype and values.flags.carray:
-        return values  # `require` takes two microseconds to find that out
-    return np.require(values, dtype, ("C", "W"))
 
 
 def _copy_of(each: Network) -> Network:
@@ -685,28 +566,6 @@ def _copy_of(each: Network) -> Network:
 def _check_array(name: str, array: Any) -> None:
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
         raise TypeError(f"networks[{name!r}]={array!r}: expected a Network or a float32 vector")
-
-
-def _is_identity(mean: Array, scale: Array) -> bool:
-    return not np.any(mean) and bool(np.all(np.asarray(scale) == 1.0))
-
-
-def _address(array: Array) -> int:
-    place: int = array.__array_interface__["data"][0]
-    return place
-
-
-def _check_pair(name: str, pair: Sequence[Array], width: int) -> None:
-    for field, each in zip(("mean", "scale"), pair, strict=True):
-        if each.shape != (width,):
-            shape = f"{field} has shape {each.shape}"
-            raise ValueError(f"normalise[{name!r}]: {shape}: expected ({width},)")
-
-
-def _check_indices(name: str, values: Array, size: int) -> None:
-    if not (values.min() >= 0 and values.max() < size):
-        wrong = values[~((values >= 0) & (values < size))]
-        raise ValueError(f"batch[{name!r}]: expected 0 to {size - 1}, got {wrong[0]:g}")
 
 
 def _slices_of(layout: Any, k: int) -> list[tuple[int, ...]]:

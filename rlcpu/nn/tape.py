@@ -29,7 +29,16 @@ from typing import Any
 import numpy as np
 
 from rlcpu.kernels.compile import define
-from rlcpu.nn.program import FROM_COLUMN, FROM_HELD, FROM_ROWS, INSTRUCTION, Function
+from rlcpu.nn.program import (
+    APPLICATION,
+    FROM_COLUMN,
+    FROM_HELD,
+    FROM_ROWS,
+    INSTRUCTION,
+    OPERAND,
+    Function,
+    Program,
+)
 from rlcpu.nn.tensors import Column, Mean, Tensor, at_user
 
 
@@ -181,6 +190,24 @@ class Tape:
         self.statistics.append(names)
         self.bounds.append(len(self.instructions))
         self.heights.append(self.height)
+
+    def program(self, dtype: type) -> Program:
+        """Return all updates as kernels read them; settings have no values yet."""
+        names, settings = INSTRUCTION.names or (), len(self.settings)
+        table = np.array([tuple(map(each.get, names)) for each in self.instructions], INSTRUCTION)
+        is_number = [each["kind"] == "number" for each in self.instructions]
+        index = table["index"]  # settings come before the constants
+        index[is_number] = np.where(index < 0, -1 - index, index + settings)[is_number]
+        return Program(
+            table,
+            np.array(self.bounds),
+            np.array(self.heights),
+            self.cells,
+            np.array([tuple(each.values()) for each in self.applications], APPLICATION),
+            np.array(self.inputs or [(0, 0, 0, 0, 0)], OPERAND),
+            np.array(self.operands or [0], np.int64),
+            np.array([0.0] * settings + self.constants, dtype),
+        )
 
     # ------------------------------------------------------------ instructions
 

@@ -61,18 +61,17 @@ INSTRUCTIONS = {
 
 
 def link(
-    kinds: Iterable[str], table: Any, functions: Sequence[Function], dtype: type, chunk: Any
+    rows: Iterable[tuple[Any, str]], functions: Sequence[Function], dtype: type, chunk: Any
 ) -> None:
     """Write the addresses of functions, compiled if need be, to a program's instructions.
 
     Args:
-        kinds: of the instructions.
-        table: (num_instructions,) of `rlcpu.nn.program.INSTRUCTION`, overwritten.
+        rows: instructions, of `rlcpu.nn.program.INSTRUCTION`, overwritten; and the kind of each.
         functions: scalar ones, which instructions "each" have the numbers of.
         dtype: in which they compute.
         chunk: numba's type of a `rlcpu.nn.instructions.chunk.Chunk`.
     """
-    for row, kind in zip(table, kinds, strict=True):
+    for row, kind in rows:
         if kind == "each":
             row["forward"] = function_at(dtype, functions[row["index"]], chunk)
             backward: Compute | None = numbers.through_each

@@ -1,0 +1,157 @@
+"""Columns of a batch, as users give them and as the kernel of updates reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rlcpu.nn.instructions.chunk import COLUMN_RECORD
+from rlcpu.nn.layers.embedding import Ones
+
+Array = npt.NDArray[Any]
+
+
+class Columns:
+    """Reads batches: checks their arrays, and finds out where these are.
+
+    Arrays of the last batch are known again, and not looked at twice.
+
+    Args:
+        widths: numbers of a sample, by name.
+        limits: of columns that hold indices how many numbers there are.
+        takes_ones: columns for whose ones networks add up rows of weights.
+    """
+
+    def __init__(
+        self, widths: dict[str, int], limits: dict[str, int], takes_ones: frozenset[str]
+    ) -> None:
+        self.widths, self.limits, self.takes_ones = widths, limits, takes_ones
+        self._last: dict[str, _Column] = {}
+        self._records: Any = None
+
+    def __reduce__(self) -> Any:
+        return Columns, (self.widths, self.limits, self.takes_ones)
+
+    def read(
+        self, batch: Mapping[str, Any], normalise: Mapping[str, tuple[Array, Array]]
+    ) -> tuple[Array, Any, int]:
+        """Return columns as the kernel takes them, arrays to keep alive, and how many samples.
+
+        Raises:
+            KeyError: a column is missing.
+            ValueError: columns do not fit together, or indices are out of their range.
+        """
+        for name in normalise:
+            if name not in self.widths:
+                raise ValueError(f"normalise has {name!r}: expected {', '.join(self.widths)}")
+        columns: dict[str, _Column] = {}
+        is_new = False
+        for name, width in self.widths.items():
+            if name not in batch:
+                raise KeyError(f"batch has no column {name!r}: expected {', '.join(self.widths)}")
+            values, pair = batch[name], normalise.get(name, _NO_PAIR)
+            column = self._last.get(name)
+            if column is None or not column.serves(values, pair):
+                column, is_new = self._make(name, width, values, pair), True
+            elif column.array is not values:
+                column.array[...] = values
+            if name in self.limits:
+                _check_indices(name, column.array, self.limits[name])
+            columns[name] = column
+        if is_new:
+            counts = {column.samples for column in columns.values()}
+            if len(counts) != 1 or 0 in counts:
+                numbers = f"{sorted(counts)} samples: expected one number"
+                raise ValueError(f"batch has columns of {numbers}")
+            records = [column.record for column in columns.values()]
+            self._records, self._last = np.array(records, COLUMN_RECORD), columns
+        return self._records, columns, next(iter(columns.values())).samples
+
+    def _make(self, name: str, width: int, values: Any, pair: tuple[Any, Any]) -> _Column:
+        """Return one column, after checks."""
+        if isinstance(values, Ones):
+            values.check(width)
+            is_plain = pair is _NO_PAIR or _is_identity(*pair)
+            if is_plain and values.are_few() and name in self.takes_ones:
+                starts = as_writable(values.starts, np.int64)
+                places = as_writable(values.columns, np.int32)
+                addresses = address_of(starts), address_of(places), width, 0, 0
+                return _Column(values, places, (starts, None), len(starts) - 1, addresses)
+            values = values.expand()
+        array = as_writable(values, np.float32)
+        if array.ndim == 0 or array.shape[1:] not in ((width,), () if width == 1 else None):
+            raise ValueError(f"batch[{name!r}] has shape {array.shape}: expected (S, {width})")
+        numbers, mean, scale = pair, 0, 0
+        if pair is not _NO_PAIR:
+            numbers = as_writable(pair[0], np.float32), as_writable(pair[1], np.float32)
+            _check_pair(name, numbers, width)
+            mean, scale = map(address_of, numbers)
+        record = address_of(array), 0, width, mean, scale
+        return _Column(values, array, numbers, len(array), record)
+
+
+_NO_PAIR = (None, None)
+
+
+class _Column(NamedTuple):
+    """A column of a batch as the kernel takes it, which serves other batches in the same arrays.
+
+    Attributes:
+        values: numbers as the batch has them.
+        array: these in a form that the kernel reads: themselves, or a copy.
+        numbers: mean and scale in that form.
+        samples: how many.
+        record: fields of `rlcpu.nn.instructions.chunk.COLUMN_RECORD`.
+    """
+
+    values: Any
+    array: Array
+    numbers: tuple[Any, Any]
+    samples: int
+    record: tuple[int, ...]
+
+    def serves(self, values: Any, pair: tuple[Any, Any]) -> bool:
+        """Tell whether these are the same arrays, of which mean and scale need no copies."""
+        return (
+            values is self.values
+            and type(values) is np.ndarray
+            and len(values) == self.samples
+            and pair[0] is self.numbers[0]
+            and pair[1] is self.numbers[1]
+        )
+
+
+def as_writable(values: Any, dtype: type) -> Array:
+    """Return numbers as a contiguous array of a type that kernels were compiled for.
+
+    Numba has another type for arrays that cannot be written to, such as views of JAX's.
+    """
+    if type(values) is np.ndarray and values.dtype == dtype and values.flags.carray:
+        return values  # `require` takes two microseconds to find that out
+    return np.require(values, dtype, ("C", "W"))
+
+
+def _is_identity(mean: Array, scale: Array) -> bool:
+    return not np.any(mean) and bool(np.all(np.asarray(scale) == 1.0))
+
+
+def address_of(array: Array) -> int:
+    """Return where the numbers of an array lie."""
+    place: int = array.__array_interface__["data"][0]
+    return place
+
+
+def _check_pair(name: str, pair: Sequence[Array], width: int) -> None:
+    for field, each in zip(("mean", "scale"), pair, strict=True):
+        if each.shape != (width,):
+            shape = f"{field} has shape {each.shape}"
+            raise ValueError(f"normalise[{name!r}]: {shape}: expected ({width},)")
+
+
+def _check_indices(name: str, values: Array, size: int) -> None:
+    if not (values.min() >= 0 and values.max() < size):
+        wrong = values[~((values >= 0) & (values < size))]
+        raise ValueError(f"batch[{name!r}]: expected 0 to {size - 1}, got {wrong[0]:g}")
