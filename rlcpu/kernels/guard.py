@@ -133,18 +133,18 @@ def _position(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:
     return made, keep_inside
 
 
-def _check_written(what: str, kind: Any, value: Any) -> None:
+def _check_written(what: str, kind: Any, value: Any, loc: Any = None) -> None:
     """Raise TypingError for a real number that is written into whole ones or bools."""
     real = getattr(value, "dtype", value)
     if isinstance(real, types.Float) and not isinstance(kind, types.Float):
-        raise errors.TypingError(f"it writes a float into {what} of {kind}: use int()")
+        raise errors.TypingError(f"it writes a float into {what} of {kind}: use int()", loc)
 
 
 def _accessed(statement: Any, scope: Any, state: Any) -> Iterator[Any]:
     """Return the statement, or those that do the same with `read_item` or `write_item`."""
     variables = hooks.item_access(statement)
     if variables is None:
-        yield statement
+        yield hooks.named_constant(statement)
     else:
         function = read_item if len(variables) == 2 else write_item
         yield from hooks.call_before(function, variables, statement, scope)
@@ -191,7 +191,12 @@ def _guarded(statement: Any, scope: Any, state: Any, arrays: bool) -> Iterator[A
             f"it makes {_named(made)}, and kernels allocate nothing", statement.loc
         )
     if field := hooks.written_field(statement, state):
-        _check_written(f"the field {field[0]}", *field[1:])
+        if isinstance(field[1], types.Array):
+            raise errors.TypingError(
+                f"it puts another array into a field: write into it, {field[0]}[:] = ...",
+                statement.loc,
+            )
+        _check_written(f"the field {field[0]}", *field[1:], statement.loc)
     table, index, is_constant = hooks.table_read(statement, state) or (None, None, False)
     if arrays or table is None or (isinstance(table, types.BaseTuple) and is_constant):
         yield statement
@@ -257,8 +262,10 @@ def _sentence(function: python_types.FunctionType, error: Any) -> str:
     code = function.__code__
     path, line = code.co_filename, getattr(error.loc, "line", code.co_firstlineno)
     reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
+    own = re.search(r"TypingError: ((?:it|an array) .*)", reason)  # of `read_item`, `write_item`
     call = re.search(r"found for signature:\s*>+ (.*)", reason)
     reason = f"numba has no {call[1]}" if call else reason.partition("\n")[0]
+    reason = own[1] if own else reason
     return f"{place(path, line, function.__name__)} cannot be compiled: {reason}"
 
 

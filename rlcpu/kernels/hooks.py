@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir as llvm
 from numba.core import caching, codegen, compiler, imputils, ir, serialize
 from numba.core.compiler_machinery import FunctionPass, register_pass
@@ -358,6 +359,18 @@ def call_before(function: Any, variables: Any, statement: Any, scope: Any) -> It
     is_read = isinstance(statement, ir.Assign)
     target = statement.target if is_read else scope.redefine("$nothing", loc)
     yield ir.Assign(ir.Expr.call(callee, variables, (), loc), target, loc)
+
+
+def named_constant(statement: Any) -> Any:
+    """Return the statement; what assigns a constant of a NumPy type reads it as a global instead.
+
+    Numba writes Python of constants in expressions of arrays, and Python's numbers alone have it.
+    """
+    value = getattr(statement, "value", None)
+    if not isinstance(value, ir.Const) or not isinstance(value.value, np.generic):
+        return statement
+    named = ir.Global("constant", value.value, statement.loc)
+    return ir.Assign(named, statement.target, statement.loc)
 
 
 def written_field(statement: Any, state: Any) -> tuple[str, Any, Any] | None:

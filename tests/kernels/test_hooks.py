@@ -366,7 +366,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_code_files: "CodeFiles",
     check_targets: "refresh_target processor",
     check_rewriting: "assigned table_read call_instead",
-    check_preparing: "item_access call_before written_field",
+    check_preparing: "item_access call_before named_constant written_field",
     check_linked_compiler: "linked_compiler",
     check_generator_of: "generator_of",
     check_borrowed: "borrowed",

@@ -8,6 +8,7 @@ steps, however small the error of one.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import traceback
 import types
@@ -16,12 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from rlcpu.envs.checks import watched
-from rlcpu.envs.checks.trial import check_result, outside, params_of
-from rlcpu.envs.checks.vectorised import describe_vectors
+from rlcpu.envs.checks.trial import call_function, check_result, outside, params_of
+from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_vectors
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine import arrays
+from rlcpu.envs.engine.arrays import ArrayLayout, State
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.layout import Layout, columns_of, numbers_of, rows_of
 from rlcpu.envs.engine.steps import step_kernels
@@ -48,6 +51,8 @@ TOLERANCES = {np.float64: 1e-13, np.float32: 5e-5}
 #: threshold or a jump their results differ as much.
 NEARBY = {np.float64: 2.0**-46, np.float32: 2.0**-18}
 TRIES = 64
+#: Code of ours between an author's lines and the checks.
+_OWN_FILES = (watched.__file__, arrays.__file__)
 #: Environments and steps of the test that a batch may be split.
 SPLIT_ENVS, SPLIT_STEPS = 70, 5
 
@@ -129,8 +134,11 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
     compiled = [trial.compare(cases, dtype, seed) for dtype in TOLERANCES]
     if all(compiled):
         trial.split(seed)
-        kernel = step_kernels(structure(dynamics), np.float32, False).function
-        trial.note(*describe_vectors(kernel, dynamics.step))
+        if dynamics.has_arrays:
+            trial.note("note", f"step runs {ONE_AT_A_TIME}")
+        else:
+            kernel = step_kernels(structure(dynamics), np.float32, False).function
+            trial.note(*describe_vectors(kernel, dynamics.step))
     return Report(dynamics.id, len(cases), trial.findings())
 
 
@@ -150,7 +158,8 @@ class Trial:
         self.dynamics = dynamics
         self._found: dict[tuple[str, Any], list[str]] = {}
         self._varies = bool(dynamics.varied) or dynamics.randomize is not None
-        self._watched = watched.watch(dynamics, lambda message: self.note("warning", message))
+        self._tell: watched.Tell = lambda message: self.note("warning", message)
+        self._watched = watched.watch(dynamics, self._tell)
 
     def note(self, level: str, message: str, kind: Any = None) -> None:
         """Keep a finding; of those of one kind, the first and how many there were."""
@@ -205,16 +214,16 @@ class Trial:
         told = f"{name}({', '.join(str(_plain(value)) for value in inputs if value != ())})"
         try:
             watched_inputs = [self._watch_draws(value) for value in inputs]
-            result = self.plain(self._watched, name, *watched_inputs)
+            result = self.plain(self._watched, name, *watched_inputs, tell=self._tell)
             again = self.plain(self._watched, name, *inputs)
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)
-            frame = [frame for frame in frames if frame.filename != watched.__file__][-1]
+            frame = [frame for frame in frames if frame.filename not in _OWN_FILES][-1]
             where = f"{frame.filename}:{frame.lineno}: `{frame.line}`"
             what = f"{where} raised {type(error).__name__} ({error})"
             self.note("error", f"{what} in {told}", (where, type(error)))
             return None
-        if repr(result) != repr(again):
+        if _identity(result) != _identity(again):
             message = f"{told} returned {result} and then {again}: it depends on something else"
             self.note("error", message, (name, "twice"))
         try:
@@ -235,7 +244,9 @@ class Trial:
         watching.tell = self.note
         return watching
 
-    def plain(self, functions: dict[str, Any], name: str, *inputs: Any) -> Any:
+    def plain(
+        self, functions: dict[str, Any], name: str, *inputs: Any, tell: watched.Tell | None = None
+    ) -> Any:
         """Call a function of the environment with its params, the last of the inputs."""
         for value in inputs:
             if isinstance(value, Rng):
@@ -243,8 +254,15 @@ class Trial:
         params = inputs[-1] or self.dynamics.params
         if name == "step":
             state, action, draws, _ = inputs
-            return functions[name](state, action, params, *(() if draws == () else (draws,)))
-        return functions[name](inputs[0], params)
+            given = state, action, params, *(() if draws == () else (draws,))
+        else:
+            given = inputs[0], params
+
+        def watch(state: Any) -> None:
+            if tell is not None:
+                watched.watch_state(state, tell)
+
+        return call_function(self.dynamics, name, functions[name], *given, watch=watch)
 
     def _draw_params(self, rng: np.random.Generator) -> Any:
         """Return the params of a new episode of any environment; () where they do not vary."""
@@ -287,15 +305,16 @@ class Trial:
     def _outside(self, observation: Any) -> Iterable[str]:
         """Describe the part of an observation that lies outside its space."""
         space: Any = self.dynamics.observation_space
-        if not self.dynamics.observation.is_plain:
+        if not isinstance(space, Box):
             if fault := outside(self.dynamics, observation):
                 yield f"{fault} of observation_space"
             return
         # One rounding to float32 is allowed.
         low, high = space.low - 1e-6 * abs(space.low), space.high + 1e-6 * abs(space.high)
-        for k in np.flatnonzero((np.array(observation) < low) | (np.array(observation) > high)):
-            bounds = f"{space.low[k]} to {space.high[k]} of observation_space"
-            yield f"observation[{k}]={observation[k]}: expected {bounds}"
+        seen = np.array(observation)
+        for place in map(tuple, np.argwhere((seen < low) | (seen > high)).tolist()):
+            bounds = f"{space.low[place]} to {space.high[place]} of observation_space"
+            yield f"observation{list(place)}={seen[place]}: expected {bounds}"
 
     # ------------------------------------------------------------ plain Python and kernels
 
@@ -444,8 +463,14 @@ class Trial:
                 self.note("error", f"environment {i} of {n} differs when the seed is run {kind}")
 
 
-def _names(what: str, layout: Layout) -> list[str]:
+def _names(what: str, layout: Layout | ArrayLayout) -> list[str]:
     """Return the names of a value's numbers."""
+    if isinstance(layout, ArrayLayout):
+        return [
+            f"{what}.{field.name}{list(place) or ''}"
+            for field in layout.fields
+            for place in np.ndindex(field.shape)
+        ]
     names = []
     for field in layout.fields:
         label = f"{what}.{field.name}" if layout.made is not None else what
@@ -455,8 +480,10 @@ def _names(what: str, layout: Layout) -> list[str]:
     return names
 
 
-def _rounded(layout: Layout, state: Any, dtype: Any) -> Any:
+def _rounded(layout: Layout | ArrayLayout, state: Any, dtype: Any) -> Any:
     """Return a state whose floats are those of a dtype."""
+    if isinstance(layout, ArrayLayout):
+        return layout.states(layout.memory([state], dtype))[0]
     if layout.is_plain:
         return tuple(float(dtype(number)) for number in state)
     made: list[Any] = []
@@ -470,8 +497,19 @@ def _rounded(layout: Layout, state: Any, dtype: Any) -> Any:
     return layout.made(*made)
 
 
+def _identity(value: Any) -> Any:
+    """Return what two equal results have in common, NaN and all."""
+    if isinstance(value, State):
+        return [value._record[field.name].tobytes() for field in value._layout.fields]
+    if isinstance(value, tuple):
+        return [_identity(item) for item in value]
+    return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
+
+
 def _reals(part: Any) -> Array:
     """Return the floats of an input."""
+    if isinstance(part, State):
+        return np.concatenate([np.zeros(0), *(array.ravel() for array in part._floats())])
     if isinstance(part, float):
         return np.array([part])
     items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
@@ -516,6 +554,11 @@ def _nearby(plain: Any, given: Any, distance: float, rng: np.random.Generator) -
     def move(part: Any, scale: float) -> Any:
         if isinstance(part, float):
             return part + distance * scale * rng.uniform(-1.0, 1.0)
+        if isinstance(part, State):
+            moved = copy.copy(part)
+            for array in moved._floats():
+                array += distance * scale * rng.uniform(-1.0, 1.0, array.shape)
+            return moved
         if not isinstance(part, tuple) or isinstance(part, Rng):
             return part
         items = [move(item, scale) for item in part]

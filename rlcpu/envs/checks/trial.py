@@ -444,26 +444,34 @@ def _trial_action(dynamics: Dynamics, last: bool, allowed: list[int]) -> Any:
     return tuple(map(float, np.clip(space.high if last else space.low, -1e3, 1e3)))
 
 
-def call_function(dynamics: Dynamics, name: str, function: Any, *inputs: Any) -> Any:
+def call_function(
+    dynamics: Dynamics,
+    name: str,
+    function: Any,
+    *inputs: Any,
+    watch: Callable[[Any], None] = lambda state: None,
+) -> Any:
     """Call one of the functions of an environment, which changes none of its inputs.
 
     What writes into a state with arrays, or an observation, is given a new one: `reset` returns the
     state then, and `step` the state before its other results, as where states have no arrays.
+    `watch` is given each such state before.
     """
+    if not dynamics.has_arrays or name == "randomize":
+        return function(*inputs)
+    state = dynamics.state.made() if name == "reset" else copy.copy(inputs[0])
+    watch(state)
+    inputs = (state, *inputs[name != "reset" :])
     if name == "observe" and dynamics.writes_observation:
         space: Any = dynamics.observation_space
         out = np.zeros(space.shape, np.float32)
-        _refuse_result(dynamics, name, "out", function(copy.copy(inputs[0]), inputs[1], out))
+        _refuse_result(dynamics, name, "out", function(*inputs, out))
         return out
-    if not dynamics.has_arrays or name not in ("reset", "step"):
-        return function(*inputs)
+    result = function(*inputs)
     if name == "reset":
-        state = dynamics.state.made()
-        _refuse_result(dynamics, name, "its state", function(state, *inputs))
+        _refuse_result(dynamics, name, "its state", result)
         return state
-    state = copy.copy(inputs[0])
-    result = function(state, *inputs[1:])
-    return (state, *result) if isinstance(result, tuple) else result
+    return (state, *result) if name == "step" and isinstance(result, tuple) else result
 
 
 def _refuse_result(dynamics: Dynamics, name: str, what: str, result: Any) -> None:
@@ -533,7 +541,8 @@ def _holds_none(value: Any) -> bool:
 def _check_step(dynamics: Dynamics, result: Any, layout: Any, results: int) -> None:
     start = f"{dynamics.id}: step has to return"
     own = 1 if dynamics.has_arrays else 0  # the state, which `call_function` added
-    if not isinstance(result, tuple) or len(result) not in (3, 4):
+    is_old = own and isinstance(result, tuple) and isinstance(result[1], State)
+    if not isinstance(result, tuple) or len(result) not in (3, 4) or is_old:
         wanted = "(reward, terminated)" if own else "(new_state, reward, terminated)"
         shown = result[own:] if isinstance(result, tuple) else result
         raise TypeError(f"{start} {wanted}; returned {shown!r}")

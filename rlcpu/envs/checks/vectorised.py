@@ -26,6 +26,8 @@ _CALLS = re.compile(rf"\bcall\b[^@\n]*@(?:llvm\.)?((?:{_LIBM})f?)(?:\.v?\d*f\d+)
 _OVERFLOWS = re.compile(r"@llvm\.[us](?:add|sub)\.with\.overflow\.")
 _SWITCHES = re.compile(r"^\s+switch i\d+ ", re.MULTILINE)
 _STORES = re.compile(r"^\s*store (?:<(\d+) x )?.*!alias\.scope (!\d+)", re.MULTILINE)
+#: How a step runs whose state holds arrays.
+ONE_AT_A_TIME = "one environment at a time: its state holds arrays, and loops over them vectorise"
 #: Where several scopes meet, as in code that was inlined twice, a list has a few more.
 _FEW_SCOPES = 8
 

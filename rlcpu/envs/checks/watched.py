@@ -1,5 +1,7 @@
 """Twins of an environment's plain functions, whose tables tell of negative indices.
 
+So do the arrays of a state.
+
 Python takes a negative index from the end of a table: what a typing error or a position left of the
 first field reads there is a number like any other.
 """
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.arrays import Numbers
 from rlcpu.kernels import random
 from rlcpu.kernels.functions import rebuild
 from rlcpu.kernels.random import Rng
@@ -75,6 +78,32 @@ class _Array(np.ndarray[Any, Any]):
         return super().__getitem__(index)
 
 
+class _StateArray(Numbers):
+    """An array of a state that tells of negative indices."""
+
+    name = ""
+    tell: Any = None
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.name, self.tell = getattr(source, "name", ""), getattr(source, "tell", None)
+
+    def __getitem__(self, index: Any) -> Any:
+        _look(self, index if isinstance(index, tuple) else (index,), sys._getframe(1))
+        return super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        _look(self, index if isinstance(index, tuple) else (index,), sys._getframe(1), "writes")
+        super().__setitem__(index, value)
+
+
+def watch_state(state: Any, tell: Tell) -> None:
+    """Let the arrays of a state tell of negative indices."""
+    for name, array in list(vars(state).items()):
+        if isinstance(array, Numbers):
+            watched = vars(state)[name] = array.view(_StateArray)
+            watched.name, watched.tell = f"state.{name}", tell
+
+
 class _Tuple(tuple[Any, ...]):
     """A tuple that tells of negative indices."""
 
@@ -86,7 +115,7 @@ class _Tuple(tuple[Any, ...]):
         return super().__getitem__(index)
 
 
-def _look(table: Any, index: tuple[Any, ...], frame: types.FrameType) -> None:
+def _look(table: Any, index: tuple[Any, ...], frame: types.FrameType, verb: str = "reads") -> None:
     """Tell of an index that is negative and was not written so."""
     if table.tell is None or not any(isinstance(i, numbers.Integral) and i < 0 for i in index):
         return
@@ -96,7 +125,7 @@ def _look(table: Any, index: tuple[Any, ...], frame: types.FrameType) -> None:
     path, line = frame.f_code.co_filename, frame.f_lineno
     shown = ", ".join(map(str, index))
     table.tell(
-        f"{path}:{line}: `{linecache.getline(path, line).strip()}` reads {table.name}[{shown}], "
+        f"{path}:{line}: `{linecache.getline(path, line).strip()}` {verb} {table.name}[{shown}], "
         "which counts from the end of the table"
     )
 

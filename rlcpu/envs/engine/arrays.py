@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "ArrayField", "ArrayLayout", "State", "layout_of_class"]
+__all__ = ["Array", "ArrayField", "ArrayLayout", "Numbers", "State", "layout_of_class"]
 
 #: Whole numbers and bools by the type hints that name them. Those of "float" are of the
 #: environment's dtype. Others than these mix badly: a uint64 and an int64 make a float64.
@@ -244,7 +244,7 @@ def _fault_of_numbers(kind: np.dtype[Any], value: npt.NDArray[Any]) -> str:
     return f"is of {kind} and gets {value.dtype}: expected {wanted}"
 
 
-class _Numbers(np.ndarray[Any, Any]):
+class Numbers(np.ndarray[Any, Any]):
     """An array of a state in plain Python, whose numbers are Python's own.
 
     NumPy's would wrap around: a kernel computes `grid[a] - grid[b]` in 64 bits.
@@ -300,7 +300,10 @@ class State:
         layout = _layout_of(type(self))
         self._bind(layout, np.zeros((), layout.record(np.float64)))
         for name, value in values.items():
-            setattr(self, name, value)
+            if layout.field(name).shape:
+                vars(self)[name][...] = value
+            else:
+                setattr(self, name, value)
 
     @classmethod
     def _of(cls, record: npt.NDArray[Any]) -> Any:
@@ -310,7 +313,7 @@ class State:
         return state
 
     def _bind(self, layout: ArrayLayout, record: npt.NDArray[Any]) -> None:
-        arrays = {f.name: record[f.name].view(_Numbers) for f in layout.fields if f.shape}
+        arrays = {f.name: record[f.name].view(Numbers) for f in layout.fields if f.shape}
         vars(self).update(arrays, _layout=layout, _record=record)
 
     if not TYPE_CHECKING:  # type checkers shall find names that there are not
@@ -327,16 +330,21 @@ class State:
             return all(np.array_equal(*pair) for pair in pairs)
 
         def __setattr__(self, name, value):
-            target = self._record[self._layout.field(name).name]
-            array = np.asarray(value)
-            if fault := _fault_of_numbers(target.dtype, array):
-                raise TypeError(f"{type(self).__name__}.{name} {fault}")
-            if array.shape != target.shape and (array.shape or not target.shape):
-                raise ValueError(
-                    f"{type(self).__name__}.{name} gets shape {array.shape}: "
-                    f"expected {target.shape}"
+            field, array = self._layout.field(name), np.asarray(value)
+            if field.shape:
+                raise AttributeError(
+                    f"{type(self).__name__}.{name} is an array, which stays: write into it, "
+                    f"{name}[:] = ..."
                 )
+            if fault := _fault_of_numbers(self._record[name].dtype, array):
+                raise TypeError(f"{type(self).__name__}.{name} {fault}")
+            if array.shape:
+                raise TypeError(f"{type(self).__name__}.{name} is a number, and gets an array")
             self._record[name] = value
+
+    def _floats(self) -> list[npt.NDArray[np.float64]]:
+        """Return views of the fields that hold floats."""
+        return [self._record[f.name] for f in self._layout.fields if f.dtype == "float"]
 
     def __copy__(self) -> Any:
         return self._of(self._record.copy())
@@ -349,5 +357,13 @@ class State:
 
     def __repr__(self) -> str:
         held = ((f.name, self._record[f.name]) for f in self._layout.fields)
-        items = (f"{name}={np.array(value).tolist()}" for name, value in held)
+        items = (f"{name}={_shown(np.array(value))}" for name, value in held)
         return f"{type(self).__name__}({', '.join(items)})"
+
+
+def _shown(values: npt.NDArray[Any]) -> str:
+    """Return numbers in one line, the first and last ones of many."""
+    if values.ndim == 0:
+        return repr(values.item())
+    text = np.array2string(values, separator=", ", threshold=25, max_line_width=10**6)
+    return " ".join(text.split())

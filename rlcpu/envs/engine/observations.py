@@ -165,7 +165,7 @@ class View(NamedTuple):
             return np.int32(0)
         if self.kind == "planes":
             return np.zeros((self.size[0], WORDS), np.uint32)
-        return np.zeros(self.size, np.float32)
+        return np.zeros(math.prod(self.size), np.float32)
 
     def keep(self, rows: Any) -> Any:
         """Observations (n, ...) as `kept` has one, of rows (n, shown rows)."""
@@ -178,7 +178,7 @@ class View(NamedTuple):
     def inputs_of(self, kept: Any) -> Any:
         """Return n stored observations as networks read them: (n, observation_size) float32."""
         if self.kind == "floats":
-            return kept.reshape(len(kept), -1)
+            return kept
         rows = kept.reshape(len(kept), -1).view(np.float32)
         return self._replace(num_masked=0).inputs(rows)
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import from_dtype, prange, types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, models, register_model
 
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine.arrays import ArrayLayout
@@ -174,7 +174,7 @@ def compile_functions(env: Structure, dtype: type) -> Functions:
 @functools.cache
 def _make_state_at(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
     """Intrinsics (rows, i) -> the record of lane i, and (record), which fills it with zeros."""
-    kind = from_dtype(layout.record(dtype))
+    kind = _record_type(layout.record(dtype))
     size = layout.record(dtype).itemsize
 
     @intrinsic
@@ -199,6 +199,33 @@ def _make_state_at(layout: ArrayLayout, dtype: type) -> tuple[Any, Any]:
 
 
 _I64 = ir.IntType(64)
+
+
+class _Bools(types.NestedArray):
+    """Type of an array of bools in a record, which numba lacks: one byte each, as in NumPy."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._shape = shape
+        types.Array.__init__(self, types.boolean, len(shape), "C", name=f"bools({shape})")
+
+    @property
+    def size(self) -> int:
+        """Bytes of an item."""
+        return 1
+
+
+register_model(_Bools)(models.NestedArrayModel)
+
+
+def _record_type(record: np.dtype[Any]) -> Any:
+    """Numba's type of a structured dtype."""
+    fields = []
+    for name in record.names or ():
+        kind, offset = record.fields[name][:2]  # type: ignore[index]
+        is_bools = kind.base == np.bool_ and kind.shape
+        own = _Bools(kind.shape) if is_bools else from_dtype(kind)
+        fields.append((name, {"type": own, "offset": offset, "title": None}))
+    return types.Record(fields, record.itemsize, aligned=True)
 
 
 def _make_widened(env: Structure) -> Callable[..., Any]:
