@@ -60,6 +60,10 @@ class Dynamics:
     which cell `row * columns + column` is one of at most 128. An action is an int of a `Discrete`,
     or a tuple of floats of a `Box`.
 
+    A state with arrays is a subclass of `State`, which `state` names. `step` writes into it and
+    returns (reward, terminated[, truncated]), `reset` is (state, rng, params) and writes into
+    zeros, and `observe` may be (state, params, out) and write an observation of a `Box` into zeros.
+
     - `math` is for mathematics, and NumPy's functions of numbers work, `np.clip` too.
     - Real numbers are written as floats (`2.0 * x`): an integer that meets a float32 would make a
       float64. Choices are ternaries, `min` and `max`, which vectorise; loops run over `range()`.
@@ -112,7 +116,8 @@ class Dynamics:
         original: id of the same environment in Gymnasium, which lends its renderer.
         picture: (state, params) -> (height, width, 3) uint8, what `render` shows in place of that;
             plain Python, which is never compiled.
-        state: what a state is made of (found by a trial reset).
+        state: the class of states with arrays, or None. Then what a state is made of (found by a
+            trial reset, where it is no such class).
         truncates: whether `step` returns `truncated` (found by a trial step).
         randomized: names of what `randomize` draws (found by a trial).
 

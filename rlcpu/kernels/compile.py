@@ -249,7 +249,8 @@ def _specialise(function: types.FunctionType, dtype: type, exact: bool, arrays: 
     finally:
         _in_progress.discard(function)
     flags: Any = maths.FASTMATH if in_maths else FAST
-    options = {**INLINE, "fastmath": EXACT if exact else flags}
+    # With arrays a step is long, and the lanes of a register need not share its code: LLVM decides.
+    options = {**INLINE, "fastmath": EXACT if exact else flags, "forceinline": not arrays}
     if package_of(function) != "rlcpu":
         options["pipeline_class"] = guard.user_compiler(arrays)
     specialised = njit(**options)(twin)

@@ -145,7 +145,7 @@ def check_function(dynamics: Dynamics, name: str) -> None:
                 "numbers as it is asked for; leave it out"
             )
     try:
-        may_write = dynamics.has_arrays and name in ("step", "reset", "observe")
+        may_write = dynamics.has_arrays and name != "randomize"
         check_source(function, writes=("items", "fields") if may_write else ())
     except TypeError as error:
         raise TypeError(f"{dynamics.id}: {error}") from None
@@ -459,15 +459,19 @@ def call_function(
     """
     if not dynamics.has_arrays or name == "randomize":
         return function(*inputs)
-    state = dynamics.state.made() if name == "reset" else copy.copy(inputs[0])
+    before = None if name == "reset" else inputs[0]
+    state = dynamics.state.made() if before is None else copy.copy(before)
     watch(state)
-    inputs = (state, *inputs[name != "reset" :])
+    inputs = (state, *inputs[before is not None :])
     if name == "observe" and dynamics.writes_observation:
         space: Any = dynamics.observation_space
         out = np.zeros(space.shape, np.float32)
         _refuse_result(dynamics, name, "out", function(*inputs, out))
-        return out
-    result = function(*inputs)
+        result: Any = out
+    else:
+        result = function(*inputs)
+    if name in ("observe", "action_mask") and state != before:
+        raise TypeError(f"{dynamics.id}: {name} changes the state {before!r}, to {state!r}")
     if name == "reset":
         _refuse_result(dynamics, name, "its state", result)
         return state
