@@ -109,7 +109,8 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             if self.render_mode == "human":
                 self.render()
         view, infos = self._batch.view, step.infos() if self._has_infos else {}
-        observation = step.rows[:, 0].copy() if self._is_plain else view.show(step.rows)[0]
+        # Its memory is that of the next step, and shown as it is where it holds floats.
+        observation = step.rows[:, 0].copy() if self._is_plain else view.show(step.rows.copy())[0]
         return observation, step.reward.item(), terminated, truncated, infos
 
     def _go_on(self) -> None:

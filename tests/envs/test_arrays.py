@@ -133,10 +133,10 @@ def test_snapshots_copies_and_pickles_go_on_alike() -> None:
     env.reset(seed=2)
     rlcpu.simulate(env, rlcpu.policies.Uniform(), 7)
     snapshot, others = env.snapshot(), [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    part = env.memory.take(slice(3, 68, 5))
+    part = env.engine.take(slice(3, 68, 5))
     other = rlcpu.make_vec(array_envs.inventory, 13, holding=np.zeros(13))
     other.reset(seed=9)
-    other.memory.put(slice(0, 13), part)
+    other.engine.put(slice(0, 13), part)
     actions = np.zeros(NUM_ENVS, np.int64)
     expected = env.step(actions)
     for each in others:
