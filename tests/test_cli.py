@@ -16,6 +16,7 @@ import pytest
 
 from rlcpu import cli
 from rlcpu.cli import train as cli_train
+from rlcpu.cli.train import estimate
 from rlcpu.train import PPO, History
 from rlcpu.train.choice import STEPS
 
@@ -119,6 +120,22 @@ def test_report(trainer: type[FakeAgent], capsys: pytest.CaptureFixture[str]) ->
         "solved      480.0 >= 475",
         "not saved   add --save FILE to keep the agent",
     ]
+
+
+@pytest.mark.parametrize(
+    ("returns", "text"),
+    [
+        ([4.0, 5.0, 6.0, 5.0], "5.00 +- 0.41"),
+        ([-1000.0, -3000.0], "-2000 +- 1000"),
+        ([0.1231, 0.1232, 0.1233], "0.123200 +- 0.000058"),
+        ([7.5], "7.500"),
+        ([480.0] * 100, "480.0"),
+    ],
+)
+def test_an_evaluation_has_the_digits_that_its_standard_error_leaves(
+    returns: list[float], text: str
+) -> None:
+    assert estimate(np.array(returns)) == text
 
 
 def test_report_tells_of_compiling(

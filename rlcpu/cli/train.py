@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import shlex
 import signal
 import sys
@@ -440,6 +441,21 @@ def print_ledger(ledger: Ledger, actors: dict[str, float]) -> None:
         print(f"{f'{kind} {index}':<12}{what.replace('_', ' ')} {number:,.0f}")
 
 
+def estimate(returns: NDArray[np.float64]) -> str:
+    """Return the mean with its standard error, in the digits that the error leaves sure.
+
+    Example:
+        >>> estimate(np.array([4.0, 5.0, 6.0, 5.0]))
+        '5.00 +- 0.41'
+    """
+    mean = float(returns.mean())
+    error = float(returns.std(ddof=1)) / math.sqrt(len(returns)) if len(returns) > 1 else 0.0
+    if not 0.0 < error < math.inf:
+        return rounded(mean)
+    digits = max(0, 1 - math.floor(math.log10(error)))  # two of the error
+    return f"{mean:.{digits}f} +- {error:.{digits}f}"
+
+
 def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
     """Print whether the greedy policy reached the target; returns the exit code.
 
@@ -447,7 +463,7 @@ def print_evaluation(returns: NDArray[np.float64], target: float | None) -> int:
     actions does not always do so greedily.
     """
     mean = returns.mean()
-    print(f"evaluation  mean return {rounded(mean)} over {len(returns)} greedy episodes")
+    print(f"evaluation  mean return {estimate(returns)} over {len(returns)} greedy episodes")
     print(f"{'':<12}lowest {rounded(returns.min())}, highest {rounded(returns.max())}")
     if target is None:
         return 0

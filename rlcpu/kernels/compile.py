@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import linecache
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -419,29 +418,16 @@ def check_precision(scalars: tuple[Any, ...]) -> None:
     """
     compiled = [(f, overload) for f in _with_callees(scalars) for overload in f.overloads.values()]
     # The first double comes up in a function that was given none: look at those first.
-    compiled.sort(key=lambda pair: any(map(_holds_double, pair[1].signature.args)))
+    compiled.sort(key=lambda pair: any(map(guard.holds_double, pair[1].signature.args)))
     for scalar, overload in compiled:
         if scalar.py_func.__module__ == maths.__name__:
             continue  # it computes in what its caller gives it
         for line, variable, kind in hooks.assigned_types(overload):
-            if not _holds_double(kind):
-                continue
-            name = f"{variable} " if variable else ""
-            text = linecache.getline(scalar.py_func.__code__.co_filename, line).strip()
-            raise TypeError(
-                f"{scalar.py_func.__name__}, line {line}: `{text}` computes {name}in "
-                "float64 inside a float32 kernel, which halves its speed; write whole numbers "
-                "that meet real ones as floats (2.0 * x, not 2 * x)"
-            )
+            if guard.holds_double(kind):
+                raise TypeError(guard.describe_double(scalar.py_func, line, variable))
 
 
 def _with_callees(functions: Iterable[Any]) -> list[Any]:
     """Compiled functions and those that they reach, callees first."""
     visited: set[Any] = set()
     return [f for function in functions for f in (*callees(function.py_func, visited), function)]
-
-
-def _holds_double(kind: Any) -> bool:
-    if isinstance(kind, nbtypes.BaseTuple):
-        return any(map(_holds_double, kind))
-    return getattr(kind, "real", kind) == nbtypes.float64  # `real`: of numbers with slopes

@@ -236,7 +236,7 @@ def user_compiler(arrays: bool) -> type:
             try:
                 compiled = super().compile_extra(function)
             except errors.NumbaError as error:
-                _failures[function] = _sentence(function, error)
+                _failures[function] = _sentence(function, error, self.state)
                 raise
             _failures.pop(function, None)
             return compiled
@@ -258,8 +258,30 @@ def explain(error: Exception, callees: Iterable[Any]) -> None:
             raise TypeError(_failures[callee.py_func]) from None
 
 
-def _sentence(function: python_types.FunctionType, error: Any) -> str:
+def holds_double(kind: Any) -> bool:
+    """Tell whether a type is a float64, or a tuple that holds one."""
+    if isinstance(kind, types.BaseTuple):
+        return any(map(holds_double, kind))
+    return getattr(kind, "real", kind) == types.float64  # `real`: of numbers with slopes
+
+
+def describe_double(function: python_types.FunctionType, line: int, variable: str) -> str:
+    """Return what is wrong with a line of a float32 function that computes in float64."""
+    text = linecache.getline(function.__code__.co_filename, line).strip()
+    name = f"{variable} " if variable else ""
+    return (
+        f"{function.__name__}, line {line}: `{text}` computes {name}in float64 inside a float32 "
+        "kernel, which halves its speed; write whole numbers that meet real ones as floats "
+        "(2.0 * x, not 2 * x)"
+    )
+
+
+def _sentence(function: python_types.FunctionType, error: Any, state: Any) -> str:
     code = function.__code__
+    if "unify" in str(error.msg) and not any(map(holds_double, state.args)):
+        for line, variable, kind in hooks.types_before_failure(state):
+            if holds_double(kind):
+                return describe_double(function, line, variable)
     path, line = code.co_filename, getattr(error.loc, "line", code.co_firstlineno)
     reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error.msg)).strip()
     own = re.search(r"TypingError: ((?:it|an array) .*)", reason)  # of `read_item`, `write_item`

@@ -18,11 +18,11 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir as llvm
-from numba.core import caching, codegen, compiler, imputils, ir, serialize
+from numba.core import caching, codegen, compiler, errors, imputils, ir, serialize
 from numba.core.compiler_machinery import FunctionPass, register_pass
 from numba.core.ir_utils import build_definitions
 from numba.core.runtime.context import NRTContext
-from numba.core.typed_passes import NopythonTypeInference
+from numba.core.typed_passes import NopythonTypeInference, type_inference_stage
 from numba.core.typing.templates import AttributeTemplate
 from numba.core.untyped_passes import GenericRewrites
 
@@ -92,10 +92,28 @@ def assigned_types(overload: Any) -> Iterator[tuple[int, str, Any]]:
     `inspect_types`, public, prints them for people to read.
     """
     annotation = overload.type_annotation
-    for block in annotation.blocks.values():
+    yield from _assigned_types(annotation.blocks, annotation.typemap)
+
+
+def types_before_failure(state: Any) -> list[tuple[int, str, Any]]:
+    """Return `assigned_types` of what a compiler was given, as far as types fit together.
+
+    Numba drops all types where some cannot be unified; they are found again here.
+    """
+    try:
+        found = type_inference_stage(
+            state.typingctx, state.targetctx, state.func_ir, state.args, None, raise_errors=False
+        )
+    except (errors.NumbaError, AttributeError):
+        return []
+    return list(_assigned_types(state.func_ir.blocks, found.typemap))
+
+
+def _assigned_types(blocks: Any, typemap: Any) -> Iterator[tuple[int, str, Any]]:
+    for block in blocks.values():
         for statement in block.find_insts(ir.Assign):
             name, _, _ = statement.target.name.partition(".")
-            kind = annotation.typemap.get(statement.target.name)
+            kind = typemap.get(statement.target.name)
             yield statement.loc.line, "" if name.startswith("$") else name, kind
 
 

@@ -331,3 +331,35 @@ def test_none_in_one_branch_is_refused_as_none_in_all(step: Any, message: str) -
             TypeError, match=f"^Branch-v0: step has to return {message} in a branch$"
         ):
             env.step(np.zeros(3, int))
+
+
+class Halved(NamedTuple):
+    place: float
+
+
+def halved(state: Halved, action: int, params: Any) -> Any:
+    half = state.place / 2
+    if action == 1:
+        return state, 0.0, False
+    return Halved(half), 0.0, False
+
+
+def test_float64_in_one_of_two_results_is_named_at_the_line_that_makes_it() -> None:
+    class Nothing(NamedTuple):
+        pass
+
+    dynamics = rlcpu.Dynamics(
+        id="Halved-v0",
+        step=halved,
+        reset=lambda rng, params: Halved(rng.uniform()),
+        observation_space=Box(-1.0, 1.0, (1,), np.float32),
+        observe=lambda state, params: (state.place,),
+        action_space=Discrete(2),
+        params=Nothing(),
+    )
+    env = rlcpu.make_vec(dynamics, 4, num_threads=1)
+    line = halved.__code__.co_firstlineno + 1
+    env.reset(seed=0)
+    where = f"halved, line {line}: `half = .* computes half in float64"
+    with pytest.raises(TypeError, match=where):
+        env.step(np.zeros(4, np.int64))

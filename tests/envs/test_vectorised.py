@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,42 @@ def chained(state: State, action: int, params: Params) -> tuple[State, float, bo
     while place > 1.0:
         place = place * 0.5 - 0.25
     return State(place, turn), place, place < -3.0
+
+
+def slope(y: Any, params: Params) -> Any:
+    a, b, c, d = y
+    return b, -params.push * math.sin(a) + 0.1 * math.cos(c), d, math.sin(c) * math.cos(a) - 0.1 * d
+
+
+def moved(y: Any, h: float, by: Any) -> Any:
+    return y[0] + h * by[0], y[1] + h * by[1], y[2] + h * by[2], y[3] + h * by[3]
+
+
+def advance(y: Any, params: Params) -> Any:
+    """Return the state after one step of Runge and Kutta."""
+    a = slope(y, params)
+    b = slope(moved(y, 0.05, a), params)
+    c = slope(moved(y, 0.05, b), params)
+    d = slope(moved(y, 0.1, c), params)
+    return moved(moved(moved(moved(y, 0.02, a), 0.03, b), 0.03, c), 0.02, d)
+
+
+def with_long_body(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    y = (state.place, 0.0, 1.0, 0.0)
+    for _ in range(6):
+        a = slope(y, params)
+        b = slope(moved(y, 0.05, a), params)
+        c = slope(moved(y, 0.05, b), params)
+        d = slope(moved(y, 0.1, c), params)
+        y = moved(moved(moved(moved(y, 0.02, a), 0.03, b), 0.03, c), 0.02, d)
+    return State(y[0], state.turn), y[2], abs(y[0]) > 3.9
+
+
+def with_function(state: State, action: int, params: Params) -> tuple[State, float, bool]:
+    y = (state.place, 0.0, 1.0, 0.0)
+    for _ in range(6):
+        y = advance(y, params)
+    return State(y[0], state.turn), y[2], abs(y[0]) > 3.9
 
 
 def make(step: Any) -> Dynamics:
@@ -123,3 +160,12 @@ def test_lanes_are_those_of_the_clocks() -> None:
 def test_info_tells_how_an_environment_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["info", "--env", "CartPole-v1"]) == 0
     assert capsys.readouterr().out.startswith("CartPole-v1: step runs in vectors of ")
+
+
+def test_a_long_body_of_a_loop_is_unrolled_as_a_function() -> None:
+    slow, fast = driver_of(make(with_long_body)), driver_of(make(with_function))
+    line = with_long_body.__code__.co_firstlineno + 2
+    assert slow.lanes == 1
+    assert f"make a function of its body ({__file__}:{line})" in str(slow)
+    assert fast.lanes > 1
+    assert not fast.reasons

@@ -351,6 +351,29 @@ def check_add_attribute() -> None:
     assert '"prefer-vector-width"="512"' in next(iter(compiled.inspect_llvm().values()))
 
 
+def check_types_before_failure() -> None:
+    found: list[Any] = []
+
+    class Compiler(hooks.linked_compiler()):  # type: ignore[misc]
+        def compile_extra(self, function: Any) -> Any:
+            try:
+                return super().compile_extra(function)
+            except numba.errors.NumbaError:
+                found.extend(hooks.types_before_failure(self.state))
+                raise
+
+    def unlike(x):
+        half = x / 2
+        if x > 1:
+            return (half, 1)
+        return (x, 1, 2)
+
+    with pytest.raises(numba.errors.NumbaError, match="unify"):
+        numba.njit(pipeline_class=Compiler)(unlike).compile((numba.float32,))
+    line = unlike.__code__.co_firstlineno + 1
+    assert (line, "half", numba.float64) in found
+
+
 #: Each test, and the hooks that it is a test of.
 CHECKS: dict[Callable[[], None], str] = {
     check_setting: "setting",
@@ -360,6 +383,7 @@ CHECKS: dict[Callable[[], None], str] = {
     check_choose_function: "choose_function",
     check_forget_code: "forget_code",
     check_assigned_types: "assigned_types",
+    check_types_before_failure: "types_before_failure",
     check_llvm_of: "llvm_of",
     check_address_of: "address_of",
     check_definition: "definition",

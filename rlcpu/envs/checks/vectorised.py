@@ -72,13 +72,15 @@ def driver_of(code: str, step: Any) -> Driver | None:
     reasons = [f"{name} of the C library, called for each lane" for name in _found(_CALLS, code)]
     if lanes == 1:
         if _SWITCHES.search(code):
-            reasons.append("a chain of `elif` with constants became a switch: write ternaries")
+            places = list(_users_functions(step, _comparisons))
+            where = "; ".join(places) or "comparisons of one number with several constants"
+            reasons.append(f"{where} became a jump: read a table at the number, or compute with it")
         if _OVERFLOWS.search(code):
             reasons.append(
                 "a comparison and a difference of the same numbers (`n < 64` beside `n - 64`) "
                 "became an overflow intrinsic: compare the difference"
             )
-        reasons += _reasons(step)
+        reasons += _users_functions(step, _reasons_of_one)
     return Driver(lanes, tuple(dict.fromkeys(reasons)))
 
 
@@ -136,14 +138,23 @@ def tell_users(step: Any, id: str, reasons: tuple[str, ...] = ()) -> Callable[[A
     return wrap
 
 
-def _reasons(step: Any) -> Iterator[str]:
-    """Return the lines of a function, and of those it calls, that defeat LLVM's vectors."""
+def _users_functions(step: Any, look: Callable[[Any, Any, str], Iterator[str]]) -> Iterator[str]:
+    """Yield what `look` says of a function, and of those it calls.
+
+    `look` takes the function, its source as a tree whose lines are those of the file, and the file.
+    """
     pending, visited = [step], set()
     for function in pending:  # grows on the way
         if function in visited:
             continue
         visited.add(function)
-        yield from _reasons_of_one(function)
+        try:
+            lines, first = inspect.getsourcelines(function)
+            tree = ast.parse(textwrap.dedent("".join(lines)))
+        except (OSError, SyntaxError):
+            continue
+        ast.increment_lineno(tree, first - 1)
+        yield from look(function, tree, function.__code__.co_filename)
         pending += [
             value
             for value in references(function)
@@ -151,13 +162,19 @@ def _reasons(step: Any) -> Iterator[str]:
         ]
 
 
-def _reasons_of_one(function: Any) -> Iterator[str]:
-    try:
-        lines, first = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):
-        return
-    path = function.__code__.co_filename
+def _comparisons(function: Any, tree: Any, path: str) -> Iterator[str]:
+    """Yield which numbers are compared with three constants or more, and where first."""
+    places: dict[str, list[int]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and isinstance(node.comparators[0], ast.Constant):
+            places.setdefault(ast.unparse(node.left), []).append(node.lineno)
+    for name, lines in places.items():
+        if len(lines) >= 3:
+            yield f"{len(lines)} comparisons of `{name}` with constants ({path}:{min(lines)})"
+
+
+def _reasons_of_one(function: Any, tree: Any, path: str) -> Iterator[str]:
+    """Yield the lines of a function that defeat LLVM's vectors."""
     branches = {node for node in ast.walk(tree) if isinstance(node, ast.If)}
     chained = {branch.orelse[0] for branch in branches if len(branch.orelse) == 1}
     node: Any
@@ -167,6 +184,8 @@ def _reasons_of_one(function: Any) -> Iterator[str]:
             what = "a loop whose number of turns differs from lane to lane"
         elif isinstance(node, ast.For):
             what = "a loop, unless it has a short and constant number of turns"
+            if _has_constant_turns(node):
+                what = "a loop that is too long to be unrolled: make a function of its body"
         elif isinstance(node, ast.If) and node not in chained and node.orelse:
             nested = len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
             what = "an `elif` chain, instead of ternaries" if nested else "an `if` with an `else`"
@@ -175,7 +194,18 @@ def _reasons_of_one(function: Any) -> Iterator[str]:
         elif isinstance(node, ast.Subscript) and _is_gather(node, function):
             what = "a table, read at an index that is computed"
         if what:
-            yield f"{what} ({path}:{first + node.lineno - 1})"
+            yield f"{what} ({path}:{node.lineno})"
+
+
+def _has_constant_turns(node: ast.For) -> bool:
+    """Tell whether a loop runs over a range of literals."""
+    call = node.iter
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "range"
+        and all(isinstance(argument, ast.Constant) for argument in call.args)
+    )
 
 
 def _is_gather(node: ast.Subscript, function: Any) -> bool:
