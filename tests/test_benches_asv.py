@@ -18,7 +18,6 @@ sys.path.insert(0, str(ROOT))  # the benchmarks are no part of the installed pac
 
 from asv_benches.benchmarks import _common as common  # noqa: E402
 from asv_benches.benchmarks import tables  # noqa: E402
-from asv_benches.peers.harness import Job  # noqa: E402
 
 FOLDER = ROOT / "asv_benches"
 MODULES = sorted(path.stem for path in (FOLDER / "benchmarks").glob("[a-z]*.py"))
@@ -93,17 +92,6 @@ def test_what_a_commit_or_a_machine_lacks_is_not_applicable(monkeypatch):
 def test_returns_without_a_peer_run(function):
     job = tables.returns(function, (4, 3))
     assert common.fastest(job, 0.0, 0.0) > 0.0
-
-
-def test_fastest_is_one_call_of_the_fastest_burst():
-    now, number = [0.0], iter(range(100))
-
-    def call() -> None:
-        # Two calls compile, one calibrates, and two are disturbed.
-        now[0] += 4.0 if next(number) < 5 else 1.0
-
-    job = Job(call, work=5.0)
-    assert common.fastest(job, 2.0, 0.0, clock=lambda: now[0]) == 1.0
 
 
 def test_the_history_names_commits():

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from asv_benches.peers.harness import Clock, Job, calibrate, seconds_per_unit
+from asv_benches.peers.harness import Job, calibrate, seconds_per_unit
 
 BURST_S = 0.01  # of calls that are timed together: the clock's own 50 ns are nothing in it
 BURSTS_S = 0.4  # of bursts
@@ -56,18 +56,17 @@ def milestone(make: Callable[[], Job]) -> Callable[[Any], float]:
     return track
 
 
-def fastest(job: Job, burst_s: float, seconds: float, clock: Clock = time.perf_counter) -> float:
+def fastest(job: Job, burst_s: float, seconds: float) -> float:
     """Seconds of one call, in the fastest of three or more bursts: the minimum survives company.
 
     Args:
         job: calibrated first, which compiles.
         burst_s: least duration of a burst.
         seconds: of all bursts, about, with making their inputs.
-        clock: whose time it is.
     """
     rng = np.random.default_rng(0)
-    count = calibrate(job, rng, burst_s, clock)
-    end, bursts = clock() + seconds, []
-    while len(bursts) < 3 or clock() < end:
-        bursts.append(seconds_per_unit(job, rng, count, clock))
+    count = calibrate(job, rng, burst_s)
+    end, bursts = time.perf_counter() + seconds, []
+    while len(bursts) < 3 or time.perf_counter() < end:
+        bursts.append(seconds_per_unit(job, rng, count))
     return min(bursts) * job.work

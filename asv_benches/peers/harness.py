@@ -21,7 +21,6 @@ from asv_benches.peers.libraries import jax
 
 Arguments = tuple[Any, ...]
 Inputs = Callable[[np.random.Generator, int], Iterable[Arguments]]
-Clock = Callable[[], float]
 How = Literal["rate", "time", "cost", "peak", "share"]
 
 # OpenMP's idle threads spin for 3 to 5 ms after a parallel region and would take a core from the
@@ -176,27 +175,23 @@ def fastest(name: str, variants: Mapping[str, Contender]) -> Job:
 # ---------------------------------------------------------------- timing
 
 
-def seconds_per_unit(
-    job: Job, rng: np.random.Generator, count: int, clock: Clock = time.perf_counter
-) -> float:
+def seconds_per_unit(job: Job, rng: np.random.Generator, count: int) -> float:
     """Times one repetition of `count` calls on fresh inputs, in seconds per unit of work."""
     inputs, call = job.inputs(rng, count), job.call
-    begin = clock()
+    begin = time.perf_counter()
     for arguments in inputs:
         call(*arguments)
     if job.finish:
         job.finish()
-    return (clock() - begin) / (count * job.work)
+    return (time.perf_counter() - begin) / (count * job.work)
 
 
-def calibrate(
-    job: Job, rng: np.random.Generator, burst_s: float, clock: Clock = time.perf_counter
-) -> int:
+def calibrate(job: Job, rng: np.random.Generator, burst_s: float) -> int:
     """The number of calls that lasts at least `burst_s`; its trial runs are the warm-up."""
-    seconds_per_unit(job, rng, 2, clock)
+    seconds_per_unit(job, rng, 2)
     count = 1
     while True:
-        seconds = seconds_per_unit(job, rng, count, clock) * count * job.work
+        seconds = seconds_per_unit(job, rng, count) * count * job.work
         if seconds >= burst_s:
             return count
         # At most eightfold: a first timing that was disturbed must not decide.
@@ -207,7 +202,6 @@ def interleave(
     jobs: Sequence[Job],
     effort: Effort,
     *,
-    clock: Clock = time.perf_counter,
     pause_s: float = PAUSE_S,
 ) -> np.ndarray:
     """Times every job once per round, a different one first each round.
@@ -216,13 +210,13 @@ def interleave(
         (rounds, jobs) float64 seconds per unit of work.
     """
     rng = np.random.default_rng(0)
-    counts = [calibrate(job, rng, effort.burst_s, clock) for job in jobs]
+    counts = [calibrate(job, rng, effort.burst_s) for job in jobs]
     seconds = np.empty((effort.rounds, len(jobs)))
     for round_ in range(effort.rounds):
         for turn in range(len(jobs)):
             index = (round_ + turn) % len(jobs)
             time.sleep(pause_s)
-            seconds[round_, index] = seconds_per_unit(jobs[index], rng, counts[index], clock)
+            seconds[round_, index] = seconds_per_unit(jobs[index], rng, counts[index])
     return seconds
 
 

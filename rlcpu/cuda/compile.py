@@ -91,7 +91,7 @@ def kernel(
 
 
 def device(function: Any) -> Any:
-    """Device function that computes what a scalar function of the CPU does.
+    """Return a device function that computes what a scalar function of the CPU does.
 
     Args:
         function: plain Python function, or a function compiled by `rlcpu.kernels.compile`
@@ -146,11 +146,11 @@ def arithmetic(exact: bool) -> Iterator[None]:
     from numba.cuda.cudadrv import nvvm
 
     with _lock:
-        plain, own = nvvm.compile_ir, threading.get_ident()
+        plain, compiling = nvvm.compile_ir, threading.get_ident()
 
         def compile_ir(ir: Any, **options: Any) -> Any:
             # Other threads may compile kernels of their own meanwhile.
-            switches = {"fma": False} if threading.get_ident() == own else {}
+            switches = {"fma": False} if threading.get_ident() == compiling else {}
             return plain(ir, **(options | switches))
 
         nvvm.compile_ir = compile_ir

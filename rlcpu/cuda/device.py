@@ -64,7 +64,7 @@ def require_device() -> None:
 
 
 def describe() -> str:
-    """Device, compiler and arrays, in one line."""
+    """Return the device, compiler and arrays, in one line."""
     tools = f"numba-cuda {_version('numba-cuda')}, CuPy {_version('cupy-cuda13x')}"
     if SIMULATED:
         return f"simulator (numba {_version('numba')})"
@@ -82,7 +82,7 @@ def _version(package: str) -> str:
 
 
 def _problem() -> str:
-    """Why kernels cannot run, or an empty string."""
+    """Return why kernels cannot run, or an empty string."""
     return "" if SIMULATED else _problem_of(os.getpid())
 
 
@@ -145,7 +145,7 @@ def _named(shape: Any, dtype: Any) -> Iterator[None]:
 
 
 def empty(shape: int | Sequence[int], dtype: Any) -> Any:
-    """New array on the device, C-contiguous, of any content.
+    """Return a new array on the device, C-contiguous, of any content.
 
     Raises:
         CudaMemoryError: there is not enough memory; the message names the shape.
@@ -195,7 +195,7 @@ def asarray(x: Any, dtype: Any = None) -> Any:
 
 
 def _of_interface(x: Any) -> Any:
-    """Another library's array over the same memory.
+    """Return another library's array over the same memory.
 
     DLPack makes the current stream wait for what the other library is writing;
     `__cuda_array_interface__` only names a stream, and torch's does not.

@@ -23,21 +23,21 @@ u32 = np.uint32
 
 @functools.cache
 def read(count: int, dtype: type) -> Callable[..., Any]:
-    """Function (array, begin, stride) -> tuple of `count` numbers."""
+    """Return a function (array, begin, stride) -> tuple of `count` numbers."""
     items = source_of_tuple(f"real(array[begin + {k} * stride])" for k in range(count))
     return define(f"def read(array, begin, stride): return {items}", real=dtype)
 
 
 @functools.cache
 def write(count: int, dtype: type) -> Callable[..., Any]:
-    """Function (array, begin, stride, values) that writes `count` numbers."""
+    """Return a function (array, begin, stride, values) that writes `count` numbers."""
     lines = "".join(f"\n    array[begin + {k} * stride] = real(values[{k}])" for k in range(count))
     return define(f"def write(array, begin, stride, values):{lines}", real=dtype)
 
 
 @functools.cache
 def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Turn]:
-    """Function (state, elapsed, total, action, bits, params, limit) -> Turn.
+    """Return a function (state, elapsed, total, action, bits, params, limit) -> Turn.
 
     As `rlcpu.envs.engine.lane.make_turn`, with state, clock and return in registers, and a branch
     where an episode ends: a warp without ends draws no new state.
@@ -70,7 +70,7 @@ def make_turn(env: Structure, dtype: type, same_step: bool) -> Callable[..., Tur
 
 @functools.cache
 def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) -> Kernel:
-    """Driver of one step.
+    """Return the driver of one step.
 
     Its arguments are state_in ((state_size + 1) * n,), words (2 * n,) uint32: the keys, elapsed_in
     (n,) uint32, actions (n,) integers or (n * action_size,) float32, params (num_numbers,),
@@ -121,7 +121,7 @@ def step_kernel(env: Structure, dtype: type, same_step: bool, disabled: bool) ->
 
 
 def _make_take_action(env: Structure, dtype: type) -> Any:
-    """Function (actions, i) -> (action, whether the environment cannot take it)."""
+    """Return a function (actions, i) -> (action, whether the environment cannot take it)."""
     if env.action_size == 0:
         count = env.num_actions
 

@@ -166,7 +166,7 @@ def _decide_by_network(
 
 
 def _make_normalise(count: int, scale: int) -> Callable[..., Any]:
-    """Function (observation, weights, offset) -> what the networks see."""
+    """Return a function (observation, weights, offset) -> what the networks see."""
     items = source_of_tuple(
         f"min(max((single(seen[{k}]) - w[z + mean{k}]) * w[z + scale{k}], low), high)"
         for k in range(count)
@@ -283,20 +283,20 @@ class _Writer:
         return "def forward(x, w, z0):" + "".join(f"\n    {line}" for line in lines)
 
     def index(self, value: int) -> str:
-        """Name of an unsigned constant."""
+        """Return the name of an unsigned constant."""
         self.constants[f"c{value}"] = np.uint64(value)
         return f"c{value}"
 
     def place(self, layer: int, item: int = 0) -> str:
-        """Expression of an item's index in `w`."""
+        """Return the expression of an item's index in `w`."""
         return f"z0 + {self.index(self.firsts[layer] + item)}"
 
     def row(self, layer: int) -> str:
-        """Expression of the index of row j of a layer."""
+        """Return the expression of the index of row j of a layer."""
         return f"{self.place(layer)} + u64(j) * {self.index(self.layers[layer][1])}"
 
     def dot(self, front: list[str], row: str) -> str:
-        """Expression of the sum of front[k] * w[row + k]."""
+        """Return the expression of the sum of front[k] * w[row + k]."""
         parts = []
         for begin in range(0, len(front), WIDTH):
             part = front[begin : begin + WIDTH]
@@ -314,7 +314,7 @@ class _Writer:
         ]
 
     def last_hidden(self, front: list[str]) -> list[str]:
-        """Unit j of the last hidden layer, z, from numbers in registers."""
+        """Return unit j of the last hidden layer, z, from numbers in registers."""
         total = f"w[r + {self.index(len(front))}] + ({self.dot(front, 'r')})"
         return [f"    r = {self.row(len(self.layers) - 2)}", f"    z = unit({total})"]
 

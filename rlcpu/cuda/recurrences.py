@@ -103,7 +103,7 @@ def layout_of(array: Any, axis: int) -> Layout:
 
 
 def constant(number: float, dtype: Any) -> Any:
-    """(1,) on the device; the same number is copied there once."""
+    """Return (1,) on the device; the same number is copied there once."""
     return _constant(number, np.dtype(dtype), 0 if SIMULATED else xp.cuda.Device().id)
 
 
@@ -172,8 +172,8 @@ def last_step(value, zero):
 
 def as_after(step, zero):
     """Return the fields of the step after that rules read: whole steps would fill registers."""
-    kept = step.lambda_, step.ratio, step.action_value
-    return Step(zero, step.value, False, False, zero, zero, kept[0], kept[1], kept[2])
+    weights = step.lambda_, step.ratio, step.action_value
+    return Step(zero, step.value, False, False, zero, zero, weights[0], weights[1], weights[2])
 
 
 def device_rule(function: Callable[..., Any], dtype: Any) -> Any:
@@ -202,7 +202,7 @@ def make_advance(rule: Rule, dtype: Any) -> Any:
 
 @functools.cache
 def lane_kernel(rule: Rule, dtype: Any) -> Any:
-    """Driver: (steps, last, initial, options, sizes, direction, chosen, first, second).
+    """Return the driver (steps, last, initial, options, sizes, direction, chosen, first, second).
 
     `steps` is a `Step` of `Strided` arrays, flags as uint8; `options` are three numbers, `sizes`
     those of `Layout`. Lanes whose number in `chosen`, int32, is 0 are left out; a single number is
@@ -282,8 +282,8 @@ def run(
     if outs[0].size == 0:
         return
     unused = {name: np.zeros((), np.uint8 if name in FLAGS else dtype) for name in Step._fields}
-    given = zip(unused.values(), problem.steps, strict=True)
-    steps = Step(*(layout.strided(zero if array is None else array) for zero, array in given))
+    pairs = zip(unused.values(), problem.steps, strict=True)
+    steps = Step(*(layout.strided(zero if array is None else array) for zero, array in pairs))
     last, initial = (layout.strided_ends(x, dtype) for x in (problem.last, problem.initial))
     written = [layout.strided(out) for out in outs]
     options = tuple(map(dtype, (*problem.options, 0.0, 0.0, 0.0)[:3]))
@@ -344,17 +344,17 @@ def row_kernel(load: Any, start: Any, merge: Any, value: Any, empty: Any, dtype:
     @kernel(exact=True)
     def scan_rows(x, y, initial, sizes, direction, broken, out):
         shared = cuda.shared.array((2, THREADS), dtype)
-        own, row = cuda.threadIdx.x, cuda.blockIdx.x
+        thread, row = cuda.threadIdx.x, cuda.blockIdx.x
         lane = Lane(row, 0)
         before = start(get(initial, lane, 0))
         for begin in range(0, sizes[1], THREADS):
-            at, m, s = begin + own, m0, s0
+            at, m, s = begin + thread, m0, s0
             k = sizes[1] - 1 - at if direction > 0 else at
             if at < sizes[1]:
                 m, s = load(get(x, lane, k), get(y, lane, k))
-            found, last = prefix(m, s, shared)
+            total, last = prefix(m, s, shared)
             if at < sizes[1]:
-                m, s = merge(before[0], before[1], found[0], found[1])
+                m, s = merge(before[0], before[1], total[0], total[1])
                 out.memory[place(out, lane, k)] = value(m, s)
                 if (m - m) + (s - s) != 0:  # as NaN is
                     broken[row] = 1
@@ -424,7 +424,7 @@ def sums_kernel() -> Any:
 
 @functools.cache
 def sums_lane_kernel() -> Any:
-    """Driver: (x, sizes, direction, out), with a thread for each lane."""
+    """Return the driver (x, sizes, direction, out), with a thread for each lane."""
     advance, level = log_sums.advance, log_sums.level
 
     @kernel(exact=True)

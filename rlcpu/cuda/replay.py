@@ -38,8 +38,8 @@ def look_ahead_kernel(columns, rows, ring, settings, sums, discounts, last):
     k = cuda.grid(1)
     if k < rows.size:
         rewards, terminated, truncated = columns
-        found = sum_ahead(rewards, terminated, truncated, rows[k], ring, settings)
-        sums[k], discounts[k], last[k] = found
+        total = sum_ahead(rewards, terminated, truncated, rows[k], ring, settings)
+        sums[k], discounts[k], last[k] = total
 
 
 # ---------------------------------------------------------------- memory of transitions
@@ -127,7 +127,7 @@ class Storage(storage.Storage):
     def look_ahead(
         self, fields: list[int], rows: Any, ring: tuple[int, int], settings: tuple[int, float]
     ) -> tuple[Any, Any, Any]:
-        """Sums of rewards ahead of rows, discounts, and the last rows."""
+        """Return sums of rewards ahead of rows, discounts, and the last rows."""
         rewards, *flags = (self.fields[number].reshape(-1) for number in fields)
         columns = (rewards, *(flag.view(np.uint8) for flag in flags))
         dtypes = np.float64, np.float32, np.int64
@@ -188,7 +188,7 @@ class Backend:
 
     @staticmethod
     def concatenate(arrays: Any, axis: int) -> Any:
-        """Arrays one after the other."""
+        """Return arrays one after the other."""
         return xp.concatenate(list(arrays), axis)
 
     @staticmethod
@@ -199,7 +199,7 @@ class Backend:
 
     @staticmethod
     def first_offender(indices: Any, numbers: Any, capacity: int, low: float, high: float) -> int:
-        """Position of the first pair with an index or a number out of its range, or -1."""
+        """Return the position of the first pair of which a number is out of its range, or -1."""
         bad = ~((numbers >= low) & (numbers <= high))
         if indices.size == numbers.size:
             bad |= (indices < 0) | (indices >= capacity)
@@ -209,7 +209,7 @@ class Backend:
     def draw_items(
         stream: Any, num_envs: int, first: int, count: int, length: int, out: Any
     ) -> None:
-        """Uniform items, with replacement; `stream` is moved on."""
+        """Return uniform items, with replacement; `stream` is moved on."""
         items = num_envs, first, count, length
         launch(draw_items_kernel, out.size, stream[0], stream[1], *items, out)
         stream[1] += np.uint64(out.size)

@@ -79,7 +79,7 @@ def _stage(copy: Any, weights: Any) -> None:
 def rollout_kernel(
     env: Structure, dtype: type, code: PolicyCode, network: Network | None, records: bool
 ) -> Kernel:
-    """Driver of K steps, which keeps `Records` or `Sums`.
+    """Return the driver of K steps, which keeps `Records` or `Sums`.
 
     Its arguments are state, words, elapsed (see `rlcpu.cuda.engine.CudaEngine`), params, bounds
     (2 * action_size,) float32, weights (see `rlcpu.cuda.networks.pack_policy`), scalars counter,
@@ -144,8 +144,8 @@ def _record(env: Structure, dtype: type, decide: Decide) -> tuple[Callable[..., 
     evaluate: Any = decide.evaluate or _no_value
     numbers = env.action_size
 
-    def see(out, at, seen):
-        put_seen(out.observations, at * width, 1, seen)
+    def see(out, at, observation):
+        put_seen(out.observations, at * width, 1, observation)
 
     def put(out, sums, at, chosen, end, params, weights, offset):
         if numbers:
@@ -164,9 +164,9 @@ def _record(env: Structure, dtype: type, decide: Decide) -> tuple[Callable[..., 
         out.final_values[at] = cut
         return sums
 
-    def finish(out, sums, i, seen, weights, offset):
-        put_seen(out.last, i * width, 1, seen)
-        out.last_values[i] = evaluate(seen, weights, offset) if valued else zero
+    def finish(out, sums, i, observation, weights, offset):
+        put_seen(out.last, i * width, 1, observation)
+        out.last_values[i] = evaluate(observation, weights, offset) if valued else zero
 
     return see, put, finish
 
@@ -175,7 +175,7 @@ def _add_up() -> tuple[Callable[..., Any], ...]:
     """Sums of the episodes that ended: of returns, of their squares, of episodes and of steps."""
     one = u32(1)
 
-    def see(out, at, seen):
+    def see(out, at, observation):
         pass
 
     def put(out, sums, at, chosen, end, params, weights, offset):
@@ -187,7 +187,7 @@ def _add_up() -> tuple[Callable[..., Any], ...]:
             steps = u32(steps + end.elapsed)
         return total, squares, episodes, steps
 
-    def finish(out, sums, i, seen, weights, offset):
+    def finish(out, sums, i, observation, weights, offset):
         n = out.counts.shape[0] // 2
         out.returns[i], out.returns[n + i], out.counts[i], out.counts[n + i] = sums
 

@@ -139,7 +139,7 @@ class Tree(tree_cpu.Tree):
         return device.to_host(super()._top())
 
     def extremes(self) -> tuple[float, float]:
-        """Smallest and largest priority above zero."""
+        """Return the smallest and largest priority above zero."""
         leaves = self.leaves
         return float(xp.where(leaves > 0.0, leaves, np.inf).min()), float(leaves.max())
 
@@ -190,7 +190,7 @@ class Tree(tree_cpu.Tree):
         launch(refresh_top, threads, *tree, level, block=threads, grid=1)
 
     def _entries(self, level: int) -> int:
-        """Sums of a level, without its padding."""
+        """Return sums of a level, without its padding."""
         return (self._begins[level] - self._begins[level - 1]) // WIDTH
 
     # ------------------------------------------------------------ drawing
@@ -212,7 +212,7 @@ class Tree(tree_cpu.Tree):
         launch(draw, out.size, *self._levels(filled), key, counter, stratified, every, out)
 
     def weights(self, indices: Any, total: float, beta: float) -> tuple[Any, Any]:
-        """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
+        """Return probabilities and importance weights, float64 and float32, of what `draw` drew."""
         leaves = self.numbers[indices]
         ratios = xp.minimum(leaves / leaves.min(), 3e38).astype(np.float32)
         return leaves / total, xp.exp(xp.log(ratios) * np.float32(-beta))
@@ -230,10 +230,10 @@ class Tree(tree_cpu.Tree):
             return True
         host, drawn = copy.copy(self), np.empty(out.size, np.int64)
         host.numbers = device.to_host(self.numbers)
-        found = tree_cpu.Tree.draw_distinct(host, stream, drawn, stratified, filled)
-        if found:
+        is_full = tree_cpu.Tree.draw_distinct(host, stream, drawn, stratified, filled)
+        if is_full:
             out[:] = device.asarray(drawn)
-        return found
+        return is_full
 
     def _draw_rounds(self, stream: Any, out: Any, stratified: bool, filled: int | None) -> int:
         """Draw until `out` is full; how many random numbers it took, 0 if a round finds nothing.
@@ -243,28 +243,28 @@ class Tree(tree_cpu.Tree):
         tree, wanted, batch = self._levels(filled), out.size, out.size
         if wanted > tree[-1]:
             return 0
-        found, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
-        kept = device.empty(wanted, np.float64)
+        done, removed, draws, summary = 0, 0, 0, device.empty(2, np.float64)
+        removed_weights = device.empty(wanted, np.float64)
         try:
-            while found < wanted:
+            while done < wanted:
                 launch(summarise, 1, *tree, summary)
                 weight, shift = device.to_host(summary).tolist()
-                count = min(wanted - found, batch) if weight > 0.0 else 0
+                count = min(wanted - done, batch) if weight > 0.0 else 0
                 drawn = device.empty(count, np.int64)
                 here = np.uint64((int(stream[1]) + draws) % 2**64)
                 self._launch_draw(filled, stream[0], here, stratified, False, drawn)
                 fresh = self._fresh(drawn, shift, tree[-1])
                 if not fresh.size:
                     return 0
-                out[found : found + fresh.size] = fresh
-                found, draws, batch = found + fresh.size, draws + count, max(64, 2 * fresh.size)
-                if found < wanted:
-                    kept[removed:found] = self.numbers[fresh]
+                out[done : done + fresh.size] = fresh
+                done, draws, batch = done + fresh.size, draws + count, max(64, 2 * fresh.size)
+                if done < wanted:
+                    removed_weights[removed:done] = self.numbers[fresh]
                     self._put(fresh, -shift, filled)
-                    removed = found
+                    removed = done
             return draws
         finally:
-            self._put(out[:removed], kept[:removed], filled)
+            self._put(out[:removed], removed_weights[:removed], filled)
 
     def _fresh(self, drawn: Any, shift: float, filled: float) -> Any:
         """Return the leaves that have a weight and are new, each once, in order."""

@@ -104,12 +104,12 @@ def _make_tiles(width: int) -> tuple[Any, Any]:
 
 
 def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
-    """Device function: the elimination of one system, from the top down."""
+    """Return a device function: the elimination of one system, from the top down."""
     scale, free = device_rule(scaled, dtype), device_rule(eliminate, dtype)
     width, zero, one, swaps = LINE // np.dtype(dtype).itemsize, dtype(0), dtype(1), dtype(pivoting)
 
     def lacking(raw):
-        """0, or NaN if a number is not finite."""
+        """Return 0, or NaN if a number is not finite."""
         matrix = (raw.lower - raw.lower) + (raw.diagonal - raw.diagonal)
         return matrix + (raw.upper - raw.upper) + (raw.rhs - raw.rhs)
 
@@ -141,7 +141,7 @@ def _make_descend(dtype: Any, pivoting: bool, load: Any) -> Any:
 
 
 def _make_ascend(dtype: Any, store: Any) -> Any:
-    """Device function: the unknowns of one system, from the bottom up."""
+    """Return a device function: the unknowns of one system, from the bottom up."""
     find, width, zero = device_rule(substitute, dtype), LINE // np.dtype(dtype).itemsize, dtype(0)
 
     def pivot_of(pivots, sizes, k):
@@ -197,13 +197,13 @@ def solve_kernel(dtype: Any, pivoting: bool) -> Any:
         tile, systems = cuda.shared.array(shape, dtype), sizes[0] * sizes[2]
         for first in range(cuda.blockIdx.x * WARP, systems, cuda.gridsize(1)):
             number = min(first + cuda.threadIdx.x, systems - 1)
-            own, stop = lane_of(sizes, number), lengths[min(number, lengths.size - 1)]
-            pending, given = descend(arrays, sizes, shift, own, first, stop, pivots, tile)
-            found = ascend(pending, sizes, own, first, stop, pivots, tile, out)
+            lane, stop = lane_of(sizes, number), lengths[min(number, lengths.size - 1)]
+            pending, health = descend(arrays, sizes, shift, lane, first, stop, pivots, tile)
+            outcome = ascend(pending, sizes, lane, first, stop, pivots, tile, out)
             if first + cuda.threadIdx.x < systems:
                 status[number] = 0
-                if given + found != 0:  # as NaN is
-                    status[number] = SINGULAR if given == 0 else NOT_FINITE
+                if health + outcome != 0:  # as NaN is
+                    status[number] = SINGULAR if health == 0 else NOT_FINITE
 
     return solve_systems
 
@@ -240,11 +240,11 @@ def _run(arrays: Any, axis: int, lengths: Any, mode: Mode) -> Any:
         lower, upper = upper, lower
     layout = Layout(out.shape, axis)
     outer, n, inner = layout.sizes
-    given = Raw(*map(layout.strided, (lower, diagonal, upper, rhs)))
+    strided = Raw(*map(layout.strided, (lower, diagonal, upper, rhs)))
     ends = asarray(np.reshape(n if lengths is None else lengths, -1), np.int64)
     threads, result = _threads(outer * inner, KEPT * n * out.itemsize), layout.strided(out)
     pivots, shift = empty(KEPT * n * threads, dtype), int(mode.transposed)
-    arguments = given, ends, layout.sizes, shift, pivots, result, status.reshape(-1)
+    arguments = strided, ends, layout.sizes, shift, pivots, result, status.reshape(-1)
     driver = solve_kernel(dtype, mode.pivoting > 0)
     launch(driver, threads, *arguments, block=WARP, grid=threads // WARP)
     layout.finish(out, result)

@@ -81,7 +81,7 @@ class Buffer(Locked, Shown):
 
     @classmethod
     def _settings(cls) -> list[str]:
-        """Arguments of the constructor that are kept in files."""
+        """Return arguments of the constructor that are kept in files."""
         return [each.name for each in fields(cls) if each.init and each.name not in _NOT_KEPT]
 
     def _make_sampler(self) -> Uniform:

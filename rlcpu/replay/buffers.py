@@ -151,7 +151,7 @@ class Prioritized(Buffer):
             self._sampler.update(self._ring, array, leaves)
 
     def check_priorities(self, indices: Any, priorities: Any) -> tuple[Array, Array]:
-        """Indices and leaves for `update_priorities`, or its exception."""
+        """Return indices and leaves for `update_priorities`, or its exception."""
         return self._sampler.check(self._ring, indices, priorities)
 
 

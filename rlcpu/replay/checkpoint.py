@@ -205,7 +205,7 @@ def _plan(sections: Sequence[Section], old: _Manifest) -> list[tuple[Section, li
 
 
 def _table(ranges: Ranges | None, data: Bytes) -> Table:
-    """Ranges that are not empty; everything for None."""
+    """Return ranges that are not empty; everything for None."""
     table = np.array([(0, len(data))] if ranges is None else ranges, "<i8").reshape(-1, 2)
     return table[table[:, 0] < table[:, 1]]
 
@@ -390,8 +390,10 @@ def _current(path: Path) -> _Manifest:
 
 def _decode(content: Any) -> _Manifest:
     """Return the manifest in a JSON value, every name and number checked; raises any exception."""
-    token, header, files, found = (content[name] for name in _Manifest._fields)
-    sections = {name: (size, [_Part(*row) for row in rows]) for name, (size, rows) in found.items()}
+    token, header, files, listed = (content[name] for name in _Manifest._fields)
+    sections = {
+        name: (size, [_Part(*row) for row in rows]) for name, (size, rows) in listed.items()
+    }
     parts = [part for _, each in sections.values() for part in each]
     numbers = [*files.values(), *(size for size, _ in sections.values())]
     numbers += [number for part in parts for number in part[1:]]

@@ -38,7 +38,7 @@ def check_number(name: str, value: Any, low: float, high: float) -> float:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Return True or False."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}={value!r}: expected a bool")
     return bool(value)
@@ -115,7 +115,7 @@ def first_offender(indices, numbers, capacity, low, high):
 def check_pairs(
     backend: Any, name: str, indices: Any, numbers: Any, limits: tuple[int, float, float]
 ) -> tuple[Array, Array]:
-    """(n,) indices, and a number for each, or one for all, as arrays on a backend's device.
+    """Return (n,) indices, and a number for each, or one for all, as arrays on a backend's device.
 
     By `limits`, indices are in [0, capacity), numbers in [low, high]; IndexError if an index is
     not.

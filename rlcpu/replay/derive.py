@@ -190,7 +190,7 @@ class DerivingStorage(Storage):
         super().__init__(structure, num_envs, length, memmap, twins)
 
     def _make_slots(self, count: int) -> tuple[Array, Array]:
-        """Memory of slots, and a list of them that hands out low numbers first."""
+        """Return the memory of slots, and a list of them that hands out low numbers first."""
         free = np.arange(count + 1, 0, -1, dtype=np.int32)
         free[0] = count
         return allocate(count * self._slot_bytes), free
@@ -260,8 +260,8 @@ class DerivingStorage(Storage):
         """Copy rows to a batch; see `Storage.gather`. `steps` is 1."""
         super().gather(rows, batch, steps, num_threads, fields)
         if fields is None or self._twins.start in fields:  # one of them is never without the others
-            kept = self.aside.reshape(-1), self.length, self.kept, self._places
-            replace_aside(rows, *kept, self.block, batch.block, batch.table[self._twins])
+            aside = self.aside.reshape(-1), self.length, self.kept, self._places
+            replace_aside(rows, *aside, self.block, batch.block, batch.table[self._twins])
 
     # ------------------------------------------------------------ files
 
@@ -281,7 +281,7 @@ class DerivingStorage(Storage):
         ]
 
     def _slots_of(self, rows: Array) -> Array:
-        """(n, 2) ranges of bytes of the slots of (n, 2) ranges of rows."""
+        """Return (n, 2) ranges of bytes of the slots of (n, 2) ranges of rows."""
         numbers = self.aside.reshape(-1)
         pieces = [numbers[begin:end] for begin, end in rows.tolist()]
         slots = np.concatenate([*pieces, numbers[:0]]).astype(np.int64)

@@ -76,7 +76,7 @@ def make_field(path: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field
 
 
 def describe_dtype(dtype: np.dtype[Any]) -> str:
-    """NumPy's description of a dtype, as in a file of NumPy's.
+    """Return NumPy's description of a dtype, as in a file of NumPy's.
 
     Raises:
         TypeError, ValueError: no description gives this dtype back, as of fields that overlap, and
@@ -135,16 +135,16 @@ def take(leaf: Any, field: Field, lead: tuple[int, ...], max_axes: int) -> Array
 
 
 def wrong_shape(
-    found: tuple[int, ...], field: Field, lead: tuple[int, ...], max_axes: int
+    shape: tuple[int, ...], field: Field, lead: tuple[int, ...], max_axes: int
 ) -> ValueError:
-    """Return the exception for an array of a shape `found`, where the leading axes are `lead`."""
-    axes = len(found) - len(field.shape)
-    if 0 <= axes <= max_axes and found[axes:] == field.shape:
+    """Return the exception for an array of a wrong shape, where the leading axes are `lead`."""
+    axes = len(shape) - len(field.shape)
+    if 0 <= axes <= max_axes and shape[axes:] == field.shape:
         expected = f"{lead + field.shape}, with the leading axes of the first field"
     else:
         most = f" after at most {max_axes} leading axes" if max_axes else ""
         expected = f"{field.shape}{most}"
-    return ValueError(f"{label(field.name)} has shape {found}: expected {expected}")
+    return ValueError(f"{label(field.name)} has shape {shape}: expected {expected}")
 
 
 def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:

@@ -144,7 +144,7 @@ class Batch(Shown):
         return {**vars(self), "rows": None, "owner": None}
 
     def __getitem__(self, key: Any) -> Any:
-        """Part of the data: `batch["reward"]` is `batch.data["reward"]`."""
+        """Return the part of the data: `batch["reward"]` is `batch.data["reward"]`."""
         return self.data[key]
 
     def __len__(self) -> int:
@@ -257,7 +257,7 @@ def _describe_truncated(n: int, truncated: bool) -> str:
 
 
 def _find(structure: Structure, name: str, expected: str, *dtypes: Any) -> int:
-    """Position of a field that is one number of one of the dtypes per transition."""
+    """Return the position of a field that is one number of one of the dtypes per transition."""
     positions = structure.select(name)
     field = structure.fields[positions[0]]
     if len(positions) != 1 or field.shape or field.dtype not in dtypes:

@@ -53,7 +53,7 @@ class Uniform:
         """Take note that what was drawn has been copied."""
 
     def sections(self, added: int, ring: Ring) -> list[Section]:
-        """Arrays for a checkpoint; `added` steps were saved before."""
+        """Return arrays for a checkpoint; `added` steps were saved before."""
         return []
 
     def state(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class ByValue(_Weighted):
         self.limits = -most, most
 
     def check(self, values: Any, count: int) -> Array:
-        """(count,) values for `add`, or an exception."""
+        """Return (count,) values for `add`, or an exception."""
         return check_range(self.backend, self.name, values, count, self.limits)
 
     def add(self, before: Ring, after: Ring, *more: Array) -> None:
@@ -235,7 +235,7 @@ class InOrder(Uniform):
     taken = 0  # steps ever drawn
 
     def waiting(self, ring: Ring) -> int:
-        """Steps that were not drawn yet."""
+        """Return steps that were not drawn yet."""
         return ring.added - self.taken
 
     def can_draw(self, ring: Ring, count: int) -> bool:

@@ -58,7 +58,7 @@ def placed(array: Array) -> Array:
 
 
 def make_stream(seed: int | None) -> npt.NDArray[np.uint64]:
-    """(2,) uint64, key and counter of a stream of random numbers that can be saved."""
+    """Return (2,) uint64, key and counter of a stream of random numbers that can be saved."""
     whole = secrets.randbits(64) if seed is None else check_seed(seed)
     return np.array([splitmix64(stream_seeds(whole, 1))[0], 0], np.uint64)
 

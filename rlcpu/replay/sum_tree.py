@@ -80,7 +80,7 @@ class SumTree(Locked):
     # ------------------------------------------------------------ reading and writing
 
     def __getitem__(self, indices: npt.ArrayLike) -> Any:
-        """Priorities of items: float64 of the indices' shape, (n,) or ()."""
+        """Return priorities of items: float64 of the indices' shape, (n,) or ()."""
         array = take_indices(self._backend, indices)
         if array.size and not (array.min() >= 0 and array.max() < self.capacity):
             worst = array.min() if array.min() < 0 else array.max()

@@ -95,13 +95,13 @@ def ask(numbers, position):
 
 
 def total(node):
-    """Their sum."""
+    """Return the sum of the eight numbers of a node."""
     a, b, c, d, e, f, g, h = node
     return ((a + e) + (c + g)) + ((b + f) + (d + h))
 
 
 def lowest(node):
-    """Return the smallest."""
+    """Return the smallest of the eight numbers of a node."""
     return min(node)
 
 
@@ -186,14 +186,14 @@ def unpack(numbers, offsets, filled):
 
 
 def weight(leaf, shift, filled, index):
-    """Weight of one leaf."""
+    """Return the weight of one leaf."""
     if filled is None:
         return leaf
     return leaf + shift if index < filled else 0.0
 
 
 def top_span(offsets):
-    """Leaves below each of the eight entries of the highest level."""
+    """Return leaves below each of the eight entries of the highest level."""
     span = 1.0
     for _ in range(offsets.size - 2):
         span *= WIDTH
@@ -201,7 +201,7 @@ def top_span(offsets):
 
 
 def weights(sums, position, shift, filled, node, span):
-    """Weights of the eight children of a node, whose sums begin at a position."""
+    """Return the weight s of the eight children of a node, whose sums begin at a position."""
     first = np.float64(node) * (WIDTH * span)
     return weigh(load(sums, position), shift, first, span, filled)
 
@@ -290,7 +290,7 @@ def load_vector(numbers, position):
 
 @inline_exact
 def weigh_vector(sums, shift, begin, span, filled):
-    """Return weights as a vector.
+    """Return the weight s as a vector.
 
     See `weigh`. Priorities (`filled` is None) are their own weights.
     """

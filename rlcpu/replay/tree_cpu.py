@@ -63,15 +63,15 @@ def _propagate(levels, nodes, count):
                 _refresh(levels, level, node)
             count = num_entries  # and so it goes on up to the top
             continue
-        kept, last = 0, np.int64(-1)
+        num_parents, last = 0, np.int64(-1)
         for k in range(count):
             node = nodes[k] // WIDTH
             if node != last:
                 _refresh(levels, level, node)
-                nodes[kept] = node
-                kept += 1
+                nodes[num_parents] = node
+                num_parents += 1
                 last = node
-        count = kept
+        count = num_parents
 
 
 @inline_exact
@@ -258,7 +258,7 @@ def draw_distinct(numbers, capacity, filled, stream, stratified, out):
 
 
 def importance_weight(ratio: float, beta: float) -> float:
-    """(N P) ** -beta over its maximum in the batch, `ratio` being P over its minimum.
+    """Return (N P) ** -beta over its maximum in the batch, `ratio` being P over its minimum.
 
     In float32, as weights are, the relative error is below (2 + log(ratio)) * 1.2e-7.
     """
@@ -387,7 +387,7 @@ class Tree:
         return bool(drawn == out.size)
 
     def weights(self, indices: Array, total: float, beta: float) -> tuple[Array, Array]:
-        """Probabilities and importance weights, float64 and float32, of what `draw` drew."""
+        """Return probabilities and importance weights, float64 and float32, of what `draw` drew."""
         out = np.empty(indices.size), np.empty(indices.size, np.float32)
         weights_kernel()(self.numbers, indices, total, np.float32(beta), *out)
         return out

@@ -73,7 +73,7 @@ def check_real(
 
 
 def check_alike(arguments: Mapping[str, npt.ArrayLike], backend: Any = None) -> list[Array]:
-    """Arguments as arrays of one dtype, that of the first one that is an array of floats."""
+    """Return arguments as arrays of one dtype, that of the first one that is an array of floats."""
     arrays = {name: as_array(name, value, backend) for name, value in arguments.items()}
     first = next((name for name, a in arrays.items() if a.ndim and _is_float(a)), "")
     dtype = np.dtype(np.float64)
@@ -165,10 +165,10 @@ def check_flags(
     name: str, array: npt.ArrayLike, shape: tuple[int, ...], backend: Any = None
 ) -> Array:
     """Return the argument as an array of bool."""
-    found = as_array(name, array, backend)
-    if found.dtype != np.bool_:
-        raise TypeError(f"{name}: expected bool, got {found.dtype}")
-    return check_shape(name, found, shape)
+    flags = as_array(name, array, backend)
+    if flags.dtype != np.bool_:
+        raise TypeError(f"{name}: expected bool, got {flags.dtype}")
+    return check_shape(name, flags, shape)
 
 
 def check_factor(
@@ -182,7 +182,7 @@ def check_factor(
 
 
 def check_lengths(lengths: npt.ArrayLike, batch: tuple[int, ...], n: int) -> Array:
-    """Lengths as int64 of the shape of the batch."""
+    """Return lengths as int64 of the shape of the batch."""
     array = as_array("lengths", lengths)
     if array.dtype.kind not in "iu":
         raise TypeError(f"lengths: expected whole numbers, got {array.dtype}")

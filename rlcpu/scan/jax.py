@@ -97,7 +97,7 @@ _solve.defvjp(_forward, _backward)
 
 @functools.cache
 def _registered(axis: int) -> str:
-    """Name under which XLA knows our solve along an axis, counted from the end."""
+    """Return the name under which XLA knows our solve along an axis, counted from the end."""
 
     def run(arguments: list[Any], results: list[Any]) -> None:
         solve_arrays(*arguments, axis=axis, out=results[0])

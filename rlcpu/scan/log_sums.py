@@ -137,7 +137,7 @@ def logcumsumexp_vjp(
 
 
 def _exp_difference(smaller: Array, larger: Array, xp: Any) -> Any:
-    """exp(smaller - larger), 0 where the smaller one is -inf."""
+    """Return exp(smaller - larger), 0 where the smaller one is -inf."""
     with np.errstate(invalid="ignore"):
         return xp.exp(xp.where(smaller == -np.inf, smaller, smaller - larger))
 

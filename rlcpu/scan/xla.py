@@ -110,7 +110,7 @@ def capsule(pointer: Any) -> Any:
 
 
 def _arrays(buffers: Any) -> list[Array]:
-    """XLA's memory, row-major, as arrays."""
+    """Return XLA's memory, row-major, as arrays."""
     arrays = []
     for i in range(buffers.size):
         buffer = buffers.items[i].contents
@@ -127,5 +127,5 @@ def _arrays(buffers: Any) -> list[Array]:
 def _report(api: Any, error: BaseException) -> int | None:
     message = f"{type(error).__name__}: {error}".encode()
     arguments = _Error(ctypes.sizeof(_Error), None, message, _INVALID_ARGUMENT)
-    found: int | None = api.create_error(ctypes.byref(arguments))
-    return found
+    pointer: int | None = api.create_error(ctypes.byref(arguments))
+    return pointer

@@ -13,9 +13,9 @@ state has mean a and covariance P. With their recursion (4.24):
 * log-likelihood (section 7.2): -(p log(2 pi) + log(det(S)) + v' u) / 2.
 
 Time is cut into chunks. With constant matrices P converges. Where no number of it has changed over
-a chunk by more than `SETTLED` units of rounding, it is no longer computed in the following chunks
+a chunk by more than `CONVERGED` units of rounding, it is no longer computed in the following chunks
 without missing observations. If the distance to the limit shrinks by a factor d a step, what is
-left of it is at most SETTLED / (32 (1 - d)) units, below the 1 / (1 - d) that the recursion's own
+left of it is at most CONVERGED / (32 (1 - d)) units, below the 1 / (1 - d) that the recursion's own
 rounding adds up to.
 """
 
@@ -40,7 +40,7 @@ from rlcpu.scan.kalman.matrices import (
     take,
 )
 
-SETTLED = 2.0  # units of the dtype's epsilon, of correlations
+CONVERGED = 2.0  # units of the dtype's epsilon, of correlations
 #: What is computed: log-likelihoods alone; with all states; smoothed states; gradients.
 VALUE, STATES, SMOOTH, GRADIENT = range(4)
 
@@ -336,21 +336,21 @@ def predict_all(w, count, filtered):
 
 
 @called
-def is_settled(cov, before, tolerance):
+def has_converged(cov, before, tolerance):
     """Return whether a covariance stands still, in proportion to the standard deviations."""
     n, now, then = cov.shape[0], numbers_of(cov), numbers_of(before)
-    settled = True
+    converged = True
     for i in range(n):
         for j in range(i + 1):
             for lane in range(now.shape[1]):
                 change = now[i * n + j, lane] - then[i * n + j, lane]
                 scale = now[i * n + i, lane] * now[j * n + j, lane]
-                settled &= change * change <= tolerance * scale
-    return settled
+                converged &= change * change <= tolerance * scale
+    return converged
 
 
 @called
-def add_log_densities(call, w, count, still):
+def add_log_densities(call, w, count, is_steady):
     """Add the log-densities of a chunk's observations to those of each lane."""
     innovations, weighted, pivots = (
         numbers_of(w.innovations),
@@ -362,29 +362,29 @@ def add_log_densities(call, w, count, still):
         squares = volume = 0.0
         for i in range(count * p):
             squares += innovations[i, lane] * weighted[i, lane]
-        for i in range(p if still else count * p):
+        for i in range(p if is_steady else count * p):
             volume += math.log(pivots[i, lane])
-        call.logliks[call.first + lane] -= 0.5 * (squares + volume * (count if still else 1))
+        call.logliks[call.first + lane] -= 0.5 * (squares + volume * (count if is_steady else 1))
 
 
 @called
-def pass_chunk(call, w, begin, count, still, recorded):
+def pass_chunk(call, w, begin, count, is_steady, recorded):
     """Go forward through a chunk, from its first time step; P may stand still in it.
 
     Each step gets a record of its own if `recorded` and P does not stand still.
     """
-    for k in range(1 if still else count):
+    for k in range(1 if is_steady else count):
         j = k if recorded else 0
         if call.varies:
             read_matrices(call, w, begin + k)
         update(w, k, j, call.joseph)
         if call.kind == STATES:
-            for step in range(begin + k, begin + (count if still else k + 1)):
+            for step in range(begin + k, begin + (count if is_steady else k + 1)):
                 write(call, w.cov, 1, step)
                 write(call, w.filtered_covs[j], 3, step)
-        if not still:
+        if not is_steady:
             predict(w, k, j)
-    if still:
+    if is_steady:
         predict_all(w, count, recorded or call.kind == STATES)
 
 
@@ -393,22 +393,22 @@ def forward(call, w):
     read_matrices(call, w, 0)
     read(call, w.means[0:1], 5, 0)
     read(call, w.cov, 6, 0)
-    m, still, settled = call.state, False, False
+    m, is_steady, converged = call.state, False, False
     for begin in range(0, call.steps, call.chunk):
         count = min(call.chunk, call.steps - begin)
         number = begin // call.chunk if call.kind >= SMOOTH else 0
         gaps = observe(call, w, begin, count)
-        still = settled and not gaps
+        is_steady = converged and not gaps
         start = w.starts[number]
         copy(start[:m], w.cov)
         copy(start[m:], w.means[0:1])
-        numbers_of(w.flags)[number, 0] = 1.0 if still else 0.0
-        pass_chunk(call, w, begin, count, still, False)
-        add_log_densities(call, w, count, still)
+        numbers_of(w.flags)[number, 0] = 1.0 if is_steady else 0.0
+        pass_chunk(call, w, begin, count, is_steady, False)
+        add_log_densities(call, w, count, is_steady)
         if call.kind == STATES:
             write(call, w.means[:count], 0, begin)
             write(call, w.filtered[:count], 2, begin)
         copy(w.means[0:1], w.means[count : count + 1])
-        settled = still
-        if not (still or gaps or call.varies):
-            settled = is_settled(w.cov, start[:m], call.tolerance)
+        converged = is_steady
+        if not (is_steady or gaps or call.varies):
+            converged = has_converged(w.cov, start[:m], call.tolerance)

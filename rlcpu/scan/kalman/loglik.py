@@ -58,7 +58,7 @@ def kalman_loglik(
     out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
-    """Log-likelihoods of linear-Gaussian state-space models, by the Kalman filter.
+    """Return log-likelihoods of linear-Gaussian state-space models, by the Kalman filter.
 
     x[t + 1] = F x[t] + w[t] with w[t] ~ N(0, Q), and y[t] = H x[t] + v[t] with v[t] ~ N(0, R).
     Anderson and Moore 1979, Optimal filtering, chapters 5 and 10. Leading axes number models and
@@ -125,7 +125,7 @@ def kalman_loglik_vjp(
     form: str = "plain",
     num_threads: int | None = None,
 ) -> tuple[Array, KalmanGradients]:
-    """Log-likelihoods, and gradients of a scalar with respect to the arguments.
+    """Return log-likelihoods, and gradients of a scalar with respect to the arguments.
 
     Reverse mode, with the state kept every 32 steps and the steps between computed again.
 

@@ -95,7 +95,7 @@ def set_identity(out):
             numbers[i * n + i, lane] = 1.0
 
 
-@inlined
+@called
 def copy(out, matrix):
     """Set out = matrix."""
     for i in range(out.shape[0]):
@@ -103,7 +103,7 @@ def copy(out, matrix):
             out[i, j] = matrix[i, j]
 
 
-@inlined
+@called
 def add(out, factor, matrix):
     """Set out = out + factor matrix."""
     for i in range(out.shape[0]):
@@ -120,7 +120,7 @@ def product_at(left, right, i, j):
     return total
 
 
-@inlined
+@called
 def multiply(out, left, right):
     """Set out = left @ right."""
     for i in range(out.shape[0]):
@@ -128,7 +128,7 @@ def multiply(out, left, right):
             out[i, j] = product_at(left, right, i, j)
 
 
-@inlined
+@called
 def add_product(out, factor, left, right):
     """Set out = out + factor left @ right."""
     for i in range(out.shape[0]):
@@ -136,7 +136,7 @@ def add_product(out, factor, left, right):
             out[i, j] = out[i, j] + factor * product_at(left, right, i, j)
 
 
-@inlined
+@called
 def add_symmetric(out, factor, left, right):
     """Set out = out + factor left @ right, of which it is known that it is symmetric."""
     for i in range(out.shape[0]):
@@ -145,7 +145,7 @@ def add_symmetric(out, factor, left, right):
             out[j, i] = out[i, j]
 
 
-@inlined
+@called
 def apply(out, matrix, x):
     """Set out = matrix @ x, a vector."""
     for i in range(out.shape[0]):
@@ -155,7 +155,7 @@ def apply(out, matrix, x):
         out[i] = total
 
 
-@inlined
+@called
 def apply_to(out, start, factor, matrix, x):
     """Set out = start + factor matrix @ x, a vector."""
     for i in range(out.shape[0]):
@@ -180,7 +180,7 @@ def _reciprocal(x):
     return lambda x: 1.0 / x if 0.0 < x < math.inf else math.nan
 
 
-@inlined
+@called
 def invert(matrix, missing, pivots):
     """Invert a covariance by Gauss and Jordan's sweeps, and write down the pivots of 2 pi times it.
 

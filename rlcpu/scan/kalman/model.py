@@ -59,8 +59,8 @@ def make_problem(
         ValueError: shapes do not fit or broadcast, a number is not finite (but for observations), a
             covariance is none, or another argument is out of range.
     """
-    given = dict(zip(NAMES, arguments, strict=True))
-    check_on_host("Kalman filtering", **given)
+    named_arguments = dict(zip(NAMES, arguments, strict=True))
+    check_on_host("Kalman filtering", **named_arguments)
     if not isinstance(form, str) or form not in FORMS:
         raise ValueError(f"form={form!r}: expected one of {', '.join(FORMS)}")
     named = isinstance(time_varying, Collection) and not isinstance(time_varying, str)
@@ -68,7 +68,7 @@ def make_problem(
         raise ValueError(
             f"time_varying={time_varying!r}: expected names out of {', '.join(MATRICES)}"
         )
-    present = {n: x for n, x in given.items() if x is not None or n not in NAMES[5:]}
+    present = {n: x for n, x in named_arguments.items() if x is not None or n not in NAMES[5:]}
     inputs = dict(zip(present, check_alike(present), strict=True))
     sizes = tuple((name, array.shape) for name, array in inputs.items())
     shapes, paces, batch = _arrange(sizes, tuple(name in time_varying for name in NAMES))
@@ -89,7 +89,7 @@ def make_problem(
 
 @functools.lru_cache(maxsize=64)
 def _arrange(sizes: tuple[tuple[str, tuple[int, ...]], ...], timed: tuple[bool, ...]) -> Any:
-    """Shapes, paces and batch of a `Problem`, from the shapes of the inputs that are given.
+    """Return shapes, paces and batch of a `Problem`, from the shapes of the inputs that are given.
 
     `timed` says which of `NAMES` have a time axis.
     """
@@ -138,7 +138,7 @@ _GRAIN = 2**15  # numbers of all matrices from which a second core is worth waki
 
 
 def defect(matrix: Any, work: Any, tolerance: float) -> int:
-    """Code of `DEFECTS` of one matrix (n, n); `work` is as large, overwritten.
+    """Return the code of `DEFECTS` of one matrix (n, n); `work` is as large, overwritten.
 
     Semi-definite is a matrix whose correlations plus the tolerance on the diagonal have positive
     pivots: no correlation matrix with an eigenvalue below minus the tolerance passes.
@@ -171,7 +171,7 @@ def defect(matrix: Any, work: Any, tolerance: float) -> int:
 
 @functools.cache
 def _defect_kernels() -> Kernels:
-    """Drivers of `defect` over (count, n, n) float64 matrices; codes (count,) int8."""
+    """Return drivers of `defect` over (count, n, n) float64 matrices; codes (count,) int8."""
     scalar = specialise(defect, np.float64, exact=True)
 
     def find_defects(matrices, tolerance, codes):

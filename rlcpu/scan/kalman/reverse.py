@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from rlcpu.scan.kalman.filter import (
     GRADIENT,
-    is_settled,
+    has_converged,
     observe,
     pass_chunk,
     read_matrices,
@@ -125,7 +125,7 @@ def write_slopes(call, w, step, varying):
 
 def backward(call, w):
     """Go through all chunks in reverse, after `forward` of these models."""
-    m, settled, gradient = call.state, False, call.kind == GRADIENT
+    m, converged, gradient = call.state, False, call.kind == GRADIENT
     for begin in range((call.steps - 1) // call.chunk * call.chunk, -1, -call.chunk):
         count = min(call.chunk, call.steps - begin)
         number = begin // call.chunk
@@ -133,19 +133,19 @@ def backward(call, w):
         observe(call, w, begin, count)
         copy(w.cov, start[:m])
         copy(w.means[0:1], start[m:])
-        still = numbers_of(w.flags)[number, 0] != 0.0
-        settled = settled and still
-        pass_chunk(call, w, begin, count, still, True)
+        is_steady = numbers_of(w.flags)[number, 0] != 0.0
+        converged = converged and is_steady
+        pass_chunk(call, w, begin, count, is_steady, True)
         copy(w.scores[count : count + 1], w.scores[0:1])
         copy(w.adjoint_before, w.adjoint)
         for k in range(count - 1, -1, -1):
-            j = 0 if still else k
+            j = 0 if is_steady else k
             if call.varies:
                 read_matrices(call, w, begin + k)
             smooth_mean(w, k, j)
-            if not settled or k == count - 1:
+            if not converged or k == count - 1:
                 if gradient:
-                    add_slopes_of_covs(w, j, float(count if settled else 1))
+                    add_slopes_of_covs(w, j, float(count if converged else 1))
                 else:
                     smooth_cov(w, j, True)
             if not gradient:
@@ -161,8 +161,8 @@ def backward(call, w):
             write(call, w.innovations[:count], 0, begin)
         else:
             write(call, w.smoothed[:count], 0, begin)
-        if still and not settled:
-            settled = is_settled(w.adjoint, w.adjoint_before, call.tolerance)
+        if is_steady and not converged:
+            converged = has_converged(w.adjoint, w.adjoint_before, call.tolerance)
     if gradient:
         write_slopes(call, w, 0, False)
         write(call, w.scores[0:1], 5, 0)

@@ -17,7 +17,7 @@ from rlcpu.kernels.memory import LINE, array_at, call_at, pointer_to
 from rlcpu.kernels.threads import Kernels, launch
 from rlcpu.kernels.vectors import VECTOR_BYTES, fill
 from rlcpu.scan.device import for_cores
-from rlcpu.scan.kalman.filter import SETTLED, SMOOTH, VALUE, Call, forward, lay_out, size_of
+from rlcpu.scan.kalman.filter import CONVERGED, SMOOTH, VALUE, Call, forward, lay_out, size_of
 from rlcpu.scan.kalman.matrices import called, inlined
 from rlcpu.scan.kalman.model import Array, Problem
 from rlcpu.scan.kalman.reverse import backward
@@ -190,7 +190,7 @@ def run(
             chunks,
             size_of(m, p, chunk, records, chunks) * lanes * dtype.itemsize,
             len(shapes),
-            (SETTLED * float(np.finfo(dtype).eps)) ** 2,
+            (CONVERGED * float(np.finfo(dtype).eps)) ** 2,
         )
     )
     functions = [address_of(forward, dtype.name, lanes), 0]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlcpu.kernels.compile import kernel, specialise
-from rlcpu.scan.kalman.filter import SETTLED
+from rlcpu.scan.kalman.filter import CONVERGED
 
 CHUNK = 64  # steps whose squares are added up before they join the rest: less rounding in float32
 SAFE = 1e15  # the product of two numbers between 1 / SAFE and SAFE never overflows, nor its square
@@ -50,17 +50,17 @@ class Forecast(NamedTuple):
     """Mean and variance, S, of the next observation."""
 
     mean: Any
-    spread: Any
+    variance: Any
 
 
 def forecast_of(state: State, model: Model) -> Forecast:
     """Return the observation that a state forecasts, H a, and its variance S."""
     a0, a1, p00, p01, p11 = state
-    return Forecast(model.h0 * a0 + model.h1 * a1, spread_of(model, p00, p01, p11))
+    return Forecast(model.h0 * a0 + model.h1 * a1, variance_of(model, p00, p01, p11))
 
 
-def spread_of(model: Model, p00: Any, p01: Any, p11: Any) -> Any:
-    """H P H' + R."""
+def variance_of(model: Model, p00: Any, p01: Any, p11: Any) -> Any:
+    """Return H P H' + R."""
     h0, h1 = model.h0, model.h1
     return model.r + (h0 * (p00 * h0 + p01 * h1) + h1 * (p01 * h0 + p11 * h1))
 
@@ -82,9 +82,9 @@ def step(state: State, forecast: Forecast, model: Model, y: Any) -> tuple[Any, A
     a0, a1, p00, p01, p11 = state
     f00, f01, f10, f11, q00, q01, q11, h0, h1, _ = model
     w0, w1 = weight_of(state, model)
-    v, spread, inverse = y - forecast.mean, forecast.spread, 1.0 / forecast.spread
+    v, variance, inverse = y - forecast.mean, forecast.variance, 1.0 / forecast.variance
     if y != y:
-        v, spread, inverse = 0.0, 1.0, 0.0
+        v, variance, inverse = 0.0, 1.0, 0.0
     k0, k1 = w0 * inverse, w1 * inverse
     n00, n01 = f00 * p00 + f01 * p01, f00 * p01 + f01 * p11
     n10, n11 = f10 * p00 + f11 * p01, f10 * p01 + f11 * p11
@@ -101,13 +101,13 @@ def step(state: State, forecast: Forecast, model: Model, y: Any) -> tuple[Any, A
     k = w * inverse
     following = Forecast(
         c0 * a0 + c1 * a1 + k * v,
-        spread_of(model, q00, q01, q11) + (n0 * c0 + n1 * c1) - w * k,
+        variance_of(model, q00, q01, q11) + (n0 * c0 + n1 * c1) - w * k,
     )
-    return after, following, v * (v * inverse), spread
+    return after, following, v * (v * inverse), variance
 
 
-def glide(state: State, model: Model, gain: tuple[Any, Any], y: Any) -> tuple[State, Any]:
-    """The same where the covariance stands still, with the gain w M: the state, and v."""
+def step_steady(state: State, model: Model, gain: tuple[Any, Any], y: Any) -> tuple[State, Any]:
+    """Return state and v after a step in which the covariance stands still, with the gain w M."""
     a0, a1, p00, p01, p11 = state
     f00, f01, f10, f11, _, _, _, h0, h1, _ = model
     k0, k1, v = *gain, y - (h0 * a0 + h1 * a1)
@@ -118,7 +118,7 @@ def glide(state: State, model: Model, gain: tuple[Any, Any], y: Any) -> tuple[St
     return State(a0, a1, p00, p01, p11), v
 
 
-def is_settled(state: State, before: State, tolerance: Any) -> bool:
+def has_converged(state: State, before: State, tolerance: Any) -> bool:
     """Tell whether the covariance stands still in proportion to the standard deviations."""
     _, _, p00, p01, p11 = state
     c00, c01, c11 = p00 - before.p00, p01 - before.p01, p11 - before.p11
@@ -129,7 +129,7 @@ def is_settled(state: State, before: State, tolerance: Any) -> bool:
     )
 
 
-def grow(product, volume, pivot):
+def multiply_pivot(product, volume, pivot):
     """Multiply a product of pivots, or add to `volume` the logarithm of what is too much for it."""
     grown = product * pivot
     if 1.0 / SAFE < grown < SAFE:
@@ -140,42 +140,42 @@ def grow(product, volume, pivot):
 
 @functools.cache
 def make_small(dtype: str) -> Any:
-    """Kernel: the log-likelihood of one model; `numbers` are those of `pad`."""
+    """Return a kernel: the log-likelihood of one model; `numbers` are those of `pad`."""
     kind = np.dtype(dtype).type
-    rules = step, glide, forecast_of, weight_of, grow, is_settled
+    rules = step, step_steady, forecast_of, weight_of, multiply_pivot, has_converged
     scalars = tuple(specialise(rule, kind) for rule in rules)
-    advance, drift, predict, weigh, multiply, settled = scalars
+    advance, advance_steady, predict, weight, multiply, converged = scalars
     zero, one, half, log_two_pi = kind(0.0), kind(1.0), kind(0.5), kind(math.log(2.0 * math.pi))
-    tolerance = kind((SETTLED * np.finfo(kind).eps) ** 2)
+    tolerance = kind((CONVERGED * np.finfo(kind).eps) ** 2)
 
     @kernel(scalars=scalars if kind is np.float32 else ())
     def filter_small(observations, numbers, loglik):
         n = numbers
         model = Model(n[0], n[1], n[2], n[3], n[4], n[5], n[7], n[8], n[9], n[10])
-        state, total, still = State(n[11], n[12], n[13], n[14], n[16]), zero, False
+        state, total, is_steady = State(n[11], n[12], n[13], n[14], n[16]), zero, False
         product = one
         for begin in range(0, observations.size, CHUNK):
             chunk = observations[begin : begin + CHUNK]
-            squares, volume, before, seen = zero, zero, state, 0
+            squares, volume, before, present = zero, zero, state, 0
             for y in chunk:
-                seen += y == y
-            gaps = seen < chunk.size
+                present += y == y
+            gaps = present < chunk.size
             forecast = predict(state, model)
-            if still and not gaps:
-                w0, w1 = weigh(state, model)
-                gain = w0 / forecast.spread, w1 / forecast.spread
+            if is_steady and not gaps:
+                w0, w1 = weight(state, model)
+                gain = w0 / forecast.variance, w1 / forecast.variance
                 for y in chunk:
-                    state, v = drift(state, model, gain, y)
+                    state, v = advance_steady(state, model, gain, y)
                     squares += v * v
-                squares /= forecast.spread
-                volume = math.log(forecast.spread) * kind(seen)
+                squares /= forecast.variance
+                volume = math.log(forecast.variance) * kind(present)
             else:
                 for y in chunk:
-                    state, forecast, square, spread = advance(state, forecast, model, y)
-                    product, volume = multiply(product, volume, spread)
+                    state, forecast, square, variance = advance(state, forecast, model, y)
+                    product, volume = multiply(product, volume, variance)
                     squares += square
-                still = not gaps and settled(state, before, tolerance)
-            total += squares + volume + log_two_pi * kind(seen)
+                is_steady = not gaps and converged(state, before, tolerance)
+            total += squares + volume + log_two_pi * kind(present)
         loglik[0] = -half * (total + math.log(product))
 
     return filter_small

@@ -57,7 +57,7 @@ def kalman_filter(
     form: str = "plain",
     num_threads: int | None = None,
 ) -> KalmanStates:
-    """States given the observations so far, before and after each one.
+    """Return the states given the observations so far, before and after each one.
 
     Arguments are those of `kalman_loglik`, without `out`.
 
@@ -91,7 +91,7 @@ def kalman_smooth(
     form: str = "plain",
     num_threads: int | None = None,
 ) -> SmoothedStates:
-    """States given all observations: what Rauch, Tung and Striebel's smoother gives.
+    """Return the states given all observations: what Rauch, Tung and Striebel's smoother gives.
 
     Computed by the recursion of Bryson and Frazier (1963; de Jong 1989, Smoothing and interpolation
     with the state-space model), which inverts no covariance of a state: those may be singular.
@@ -116,7 +116,7 @@ def kalman_smooth(
 
 
 def _states(kind: int, problem: Problem, count: int) -> tuple[Any, ...]:
-    """So many pairs of means and covariances, and the log-likelihoods."""
+    """Return so many pairs of means and covariances, and the log-likelihoods."""
     check_observations(problem)
     (steps, _), (m, _) = problem.shapes[0], problem.shapes[-1]
     loglik, states = run(kind, problem, [(steps, m), (steps, m, m)] * count)

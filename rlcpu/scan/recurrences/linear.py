@@ -53,7 +53,7 @@ def linear_scan(
     out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
-    """y_t = a_t * y_{t-1} + b_t along an axis, or y_t = a_t * y_{t+1} + b_t in reverse.
+    """Return y_t = a_t * y_{t-1} + b_t along an axis, or y_t = a_t * y_{t+1} + b_t in reverse.
 
     An exponential moving average of x is linear_scan(1 - alpha, alpha * x, initial=x_0);
     scipy.signal.lfilter([1], [1, -a], b) is linear_scan(a, b). A few rows longer than 32,768 are
@@ -90,16 +90,15 @@ def linear_scan(
     target = out
     if out is not None:
         target = check_out("out", out, repeated(b, shape, backend), (a, b, start), b, backend)
-    given = [array for array in (b, target, a) if array is not None and array.shape == shape]
+    full = [array for array in (b, target, a) if array is not None and array.shape == shape]
     # The order of the axes is that of the largest array.
-    layout = layout_of(given[0] if given else repeated(b, shape, backend), axis, backend)
+    layout = layout_of(full[0] if full else repeated(b, shape, backend), axis, backend)
     target = layout.empty(b.dtype) if target is None else target
     if backend is None and layout.inner == 1 and layout.outer < MANY and shape[axis] >= LONG:
         rows = [axis_last(repeated(array, shape), axis) for array in (a, b, target)]
         starts = repeated(start, rows[0].shape[:-1])
         for i in np.ndindex(starts.shape):
-            own = [row[i] for row in rows]
-            _scan_long(own, starts[i], reverse, num_threads)
+            _scan_long([row[i] for row in rows], starts[i], reverse, num_threads)
     else:
         _scan(backend, layout, (a, b, start), reverse, target, num_threads)
     return target if out is None else out
@@ -199,8 +198,8 @@ def _scan_long(row: list[Array], start: Any, reverse: bool, num_threads: int | N
 
     def scan(arrays: list[Array], start: Any, ends: Array | None = None) -> None:
         *inputs, out = arrays
-        given = inputs[0], inputs[1], np.asarray(start, out.dtype)
-        _scan(None, layout_of(out, out.ndim - 1), given, reverse, out, num_threads, ends)
+        arguments = inputs[0], inputs[1], np.asarray(start, out.dtype)
+        _scan(None, layout_of(out, out.ndim - 1), arguments, reverse, out, num_threads, ends)
 
     size, dtype = row[0].size, row[0].dtype
     # An odd number of vectors: segments whose distance is a power of two would meet in the same

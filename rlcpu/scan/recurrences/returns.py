@@ -95,7 +95,7 @@ def discounted_returns(
     out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
-    """Discounted sums of the rewards to come, bootstrapped where an episode was cut short.
+    """Return discounted sums of the rewards to come, bootstrapped where an episode was cut short.
 
     R_t = r_t + gamma_t * R_{t+1}, where R_{t+1} is 0 if the episode terminated with step t,
     final_values[t] if it was truncated (and not terminated), and R_T is last_values.
@@ -150,7 +150,7 @@ def gae(
     out: Advantages | None = None,
     num_threads: int | None = None,
 ) -> Advantages:
-    """Generalised advantage estimates, and the returns that they make with the values.
+    """Return generalised advantage estimates, and the returns that they make with the values.
 
     A_t = delta_t + gamma_t * lambda_t * A_{t+1} with delta_t = r_t + gamma_t * w_t - v_t. The value
     w_t of the next observation is 0 if the episode terminated with step t, final_values[t] if it
@@ -231,7 +231,7 @@ def nstep_returns(
     out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
-    """Discounted sums of the next n rewards, and the value of the observation after them.
+    """Return discounted sums of the next n rewards, and the value of the observation after them.
 
     R_t^n = r_t + gamma_t * ((1 - lambda_t) * v_{t+1} + lambda_t * R_{t+1}^{n-1}) and R_t^0 = v_t;
     with fewer than n steps left the value is last_values. After a step that ended its episode, 0 or
@@ -275,7 +275,7 @@ def vtrace(
     out: VTrace | None = None,
     num_threads: int | None = None,
 ) -> VTrace:
-    """V-trace targets and advantages, of IMPALA.
+    """Return V-trace targets and advantages, of IMPALA.
 
     With rho_t = min(clips.rho, ratio_t), c_t = lambda_t * min(clips.c, ratio_t) and
     delta_t = rho_t * (r_t + gamma_t * v_{t+1} - v_t), the target of step t is v_t + E_t with
@@ -329,7 +329,7 @@ def retrace(
     out: Array | None = None,
     num_threads: int | None = None,
 ) -> Array:
-    """Retrace(lambda) targets of the action values.
+    """Return Retrace(lambda) targets of the action values.
 
     G_t = r_t + gamma_t * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1})) with
     c_t = lambda_t * min(1, ratio_t); after the last step only the value last_values counts. After a
@@ -402,24 +402,24 @@ def _estimate(
         arrays["final_value"] = final
     elif truncated.any() and (truncated > terminated).any():
         raise ValueError("final_values: needed where an episode was truncated and not terminated")
-    found: dict[str, Array] = {
+    by_field: dict[str, Array] = {
         name: check_shape(f"{name}s", check_real(f"{name}s", array, dtype, "", backend), shape)
         for name, array in arrays.items()
     }
     for name, factor in factors.items():
-        found[name] = check_factor(name, factor, shape, dtype, backend)
-    found |= {"terminated": terminated.view(np.uint8), "truncated": truncated.view(np.uint8)}
+        by_field[name] = check_factor(name, factor, shape, dtype, backend)
+    by_field |= {"terminated": terminated.view(np.uint8), "truncated": truncated.view(np.uint8)}
     layout = layout_of(rewards, axis, backend)
     names = [f"out.{field}" for field in result._fields] if result else ["out"]
     buffers = out if result and out is not None else [out] * len(names)
-    outs = _outputs(buffers, names, [*found.values(), last], rewards, backend)
+    outs = _outputs(buffers, names, [*by_field.values(), last], rewards, backend)
     outs = [layout.empty(dtype) if array is None else array for array in outs]
     window = window if window < layout.num_steps else 0
     initial = last if starts else np.zeros(())
-    problem = Problem(UNUSED._replace(**found), last, initial, options, window=window)
+    problem = Problem(UNUSED._replace(**by_field), last, initial, options, window=window)
     compute = run if backend is None else backend.run
     compute(rule, layout, problem, tuple(outs), num_threads)
-    made = [new if own is None else own for own, new in zip(buffers, outs, strict=True)]
+    made = [new if out is None else out for out, new in zip(buffers, outs, strict=True)]
     return result(*made) if result else made[0]
 
 

@@ -90,7 +90,7 @@ def link_always(a: float, b: float, carried: float) -> Any:
 
 @inlined
 def bootstrap(step: Step, following: float) -> Any:
-    """Value of what comes after the step, `following` if the episode goes on."""
+    """Return the value of what comes after the step, `following` if the episode goes on."""
     return where(step.terminated, 0.0, where(step.truncated, step.final_value, following))
 
 
@@ -111,33 +111,36 @@ def clipped(ratio: float, clip: float) -> Any:
 
 @inlined
 def linear_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """y_t = a_t * y_{t-1} + b_t."""
+    """Return a and b of y_t = a_t * y_{t-1} + b_t."""
     return step.gamma, step.reward
 
 
 @inlined
 def return_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """R_t = r_t + gamma * R_{t+1}, whose last term is a value where the episode ended."""
+    """Return a and b of R_t = r_t + gamma * R_{t+1}; the last term is a value where it ended."""
     return unless_ended(step, step.gamma), step.reward + step.gamma * bootstrap(step, 0.0)
 
 
 @inlined
 def advantage_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """A_t = delta_t + gamma * lambda * A_{t+1}."""
+    """Return a and b of A_t = delta_t + gamma * lambda * A_{t+1}."""
     delta = step.reward + step.gamma * bootstrap(step, after.value) - step.value
     return unless_ended(step, step.gamma * step.lambda_), delta
 
 
 @inlined
 def lambda_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
+    """Return a and b of G_t = r_t + gamma * ((1 - lambda) * v_{t+1} + lambda * G_{t+1})."""
     following = bootstrap(step, (1.0 - step.lambda_) * after.value)
     return unless_ended(step, step.gamma * step.lambda_), step.reward + step.gamma * following
 
 
 @inlined
 def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """E_t = rho_t * delta_t + gamma * lambda * c_t * E_{t+1}, of which v_t + E_t is the target."""
+    """Return a and b of E_t = rho_t * delta_t + gamma * lambda * c_t * E_{t+1}.
+
+    v_t + E_t is the target.
+    """
     target = step.reward + step.gamma * bootstrap(step, after.value)
     weight = step.gamma * (step.lambda_ * clipped(step.ratio, options[1]))
     return unless_ended(step, weight), clipped(step.ratio, options[0]) * (target - step.value)
@@ -145,7 +148,7 @@ def vtrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any
 
 @inlined
 def retrace_coefficients(step: Step, after: Step, options: Any) -> tuple[Any, Any]:
-    """G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
+    """Return a and b of G_t = r_t + gamma * (v_{t+1} + c_{t+1} * (G_{t+1} - q_{t+1}))."""
     c = after.lambda_ * clipped(after.ratio, 1.0)
     following = bootstrap(step, after.value - c * after.action_value)
     return unless_ended(step, step.gamma * c), step.reward + step.gamma * following

@@ -125,7 +125,7 @@ class Block(NamedTuple):
 
 @inlined
 def get(block, plane, k):
-    """Row k of a plane."""
+    """Return row k of a plane."""
     return load(block.memory, plane * block.plane + k * width(block.memory, ONE), ONE)
 
 
@@ -137,7 +137,7 @@ def put(value, block, plane, k):
 
 @inlined
 def read(block, i, k):
-    """Row k of input i, whose plane was not written to there."""
+    """Return row k of input i, whose plane was not written to there."""
     if block.begin <= k < block.end:
         return load(pointer_to(block.sources[i], block.memory[0]), k * block.steps[i], ONE)
     return get(block, i, k)

@@ -65,7 +65,7 @@ class Pivot(NamedTuple):
 
 @inlined
 def nan_or_zero(x: Any) -> Any:
-    """NaN where a number is not finite, else zero."""
+    """Return NaN where a number is not finite, else zero."""
     return x * 0.0
 
 
@@ -145,13 +145,13 @@ def eliminate(pending: Pending, equation: Equation, pivoting: float) -> tuple[Pi
 
 @inlined
 def substitute(pivot: Pivot, following: Any, second: Any) -> Any:
-    """x[k] from x[k+1] and x[k+2]."""
+    """Return x[k] from x[k+1] and x[k+2]."""
     return fma(-pivot.upper, following, fma(-pivot.second, second, pivot.rhs))
 
 
 @inlined
 def meet(falling: Pending, rising: Pending, pivoting: float) -> tuple[Any, Any]:
-    """x[k] and x[k+1] from all that is left of the equations above, and of those below.
+    """Return x[k] and x[k+1] from all that is left of the equations above, and of those below.
 
     Args:
         falling: holds x[k] and x[k+1].
@@ -232,7 +232,7 @@ def advance(pending: Any, rhs: Any, multiplier: Multiplier) -> tuple[Any, Any]:
 
 @inlined
 def back(rhs: Any, following: Any, second: Any, factors: Factors) -> Any:
-    """x[k] from the pivot's right-hand side, x[k+1] and x[k+2]."""
+    """Return x[k] from the pivot's right-hand side, x[k+1] and x[k+2]."""
     known = fma(-factors.second, second, rhs * factors.inverse)
     return fma(-factors.upper, following, known)
 
@@ -398,7 +398,7 @@ def enter_row(work, row, rest, columns):
 
 @called
 def _close(work):
-    """Last and first unknown of the ring from the two equations that are left."""
+    """Return the last and first unknown of the ring from the two equations that are left."""
     for i in (2, 3):
         work[i, 0] += work[i, 4]
         work[i, 1] += work[i, 5]

@@ -73,14 +73,14 @@ def inputs_of(arrays: Any, transposed: bool = False) -> list[Input]:
 
 @inlined
 def numbers(block, k):
-    """Coefficients and right-hand side of equation k of all lanes."""
+    """Return coefficients and right-hand side of equation k of all lanes."""
     lower, diagonal = read(block, LOWER, k), read(block, DIAGONAL, k)
     return lower, diagonal, read(block, UPPER, k), read(block, RHS, k)
 
 
 @inlined
 def equation(block, k):
-    """Equation k of all lanes, scaled."""
+    """Return equation k of all lanes, scaled."""
     lower, diagonal, upper, rhs = numbers(block, k)
     return scaled(lower, diagonal, upper, rhs)
 
@@ -208,14 +208,14 @@ def shared_number(block, plane, k):
 
 @inlined
 def descend(pending, block, k):
-    """Right-hand sides of the pivot and of what is pending."""
+    """Return right-hand sides of the pivot and of what is pending."""
     multiplier = Multiplier(shared_number(block, SCALE, k), shared_number(block, MULTIPLE, k))
     return advance(pending, read(block, 0, k), multiplier)
 
 
 @inlined
 def ascend(following, second, block, k):
-    """x[k] from the two unknowns that it is made of."""
+    """Return x[k] from the two unknowns that it is made of."""
     inverse, above = shared_number(block, INVERSE, k), shared_number(block, ABOVE, k)
     factors = Factors(inverse, above, shared_number(block, SECOND, k))
     x = back(get(block, 0, k), following, second, factors)
@@ -225,7 +225,7 @@ def ascend(following, second, block, k):
 
 @inlined
 def solve_factored(block, parameter):
-    """Unknowns of systems of one matrix in place of rhs, the only input."""
+    """Write the unknowns of systems of one matrix, from rhs, the only input."""
     half, last, zero = block.rows // 2, block.rows - 1, fill(parameter, ONE)
     falling = rising = zero
     for i in range(half):
@@ -304,7 +304,7 @@ def reduce_rows(block, pivoting):
 
 @inlined
 def eliminate_rows(block, before, first, pivoting):
-    """Pivots in place of the equations of a chunk of which x[-1] and x[0] are known."""
+    """Put pivots in place of the equations of a chunk of which x[-1] and x[0] are known."""
     top, following = open_block(block)
     one, two = enter_chunk(top, before, first), enter_chunk(following, before, first)
     for k in range(2, block.rows):

@@ -171,11 +171,11 @@ def _block_kind(dtype: str) -> Any:
 
 @functools.cache
 def _block_address(function: Callable[..., Any], dtype: str) -> int:
-    """Address of a lane function on one block, which adds to the trace of its lanes."""
+    """Return the address of a lane function on one block, which adds to the trace of its lanes."""
     number = np.dtype(dtype).type
 
-    def run_block(seen):
-        block = contents(seen)
+    def run_block(block_view):
+        block = contents(block_view)
         trace = function(block, number(block.plan.pivoting))
         store(load(block.trace, 0, ONE) + trace, block.trace, 0)
 
@@ -185,7 +185,7 @@ def _block_address(function: Callable[..., Any], dtype: str) -> int:
 
 @functools.cache
 def _panels_address(dtype: str) -> int:
-    """Address of `run_panels`, compiled for a dtype: all lane functions share it."""
+    """Return the address of `run_panels`, compiled for a dtype: all lane functions share it."""
     whole, numbers = types.int64, types.CPointer(getattr(types, dtype))
     wholes = types.CPointer(whole)
     kinds = (View(PLAN), wholes, numbers, wholes, whole, whole, wholes)

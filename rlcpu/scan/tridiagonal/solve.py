@@ -39,7 +39,9 @@ def solve_tridiagonal(
     """Solve lower[k] * x[k-1] + diagonal[k] * x[k] + upper[k] * x[k+1] = rhs[k] for x.
 
     Gaussian elimination with scaled partial pivoting, without branches, many systems at once. All
-    axes but `axis` are batch axes; the four arrays broadcast.
+    axes but `axis` are batch axes; the four arrays broadcast. Rows, whose unknowns are side by side
+    in memory, and columns, whose systems are, are computed where they lie. Other layouts are copied
+    first, columns with `lengths` too, which takes about 1.5 times as long.
 
     Systems on a CUDA device are solved there, each by one thread: few long ones take less time on
     the host. With `return_info` the call returns before the statuses, which stay there, are known.

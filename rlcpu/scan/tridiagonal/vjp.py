@@ -54,7 +54,7 @@ def tridiagonal_vjp(
     out: TridiagonalGradients | None = None,
     num_threads: int | None = None,
 ) -> TridiagonalGradients:
-    """Gradients of a scalar with respect to the arguments of `solve_tridiagonal`.
+    """Return gradients of a scalar with respect to the arguments of `solve_tridiagonal`.
 
     With g its gradient with respect to x, lambda solves the transposed systems with g on the right:
     it is the gradient with respect to the right-hand sides, -lambda[k] * x[k] that with respect to
@@ -169,7 +169,7 @@ def _like(array: Array, backend: Any) -> Any:
 
 
 def _results(out: Any, arrays: list[Array], backend: Any) -> TridiagonalGradients:
-    """Arrays for the gradients: new ones, or those of `out`, checked."""
+    """Return arrays for the gradients: new ones, or those of `out`, checked."""
     if out is None:
         return TridiagonalGradients(*(_like(array, backend) for array in arrays[:4]))
     if not isinstance(out, TridiagonalGradients):

@@ -14,11 +14,11 @@ from rlcpu.scan.kalman.small import (
     Model,
     State,
     forecast_of,
-    glide,
-    grow,
-    is_settled,
+    has_converged,
+    multiply_pivot,
     pad,
     step,
+    step_steady,
     weight_of,
 )
 from tests.scan.kalman.naive import NAMES, call, each_model, make_models, recursion
@@ -44,17 +44,17 @@ def filter_plain(arrays: dict[str, Any]) -> float:
 
 
 def test_a_covariance_that_stands_still_needs_no_step():
-    """Uncompiled: after many steps the next one and `glide` agree."""
+    """Uncompiled: after many steps the next one and `step_steady` agree."""
     model, first, observations = read(make_models(2, 1, 200))
     state = before = first
     forecast = forecast_of(state, model)
     for y in observations:
         before = state
         state, forecast, square, spread = step(state, forecast, model, y)
-    assert not is_settled(state, first, 1e-30)
-    assert is_settled(state, before, 1e-30)
+    assert not has_converged(state, first, 1e-30)
+    assert has_converged(state, before, 1e-30)
     w0, w1 = weight_of(before, model)
-    other, v = glide(before, model, (w0 / spread, w1 / spread), observations[-1])
+    other, v = step_steady(before, model, (w0 / spread, w1 / spread), observations[-1])
     np.testing.assert_allclose(other, state, rtol=1e-12)
     assert v * v / spread == pytest.approx(square, rel=1e-12)
 
@@ -98,7 +98,7 @@ def test_no_density_where_a_variance_is_none(variance, steps):
 def test_products_stay_in_range(spreads):
     product, volume = 1.0, 0.0
     for spread in spreads:
-        product, volume = grow(product, volume, spread)
+        product, volume = multiply_pivot(product, volume, spread)
         assert 1.0 / SAFE <= product <= SAFE
     expected = sum(map(math.log, spreads))
     assert volume + math.log(product) == pytest.approx(expected, rel=1e-12, abs=1e-10)

@@ -142,10 +142,10 @@ class Mass(NamedTuple):
 
 def pin_mass(hull: Body, right: Body, left: Body) -> Mass:
     """Return the inverse mass of the pin, to which all three bodies are free to turn."""
-    own, leg = HULL_MASS * hull.ratio, LEG_MASS * right.ratio
-    xx = MASS - own * hull.y * hull.y - leg * (right.y * right.y + left.y * left.y)
-    xy = own * hull.x * hull.y + leg * (right.x * right.y + left.x * left.y)
-    yy = MASS - own * hull.x * hull.x - leg * (right.x * right.x + left.x * left.x)
+    hull_share, leg_share = HULL_MASS * hull.ratio, LEG_MASS * right.ratio
+    xx = MASS - hull_share * hull.y * hull.y - leg_share * (right.y * right.y + left.y * left.y)
+    xy = hull_share * hull.x * hull.y + leg_share * (right.x * right.y + left.x * left.y)
+    yy = MASS - hull_share * hull.x * hull.x - leg_share * (right.x * right.x + left.x * left.x)
     area = xx * yy - xy * xy
     return Mass(yy / area, -xy / area, xx / area)
 
