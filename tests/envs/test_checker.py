@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -240,3 +241,25 @@ def test_a_number_that_is_drawn_twice_is_found(step: Any, level: str) -> None:
     trial.play(50, np.random.default_rng(0))
     number = 0 if step is shared else 1
     assert_found(trial.findings(), level, [f"takes number {number} again, after", "rng.uniform("])
+
+
+def costly(state: Any, action: Any, params: Any) -> Any:
+    return (state[0], state[1] + 1.0), -2000.0 * state[1], False
+
+
+@pytest.mark.parametrize("limit", [None, 200])
+def test_what_learning_will_meet_is_told(limit: int | None) -> None:
+    trial = Trial(dataclasses.replace(make(costly, draws=0), max_episode_steps=limit))
+    trial.play(150, np.random.default_rng(0))
+    findings = trial.findings()
+    assert_found(findings, "note", ["rewards are up to", "reward_scale=1e-05", "normalize_rewards"])
+    assert_found(findings, "note", ["observation[1] is up to 149", "normalize_observations=True"])
+    warned = any("no episode ended in 150 steps" in message for _, message in findings)
+    assert warned == (limit is None)
+
+
+def test_the_share_of_masked_actions_is_told() -> None:
+    masked = dataclasses.replace(make(drift), action_mask=lambda s, p: (True, s[0] > 100.0, False))
+    trial = Trial(masked)
+    trial.play(50, np.random.default_rng(0))
+    assert_found(trial.findings(), "note", ["67% of actions were masked at random play"])

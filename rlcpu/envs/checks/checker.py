@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import traceback
 import types
 from collections.abc import Callable, Iterable
@@ -53,6 +54,9 @@ NEARBY = {np.float64: 2.0**-46, np.float32: 2.0**-18}
 TRIES = 64
 #: Code of ours between an author's lines and the checks.
 _OWN_FILES = (watched.__file__, arrays.__file__)
+#: Rewards and observations above which learning wants them divided: default networks and steps of
+#: learning are for numbers around 1, and the largest reward of Gymnasium's is 100 (landers).
+LARGE = 100.0
 #: Environments and steps of the test that a batch may be split.
 SPLIT_ENVS, SPLIT_STEPS = 70, 5
 
@@ -104,7 +108,8 @@ def check(dynamics: str | Dynamics, steps: int = 1000, seed: int = 0) -> Report:
     It finds exceptions, NaN and infinity, observations outside their space, results of a wrong
     type or that depend on more than their inputs, indices outside a table (a negative one, which
     counts from the end, is a warning), kernels whose results differ from plain Python's or do not
-    compile, and kernels that do not compute in vectors, with probable reasons.
+    compile, kernels that do not compute in vectors, with probable reasons, and what learning will
+    meet: large rewards and observations, episodes that do not end, actions that are masked.
 
     Args:
         dynamics: the environment, or the id of a registered one.
@@ -179,11 +184,13 @@ class Trial:
         """Random episodes; returns the steps that had results."""
         dynamics, cases, ends = self.dynamics, [], 0
         limit, state, age, params = dynamics.max_episode_steps or steps, None, 0, ()
+        rewards, seen, shares = [0.0], [], []
         for _ in range(steps):
             if state is None:
                 params = self._draw_params(rng)
                 state, age = self._call("reset", self._draws("reset", rng), params), 0
-            if state is None or self._call("observe", state, params) is None:
+            observation = None if state is None else self._call("observe", state, params)
+            if observation is None:
                 state = None
                 continue
             mask = self._call("action_mask", state, params) if dynamics.action_mask else None
@@ -199,6 +206,9 @@ class Trial:
                 state = None
                 continue
             cases.append(case)
+            rewards.append(float(result[1]))
+            seen.append(observation)
+            shares.append(0.0 if mask is None else 1.0 - sum(mask) / len(mask))
             state, age, ends = result[0], age + 1, ends + bool(result[2])
             if any(result[2:]) or age >= limit:
                 self._call("observe", state, params)
@@ -207,7 +217,36 @@ class Trial:
                 state = None
         if cases and ends in (0, len(cases)):
             self.note("note", f"terminated was {'always' if ends else 'never'} True at random play")
+            if not ends and dynamics.max_episode_steps is None and not dynamics.truncates:
+                self.note(
+                    "warning",
+                    f"no episode ended in {len(cases)} steps, and max_episode_steps=None: give a "
+                    "number, without which returns and evaluations may never come",
+                )
+        self._foresee(rewards, seen, shares)
         return cases
+
+    def _foresee(self, rewards: list[float], seen: list[Any], shares: list[float]) -> None:
+        """Tell what learning will meet: large rewards and observations, actions that are masked."""
+        largest = max(map(abs, rewards))
+        if largest > LARGE:
+            scale = 10.0 ** -math.floor(math.log10(largest))
+            self.note(
+                "note",
+                f"rewards are up to {largest:.4g}, of which default agents learn nothing: train "
+                f"with reward_scale={scale:g}, or PPO with normalize_rewards=True",
+            )
+        if seen and self.dynamics.observation.is_plain:
+            sizes = np.abs(np.array(seen, np.float64).reshape(len(seen), -1)).max(axis=0)
+            if sizes.max() > LARGE:
+                k = int(sizes.argmax())
+                self.note(
+                    "note",
+                    f"observation[{k}] is up to {sizes[k]:.4g}: divide it in observe, or train PPO "
+                    "with normalize_observations=True",
+                )
+        if any(shares):
+            self.note("note", f"{np.mean(shares):.0%} of actions were masked at random play")
 
     def _call(self, name: str, *inputs: Any) -> Any:
         """Result of a plain function, or None where it is not what it has to be."""
