@@ -23,12 +23,16 @@ class Columns:
         widths: numbers of a sample, by name.
         limits: of columns that hold indices how many numbers there are.
         takes_ones: columns for whose ones networks add up rows of weights.
+
+    Attributes:
+        ones: columns of the last batch that are read so.
     """
 
     def __init__(
         self, widths: dict[str, int], limits: dict[str, int], takes_ones: frozenset[str]
     ) -> None:
         self.widths, self.limits, self.takes_ones = widths, limits, takes_ones
+        self.ones: frozenset[str] = frozenset()
         self._last: dict[str, _Column] = {}
         self._records: Any = None
 
@@ -68,6 +72,7 @@ class Columns:
                 raise ValueError(f"batch has columns of {numbers}")
             records = [column.record for column in columns.values()]
             self._records, self._last = np.array(records, COLUMN_RECORD), columns
+            self.ones = frozenset(name for name, each in columns.items() if each.is_of_ones)
         return self._records, columns, next(iter(columns.values())).samples
 
     def _make(self, name: str, width: int, values: Any, pair: tuple[Any, Any]) -> _Column:
@@ -112,6 +117,11 @@ class _Column(NamedTuple):
     numbers: tuple[Any, Any]
     samples: int
     record: tuple[int, ...]
+
+    @property
+    def is_of_ones(self) -> bool:
+        """Tell whether the kernel has places of ones, and no numbers."""
+        return self.record[1] != 0
 
     def serves(self, values: Any, pair: tuple[Any, Any]) -> bool:
         """Tell whether these are the same arrays, of which mean and scale need no copies."""

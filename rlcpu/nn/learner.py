@@ -285,12 +285,22 @@ class Learner(FlatLearner):
             kernel.compile(self._types())
         for table, each in zip(self.layout.tables, self.networks, strict=True):
             table[: len(each.plan.table)] = passes.link(each.plan, self.dtype)
-        kinds = [each["kind"] for each in self.tape.instructions]
+        kinds = [self._kind_of(each) for each in self.tape.instructions]
         rows = list(zip(self._program.instructions, kinds, strict=True))
         rows = rows if is_awaited else rows[::-1]
         instructions.link(rows, self.tape.functions, self.dtype, kind)
         self._compiled = kernel
         self._is_ready = True
+
+    def _kind_of(self, instruction: Mapping[str, Any]) -> str:
+        """Return the kind of an instruction, for batches like the last one."""
+        kind: str = instruction["kind"]
+        if kind != "network":
+            return kind
+        first = self.tape.applications[instruction["index"]]["first"]
+        source, column, *_ = self.tape.inputs[first]
+        is_of_ones = source == FROM_COLUMN and list(self.columns)[column] in self._columns.ones
+        return "network_of_ones" if is_of_ones else kind
 
     @property
     def num_sums(self) -> int:
@@ -333,8 +343,10 @@ class Learner(FlatLearner):
         chosen = self._check_steps(steps)
         rates = self._rates_of(chosen.learning_rate)
         epochs, minibatch = chosen.epochs, chosen.minibatch_size
-        columns, references, count = self._columns.read(batch, normalise or {})
         self._read_settings(settings)
+        ones = self._columns.ones
+        columns, references, count = self._columns.read(batch, normalise or {})
+        self._is_ready &= ones == self._columns.ones
         watched, most = self._find_watched(chosen.stop_above)
         self._prepare()
         minibatch = min(minibatch, count)

@@ -44,6 +44,7 @@ INSTRUCTIONS = {
     "number": Instruction(numbers.read_number),
     "parameter": Instruction(numbers.read_parameter, numbers.learn_parameter),
     "network": Instruction(networks.apply, networks.learn),
+    "network_of_ones": Instruction(networks.apply_to_ones, networks.learn_from_ones),
     "add": Instruction(numbers.add, numbers.through_sum),
     "subtract": Instruction(numbers.subtract, numbers.through_difference),
     "multiply": Instruction(numbers.multiply, numbers.through_product),

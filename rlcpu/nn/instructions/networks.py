@@ -1,7 +1,7 @@
-"""The instruction that applies a network to some samples.
+"""The instructions that apply a network to some samples.
 
-A network whose input is a column of `Ones` gets the first layer's product, `is_summed`, in the
-place of the input.
+A network whose input is a column of `Ones` has an instruction of its own, "network_of_ones": it
+gets the first layer's product in the place of the input.
 """
 
 from __future__ import annotations
@@ -25,51 +25,31 @@ from rlcpu.nn.program import FROM_COLUMN, FROM_ROWS
 def apply(chunk: Any, instruction: Any) -> None:
     """Gather a network's inputs from columns and rows, and write its outputs to rows."""
     application = chunk.frame.program.applications[instruction.index]
-    network, units, count = (
-        network_at(chunk, application),
-        units_of(chunk, application),
-        chunk.samples.size,
-    )
-    first = chunk.frame.program.inputs[application.first]
-    is_summed = reads_ones(chunk, first)
-    if is_summed:
-        sum_all_ones(chunk, first, network, units)
-    else:
-        for k in range(application.inputs):
-            gather(chunk, chunk.frame.program.inputs[application.first + k], network, units)
-    passes.forward(network, units, count, is_summed)
-    out = instruction.out
-    for k in range(network.outputs.shape[0]):
-        cells, width, size = output_place(network, k)
-        for j in range(size):
-            from_units(chunk.rows[out + j], units[cells * count :], width, j)
-        out += size
+    network, units = network_at(chunk, application), units_of(chunk, application)
+    for k in range(application.inputs):
+        gather(chunk, chunk.frame.program.inputs[application.first + k], network, units)
+    passes.forward(network, units, chunk.samples.size, False)
+    read_outputs(chunk, instruction.out, network, units)
+
+
+def apply_to_ones(chunk: Any, instruction: Any) -> None:
+    """Add up a network's weights for the ones of a column, and write its outputs to rows."""
+    application = chunk.frame.program.applications[instruction.index]
+    network, units = network_at(chunk, application), units_of(chunk, application)
+    sum_all_ones(chunk, chunk.frame.program.inputs[application.first], network, units)
+    passes.forward(network, units, chunk.samples.size, True)
+    read_outputs(chunk, instruction.out, network, units)
 
 
 def learn(chunk: Any, instruction: Any) -> None:
     """Take derivatives by a network's outputs from slopes, and add those by inputs to slopes."""
-    program, layout, count = chunk.frame.program, chunk.frame.layout, chunk.samples.size
+    program, count = chunk.frame.program, chunk.samples.size
     application = program.applications[instruction.index]
     network, units = network_at(chunk, application), units_of(chunk, application)
-    out = instruction.out
-    for k in range(network.outputs.shape[0]):
-        cells, width, size = output_place(network, k)
-        outputs = units[cells * count : (cells + width) * count]
-        fill_row(outputs, 0.0)
-        for j in range(size):
-            to_units(outputs, width, j, chunk.slopes[out + j])
-        out += size
-    mode, number = 0, application.network
-    if application.by_parameters != 0:
-        mode = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
-    if application.by_inputs != 0:
-        mode |= BY_INPUTS
-    begin, end = layout.begins[number] + layout.free[number], layout.begins[number + 1]
-    gradients, first = chunk.gradients[begin:end], program.inputs[application.first]
-    is_summed, scratch = reads_ones(chunk, first), chunk.frame.space.products[chunk.worker]
-    passes.backward(network, units, scratch, gradients, count, is_summed, mode)
-    if is_summed and application.by_parameters != 0:
-        add_all_slopes(chunk, first, network, units, gradients)
+    write_slopes(chunk, instruction.out, network, units)
+    gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
+    mode = mode_of(chunk, application)
+    passes.backward(network, units, scratch, gradients, count, False, mode)
     if application.by_inputs != 0:
         for k in range(application.inputs):
             operand = program.inputs[application.first + k]
@@ -78,6 +58,22 @@ def learn(chunk: Any, instruction: Any) -> None:
                 for j in range(operand.width):
                     slopes = chunk.slopes[operand.source + j]
                     add_from_units(slopes, units[cells * count :], width, operand.begin + j)
+
+
+def learn_from_ones(chunk: Any, instruction: Any) -> None:
+    """Take derivatives by a network's outputs from slopes; the ones of a column have none."""
+    application = chunk.frame.program.applications[instruction.index]
+    network, units = network_at(chunk, application), units_of(chunk, application)
+    write_slopes(chunk, instruction.out, network, units)
+    gradients, scratch = gradients_of(chunk, application), chunk.frame.space.products[chunk.worker]
+    mode = mode_of(chunk, application)
+    passes.backward(network, units, scratch, gradients, chunk.samples.size, True, mode)
+    if application.by_parameters != 0:
+        first = chunk.frame.program.inputs[application.first]
+        add_all_slopes(chunk, first, network, units, gradients)
+
+
+# ---------------------------------------------------------------- an application
 
 
 def network_at(chunk: Any, application: Any) -> Any:
@@ -89,6 +85,42 @@ def units_of(chunk: Any, application: Any) -> Any:
     """Return the scratch memory of an application."""
     place = application.units if application.units >= 0 else chunk.frame.program.cells
     return chunk.units[place * chunk.frame.settings.chunk :]
+
+
+def gradients_of(chunk: Any, application: Any) -> Any:
+    """Return the gradients of an application's network."""
+    layout, number = chunk.frame.layout, application.network
+    return chunk.gradients[layout.begins[number] + layout.free[number] : layout.begins[number + 1]]
+
+
+def mode_of(chunk: Any, application: Any) -> int:
+    """Return which derivatives are wanted, see `rlcpu.nn.passes`."""
+    mode = 0
+    if application.by_parameters != 0:
+        mode = OVERWRITTEN if application.is_first != 0 and chunk.is_first else ADDED
+    return mode | BY_INPUTS if application.by_inputs != 0 else mode
+
+
+def read_outputs(chunk: Any, out: int, network: Any, units: Any) -> None:
+    """Write a network's outputs to rows, from row `out` on."""
+    count = chunk.samples.size
+    for k in range(network.outputs.shape[0]):
+        cells, width, size = output_place(network, k)
+        for j in range(size):
+            from_units(chunk.rows[out + j], units[cells * count :], width, j)
+        out += size
+
+
+def write_slopes(chunk: Any, out: int, network: Any, units: Any) -> None:
+    """Write derivatives by a network's outputs to their place, from row `out` of slopes on."""
+    count = chunk.samples.size
+    for k in range(network.outputs.shape[0]):
+        cells, width, size = output_place(network, k)
+        outputs = units[cells * count : (cells + width) * count]
+        fill_row(outputs, 0.0)
+        for j in range(size):
+            to_units(outputs, width, j, chunk.slopes[out + j])
+        out += size
 
 
 # ---------------------------------------------------------------- inputs
@@ -146,12 +178,6 @@ def add_from_units(row: Any, units: Any, width: int, place: int) -> None:
 
 
 # ---------------------------------------------------------------- ones among zeros
-
-
-def reads_ones(chunk: Any, operand: Any) -> bool:
-    """Tell whether an operand is a column of ones."""
-    columns = chunk.frame.batch.columns
-    return operand.kind == FROM_COLUMN and columns[operand.source].ones != 0
 
 
 @inline

@@ -104,15 +104,19 @@ def make_backward(dtype: type) -> Callable[..., None]:
             sums[k] += row[k] * other[k]
 
     @inline
-    def through_one(row, slopes, inverse, gains):
+    def to_inputs(normal, slopes, inverse, gains):
+        """Overwrite normalised numbers z by derivatives by x, from slopes by the outputs.
+
+        With d = slopes * gains they are inverse * (d - mean(d) - z mean(d z)).
+        """
         mean = product_mean = zero
-        for k in range(row.size):
+        for k in range(normal.size):
             slopes[k] *= gains[k]
             mean += slopes[k]
-            product_mean += slopes[k] * row[k]
-        mean, product_mean = mean / dtype(row.size), product_mean / dtype(row.size)
-        for k in range(row.size):
-            row[k] = inverse * (slopes[k] - mean - row[k] * product_mean)
+            product_mean += slopes[k] * normal[k]
+        mean, product_mean = mean / dtype(normal.size), product_mean / dtype(normal.size)
+        for k in range(normal.size):
+            normal[k] = inverse * (slopes[k] - mean - normal[k] * product_mean)
 
     @outline
     def backward(step, work):
@@ -128,7 +132,7 @@ def make_backward(dtype: type) -> Callable[..., None]:
             if wants_parameters(work):
                 add_products(gradients[:size], slope, row)
                 add_to(gradients[shifts : shifts + size], slope)
-            through_one(row, slope, inverses[i], parameters[:size])
+            to_inputs(row, slope, inverses[i], parameters[:size])
 
     return backward
 
