@@ -83,7 +83,11 @@ def read_item(typing_context, table, index):
 
 @intrinsic(prefer_literal=True)
 def write_item(typing_context, table, index, value):
-    """`table[index] = value` of an array, with indices kept inside."""
+    """`table[index] = value` of an array, with indices kept inside.
+
+    An array of a shape that does not fit is not written: an exception would keep other environments
+    from their step.
+    """
     if not isinstance(table, types.Array) or not table.mutable:
         raise errors.TypingError("it writes into something else than an array of the state")
     _check_written("an array", table.dtype, value)
@@ -91,12 +95,36 @@ def write_item(typing_context, table, index, value):
     given = types.unliteral(value)
     _, put = hooks.generator_of(typing_context, operator.setitem, (table, whole, given))
 
+    part, get = hooks.generator_of(typing_context, operator.getitem, (table, whole))
+    has_shape = isinstance(given, types.Array) and isinstance(part, types.Array)
+
     def generate(context, builder, signature, values):
         position = keep_inside(context, builder, *values[:2])
-        put(context, builder, (values[0], position, values[2]))
+        if not has_shape:
+            put(context, builder, (values[0], position, values[2]))
+            return context.get_dummy_value()
+        target = get(context, builder, (values[0], position))
+        fits = _fits(context, builder, (part, target), (given, values[2]))
+        context.nrt.decref(builder, part, target)
+        with builder.if_then(fits):
+            put(context, builder, (values[0], position, values[2]))
         return context.get_dummy_value()
 
     return types.void(table, index, given), generate
+
+
+def _fits(context: Any, builder: Any, target: Any, source: Any) -> Any:
+    """Tell whether an array, of a type, can be written into another, repeated along axes of 1."""
+    sizes = []
+    for kind, array in (target, source):
+        shape = cgutils.create_struct_proxy(kind)(context, builder, array).shape
+        sizes.append(cgutils.unpack_tuple(builder, shape)[::-1])
+    fits = cgutils.true_bit if source[0].ndim <= target[0].ndim else cgutils.false_bit
+    for whole, given in zip(*sizes, strict=False):
+        same = builder.icmp_signed("==", whole, given)
+        one = builder.icmp_signed("==", given, given.type(1))
+        fits = builder.and_(fits, builder.or_(same, one))
+    return fits
 
 
 def _position(table: Any, index: Any) -> tuple[Any, Callable[..., Any]]:

@@ -284,6 +284,30 @@ def test_an_index_outside_reads_and_writes_inside(rows: list[int]) -> None:
     assert env.state.table[0].sum() == env.state.table[2].sum() == -3
 
 
+def test_a_shape_that_changes_writes_nothing() -> None:
+    """Nor does it keep other environments from their step."""
+
+    def step(state, action, params):
+        state.row += 1
+        state.before[0 : state.row] = state.before[1:3]
+        return 0.0, False
+
+    env = rlcpu.make_vec(dataclasses.replace(cells, step=hidden_in_row(step)), 3)
+    env.reset(seed=0)
+    env.state.before = [[1, 2, 3, 4]] * 3
+    env.state.row = [1, 2, 1]
+    env.step(np.zeros(3, np.int64))
+    assert env.state.before.tolist() == [[2, 3, 3, 4], [1, 2, 3, 4], [2, 3, 3, 4]]
+    assert env.state.row.tolist() == [2, 3, 2]
+
+
+def hidden_in_row(bad: Callable[..., Any]) -> Callable[..., Any]:
+    def step(state, action, params):
+        return bad(state, action, params) if state.row > 0 else (0.0, False)
+
+    return step
+
+
 def test_check_names_indices_outside() -> None:
     def step(state, action, params, rng):
         state.body[state.head + 60] = 1
