@@ -48,6 +48,9 @@ FAMILIES = {
     "rlcpu.envs.tasks.minigrid": Family(
         "MiniGrid", "the package minigrid: the same transitions from the same states"
     ),
+    "rlcpu.envs.tasks.popgym": Family(
+        "POPGym", "the package popgym: the same transitions from the same states"
+    ),
     "rlcpu.envs.tasks.toy_text": Family(
         "Toy text", "Gymnasium's {id}: the same transitions from the same states"
     ),

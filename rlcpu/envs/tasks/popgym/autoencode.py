@@ -1,0 +1,80 @@
+"""POPGym/Autoencode: watch a deck, then name the suits of its cards, the last one first.
+
+Source: see `rlcpu.envs.tasks.popgym`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.arrays import Array, State
+from rlcpu.kernels.random import Rng
+
+SUITS = 4
+
+
+class Cards(State):
+    """Suits of all cards: first the deck is dealt from its end, then recited from its start."""
+
+    left: int  # cards that were not dealt
+    recited: int  # cards that were named
+
+
+class OneDeck(Cards):  # noqa: D101
+    deck: Array[np.uint8, 52]
+
+
+class TwoDecks(Cards):  # noqa: D101
+    deck: Array[np.uint8, 104]
+
+
+class ThreeDecks(Cards):  # noqa: D101
+    deck: Array[np.uint8, 156]
+
+
+class Params(NamedTuple):
+    """There are no parameters."""
+
+
+def reset(s: Any, rng: Rng, params: Params) -> None:
+    """Shuffle the deck and show a card."""
+    for i in range(len(s.deck)):
+        s.deck[i] = i % SUITS
+    rng.shuffle(s.deck)
+    s.left = len(s.deck) - 1
+
+
+def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
+    """Deal a card; when all are dealt, the action names the suit of one."""
+    if s.left > 0:
+        s.left -= 1
+        return 0.0, False
+    scale = 1.0 / float(len(s.deck))
+    is_right = s.deck[s.recited] == action
+    s.recited += 1
+    return (scale if is_right else -scale), s.recited == len(s.deck)
+
+
+def observe(s: Any, params: Params, out: Any) -> None:
+    """Whether cards are shown or to be named, and the suit in sight: (2 + 4,)."""
+    out[1 if s.left > 0 else 0] = 1.0
+    out[2 + (0 if s.recited > 0 else s.deck[s.left])] = 1.0
+
+
+LEVELS = tuple(
+    Dynamics(
+        id=f"POPGym/Autoencode{level}-v0",
+        state=state,
+        step=step,
+        reset=reset,
+        observe=observe,
+        observation_space=Box(0.0, 1.0, (2 + SUITS,)),
+        action_space=Discrete(SUITS),
+        params=Params(),
+    )
+    for level, state in (("Easy", OneDeck), ("Medium", TwoDecks), ("Hard", ThreeDecks))
+)

@@ -1,0 +1,108 @@
+"""POPGym/Battleship: sink four ships on a board of which nothing is seen but hits and misses.
+
+Source: see `rlcpu.envs.tasks.popgym`. Ships lie as there, each with the same probability wherever
+it fits: the package draws places until one fits, we count them and draw one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Discrete, MultiDiscrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.arrays import Array, State
+from rlcpu.kernels.random import Rng
+
+SHIPS = (2, 3, 3, 4)  # cells of each
+NEEDED = sum(SHIPS)
+HIT = 1.0 / NEEDED  # reward
+
+
+class Fleet(State):
+    """Hits of all shots so far, and whether the last one was one; cells with ships and shots are 1."""
+
+    hits: int
+    is_hit: bool
+
+
+class Small(Fleet):  # noqa: D101
+    ships: Array[np.uint8, 8, 8]
+    shots: Array[np.uint8, 8, 8]
+
+
+class Middle(Fleet):  # noqa: D101
+    ships: Array[np.uint8, 10, 10]
+    shots: Array[np.uint8, 10, 10]
+
+
+class Large(Fleet):  # noqa: D101
+    ships: Array[np.uint8, 12, 12]
+    shots: Array[np.uint8, 12, 12]
+
+
+class Params(NamedTuple):
+    """There are no parameters."""
+
+
+def fits(ships: Any, place: int, cells: int) -> bool:
+    """Return whether a ship has room at place `2 * (row * n + column)`, 1 more if it lies down."""
+    n = len(ships)
+    row, column, down = place // 2 // n, place // 2 % n, place % 2
+    if (row if down else column) + cells > n:
+        return False
+    is_free = True
+    for k in range(cells):
+        is_free = is_free and ships[row + k * down, column + k * (1 - down)] == 0
+    return is_free
+
+
+def reset(s: Any, rng: Rng, params: Params) -> None:
+    """Place the ships, one after the other."""
+    n = len(s.ships)
+    for cells in SHIPS:
+        count = 0
+        for place in range(2 * n * n):
+            count += fits(s.ships, place, cells)
+        left = rng.integers(count)
+        chosen = 0
+        for place in range(2 * n * n):
+            if fits(s.ships, place, cells):
+                if left == 0:
+                    chosen = place
+                left -= 1
+        down = chosen % 2
+        for k in range(cells):
+            s.ships[chosen // 2 // n + k * down, chosen // 2 % n + k * (1 - down)] = 1
+
+
+def step(s: Any, action: tuple[int, int], params: Params) -> tuple[float, bool]:
+    """Shoot at a row and a column; a second shot at a cell is a miss."""
+    row, column = action
+    s.is_hit = s.ships[row, column] == 1 and s.shots[row, column] == 0
+    s.shots[row, column] = 1
+    s.hits += s.is_hit
+    miss = -1.0 / float(s.ships.size - NEEDED)
+    return (HIT if s.is_hit else miss), s.hits == NEEDED
+
+
+def observe(s: Any, params: Params) -> int:
+    """Return 1 for a hit, 0 for a miss."""
+    return int(s.is_hit)
+
+
+LEVELS = tuple(
+    Dynamics(
+        id=f"POPGym/Battleship{level}-v0",
+        state=state,
+        step=step,
+        reset=reset,
+        observe=observe,
+        observation_space=Discrete(2),
+        action_space=MultiDiscrete([size, size]),
+        params=Params(),
+        max_episode_steps=size * size,
+    )
+    for level, state, size in (("Easy", Small, 8), ("Medium", Middle, 10), ("Hard", Large, 12))
+)

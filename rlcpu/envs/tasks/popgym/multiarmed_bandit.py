@@ -1,0 +1,75 @@
+"""POPGym/MultiarmedBandit: find out which arm pays most often, and pull it.
+
+Source: see `rlcpu.envs.tasks.popgym`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gymnasium.spaces import Discrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.arrays import Array, State
+from rlcpu.kernels.random import Rng
+
+
+class Arms(State):
+    """Whether the last pull paid."""
+
+    paid: bool
+
+
+class TenArms(Arms):  # noqa: D101
+    chances: Array[float, 10]
+
+
+class TwentyArms(Arms):  # noqa: D101
+    chances: Array[float, 20]
+
+
+class ThirtyArms(Arms):  # noqa: D101
+    chances: Array[float, 30]
+
+
+class Params(NamedTuple):
+    """Scale of rewards."""
+
+    reward: float = 1.0 / 200.0  # what a pull that pays gives; one that does not costs as much
+
+
+def reset(s: Any, rng: Rng, params: Params) -> None:
+    """Draw the probability with which each arm pays."""
+    for arm in range(len(s.chances)):
+        s.chances[arm] = rng.uniform()
+
+
+def step(s: Any, action: int, params: Params, rng: Rng) -> tuple[float, bool]:
+    """Pull an arm."""
+    s.paid = rng.uniform() < s.chances[action]
+    return (params.reward if s.paid else -params.reward), False
+
+
+def observe(s: Any, params: Params) -> int:
+    """Return 1 if the last pull paid, else 0."""
+    return int(s.paid)
+
+
+LEVELS = tuple(
+    Dynamics(
+        id=f"POPGym/MultiarmedBandit{level}-v0",
+        state=state,
+        step=step,
+        reset=reset,
+        observe=observe,
+        observation_space=Discrete(2),
+        action_space=Discrete(arms),
+        params=Params(1.0 / steps),
+        max_episode_steps=steps,
+    )
+    for level, state, arms, steps in (
+        ("Easy", TenArms, 10, 200),
+        ("Medium", TwentyArms, 20, 400),
+        ("Hard", ThirtyArms, 30, 600),
+    )
+)

@@ -1,0 +1,157 @@
+"""POPGym/PositionOnlyCartPole and -Pendulum, and their Noisy forms: velocities are not seen.
+
+The physics are Gymnasium's; rewards are scaled, so that an episode's return is at most 1. The
+Noisy forms add normal noise to what is seen, within the bounds of the space.
+Source: see `rlcpu.envs.tasks.popgym`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.tasks.classic_control import cartpole, pendulum
+from rlcpu.kernels.random import Rng
+
+CARTPOLE, PENDULUM = cartpole.Params(), pendulum.Params()
+LEAST_REWARD = -16.2736044  # of Gymnasium's pendulum
+X_HIGH, THETA_HIGH = 2.0 * cartpole.X_THRESHOLD, 2.0 * cartpole.THETA_THRESHOLD
+
+
+class CartPole(NamedTuple):
+    """CartPole's state, and the noise in what is seen of it."""
+
+    x: float  # m
+    x_dot: float  # m/s
+    theta: float  # rad
+    theta_dot: float  # rad/s
+    x_noise: float
+    theta_noise: float
+
+
+class Pendulum(NamedTuple):
+    """Pendulum's state, and the noise in what is seen of it."""
+
+    theta: float  # rad, 0 is up
+    theta_dot: float  # rad/s
+    cosine_noise: float
+    sine_noise: float
+
+
+class Params(NamedTuple):
+    """Scales of noise and rewards."""
+
+    scale: float  # steps of an episode, by which rewards are divided
+    noise: float  # standard deviation
+    noisy: bool  # whether there is any noise
+
+
+def noises(rng: Rng, params: Params) -> tuple[float, float]:
+    """Draw the noise of both numbers that are seen."""
+    if not params.noisy:
+        return 0.0, 0.0
+    return params.noise * rng.normal(), params.noise * rng.normal()
+
+
+def reset_cartpole(rng: Rng, params: Params) -> CartPole:
+    """Draw a state near the upright one."""
+    uniforms = (rng.uniform(), rng.uniform(), rng.uniform(), rng.uniform())
+    x, x_dot, theta, theta_dot = cartpole.reset(uniforms, CARTPOLE)
+    x_noise, theta_noise = noises(rng, params)
+    return CartPole(x, x_dot, theta, theta_dot, x_noise, theta_noise)
+
+
+def step_cartpole(
+    s: CartPole, action: int, params: Params, rng: Rng
+) -> tuple[CartPole, float, bool]:
+    """Push the cart to the left (0) or to the right (1)."""
+    before = (s.x, s.x_dot, s.theta, s.theta_dot)
+    after, _, terminated = cartpole.step(before, action, CARTPOLE)
+    x, x_dot, theta, theta_dot = after
+    x_noise, theta_noise = noises(rng, params)
+    state = CartPole(x, x_dot, theta, theta_dot, x_noise, theta_noise)
+    return state, 1.0 / params.scale, terminated
+
+
+def observe_cartpole(s: CartPole, params: Params) -> tuple[float, float]:
+    """Position of the cart and angle of the pole."""
+    x, theta = s.x + s.x_noise, s.theta + s.theta_noise
+    if not params.noisy:
+        return x, theta
+    return min(max(x, -X_HIGH), X_HIGH), min(max(theta, -THETA_HIGH), THETA_HIGH)
+
+
+def reset_pendulum(rng: Rng, params: Params) -> Pendulum:
+    """Draw an angle and a velocity."""
+    uniforms = (rng.uniform(), rng.uniform())
+    theta, theta_dot = pendulum.reset(uniforms, PENDULUM)
+    cosine_noise, sine_noise = noises(rng, params)
+    return Pendulum(theta, theta_dot, cosine_noise, sine_noise)
+
+
+def step_pendulum(
+    s: Pendulum, action: tuple[float], params: Params, rng: Rng
+) -> tuple[Pendulum, float, bool]:
+    """Turn the pendulum with a torque (N m); the reward is -1 at worst, 1 at best, over `scale`."""
+    before = (s.theta, s.theta_dot)
+    after, reward, terminated = pendulum.step(before, action, PENDULUM)
+    theta, theta_dot = after
+    cosine_noise, sine_noise = noises(rng, params)
+    half = -0.5 * LEAST_REWARD
+    reward = (reward + half) / half / params.scale
+    return Pendulum(theta, theta_dot, cosine_noise, sine_noise), reward, terminated
+
+
+def observe_pendulum(s: Pendulum, params: Params) -> tuple[float, float]:
+    """Cosine and sine of the angle."""
+    cosine, sine = math.cos(s.theta) + s.cosine_noise, math.sin(s.theta) + s.sine_noise
+    if not params.noisy:
+        return cosine, sine
+    return min(max(cosine, -1.0), 1.0), min(max(sine, -1.0), 1.0)
+
+
+def _cartpole(name: str, steps: int, noise: float = 0.0) -> Dynamics:
+    high = np.array([X_HIGH, THETA_HIGH], np.float32)
+    return Dynamics(
+        id=f"POPGym/{name}-v0",
+        step=step_cartpole,
+        reset=reset_cartpole,
+        observe=observe_cartpole,
+        observation_space=Box(-high, high),
+        action_space=cartpole.DYNAMICS.action_space,
+        params=Params(float(steps), noise, noise > 0.0),
+        max_episode_steps=steps,
+    )
+
+
+def _pendulum(name: str, steps: int, noise: float = 0.0) -> Dynamics:
+    return Dynamics(
+        id=f"POPGym/{name}-v0",
+        step=step_pendulum,
+        reset=reset_pendulum,
+        observe=observe_pendulum,
+        observation_space=Box(-1.0, 1.0, (2,)),
+        action_space=pendulum.DYNAMICS.action_space,
+        params=Params(float(steps), noise, noise > 0.0),
+        max_episode_steps=steps,
+    )
+
+
+LEVELS = (
+    _cartpole("PositionOnlyCartPoleEasy", 200),
+    _cartpole("PositionOnlyCartPoleMedium", 400),
+    _cartpole("PositionOnlyCartPoleHard", 600),
+    _cartpole("NoisyPositionOnlyCartPoleEasy", 200, 0.1),
+    _cartpole("NoisyPositionOnlyCartPoleMedium", 200, 0.2),
+    _cartpole("NoisyPositionOnlyCartPoleHard", 200, 0.3),
+    _pendulum("PositionOnlyPendulumEasy", 200),
+    _pendulum("PositionOnlyPendulumMedium", 150),
+    _pendulum("PositionOnlyPendulumHard", 100),
+    _pendulum("NoisyPositionOnlyPendulumEasy", 200, 0.1),
+    _pendulum("NoisyPositionOnlyPendulumMedium", 200, 0.2),
+    _pendulum("NoisyPositionOnlyPendulumHard", 200, 0.3),
+)

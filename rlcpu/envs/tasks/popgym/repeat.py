@@ -1,0 +1,96 @@
+"""POPGym/RepeatFirst and POPGym/RepeatPrevious: name the suit of a card that was seen before.
+
+Cards of shuffled decks are shown one after the other. RepeatFirst asks for the suit of the first
+one in each step, RepeatPrevious for that of k cards ago, where the card in sight is the first.
+Source: see `rlcpu.envs.tasks.popgym`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Discrete
+
+from rlcpu.envs.dynamics import Dynamics
+from rlcpu.envs.engine.arrays import Array, State
+from rlcpu.kernels.random import Rng
+
+SUITS = 4
+
+
+class Cards(State):
+    """Suits of all cards, of which those from `left` on were shown, the last one first."""
+
+    left: int
+
+
+class OneDeck(Cards):  # noqa: D101
+    deck: Array[np.uint8, 52]
+
+
+class TwoDecks(Cards):  # noqa: D101
+    deck: Array[np.uint8, 104]
+
+
+class ThreeDecks(Cards):  # noqa: D101
+    deck: Array[np.uint8, 156]
+
+
+class EightDecks(Cards):  # noqa: D101
+    deck: Array[np.uint8, 416]
+
+
+class SixteenDecks(Cards):  # noqa: D101
+    deck: Array[np.uint8, 832]
+
+
+class Params(NamedTuple):
+    """There are no parameters."""
+
+
+def repeat(id: str, state: type[State], k: int | None) -> Dynamics:
+    """Make a task that asks for the suit of k cards ago, or of the first card for None."""
+    asks_first, back = k is None, k or 0
+
+    def reset(s: Any, rng: Rng, params: Params) -> None:
+        for i in range(len(s.deck)):
+            s.deck[i] = i % SUITS
+        rng.shuffle(s.deck)
+        s.left = len(s.deck) - 1
+
+    def step(s: Any, action: int, params: Params) -> tuple[float, bool]:
+        """Name a suit, and deal a card."""
+        cards = len(s.deck)
+        place = cards - 1 if asks_first else s.left + back - 1
+        scale = 1.0 / float(cards - 1 if asks_first else cards - back)
+        reward = 0.0
+        if place < cards:
+            reward = scale if s.deck[place] == action else -scale
+        s.left -= 1
+        return reward, s.left == 0
+
+    def observe(s: Any, params: Params) -> int:
+        """Return the suit of the card in sight."""
+        return s.deck[s.left]
+
+    return Dynamics(
+        id=id,
+        state=state,
+        step=step,
+        reset=reset,
+        observe=observe,
+        observation_space=Discrete(SUITS),
+        action_space=Discrete(SUITS),
+        params=Params(),
+    )
+
+
+LEVELS = (
+    repeat("POPGym/RepeatFirstEasy-v0", OneDeck, None),
+    repeat("POPGym/RepeatFirstMedium-v0", EightDecks, None),
+    repeat("POPGym/RepeatFirstHard-v0", SixteenDecks, None),
+    repeat("POPGym/RepeatPreviousEasy-v0", OneDeck, 4),
+    repeat("POPGym/RepeatPreviousMedium-v0", TwoDecks, 32),
+    repeat("POPGym/RepeatPreviousHard-v0", ThreeDecks, 64),
+)
