@@ -21,7 +21,7 @@ HIT = 1.0 / NEEDED  # reward
 
 
 class Fleet(State):
-    """Hits of all shots so far, and whether the last one was one; cells with ships and shots are 1."""
+    """Hits so far, and whether the last shot was one; cells with ships and shots hold a 1."""
 
     hits: int
     is_hit: bool
