@@ -167,7 +167,8 @@ def test_steps_are_those_of_the_package(id: str) -> None:
             state, reward, flags = step(dynamics, state, action, turn)
             if isinstance(state, tuple):
                 env._np_random.values = noise_of(state)
-            theirs = np.array(action, env.action_space.dtype)
+            is_number = isinstance(action, int)
+            theirs = action if is_number else np.array(action, env.action_space.dtype)
             seen, expected, terminated, truncated, _ = env.step(theirs)
             assert reward == pytest.approx(expected, rel=1e-12, abs=1e-15)
             limit = dynamics.max_episode_steps
