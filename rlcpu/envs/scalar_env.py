@@ -99,7 +99,7 @@ class ScalarEnv(Parameters, gymnasium.Env[Array, Any]):
             actions[0] = action  # a tenth of the time of what is right for any action
         else:
             actions[:] = convert_actions(np.asarray(action)[None], self.dynamics, actions.shape)
-        if step.run():
+        if step.run(*step.arguments):
             bad = find_bad_actions(actions, self.dynamics)
             raise ValueError(describe_bad_actions(actions, bad, self.dynamics))
         terminated, truncated = step.terminated.item(), step.truncated.item()

@@ -20,6 +20,7 @@ import os
 import platform
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +54,13 @@ class Kernels(NamedTuple):
     serial: Any
     parallel: Any
     grain: int
+
+
+def launcher(kernels: Kernels, work: int, num_threads: int | None) -> Callable[..., Any]:
+    """Return a function of a driver's arguments, for many calls with the same work: `launch`."""
+    if work < kernels.grain or num_threads == 1:
+        return kernels.serial
+    return functools.partial(launch, kernels, work, num_threads)
 
 
 def launch(kernels: Kernels, work: int, num_threads: int | None, *args: Any) -> Any:

@@ -143,7 +143,7 @@ class Engine:
         """Return a step of one environment whose arrays are made once: they take longest.
 
         It has `actions`, `rows`, `reward`, `terminated` and `truncated`, arrays of a batch of one,
-        `run()`, which returns whether the action is bad, and `infos()`.
+        `run(*arguments)`, which returns whether the action is bad, and `infos()`.
         """
         raise NotImplementedError
 

@@ -39,9 +39,11 @@ from rlcpu.envs.engine.steps import Steps, observe_kernel, reset_kernel, step_ke
 from rlcpu.envs.policies import Policy, version_of
 from rlcpu.kernels.memory import aligned_zeros
 from rlcpu.kernels.random import GOLDEN, keys
-from rlcpu.kernels.threads import launch
+from rlcpu.kernels.threads import launch, launcher
 
 Array = npt.NDArray[Any]
+#: To make an array of a type, and not of its dtype, takes half as long again.
+_FLOAT, _BOOL = np.dtype(np.float32), np.dtype(np.bool_)
 
 
 class LaneEngine(Engine):
@@ -77,9 +79,8 @@ class LaneEngine(Engine):
         _rows(self.words)[ELAPSED] = PENDING  # nobody is in an episode yet
         nominal = {name: getattr(self.dynamics.params, name) for name in self.code.varied}
         self.set_params({**nominal, **self.dynamics.varied})
-        self._finals = np.empty(
-            (self.rows, self.num_envs) if self.same_step else (0, 0), np.float32
-        )
+        self._shape = self.rows, self.num_envs
+        self._finals = np.empty(self._shape if self.same_step else (0, 0), np.float32)
 
     def _find_code(self) -> None:
         """Find all that a copy of the engine finds anew."""
@@ -93,9 +94,14 @@ class LaneEngine(Engine):
         """The kernels of a step, compiled when they are first asked for."""
         return self.step_kernels(self.code, self.scalar_type, self.same_step)
 
+    @functools.cached_property
+    def _run_steps(self) -> Any:
+        """The driver of a step, for the present number of environments and threads."""
+        return launcher(self.steps.drivers, self.num_envs, self.num_threads)
+
     def __getstate__(self) -> dict[str, Any]:
         """Return all of it, with episodes and random streams, but no kernels."""
-        made = ("code", "numbers", "steps", "last_runner")
+        made = ("code", "numbers", "steps", "_run_steps", "last_runner")
         kept = {name: value for name, value in vars(self).items() if name not in made}
         return {**kept, "last_runner": None, "had": (self.code.state, self.code.varied)}
 
@@ -119,11 +125,10 @@ class LaneEngine(Engine):
         actions, n, steps = self.convert(actions), self.num_envs, self.steps
         if self.disabled:
             self.check_running()
-        observations = np.empty((self.rows, n), np.float32)
-        rewards = np.empty(n, self.dtype)
-        terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
-        if launch(
-            steps.drivers, n, self.num_threads, steps.address, steps.limits,
+        observations, rewards = np.empty(self._shape, _FLOAT), np.empty(n, self.dtype)
+        terminated, truncated = np.empty(n, _BOOL), np.empty(n, _BOOL)
+        if self._run_steps(
+            steps.address, steps.limits,
             self.real, self.words, actions, self.numbers, self.clock,
             observations, rewards, terminated, truncated, self._finals,
         ):  # fmt: skip
@@ -257,6 +262,7 @@ class SingleStep:
         actions: (1,) or (1, action_size), what the next step takes.
         rows: (rows, 1) float32, what the last step led to.
         reward: (1,); terminated, truncated: (1,) bool.
+        run: takes the step, given `arguments`; returns 0, unless the action is bad.
     """
 
     def __init__(self, engine: LaneEngine) -> None:
@@ -264,15 +270,12 @@ class SingleStep:
         self.rows, self.reward = np.zeros((engine.rows, 1), np.float32), np.zeros(1, engine.dtype)
         self.terminated, self.truncated = np.zeros((2, 1), np.bool_)
         steps = engine.steps
-        self._engine, self._run, self._arguments = engine, steps.drivers.serial, (
+        self._engine, self.run = engine, steps.drivers.serial
+        self.arguments = (
             steps.address, steps.limits, engine.real, engine.words, self.actions, engine.numbers,
             engine.clock, self.rows, self.reward, self.terminated, self.truncated,
             np.zeros((0, 0), np.float32),
         )  # fmt: skip
-
-    def run(self) -> bool:
-        """Take the step; returns whether it was not taken, for the action is bad."""
-        return self._run(*self._arguments) > 0
 
     def infos(self) -> dict[str, Any]:
         """Return Gymnasium's infos of the step: the action mask, where there are any."""

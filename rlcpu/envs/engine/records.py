@@ -693,8 +693,8 @@ class ArrayEngine(LaneEngine):
         observations, rewards = np.empty(shape, np.float32), np.empty(n, self.dtype)
         terminated, truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
         finals = np.empty(shape if self.same_step else (0, 0), np.float32)
-        if launch(
-            steps.drivers, n, self.num_threads, steps.address, steps.limits,
+        if self._run_steps(
+            steps.address, steps.limits,
             self.real, self.words, actions, self.numbers, self.clock,
             observations, rewards, terminated, truncated, finals,
         ):  # fmt: skip

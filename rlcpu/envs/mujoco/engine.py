@@ -361,7 +361,8 @@ class SingleTaskStep:
         flags = np.zeros((2, 1), np.bool_)
         self.rows, (self.terminated, self.truncated) = observation.T, flags
         arrays = {"actions": self.actions, "rewards": self.reward, "flags": flags}
-        self._engine, self._job = engine, engine.job(jobs.STEP, **arrays, last=observation)
+        self._engine, self.arguments = engine, ()
+        self._job = engine.job(jobs.STEP, **arrays, last=observation)
         self._before = 0
 
     def run(self) -> bool:
