@@ -204,6 +204,40 @@ def test_no_imports_go_in_a_circle() -> None:
     assert not below
 
 
+#: Names of tuples that begin with a line to keep apart from those of fields, and one of MuJoCo's.
+OF_OTHERS = {"_asdict", "_replace", "_make", "_fields", "_field_defaults", "_address"}
+
+
+def private_names(tree: ast.AST) -> set[str]:
+    """Names beginning with one line that a file defines, of modules, classes and their objects."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            found |= {node.attr} if ast.unparse(node.value) == "self" else set()
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def test_nobody_reaches_into_an_object_of_another_file() -> None:
+    """No `env._x`: what begins with a line is of the file that defines it.
+
+    The buffers of other libraries in `adapters` are the insides of ours, and are left out.
+    """
+    trees = {name: ast.parse(path.read_text("utf-8")) for name, path in NAMES.items()}
+    defined = {name: private_names(tree) for name, tree in trees.items()}
+    ours = set().union(*defined.values()) - OF_OTHERS
+    for name, tree in trees.items():
+        if name.startswith("rlcpu.adapters"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in ours - defined[name]:
+                own = ast.unparse(node.value) in ("self", "cls", "super()", "type(self)")
+                assert own, f"{name}, line {node.lineno}: {ast.unparse(node)}"
+
+
 def test_import_loads_nothing_optional() -> None:
     code = (
         "import sys, rlcpu; "

@@ -190,7 +190,7 @@ class Dynamics:
             return functools.partial(_find, self.id, self.settings()), ()
         for name in (*self.functions, "params"):
             value = getattr(self, name)
-            _check_importable(self, name, type(value) if name == "params" else value)
+            check_importable(self, name, type(value) if name == "params" else value)
         names = (field.name for field in dataclasses.fields(self) if field.init)
         fields = {name: getattr(self, name) for name in names} | {"varied": dict(self.varied)}
         return functools.partial(Dynamics, **fields), ()
@@ -364,7 +364,7 @@ def _find(id: str, params: dict[str, Any]) -> Dynamics:
     return dynamics.with_params(**params) if params else dynamics
 
 
-def _check_importable(dynamics: Dynamics, name: str, value: Any) -> None:
+def check_importable(dynamics: Dynamics, name: str, value: Any) -> None:
     """Raise unless `pickle` can refer to a function or class by its module and name."""
     module: Any = sys.modules.get(value.__module__)
     for part in value.__qualname__.split("."):

@@ -348,9 +348,8 @@ def _restore(agent: Agent, description: dict[str, Any], arrays: dict[str, Array]
     agent._take_numbers(description)
 
 
-def take_snapshot(agent: Any) -> Snapshot:
-    """Return the agent as it is now, in the last snapshot's memory: new memory is slow."""
-    arrays: dict[str, Array] = agent._snapshot_arrays
+def take_snapshot(agent: Any, arrays: dict[str, Array]) -> Snapshot:
+    """Return the agent as it is now, in the arrays of the last snapshot: new memory is slow."""
     for name, array in state_of(agent).items():
         if name in _OF_LEARNER:
             continue

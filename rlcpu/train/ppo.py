@@ -292,7 +292,7 @@ class PPO(checkpoint.Agent):
 
         The snapshot takes 8 us, two thousandths of CartPole's rollout and update.
         """
-        self._before = checkpoint.take_snapshot(self)
+        self._before = checkpoint.take_snapshot(self, self._snapshot_arrays)
         rollout = self._collect(history)
         history.solved = self._is_solved(target)
         if not history.solved:

@@ -25,7 +25,7 @@ from rlcpu.envs.checks.trial import call_function, check_result, outside, params
 from rlcpu.envs.checks.vectorised import ONE_AT_A_TIME, describe_vectors
 from rlcpu.envs.dynamics import Dynamics
 from rlcpu.envs.engine import arrays
-from rlcpu.envs.engine.arrays import ArrayLayout, State
+from rlcpu.envs.engine.arrays import ArrayLayout, State, fields_of
 from rlcpu.envs.engine.lane import structure
 from rlcpu.envs.engine.layout import Layout, columns_of, numbers_of, rows_of
 from rlcpu.envs.engine.steps import step_kernels
@@ -539,7 +539,7 @@ def _rounded(layout: Layout | ArrayLayout, state: Any, dtype: Any) -> Any:
 def _identity(value: Any) -> Any:
     """Return what two equal results have in common, NaN and all."""
     if isinstance(value, State):
-        return [value._record[field.name].tobytes() for field in value._layout.fields]
+        return [array.tobytes() for array in fields_of(value)]
     if isinstance(value, tuple):
         return [_identity(item) for item in value]
     return value.tobytes() if isinstance(value, np.ndarray) else repr(value)
@@ -548,7 +548,7 @@ def _identity(value: Any) -> Any:
 def _reals(part: Any) -> Array:
     """Return the floats of an input."""
     if isinstance(part, State):
-        return np.concatenate([np.zeros(0), *(array.ravel() for array in part._floats())])
+        return np.concatenate([np.zeros(0), *(array.ravel() for array in fields_of(part, "float"))])
     if isinstance(part, float):
         return np.array([part])
     items = part if isinstance(part, tuple) and not isinstance(part, Rng) else ()
@@ -595,7 +595,7 @@ def _nearby(plain: Any, given: Any, distance: float, rng: np.random.Generator) -
             return part + distance * scale * rng.uniform(-1.0, 1.0)
         if isinstance(part, State):
             moved = copy.copy(part)
-            for array in moved._floats():
+            for array in fields_of(moved, "float"):
                 array += distance * scale * rng.uniform(-1.0, 1.0, array.shape)
             return moved
         if not isinstance(part, tuple) or isinstance(part, Rng):

@@ -123,6 +123,10 @@ class ArrayLayout(NamedTuple):
         records = self.records(rows).astype(self.record(np.float64))
         return [self.made._of(records[i : i + 1].reshape(())) for i in range(len(records))]
 
+    def names_not_finite(self, state: Any) -> list[str]:
+        """Return the fields of a plain state that hold NaN or infinity."""
+        return [f.name for f in self.fields if not np.isfinite(state._record[f.name]).all()]
+
     def memory(self, states: Any, dtype: type) -> npt.NDArray[Any]:
         """Return (n, rows) of the memory of plain states."""
         records = np.zeros(len(states), self.record(dtype))
@@ -342,10 +346,6 @@ class State:
                 raise TypeError(f"{type(self).__name__}.{name} is a number, and gets an array")
             self._record[name] = value
 
-    def _floats(self) -> list[npt.NDArray[np.float64]]:
-        """Return views of the fields that hold floats."""
-        return [self._record[f.name] for f in self._layout.fields if f.dtype == "float"]
-
     def __copy__(self) -> Any:
         return self._of(self._record.copy())
 
@@ -367,3 +367,12 @@ def _shown(values: npt.NDArray[Any]) -> str:
         return repr(values.item())
     text = np.array2string(values, separator=", ", threshold=25, max_line_width=10**6)
     return " ".join(text.split())
+
+
+# What begins with a line in a `State` is apart from the names of users' fields.
+
+
+def fields_of(state: State, dtype: str | None = None) -> list[npt.NDArray[Any]]:
+    """Return views of the fields of a plain state, of those of one dtype if it is given."""
+    fields = (f for f in state._layout.fields if dtype in (None, f.dtype))
+    return [state._record[f.name] for f in fields]

@@ -154,7 +154,7 @@ def fault_of(layout: Layout | ArrayLayout, value: Any) -> str:
         return f"a {made.__name__}; returned {value!r}"
     if isinstance(layout, ArrayLayout):
         name = layout.made.__name__
-        bad = [f.name for f in layout.fields if not np.isfinite(value._record[f.name]).all()]
+        bad = layout.names_not_finite(value)
         return f"a {name}, finite; returned {bad[0]} of {value!r}" if bad else ""
     if made is None:
         return _fault_of_field(layout.fields[0], value)

@@ -205,11 +205,11 @@ class MuJoCoDynamics(base.Dynamics):
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[()]]:
         """Return a call that makes it again by its functions' names; see `Dynamics.__reduce__`."""
         for name in self._functions():
-            base._check_importable(self, name, getattr(self, name))
-        base._check_importable(self, "params", type(self.params))
+            base.check_importable(self, name, getattr(self, name))
+        base.check_importable(self, "params", type(self.params))
         for name in ("observation_size", "reset_draws"):
             if callable(self._given[name]):
-                base._check_importable(self, name, self._given[name])
+                base.check_importable(self, name, self._given[name])
         return functools.partial(
             _make_again, {**self._given, "params": self.params}, self._changed
         ), ()
@@ -295,7 +295,7 @@ class MuJoCoDynamics(base.Dynamics):
 
     def sample_observation(self) -> tuple[float, ...]:
         """Return the observation of one reset."""
-        data = self._make_data()
+        data = self.make_data()
         self._reset(data, 0.5)
         return tuple(self._observe(data))
 
@@ -405,7 +405,8 @@ class MuJoCoDynamics(base.Dynamics):
                 raise TypeError(f"{self.id}: {name} has to return a bool; returned {ended!r}")
         return after
 
-    def _make_data(self) -> mujoco.MjData:
+    def make_data(self) -> mujoco.MjData:
+        """Return new data of the model."""
         return mujoco.MjData(self.model)
 
     def _trial_model(self, trial: int) -> mujoco.MjModel:

@@ -96,7 +96,7 @@ def structure(dynamics: MuJoCoDynamics) -> Structure:
             for v in dynamics.params
         ),
         "after_constraints": any(name in AFTER_CONSTRAINTS for name in dynamics.fields),
-        "warnings": warnings_offset(dynamics._make_data()),
+        "warnings": warnings_offset(dynamics.make_data()),
         "varied": dynamics.varied_fields,
     }
     names = [name for name in Structure._fields if name not in derived]
