@@ -29,7 +29,7 @@ from rlcpu.envs.mujoco import job as jobs
 from rlcpu.envs.mujoco.dynamics import MuJoCoDynamics
 from rlcpu.envs.mujoco.lane import make_run
 from rlcpu.envs.mujoco.library import INTEGRATION, library
-from rlcpu.envs.mujoco.physics import Structure, make_physics, pack, structure
+from rlcpu.envs.mujoco.physics import TaskCode, make_physics, pack, structure
 from rlcpu.envs.mujoco.render import Renderer
 from rlcpu.envs.mujoco.varied import find_bad_draw, rows_of, split
 from rlcpu.envs.networks import describe_fault, refuse_policy
@@ -53,7 +53,7 @@ def without_islands(model: mujoco.MjModel) -> mujoco.MjModel:
     return made
 
 
-class Batch:
+class Simulations:
     """MuJoCo's own memory and threads for N simulations of a model.
 
     Attributes:
@@ -113,7 +113,7 @@ class MuJoCoEngine(Engine):
 
     renderer = Renderer
     dynamics: MuJoCoDynamics
-    code: Structure
+    code: TaskCode
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -133,19 +133,19 @@ class MuJoCoEngine(Engine):
 
     def _find_code(self) -> None:
         """Find all that a copy of the engine finds anew."""
-        self._batch: Batch | None = None
+        self._batch: Simulations | None = None
         self.code = structure(self.dynamics)
         self.numbers = pack(self.dynamics.params, self.scalar_type)
         self._run, self._task = make_run(None, self.scalar_type), make_physics(self.code)
 
     @property
-    def batch(self) -> Batch:
+    def batch(self) -> Simulations:
         """MuJoCo's part, made anew in a forked child, which lacks the threads of its parent's."""
         held = self._batch
         if held is None or held.process != os.getpid():
             threads = min(self.num_threads or default_num_threads(), self.num_envs)
             expanded = self.dynamics.varied_fields.expanded
-            self._batch = Batch(self.dynamics.model, self.num_envs, threads, expanded)
+            self._batch = Simulations(self.dynamics.model, self.num_envs, threads, expanded)
             if held is not None:
                 self._batch.state[:] = held.state
         return self._batch  # type: ignore[return-value]

@@ -42,7 +42,7 @@ _USED = (
 )
 
 
-class Structure(NamedTuple):
+class TaskCode(NamedTuple):
     """What of a `MuJoCoDynamics` decides machine code: tasks that share it share the function.
 
     Attributes:
@@ -84,10 +84,10 @@ class Structure(NamedTuple):
 
 
 #: The task of each structure: what users are told is compiled.
-ids: dict[Structure, str] = {}
+ids: dict[TaskCode, str] = {}
 
 
-def structure(dynamics: MuJoCoDynamics) -> Structure:
+def structure(dynamics: MuJoCoDynamics) -> TaskCode:
     """Return the structure of a task, with its functions as they are now."""
     derived: dict[str, Any] = {
         "params_type": type(dynamics.params),
@@ -99,13 +99,13 @@ def structure(dynamics: MuJoCoDynamics) -> Structure:
         "warnings": warnings_offset(dynamics.make_data()),
         "varied": dynamics.varied_fields,
     }
-    names = [name for name in Structure._fields if name not in derived]
-    made: Structure = freeze(Structure(**derived, **{n: getattr(dynamics, n) for n in names}))
+    names = [name for name in TaskCode._fields if name not in derived]
+    made: TaskCode = freeze(TaskCode(**derived, **{n: getattr(dynamics, n) for n in names}))
     ids[made] = dynamics.id
     return made
 
 
-def _make_unpack(env: Structure) -> Callable[..., Any]:
+def _make_unpack(env: TaskCode) -> Callable[..., Any]:
     """Inlinable function: numbers -> params."""
     places, fields = itertools.count(), []
     for option in env.options:
@@ -125,7 +125,7 @@ def pack(params: Any, dtype: Any) -> Any:
     return np.array([*itertools.chain.from_iterable(items)], np.float64)
 
 
-def _make_simulate(env: Structure) -> Callable[..., Any]:
+def _make_simulate(env: TaskCode) -> Callable[..., Any]:
     """Inlinable function: one step of MuJoCo; whether the simulation is still what it was."""
     frame_skip, size = env.frame_skip, env.action_size
     current, after_constraints = env.current, env.after_constraints
@@ -163,7 +163,7 @@ def _make_simulate(env: Structure) -> Callable[..., Any]:
     return simulate
 
 
-def _make_redraw(env: Structure, store: Callable[..., Any]) -> Callable[..., Any]:
+def _make_redraw(env: TaskCode, store: Callable[..., Any]) -> Callable[..., Any]:
     """Inlinable function that draws the model's numbers anew, if a task does."""
     if env.randomize is None:
         return inline_exact(lambda m, d, row, key, count, params: None)
@@ -185,7 +185,7 @@ def _make_redraw(env: Structure, store: Callable[..., Any]) -> Callable[..., Any
     return redraw
 
 
-def _make_begin(env: Structure) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _make_begin(env: TaskCode) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Inlinable functions: one that gives a thread's model a simulation's numbers; one that resets.
 
     The reset draws the model's numbers first, from those that were given, then the state. Bad ones
@@ -237,7 +237,7 @@ _RETURNED = {
 
 
 @functools.cache
-def make_physics(env: Structure) -> int:
+def make_physics(env: TaskCode) -> int:
     """Address of the function (mjModel, mjData, simulation, job, what) of one simulation.
 
     MuJoCo may jump out of it, from `mj_step`, when it finds an error: only memory may be lost.
