@@ -151,13 +151,13 @@ def test_a_rollout_follows_parameters_that_are_written_in_place() -> None:
     assert not np.array_equal(rollout.values.ravel(), other.evaluate(inputs))
 
 
-def test_a_new_network_compiles_nothing() -> None:
+def test_a_new_network_of_known_layers_compiles_nothing() -> None:
     env = rlcpu.make_vec("CartPole-v1", num_envs=70)
     env.reset(seed=0)
     spaces = env.single_observation_space, env.single_action_space
     rlcpu.collect(env, NetworkPolicy(*spaces, nn.Network(4, layers(2))), 3)
     before = announce.seconds()
-    other = nn.Dense(7) >> nn.Silu() >> nn.LayerNorm() >> nn.Dense(2)
+    other = nn.Dense(7) >> nn.LayerNorm() >> nn.Tanh() >> nn.Dense(2)
     rlcpu.collect(env, NetworkPolicy(*spaces, nn.Network(4, other)), 3)
     rlcpu.collect(env, rlcpu.policies.MLP(*spaces, (5,), value=None), 3)
     assert announce.seconds() == before
