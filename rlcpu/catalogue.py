@@ -362,8 +362,9 @@ def value_in_words(value: Any) -> str:
     return repr(value)
 
 
-#: Columns of `rlcpu list`.
-HEADING = "  {:<30} {:<20} {:<8} {:>5} {:>6}"
+#: Columns of `rlcpu list`; a long id takes its room from the observation.
+NAMES = "{:<30} {}"
+HEADING = "  {:<51} {:<8} {:>5} {:>6}"
 
 
 def table() -> str:
@@ -371,16 +372,18 @@ def table() -> str:
 
     A line for each environment, under the titles of families.
     """
-    lines, family = [HEADING.format("", "observation", "action", "steps", "solved")], ""
+    names = NAMES.format("", "observation")
+    lines, family = [HEADING.format(names, "action", "steps", "solved")], ""
     for each in entries():
         if each.family != family:
             family = each.family
             lines += ["", family]
         observation = re.split(r" in | within |, | cells", each.observation)[0]
-        action = each.action.partition(" in ")[0]
+        action = each.action.partition(" in ")[0].replace(" and 1 of ", ", ")
         steps = "-" if each.max_episode_steps is None else str(each.max_episode_steps)
         solved = "-" if each.reward_threshold is None else f"{each.reward_threshold:g}"
-        lines.append(HEADING.format(each.id, observation, action, steps, solved))
+        names = NAMES.format(each.id, observation)
+        lines.append(HEADING.format(names, action, steps, solved))
     note = "steps: of an episode at most; solved: from this mean return on"
     return "\n".join([*lines, "", note, "rlcpu list ENV describes one of them"])
 
